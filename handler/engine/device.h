@@ -1,0 +1,85 @@
+/* device.h - the seam between the engine and a block device or file.
+ *
+ * Requests are asynchronous. submit() takes a request and never fails: the result comes through
+ * io->done, which the device calls from poll() and from nowhere else. kick() hands what was
+ * submitted to the kernel (or network) in one go. All calls of one device come from one thread at
+ * a time. A read or write is within the device and a multiple of block_size (offset and length);
+ * buffers may have any alignment, the device copies where its transport needs more.
+ *
+ * A completed write survives a power cut only after a flush submitted after its completion has
+ * completed, unless volatile_cache is false.
+ */
+#ifndef PLX_DEVICE_H
+#define PLX_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "engine/error.h"
+
+enum plx_io_op {
+    PLX_IO_READ,
+    PLX_IO_WRITE,
+    PLX_IO_FLUSH,
+};
+
+/* What a transfer is for; only counted. */
+enum plx_io_kind {
+    PLX_KIND_DATA,
+    PLX_KIND_LOG,
+    PLX_KIND_NODE,
+    PLX_KIND_ADMIN, /* superblocks, extent pages, VDI records */
+    PLX_KINDS,
+};
+
+struct plx_io {
+    enum plx_io_op op;
+    enum plx_io_kind kind;
+    uint64_t offset; /* bytes from the start of the device */
+    size_t bytes;
+    const struct iovec *iov; /* sums up to bytes; stays valid until done */
+    int iovcnt;
+    int result; /* 0 or PLX_ERR_*; valid in done */
+    void (*done)(struct plx_io *io);
+    void *owner;            /* the submitter's */
+    struct plx_io *next;    /* the device's while submitted */
+    void *device_private;   /* the device's while submitted */
+    uint64_t device_word;   /* the device's while submitted */
+};
+
+struct plx_device;
+
+struct plx_device_ops {
+    void (*submit)(struct plx_device *device, struct plx_io *io);
+    void (*kick)(struct plx_device *device);
+    /* Calls done for what has completed; with wait, blocks until at least one has, if any is
+     * under way. Returns the number of completions. */
+    int (*poll)(struct plx_device *device, bool wait);
+    /* A descriptor that polls readable when poll() has work, or -1. */
+    int (*event_fd)(struct plx_device *device);
+    void (*close)(struct plx_device *device); /* nothing is under way */
+};
+
+struct plx_device {
+    const struct plx_device_ops *ops;
+    char name[256];       /* path or URL, for messages */
+    uint64_t bytes;       /* size */
+    uint32_t block_size;  /* logical block: 512 or 4096 */
+    bool volatile_cache;  /* completed writes need a flush to be durable */
+    bool read_only;
+};
+
+/* device/libaio.c: a regular file or block device. device/iscsi.c: an iscsi:// URL.
+ * plx_device_open picks by the name. With create_bytes > 0 a missing file is made of that size. */
+struct plx_device_open_options {
+    bool read_only;
+    uint64_t create_bytes;
+    unsigned queue_depth; /* 0: 256 */
+};
+int plx_device_open(const char *name, const struct plx_device_open_options *options,
+                    struct plx_device **ret_device, struct plx_fault *fault);
+void plx_device_close(struct plx_device *device); /* NULL is fine */
+
+#endif

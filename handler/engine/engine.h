@@ -1,0 +1,347 @@
+/* engine.h - the engine's public interface: stores, virtual disks, snapshots.
+ *
+ * Caveats first:
+ * - One store object with all its open VDIs is one loop: all calls come from one thread at a time
+ *   (the handler holds a mutex around them). Nothing here starts a thread.
+ * - Two kinds of calls. Requests (plx_vdi_submit) are asynchronous: they return at once and
+ *   complete from plx_store_tick(). All others are synchronous: they may take as long as their
+ *   I/O takes, and run the loop while they wait, so that other VDIs go on. A synchronous call
+ *   must never be made from a completion callback or an environment function.
+ * - A store is opened by an instance (one process). Each instance allocates only in extents it
+ *   owns, each VDI has one writing instance; who owns what is the registry's business
+ *   (registry/attach.h); the engine writes it down on the store as well, so that the registry can
+ *   be rebuilt (INV-6).
+ * - Errors are 0 or a negative code (error.def). `fault`, where a function takes one, receives a
+ *   sentence for people; it may be NULL.
+ * - Sizes are bytes, virtual disk offsets are bytes and multiples of the VDI's sector size.
+ *
+ * The algorithms: radix maps, copy-on-write and snapshots in the request stream are those of
+ * "Parallax: Virtual Disks for Virtual Machines" (sections 3 to 5); snapshots as log records with
+ * key frames, and data checksums in the entries, are ours (handler/README.md).
+ */
+#ifndef PLX_ENGINE_H
+#define PLX_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "engine/device.h"
+#include "engine/env.h"
+#include "engine/error.h"
+#include "engine/units.h"
+
+#define PLX_NAME_MAX 255   /* bytes of a VDI name */
+#define PLX_STORE_NAME_MAX 63
+#define PLX_LABEL_MAX 127
+#define PLX_VOLUMES_MAX 64
+#define PLX_VDI_SIZE_MAX (256ull << 40)
+#define PLX_VDI_SIZE_MIN 4096ull
+
+struct plx_uuid {
+    uint8_t b[16];
+};
+
+/* ---- Stores ---------------------------------------------------------------------------- */
+
+struct plx_format_options {
+    char name[PLX_STORE_NAME_MAX + 1];
+    uint64_t extent_bytes;  /* 0: chosen from the size; a power of two from 1 MiB to 2 GiB */
+    uint64_t segment_bytes; /* log segment, 0: 1 MiB or less in small extents */
+    bool force;             /* overwrite what the volume holds */
+};
+
+struct plx_volume_info {
+    struct plx_uuid id;
+    char name[256]; /* the device's name */
+    uint64_t first_extent, extents;
+};
+
+struct plx_store_info {
+    struct plx_uuid id;
+    char name[PLX_STORE_NAME_MAX + 1];
+    uint32_t block_size; /* 4096 */
+    uint64_t extent_blocks, segment_blocks;
+    uint64_t extents;   /* all, system extents included */
+    uint32_t vdi_slots; /* how many VDIs fit */
+    unsigned volumes;
+    struct plx_volume_info volume[PLX_VOLUMES_MAX];
+};
+
+/* Writes a new, empty store over the devices. Refuses (EXISTS) devices that hold data, unless
+ * forced; nothing is changed then. ret_info may be NULL. */
+int plx_store_format(struct plx_device **devices, unsigned count,
+                     const struct plx_format_options *options, struct plx_env *env,
+                     struct plx_store_info *ret_info, struct plx_fault *fault);
+
+/* Reads one volume's superblock, to learn which store it belongs to. */
+struct plx_superblock_info {
+    struct plx_uuid store, volume;
+    char store_name[PLX_STORE_NAME_MAX + 1];
+    unsigned volume_index, volumes;
+    uint64_t volume_bytes;
+};
+int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
+                         struct plx_fault *fault);
+
+struct plx_store_options {
+    uint64_t instance;          /* owner written into extents and VDI records; 0: read only */
+    struct plx_uuid host;
+    uint64_t cache_bytes;       /* node cache, 0: 64 MiB; at least 32 nodes */
+    uint64_t keyframe_mappings; /* a key frame is due after so many changed blocks; 0: 65536 */
+    uint64_t keyframe_log_bytes; /* or so many bytes of log; 0: 64 MiB */
+    unsigned ops_per_vdi;       /* requests in progress at once per VDI, 0: 128 */
+};
+
+/* Takes the devices over (closes them with the store) only on success. All volumes of the store
+ * must be given, in any order. */
+int plx_store_open(struct plx_device **devices, unsigned count,
+                   const struct plx_store_options *options, struct plx_env *env,
+                   struct plx_store **ret_store, struct plx_fault *fault);
+/* All VDIs are closed before. Writes the allocation bitmaps of owned extents. */
+int plx_store_close(struct plx_store *store);
+
+void plx_store_get_info(const struct plx_store *store, struct plx_store_info *ret_info);
+
+/* The answer to env->extent_wanted: an extent number, or a negative error code (NOSPACE). fresh:
+ * the extent held nothing before, its header is not read but made anew. */
+void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,
+                              uint64_t extent, bool fresh);
+/* Adopts an extent of a dead or closed instance, or gives one back. Synchronous. */
+int plx_store_extent_adopt(struct plx_store *store, uint64_t extent, struct plx_fault *fault);
+struct plx_extent_info {
+    uint64_t number;
+    enum plx_extent_type type;
+    uint64_t owner; /* instance, 0: nobody */
+    struct plx_uuid owner_host;
+    uint64_t generation;
+    uint64_t used_blocks, blocks;
+};
+/* Owned extents of this instance: index from 0; NOT_FOUND past the end. */
+int plx_store_extent_owned(struct plx_store *store, size_t index,
+                           struct plx_extent_info *ret_info);
+/* Gives up an owned extent; nothing may be allocated in it by this instance any more. */
+int plx_store_extent_release(struct plx_store *store, uint64_t extent,
+                             struct plx_extent_info *ret_info, struct plx_fault *fault);
+/* Reads an extent's header from the store, whoever owns it. */
+int plx_store_extent_read(struct plx_store *store, uint64_t extent,
+                          struct plx_extent_info *ret_info, struct plx_fault *fault);
+
+/* One turn of the loop: takes completions, runs what is ready, forms log batches, submits.
+ * Never blocks. Returns true while a further turn has work at once. */
+bool plx_store_tick(struct plx_store *store);
+/* Blocks until a device has completed something, or returns at once when nothing is under way. */
+void plx_store_wait(struct plx_store *store);
+/* Descriptors to poll for device completions; returns how many were written. */
+unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max);
+/* Whether requests or background work are under way. */
+bool plx_store_busy(const struct plx_store *store);
+
+/* ---- Virtual disks ---------------------------------------------------------------------- */
+
+enum plx_overwrite {
+    PLX_OVERWRITE_IN_PLACE,
+    PLX_OVERWRITE_COPY,
+};
+
+struct plx_vdi_create_options {
+    char name[PLX_NAME_MAX + 1];
+    struct plx_uuid id; /* all zero: made here */
+    uint64_t size_bytes; /* multiple of sector_size */
+    uint32_t sector_size; /* 512 or 4096 */
+    enum plx_overwrite overwrite;
+    uint32_t slot;
+    /* A clone: the snapshot it starts from. */
+    bool is_clone;
+    uint32_t parent_slot;
+    uint64_t parent_seq;
+};
+
+enum plx_vdi_state {
+    PLX_VDI_FREE = 0, /* the slot was never used */
+    PLX_VDI_LIVE = 1,
+    PLX_VDI_DELETED = 2,
+};
+
+struct plx_vdi_info {
+    struct plx_uuid id, parent;
+    char name[PLX_NAME_MAX + 1];
+    uint32_t slot;
+    enum plx_vdi_state state;
+    uint64_t size_bytes;
+    uint32_t sector_size;
+    enum plx_overwrite overwrite;
+    uint64_t owner; /* instance, 0: nobody */
+    struct plx_uuid owner_host;
+    uint64_t epoch;
+    uint64_t created_ns;
+    uint64_t parent_seq;      /* 0: no parent */
+    uint64_t snapshots;       /* newest snapshot's sequence number in the key frame */
+    uint64_t log_first_segment, log_segments; /* retained log, in segments */
+    unsigned levels;
+};
+
+/* Writes the record of a new VDI into its slot (chosen by the registry). A clone shares every
+ * block of the parent's snapshot; only a key frame at that instant is written. */
+int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options *options,
+                   struct plx_vdi_info *ret_info, struct plx_fault *fault);
+/* Reads a record. NOT_FOUND for a slot that was never used. */
+int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_info *ret_info,
+                      struct plx_fault *fault);
+/* Marks a closed VDI deleted; its space comes back through garbage collection. */
+int plx_vdi_delete(struct plx_store *store, uint32_t slot, struct plx_fault *fault);
+
+struct plx_vdi;
+
+struct plx_vdi_open_options {
+    uint32_t slot;
+    uint64_t epoch;     /* granted by the registry; greater than the record's */
+    bool take_over;     /* the record's owner is proven dead: replace it */
+    bool write_back;    /* acknowledge before the device's cache is flushed */
+    int overwrite;      /* enum plx_overwrite, or -1: the VDI's own property */
+};
+
+/* Opens for writing: replays the log from the last key frame (crash recovery included), then
+ * takes ownership in the record. */
+int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *options,
+                 struct plx_vdi **ret_vdi, struct plx_fault *fault);
+/* Opens an instant read-only. Needs no lock; the VDI may be open elsewhere. seq 0: the newest
+ * state that is durable on the store. */
+int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
+                      struct plx_vdi **ret_vdi, struct plx_fault *fault);
+/* Completes what is under way, writes a key frame, gives up ownership. The object is gone
+ * afterwards, whatever is returned; on failure the record still names this instance and the next
+ * open recovers. */
+int plx_vdi_close(struct plx_vdi *vdi);
+/* Closes without writing anything, as a crash would. */
+void plx_vdi_abandon(struct plx_vdi *vdi);
+
+void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
+bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
+void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);
+/* 0, or PLX_ERR_STICKY and why. */
+int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault);
+
+enum plx_request_op {
+    PLX_READ,
+    PLX_WRITE,
+    PLX_UNMAP,
+    PLX_FLUSH,
+    PLX_COMPARE_WRITE, /* iov: the bytes to compare with, then as many to write */
+    PLX_SNAPSHOT,      /* seq and time_ns come back */
+    PLX_LABEL,         /* label and seq; an empty label string with seq removes */
+    PLX_RESIZE,        /* length is the new size in bytes; growing only */
+    PLX_KEYFRAME,      /* writes a key frame now */
+};
+
+#define PLX_COMPARE_MAX (64u << 10) /* bytes of one COMPARE_WRITE */
+
+/* Owned by the caller; untouched between plx_vdi_submit and done. done is called exactly once,
+ * from plx_store_tick() or from within plx_vdi_submit(). */
+struct plx_request {
+    enum plx_request_op op;
+    bool fua; /* durable before done, even with write_back */
+    uint64_t offset, length;
+    struct iovec *iov; /* not changed */
+    int iovcnt;
+    uint64_t seq, time_ns;
+    char label[PLX_LABEL_MAX + 1];
+    int result;
+    uint64_t miscompare_offset;
+    struct plx_fault fault; /* where and what, when result says CORRUPT or IO */
+    void (*done)(struct plx_request *request);
+    void *owner;
+    /* The engine's while submitted. */
+    struct plx_request *next;
+    uint64_t started_ns;
+};
+
+void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request);
+/* Submits and runs the loop until done; for the admin command and tests. Returns the result. */
+int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request);
+
+/* ---- History ----------------------------------------------------------------------------- */
+
+struct plx_snapshot_info {
+    uint64_t seq;
+    uint64_t time_ns;
+    uint64_t size_bytes;
+};
+
+/* Calls visit for each snapshot from seq `from` (inclusive) on, oldest first, until visit returns
+ * false. Needs no lock. Labels come from LABEL records the same way (seq 0 never occurs;
+ * a removed label is reported with an empty name replaced by its removal: later records win). */
+int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
+                      bool (*visit)(void *context, const struct plx_snapshot_info *info),
+                      void *context, struct plx_fault *fault);
+int plx_label_list(struct plx_store *store, uint32_t slot,
+                   void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
+                   void *context, struct plx_fault *fault);
+
+/* Whether [offset, offset+length) of an open VDI or snapshot is mapped: calls visit with runs of
+ * equal state in order. Synchronous. Serves export, GET LBA STATUS and diff. */
+int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
+                     bool (*visit)(void *context, uint64_t offset, uint64_t length, bool mapped),
+                     void *context, struct plx_fault *fault);
+
+/* ---- Counters (DESIGN section 9) ----------------------------------------------------------- */
+
+#define PLX_HISTOGRAM_BUCKETS 40 /* bucket i counts latencies in [2^i, 2^(i+1)) ns */
+
+struct plx_counters {
+    uint64_t device_reads[PLX_KINDS], device_writes[PLX_KINDS];
+    uint64_t device_read_bytes[PLX_KINDS], device_write_bytes[PLX_KINDS];
+    uint64_t device_flushes;
+    uint64_t reads, writes, unmaps, flushes, snapshots;
+    uint64_t read_bytes, write_bytes, unmap_bytes;
+    uint64_t blocks_in_place, blocks_new, blocks_zero;
+    uint64_t write_path_node_reads; /* metadata reads that a write waited for */
+    uint64_t batches, batch_records, batch_bytes;
+    uint64_t voids;
+    uint64_t keyframes, keyframe_nodes;
+    uint64_t cache_hits, cache_misses;
+    uint64_t blocks_freed, blocks_foreign; /* foreign: in others' extents, left for the collector */
+    uint64_t registry_calls_on_data_path;  /* stays 0 */
+    uint64_t snapshot_latency[PLX_HISTOGRAM_BUCKETS];
+    uint64_t read_latency[PLX_HISTOGRAM_BUCKETS], write_latency[PLX_HISTOGRAM_BUCKETS];
+    uint64_t data_free_blocks, meta_free_blocks; /* in owned extents, now */
+};
+void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_counters);
+void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counters);
+/* name/value pairs for printing: index from 0, false past the end. Scalars only. */
+bool plx_counter_at(const struct plx_counters *counters, unsigned index, const char **ret_name,
+                    uint64_t *ret_value);
+
+/* ---- Checking ------------------------------------------------------------------------------ */
+
+enum plx_finding_severity {
+    PLX_FINDING_INFO,  /* leaked blocks and the like: nothing is lost */
+    PLX_FINDING_ERROR, /* the store is damaged */
+};
+
+struct plx_check_options {
+    bool data; /* also read and verify every data block with a known checksum */
+    void (*finding)(void *context, enum plx_finding_severity severity, const char *text);
+    void (*progress)(void *context, uint64_t done, uint64_t total); /* may be NULL */
+    void *context;
+};
+
+struct plx_check_result {
+    uint64_t errors, leaked_blocks, used_blocks, free_blocks, vdis, snapshots, nodes, batches,
+        data_verified;
+};
+
+/* Reads only. Independent of the code that writes: verify.c. The store may have been opened
+ * read-only (instance 0). */
+int plx_store_check(struct plx_store *store, const struct plx_check_options *options,
+                    struct plx_check_result *ret_result, struct plx_fault *fault);
+
+/* ---- Helpers -------------------------------------------------------------------------------- */
+
+void plx_uuid_text(const struct plx_uuid *id, char ret_text[37]);
+bool plx_uuid_parse(const char *text, struct plx_uuid *ret_id);
+bool plx_uuid_is_zero(const struct plx_uuid *id);
+bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b);
+
+#endif

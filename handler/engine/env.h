@@ -1,0 +1,33 @@
+/* env.h - the engine's other seam to the world: clock, randomness, extents, events.
+ *
+ * The engine never calls time(), rand() or the registry. The simulator hands in deterministic
+ * functions; the handler and the admin command hand in the real ones (registry/attach.c).
+ */
+#ifndef PLX_ENV_H
+#define PLX_ENV_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct plx_store;
+
+enum plx_extent_type {
+    PLX_EXTENT_UNUSED = 0,
+    PLX_EXTENT_SYSTEM = 1,
+    PLX_EXTENT_DATA = 2,
+    PLX_EXTENT_META = 3,
+};
+
+struct plx_env {
+    uint64_t (*now_ns)(struct plx_env *env);       /* wall clock, ns since 1970 UTC */
+    uint64_t (*monotonic_ns)(struct plx_env *env); /* for latencies */
+    void (*random)(struct plx_env *env, void *bytes, unsigned count);
+    /* Asks for one more extent of a type for this host. Must not block: the answer comes through
+     * plx_store_extent_granted(), which may be called from inside (one host, a test) or later. */
+    void (*extent_wanted)(struct plx_env *env, struct plx_store *store, enum plx_extent_type type);
+    /* Something an operator should know. Complete sentence, no newline. */
+    void (*event)(struct plx_env *env, int error_code, const char *text);
+};
+
+#endif

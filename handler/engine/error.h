@@ -1,0 +1,57 @@
+/* error.h - error codes: 0 is success, every failure is a negative code from error.def.
+ *
+ * Callers test classes, not codes, where they can. Corruption and I/O errors also say where, in a
+ * struct plx_fault. Nothing here allocates or locks; usable from any thread.
+ */
+#ifndef PLX_ERROR_H
+#define PLX_ERROR_H
+
+#include <stdint.h>
+
+enum plx_error_class {
+    PLX_CLASS_OK,
+    PLX_CLASS_INVALID,
+    PLX_CLASS_NOMEM,
+    PLX_CLASS_IO,
+    PLX_CLASS_CORRUPT,
+    PLX_CLASS_NOSPACE,
+    PLX_CLASS_FENCED,
+    PLX_CLASS_BUSY,
+};
+
+enum plx_error {
+    PLX_OK = 0,
+#define PLX_ERROR(name, number, class, key, asc, ascq, text) PLX_ERR_##name = -(number),
+#include "error.def"
+#undef PLX_ERROR
+};
+
+struct plx_sense {
+    uint8_t key, asc, ascq;
+};
+
+/* Where and what: filled by the function that noticed. The text is complete for a person. */
+struct plx_fault {
+    int code;
+    char text[256];
+};
+
+enum plx_error_class plx_error_class(int code);
+struct plx_sense plx_error_sense(int code);
+const char *plx_error_name(int code); /* "NOSPACE"; never NULL */
+const char *plx_error_text(int code); /* "no space left in the store"; never NULL */
+
+/* Records a fault and returns its code, so that `return plx_fault_set(...)` reads well.
+ * fault may be NULL. */
+int plx_fault_set(struct plx_fault *fault, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* For a programmer's error only, never for bytes from a store, a config or an initiator. */
+#define PLX_ASSERT(condition)                                                                      \
+    do {                                                                                           \
+        if (__builtin_expect(!(condition), 0))                                                     \
+            plx_assert_failed(#condition, __FILE__, __LINE__);                                     \
+    } while (0)
+_Noreturn void plx_assert_failed(const char *condition, const char *file, int line);
+
+#endif

@@ -1,0 +1,52 @@
+/* units.h - sizes and the units that must never be mixed up.
+ *
+ * A block is 4 KiB. A struct plx_addr is a block's number in the store (38 bits, 1 PiB); a
+ * struct plx_vblock is a block's number in a virtual disk (36 bits, 256 TiB). Log positions are
+ * bytes in the VDI's endless log: segment number times segment size plus the offset in it.
+ */
+#ifndef PLX_UNITS_H
+#define PLX_UNITS_H
+
+#include <stdint.h>
+
+#define PLX_BLOCK_SHIFT 12
+#define PLX_BLOCK_SIZE (1u << PLX_BLOCK_SHIFT)
+#define PLX_ADDR_BITS 38
+#define PLX_ADDR_MAX ((1ull << PLX_ADDR_BITS) - 1)
+#define PLX_NODE_SHIFT 9
+#define PLX_NODE_ENTRIES (1u << PLX_NODE_SHIFT)
+#define PLX_LEVELS_MAX 4
+#define PLX_VBLOCK_MAX ((1ull << (PLX_NODE_SHIFT * PLX_LEVELS_MAX)) - 1)
+
+struct plx_addr {
+    uint64_t v;
+};
+
+struct plx_vblock {
+    uint64_t v;
+};
+
+struct plx_logpos {
+    uint64_t v;
+};
+
+#define PLX_ADDR(x) ((struct plx_addr){x})
+#define PLX_VBLOCK(x) ((struct plx_vblock){x})
+#define PLX_LOGPOS(x) ((struct plx_logpos){x})
+
+static inline uint64_t plx_min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline uint64_t plx_max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline uint64_t plx_div_up(uint64_t a, uint64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+#endif
