@@ -27,9 +27,8 @@ def test():
 
         say("stock handler over iSCSI")
         h1.run(f"mkfs.ext4 -q /dev/ubda; mkdir /srv/a; mount /dev/ubda /srv/a; "
-               f"qemu-img create -f qcow2 /srv/a/d.qcow2 256M >/dev/null 2>&1 || "
-               f"truncate -s 256M /srv/a/d.qcow2; runner_up {handlers[0]}")
-        h1.run(f"put 0 qcow//srv/a/d.qcow2 {256 << 20}; login")
+               f"truncate -s 256M /srv/a/disk; runner_up {handlers[0]}")
+        h1.run(f"put 0 qcow//srv/a/disk {256 << 20}; login")
         disk = h1.run("disk 0").text
         h1.run(f"mkfs.ext4 -q {disk} && mount {disk} /mnt && cp -r /usr/include/linux /mnt && umount /mnt")
         check("10.9.0.11:3260" in lab.host("iscsi-ls", "-s", "iscsi://10.9.0.11").out,
@@ -44,7 +43,7 @@ def test():
         check(not os.path.exists(f"/proc/{h1.process.pid}"), "h1 still runs")
         h1.start()
         h1.run("fsck.ext4 -fp /dev/ubda || [ $? = 1 ]; mkdir -p /srv/a; mount /dev/ubda /srv/a; "
-               f"runner_up {handlers[0]}; put 0 qcow//srv/a/d.qcow2 {256 << 20}; login; "
+               f"runner_up {handlers[0]}; put 0 qcow//srv/a/disk {256 << 20}; login; "
                "mount $(disk 0) /mnt; diff -r /usr/include/linux /mnt/linux; umount /mnt; logout; "
                "target_down; runner_down", timeout=120)
         h1.stop()
