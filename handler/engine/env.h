@@ -26,6 +26,11 @@ struct plx_env {
     /* Asks for one more extent of a type for this host. Must not block: the answer comes through
      * plx_store_extent_granted(), which may be called from inside (one host, a test) or later. */
     void (*extent_wanted)(struct plx_env *env, struct plx_store *store, enum plx_extent_type type);
+    /* Called first in every turn of the loop; may submit requests and grant extents. May be NULL. */
+    void (*tick)(struct plx_env *env);
+    /* Called by synchronous calls when they wait and no device has anything under way (an extent
+     * is being asked for elsewhere). Should block a little. May be NULL. */
+    void (*idle)(struct plx_env *env);
     /* Something an operator should know. Complete sentence, no newline. */
     void (*event)(struct plx_env *env, int error_code, const char *text);
 };

@@ -1,0 +1,184 @@
+/* alloc.c - which blocks are free: runs of adjacent blocks from the extents this instance owns.
+ *
+ * A1  A block is handed out at most once until it is freed.
+ * A2  Only extents whose ownership is durable are allocated from (extent.c, E3).
+ * A3  Data comes from data extents, nodes and log from metadata extents; log segments are taken
+ *     from an extent's end, nodes from its start, so that segments keep finding room.
+ * A4  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
+ *     further extent is asked for ahead.
+ * Loop: the store's. Crash story: see extent.c.
+ */
+#include "engine/store.h"
+
+#define DENIED_RETRY_NS 1000000000ull
+
+static bool bit(const struct plx_extent *extent, uint64_t block)
+{
+    return extent->bits[block / 64] >> block % 64 & 1;
+}
+
+static void set_bits(struct plx_extent *extent, uint64_t block, uint64_t count, bool allocated)
+{
+    for (uint64_t i = block; i < block + count; i++) {
+        PLX_ASSERT(bit(extent, i) != allocated); /* A1 */
+        extent->bits[i / 64] ^= 1ull << i % 64;
+        extent->pages[i / PLX_EXTENT_PAGE_BITS].dirty = true;
+    }
+    if (allocated)
+        extent->free_blocks -= count;
+    else
+        extent->free_blocks += count;
+}
+
+/* The first free block at or after `from`, or `end`. */
+static uint64_t next_free(const struct plx_extent *extent, uint64_t from, uint64_t end)
+{
+    while (from < end) {
+        uint64_t free_bits = ~extent->bits[from / 64] >> from % 64;
+
+        if (free_bits)
+            return plx_min_u64(end, from + (unsigned)__builtin_ctzll(free_bits));
+        from = (from / 64 + 1) * 64;
+    }
+    return end;
+}
+
+static uint64_t run_length(const struct plx_extent *extent, uint64_t from, uint64_t want,
+                           uint64_t end)
+{
+    uint64_t length = 0;
+
+    while (length < want && from + length < end && !bit(extent, from + length))
+        length++;
+    return length;
+}
+
+static bool take_run(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr,
+                     uint64_t *ret_count)
+{
+    uint64_t blocks = extent->store->info.extent_blocks;
+    uint64_t at = next_free(extent, extent->cursor, blocks), count;
+
+    if (at == blocks)
+        at = next_free(extent, 0, extent->cursor);
+    if (extent->free_blocks == 0 || bit(extent, at))
+        return false;
+    count = run_length(extent, at, want, blocks);
+    set_bits(extent, at, count, true);
+    extent->cursor = (at + count) % blocks;
+    *ret_addr = extent->base + at;
+    *ret_count = count;
+    return true;
+}
+
+/* Aligned to the segment size and from the end (A3). */
+static bool take_segment(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
+{
+    uint64_t blocks = extent->store->info.extent_blocks;
+
+    if (extent->free_blocks < want)
+        return false;
+    for (uint64_t at = blocks / want * want; at >= want; at -= want) {
+        if (run_length(extent, at - want, want, blocks) == want) {
+            set_bits(extent, at - want, want, true);
+            *ret_addr = extent->base + at - want;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Asks for an extent unless that was just refused. */
+static bool ask(struct plx_store *store, enum plx_extent_type type)
+{
+    struct plx_wanted *wanted = &store->wanted[type];
+
+    if (wanted->asked)
+        return true;
+    if (wanted->denied_at_ns &&
+        store->env->monotonic_ns(store->env) - wanted->denied_at_ns < DENIED_RETRY_NS)
+        return false;
+    wanted->asked = true;
+    wanted->denied_at_ns = 0;
+    store->env->extent_wanted(store->env, store, type);
+    return wanted->asked || !wanted->denied_at_ns;
+}
+
+static int wait_or_refuse(struct plx_store *store, enum plx_extent_type type,
+                          struct plx_task *task)
+{
+    if (!ask(store, type) || !task)
+        return PLX_ERR_NOSPACE;
+    plx_queue_push(&store->space_waiters, task);
+    return PLX_WAIT;
+}
+
+static bool usable(const struct plx_extent *extent, enum plx_extent_type type)
+{
+    return extent->ready && extent->type == type && extent->free_blocks; /* A2 */
+}
+
+int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
+                  struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+        if (usable(extent, type) && take_run(extent, want, ret_addr, ret_count)) {
+            plx_alloc_spare(store, type);
+            return 0;
+        }
+    }
+    return wait_or_refuse(store, type, task);
+}
+
+int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        if (usable(extent, PLX_EXTENT_META) &&
+            take_segment(extent, store->info.segment_blocks, ret_addr))
+            return 0;
+    return wait_or_refuse(store, PLX_EXTENT_META, task);
+}
+
+void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type)
+{
+    if (plx_alloc_free_blocks(store, type) < store->info.extent_blocks / 4)
+        ask(store, type); /* A4 */
+}
+
+void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
+{
+    struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+    struct plx_task *task;
+
+    for (uint64_t i = 0; i < count; i++)
+        plx_cache_forget(store->cache, addr + i);
+    if (!extent || !extent->ready) {
+        store->counters.blocks_foreign += count;
+        return;
+    }
+    set_bits(extent, addr - extent->base, count, false);
+    store->counters.blocks_freed += count;
+    while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
+        plx_task_ready(store, task);
+}
+
+void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
+{
+    struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+
+    if (!extent)
+        return;
+    for (uint64_t at = addr - extent->base; count--; at++)
+        if (!bit(extent, at))
+            set_bits(extent, at, 1, true);
+}
+
+uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type)
+{
+    uint64_t blocks = 0;
+
+    for (const struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        if (extent->ready && extent->type == type)
+            blocks += extent->free_blocks;
+    return blocks;
+}

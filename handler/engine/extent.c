@@ -1,0 +1,493 @@
+/* extent.c - extents this instance owns: loading, their bitmaps, writing the bitmaps back.
+ *
+ * E1  The bitmap in memory is the truth while the extent is owned; the store's copy follows at
+ *     each plx_bitmap_sync (before a VDI record that relies on it flips).
+ * E2  A page's generation n + 1 is written only after n is durable: one pass at a time, each ends
+ *     with a flush. So one of the two slots is always whole.
+ * E3  An extent is allocated from only after a page naming its owner is durable.
+ * E4  The header pages' own bits are always set.
+ * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
+ *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
+ *   referenced but not marked cannot be, because the key frame that refers to them comes after,
+ *   and those that only the log names are marked again by replay.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/store.h"
+
+#define PAGE_BYTES (PLX_EXTENT_PAGE_BITS / 8)
+
+static uint32_t page_count(const struct plx_store *store)
+{
+    return plx_extent_pages(store->info.extent_blocks);
+}
+
+struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number)
+{
+    struct plx_extent *extent = store->extents;
+
+    while (extent && extent->number != number)
+        extent = extent->next;
+    return extent;
+}
+
+static void extent_free(struct plx_extent *extent)
+{
+    free(extent->bits);
+    free(extent->pages);
+    free(extent->buffer);
+    free(extent);
+}
+
+void plx_extent_free_all(struct plx_store *store)
+{
+    while (store->extents) {
+        struct plx_extent *extent = store->extents;
+
+        store->extents = extent->next;
+        extent_free(extent);
+    }
+}
+
+static void extent_unlink(struct plx_store *store, struct plx_extent *extent)
+{
+    struct plx_extent **link = &store->extents;
+
+    while (*link != extent)
+        link = &(*link)->next;
+    *link = extent->next;
+}
+
+static struct plx_extent *extent_new(struct plx_store *store, enum plx_extent_type type,
+                                     uint64_t number, bool fresh)
+{
+    struct plx_extent *extent = calloc(1, sizeof *extent);
+    uint32_t pages = page_count(store);
+
+    if (!extent)
+        return NULL;
+    extent->store = store;
+    extent->number = number;
+    extent->base = number * store->info.extent_blocks;
+    extent->type = type;
+    extent->fresh = fresh;
+    extent->bits = calloc(pages, PAGE_BYTES);
+    extent->pages = calloc(pages, sizeof *extent->pages);
+    extent->buffer = malloc((size_t)pages * 2 * PLX_BLOCK_SIZE);
+    if (!extent->bits || !extent->pages || !extent->buffer) {
+        extent_free(extent);
+        return NULL;
+    }
+    return extent;
+}
+
+/* ---- Loading ---- */
+
+static void mark_header_blocks(struct plx_extent *extent)
+{
+    uint32_t blocks = page_count(extent->store) * 2;
+
+    for (uint32_t i = 0; i < blocks; i++) /* E4 */
+        extent->bits[i / 64] |= 1ull << i % 64;
+}
+
+static void count_free(struct plx_extent *extent)
+{
+    uint64_t used = 0, blocks = extent->store->info.extent_blocks;
+
+    for (uint64_t i = 0; i < blocks / 64; i++)
+        used += (unsigned)__builtin_popcountll(extent->bits[i]);
+    extent->free_blocks = blocks - used;
+}
+
+/* Takes over the newer valid slot of each page. */
+static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_first,
+                        struct plx_fault *fault)
+{
+    uint32_t pages = page_count(extent->store);
+
+    for (uint32_t p = 0; p < pages; p++) {
+        struct plx_extent_page_state *state = &extent->pages[p];
+        bool found = false;
+
+        for (uint8_t slot = 0; slot < 2; slot++) {
+            uint8_t *block = (uint8_t *)extent->buffer + (2 * p + slot) * PLX_BLOCK_SIZE;
+            struct plx_extent_page page;
+
+            if (plx_format_extent_page_decode(block, &extent->store->info.id, extent->number, p,
+                                              pages, &page, NULL) ||
+                (found && page.generation <= state->generation))
+                continue;
+            found = true;
+            state->generation = page.generation;
+            state->slot = slot;
+            memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block),
+                   PAGE_BYTES);
+            if (p == 0)
+                *ret_first = page;
+        }
+        if (!found)
+            return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                 "extent %llu: both copies of bitmap page %u are damaged",
+                                 (unsigned long long)extent->number, p);
+    }
+    return 0;
+}
+
+static void own_pages(struct plx_extent *extent)
+{
+    mark_header_blocks(extent);
+    count_free(extent);
+    for (uint32_t p = 0; p < page_count(extent->store); p++)
+        extent->pages[p].dirty = true;
+}
+
+enum {
+    LOAD_READ,
+    LOAD_DECODE,
+    LOAD_SYNCED,
+};
+
+static void load_finish(struct plx_extent *extent, int error)
+{
+    struct plx_store *store = extent->store;
+    enum plx_extent_type type = extent->type;
+    struct plx_task *task;
+
+    store->wanted[type].asked = false;
+    free(extent->buffer);
+    extent->buffer = NULL;
+    extent->error = error;
+    if (error) {
+        plx_store_event(store, error, "extent %llu cannot be used: %s",
+                        (unsigned long long)extent->number, plx_error_text(error));
+        extent_unlink(store, extent);
+        extent_free(extent);
+    } else {
+        extent->ready = true; /* E3 */
+    }
+    while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
+        plx_task_ready(store, task);
+}
+
+static void load_step(struct plx_task *task)
+{
+    struct plx_extent *extent = PLX_CONTAINER(task, struct plx_extent, task);
+    struct plx_store *store = extent->store;
+    size_t bytes = (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
+    struct plx_extent_page first;
+    int error;
+
+    switch (extent->state) {
+    case LOAD_READ:
+        extent->state = LOAD_DECODE;
+        extent->iov = (struct iovec){extent->buffer, bytes};
+        extent->join = (struct plx_join){.task = task};
+        plx_store_xfer(store, &extent->read, PLX_IO_READ, PLX_KIND_ADMIN, extent->base, 0, bytes,
+                       &extent->iov, 1, &extent->join);
+        return;
+    case LOAD_DECODE:
+        if (!extent->fresh) {
+            error = extent->join.error ? extent->join.error : decode_pages(extent, &first, NULL);
+            if (error) {
+                load_finish(extent, error);
+                return;
+            }
+            if (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META)
+                extent->type = first.type;
+        }
+        own_pages(extent);
+        extent->state = LOAD_SYNCED;
+        plx_bitmap_sync(store, task);
+        return;
+    case LOAD_SYNCED:
+        load_finish(extent, task->error);
+        return;
+    }
+}
+
+void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,
+                              uint64_t number, bool fresh)
+{
+    struct plx_extent *extent = NULL;
+    struct plx_task *task;
+
+    if (!error && (number >= store->info.extents || plx_extent_find(store, number)))
+        error = PLX_ERR_REGISTRY;
+    if (!error) {
+        extent = extent_new(store, type, number, fresh);
+        error = extent ? 0 : PLX_ERR_NOMEM;
+    }
+    if (error) {
+        store->wanted[type].asked = false;
+        store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
+        while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
+            plx_task_ready(store, task);
+        return;
+    }
+    extent->next = store->extents;
+    store->extents = extent;
+    extent->task.step = load_step;
+    extent->state = fresh ? LOAD_DECODE : LOAD_READ;
+    plx_task_ready(store, &extent->task);
+}
+
+int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_fault *fault)
+{
+    struct plx_extent *extent;
+    struct plx_extent_page first;
+    int error;
+
+    if (number >= store->info.extents)
+        return plx_fault_set(fault, PLX_ERR_RANGE, "extent %llu does not exist",
+                             (unsigned long long)number);
+    if (plx_extent_find(store, number))
+        return 0;
+    extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
+    if (!extent)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
+                                (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE);
+    if (error)
+        plx_fault_set(fault, error, "extent %llu: %s", (unsigned long long)number,
+                      plx_error_text(error));
+    else
+        error = decode_pages(extent, &first, fault);
+    if (error) {
+        extent_free(extent);
+        return error;
+    }
+    extent->type = first.type;
+    own_pages(extent);
+    extent->next = store->extents;
+    store->extents = extent;
+    error = plx_bitmap_sync_run(store);
+    if (error)
+        return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
+                             (unsigned long long)number, plx_error_text(error));
+    free(extent->buffer);
+    extent->buffer = NULL;
+    extent->ready = true;
+    return 0;
+}
+
+static void fill_info(const struct plx_extent *extent, uint64_t owner, struct plx_extent_info *ret)
+{
+    *ret = (struct plx_extent_info){
+        .number = extent->number,
+        .type = extent->type,
+        .owner = owner,
+        .owner_host = extent->store->options.host,
+        .generation = extent->pages[0].generation,
+        .used_blocks = extent->store->info.extent_blocks - extent->free_blocks,
+        .blocks = extent->store->info.extent_blocks,
+    };
+}
+
+int plx_store_extent_owned(struct plx_store *store, size_t index,
+                           struct plx_extent_info *ret_info)
+{
+    struct plx_extent *extent = store->extents;
+
+    while (extent && index--)
+        extent = extent->next;
+    if (!extent)
+        return PLX_ERR_NOT_FOUND;
+    fill_info(extent, store->options.instance, ret_info);
+    return 0;
+}
+
+int plx_store_extent_release(struct plx_store *store, uint64_t number,
+                             struct plx_extent_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_extent *extent = plx_extent_find(store, number);
+    uint64_t owner = store->options.instance;
+    int error;
+
+    if (!extent || !extent->ready)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu is not held here",
+                             (unsigned long long)number);
+    extent->ready = false;
+    extent->pages[0].dirty = true;
+    extent->state = -1; /* page 0 is written with owner 0 */
+    error = plx_bitmap_sync_run(store);
+    if (error) {
+        extent->ready = true;
+        extent->state = LOAD_SYNCED;
+        return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
+                             (unsigned long long)number, plx_error_text(error));
+    }
+    fill_info(extent, owner, ret_info);
+    extent_unlink(store, extent);
+    extent_free(extent);
+    return 0;
+}
+
+int plx_store_extent_read(struct plx_store *store, uint64_t number,
+                          struct plx_extent_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_extent *extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
+    size_t bytes = (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
+    struct plx_extent_page first = {0};
+    const uint8_t *buffer;
+    int error;
+
+    if (!extent)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    buffer = extent->buffer;
+    error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer, bytes);
+    if (!error && buffer[0] == 0 && memcmp(buffer, buffer + 1, 2 * PLX_BLOCK_SIZE - 1) == 0) {
+        *ret_info = (struct plx_extent_info){.number = number,
+                                             .blocks = store->info.extent_blocks};
+    } else if (!error) {
+        error = decode_pages(extent, &first, fault);
+        if (!error) {
+            extent->type = first.type;
+            mark_header_blocks(extent);
+            count_free(extent);
+            fill_info(extent, first.owner, ret_info);
+            ret_info->owner_host = first.owner_host;
+        }
+    } else {
+        plx_fault_set(fault, error, "extent %llu: %s", (unsigned long long)number,
+                      plx_error_text(error));
+    }
+    extent_free(extent);
+    return error;
+}
+
+/* ---- Writing bitmaps back ---- */
+
+enum {
+    SYNC_IDLE,
+    SYNC_ROUND,
+    SYNC_WRITTEN,
+    SYNC_FLUSHED,
+};
+
+static void sync_start(struct plx_store *store)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+
+    sync->running = sync->joining;
+    sync->joining = (struct plx_queue){0};
+    sync->state = SYNC_ROUND;
+    sync->error = 0;
+    sync->extent = store->extents;
+    sync->page = 0;
+    plx_task_ready(store, &sync->task);
+}
+
+static void write_page(struct plx_store *store, struct plx_extent *extent, uint32_t p)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_extent_page_state *state = &extent->pages[p];
+    uint8_t *block = sync->buffer + sync->count * PLX_BLOCK_SIZE;
+    bool released = extent->state == -1;
+    struct plx_extent_page page = {
+        .type = extent->type,
+        .sealed = extent->sealed,
+        .page = (uint16_t)p,
+        .pages = page_count(store),
+        .extent = extent->number,
+        .owner = released ? 0 : store->options.instance,
+        .generation = state->generation + 1,
+    };
+
+    if (!released)
+        page.owner_host = store->options.host;
+    memset(block, 0, PLX_BLOCK_SIZE);
+    memcpy(plx_format_extent_bits(block), (uint8_t *)extent->bits + p * PAGE_BYTES, PAGE_BYTES);
+    plx_format_extent_page_encode(&store->info.id, &page, block);
+    state->dirty = false;
+    state->generation++;
+    state->slot ^= 1;
+    sync->written[sync->count] = state;
+    sync->iovs[sync->count] = (struct iovec){block, PLX_BLOCK_SIZE};
+    plx_store_xfer(store, &sync->xfers[sync->count], PLX_IO_WRITE, PLX_KIND_ADMIN,
+                   extent->base + 2 * p + state->slot, 0, PLX_BLOCK_SIZE,
+                   &sync->iovs[sync->count], 1, &sync->join);
+    sync->count++;
+}
+
+/* Submits the next round of dirty pages; false when the pass is through. */
+static bool sync_round(struct plx_store *store)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+
+    sync->count = 0;
+    sync->join = (struct plx_join){.task = &sync->task};
+    while (sync->extent && sync->count < PLX_BITMAP_ROUND) {
+        struct plx_extent *extent = sync->extent;
+        bool loaded = extent->state != LOAD_READ && extent->state != LOAD_DECODE;
+
+        if (sync->page == page_count(store) || (!loaded && !extent->ready)) {
+            sync->extent = extent->next;
+            sync->page = 0;
+            continue;
+        }
+        if (extent->pages[sync->page].dirty)
+            write_page(store, extent, sync->page);
+        sync->page++;
+    }
+    return sync->count > 0;
+}
+
+static void sync_finish(struct plx_store *store)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_task *task;
+
+    sync->state = SYNC_IDLE;
+    while ((task = plx_queue_pop(&sync->running)) != NULL) {
+        task->error = sync->error;
+        plx_task_ready(store, task);
+    }
+    if (sync->joining.head)
+        sync_start(store);
+}
+
+static void sync_step(struct plx_task *task)
+{
+    struct plx_bitmap_sync *sync = PLX_CONTAINER(task, struct plx_bitmap_sync, task);
+    struct plx_store *store = PLX_CONTAINER(sync, struct plx_store, bitmap_sync);
+
+    switch (sync->state) {
+    case SYNC_WRITTEN:
+        if (sync->join.error) {
+            /* The slot that was not written may be torn: the same slot is written again. */
+            for (unsigned i = 0; i < sync->count; i++) {
+                sync->written[i]->slot ^= 1;
+                sync->written[i]->dirty = true;
+            }
+            sync->error = sync->join.error;
+            sync_finish(store);
+            return;
+        }
+        /* fall through */
+    case SYNC_ROUND:
+        sync->state = SYNC_WRITTEN;
+        if (sync_round(store))
+            return;
+        sync->state = SYNC_FLUSHED;
+        plx_store_flush(store, task);
+        return;
+    case SYNC_FLUSHED:
+        sync->error = task->error; /* E2: on failure pages stay as they are, see below */
+        sync_finish(store);
+        return;
+    }
+}
+
+void plx_bitmap_sync_init(struct plx_store *store)
+{
+    store->bitmap_sync.task.step = sync_step;
+}
+
+void plx_bitmap_sync(struct plx_store *store, struct plx_task *task)
+{
+    plx_queue_push(&store->bitmap_sync.joining, task);
+    if (store->bitmap_sync.state == SYNC_IDLE)
+        sync_start(store);
+}

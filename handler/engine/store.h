@@ -1,0 +1,177 @@
+/* store.h - inside the engine: the loop, device I/O in store addresses, flushing, open extents.
+ *
+ * Work on the loop is a struct plx_task: a step function that runs without blocking and is called
+ * again when what it waits for has happened. A task waits for one thing at a time: a join of I/Os,
+ * a flush, a node, space, or its turn in a queue.
+ */
+#ifndef PLX_STORE_H
+#define PLX_STORE_H
+
+#include "engine/cache.h"
+#include "engine/engine.h"
+#include "engine/format.h"
+
+struct plx_task {
+    void (*step)(struct plx_task *task);
+    struct plx_task *next;
+    bool queued;
+    int error; /* set by what the task waited for */
+};
+
+struct plx_queue {
+    struct plx_task *head, *tail;
+};
+
+void plx_queue_push(struct plx_queue *queue, struct plx_task *task);
+struct plx_task *plx_queue_pop(struct plx_queue *queue);
+
+#define PLX_CONTAINER(pointer, type, member)                                                       \
+    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+
+/* Several I/Os, one task: the task becomes ready when the last has completed. */
+struct plx_join {
+    unsigned pending;
+    int error; /* the first one */
+    struct plx_task *task; /* NULL: somebody polls pending */
+};
+
+struct plx_xfer {
+    struct plx_io io;
+    struct plx_store *store;
+    struct plx_join *join;
+    unsigned volume;
+};
+
+struct plx_volume {
+    struct plx_device *device;
+    struct plx_superblock super;
+    unsigned under_way;
+    bool dirty; /* a write completed since the last flush began */
+    struct plx_xfer flush;
+};
+
+/* ---- Open extents (extent.c, alloc.c) ---- */
+
+struct plx_extent {
+    struct plx_extent *next;
+    uint64_t number, base; /* base: address of its first block */
+    enum plx_extent_type type;
+    bool ready;  /* header durable: may be allocated from */
+    bool sealed;
+    uint64_t free_blocks;
+    uint64_t cursor; /* block to look at next */
+    uint64_t *bits;  /* 1: allocated */
+    struct plx_extent_page_state {
+        uint64_t generation;
+        uint8_t slot; /* holds that generation */
+        bool dirty;
+    } *pages;
+    struct plx_xfer read; /* loading */
+    struct plx_join join;
+    struct iovec iov;
+    void *buffer;
+    struct plx_task task;
+    struct plx_store *store;
+    int state, error;
+    bool fresh;
+};
+
+#define PLX_BITMAP_ROUND 16u
+
+struct plx_bitmap_sync {
+    struct plx_task task;
+    struct plx_join join;
+    struct plx_queue joining, running; /* who waits for the next pass, for this one */
+    int state, error;
+    struct plx_extent *extent; /* the pass's cursor */
+    uint32_t page;
+    unsigned count;
+    uint8_t *buffer; /* PLX_BITMAP_ROUND blocks */
+    struct plx_xfer xfers[PLX_BITMAP_ROUND];
+    struct iovec iovs[PLX_BITMAP_ROUND];
+    struct plx_extent_page_state *written[PLX_BITMAP_ROUND];
+};
+
+struct plx_wanted {
+    bool asked;
+    uint64_t denied_at_ns; /* monotonic; 0: never */
+};
+
+struct plx_store {
+    struct plx_env *env;
+    struct plx_store_options options;
+    struct plx_store_info info;
+    struct plx_volume volumes[PLX_VOLUMES_MAX];
+    uint64_t addr_limit; /* blocks of all volumes */
+    struct plx_queue ready;
+    struct plx_queue flush_joining, flush_running;
+    struct plx_join flush_join;
+    struct plx_task flush_task;
+    bool flushing;
+    struct plx_cache *cache;
+    struct plx_extent *extents;
+    struct plx_bitmap_sync bitmap_sync;
+    struct plx_wanted wanted[PLX_EXTENT_META + 1];
+    struct plx_queue space_waiters;
+    struct plx_vdi *vdis;
+    struct plx_counters counters;
+    bool in_tick;
+};
+
+/* ---- The loop ---- */
+
+void plx_task_ready(struct plx_store *store, struct plx_task *task);
+/* Runs the loop until *pending is 0. Synchronous calls only. */
+void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending);
+void plx_store_run_until_true(struct plx_store *store, const bool *done);
+
+/* ---- I/O ---- */
+
+/* Submits bytes at byte `offset` from block addr. The range lies in one volume. join->pending is
+ * raised here. */
+void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
+                    enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
+                    const struct iovec *iov, int iovcnt, struct plx_join *join);
+int plx_store_read_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr, void *buffer,
+                        size_t bytes);
+int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
+                         const void *buffer, size_t bytes);
+/* Makes what has completed durable; the task becomes ready then, with its error. */
+void plx_store_flush(struct plx_store *store, struct plx_task *task);
+int plx_store_flush_sync(struct plx_store *store);
+/* The largest device block of the store's volumes: log batches are padded to it. */
+uint32_t plx_store_device_block(const struct plx_store *store);
+void plx_store_event(struct plx_store *store, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+
+/* ---- Extents and allocation ---- */
+
+#define PLX_WAIT 1 /* not an error: the task was put into a queue and will be ready again */
+
+/* Allocates up to want adjacent blocks. Returns 0, NOSPACE, or PLX_WAIT after having queued the
+ * task (NULL: never waits). */
+int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
+                  struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count);
+/* Allocates exactly one log segment. */
+int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr);
+/* Frees blocks in owned extents; others are counted and left to the collector. */
+void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);
+/* Marks blocks as allocated (replay). Blocks in extents of others are sealed away already. */
+void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count);
+uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type);
+/* Asks for one more extent ahead of need. */
+void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type);
+
+struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number);
+void plx_extent_free_all(struct plx_store *store);
+/* Writes every dirty bitmap page, then flushes; the task becomes ready with its error. */
+void plx_bitmap_sync(struct plx_store *store, struct plx_task *task);
+int plx_bitmap_sync_run(struct plx_store *store);
+void plx_bitmap_sync_init(struct plx_store *store);
+
+uint32_t plx_vdi_slot_count(const struct plx_store *store);
+/* Address of slot A of a VDI record. */
+uint64_t plx_vdi_slot_addr(const struct plx_store *store, uint32_t slot);
+
+#endif
