@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Functions for commands that run in a lab guest (the agent sources this first). The environment has
-# LAB (this folder) and BUILD (the build under test). A function that fails says why and returns non-zero.
+# LAB (this folder), BUILD (the build under test) and HANDLERS (the handlers to load). A function that fails says why and returns non-zero.
 
 IQN=iqn.2026-11.org.lab:t
 PORTAL=127.0.0.1:3260
@@ -40,13 +40,13 @@ runner_answers() {
         org.freedesktop.DBus.Introspectable.Introspect >/dev/null
 }
 
-# runner_up [HANDLER-PATH]: start tcmu-runner (D-Bus first: targetcli would start the stock one).
+# runner_up: start tcmu-runner, which is ready when D-Bus knows it.
 runner_up() {
     kernel_up || return
     if ! [ -e /run/dbus/pid ]; then
         dbus-daemon --system --fork || return
     fi
-    setsid tcmu-runner --handler-path "${1:-$BUILD}" >>/run/runner.out 2>&1 </dev/null &
+    setsid tcmu-runner --handler-path "$HANDLERS" >>/run/runner.out 2>&1 </dev/null &
     echo $! >/run/runner.pid
     wait_for 20 runner_answers && runner_alive
 }

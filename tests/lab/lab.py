@@ -19,6 +19,7 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.path.realpath(os.environ.get("PLX_LAB_BUILD") or os.path.join(SOURCE, "build"))
+HANDLERS = BUILD  # where tcmu-runner in the guests takes its handlers from
 UML = "linux.uml"
 PORT = 7070
 SKIPPED = 77
@@ -314,7 +315,7 @@ class Command:
     def __init__(self, guest, script, env=None, stdin=False):
         script = f". {HERE}/inside.sh\n{script}"
         order = {"argv": ["/bin/bash", "-c", script], "stdin": stdin,
-                 "env": {"LAB": HERE, "BUILD": BUILD, **(env or {})}}
+                 "env": {"LAB": HERE, "BUILD": BUILD, "HANDLERS": HANDLERS, **(env or {})}}
         self.where = guest.name
         self.conn = socket.create_connection((guest.ip, PORT), timeout=5)
         self.conn.sendall(json.dumps(order).encode() + b"\n")

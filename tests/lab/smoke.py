@@ -10,6 +10,7 @@ from lab import check, say
 def test():
     handlers = glob.glob("/usr/lib/*/tcmu-runner")
     check(handlers, "tcmu-runner has no handler folder")
+    lab.HANDLERS = handlers[0]
     with lab.Lab() as here:
         h1 = here.guest(disks=[here.disk("a.img", 1 << 30)])
         h2 = here.guest(mem="256M")
@@ -27,7 +28,7 @@ def test():
 
         say("stock handler over iSCSI")
         h1.run(f"mkfs.ext4 -q /dev/ubda; mkdir /srv/a; mount /dev/ubda /srv/a; "
-               f"truncate -s 256M /srv/a/disk; runner_up {handlers[0]}")
+               "truncate -s 256M /srv/a/disk; runner_up")
         h1.run(f"put 0 qcow//srv/a/disk {256 << 20}; login")
         disk = h1.run("disk 0").text
         h1.run(f"mkfs.ext4 -q {disk} && mount {disk} /mnt && cp -r /usr/include/linux /mnt && umount /mnt")
@@ -35,7 +36,7 @@ def test():
               "the target is not seen from outside")
 
         say("daemon killed under the file system")
-        h1.run(f"mount {disk} /mnt; runner_down KILL; runner_up {handlers[0]}; "
+        h1.run(f"mount {disk} /mnt; runner_down KILL; runner_up; "
                "diff -r /usr/include/linux /mnt/linux && umount /mnt", timeout=120)
 
         say("host killed")
@@ -43,7 +44,7 @@ def test():
         check(not os.path.exists(f"/proc/{h1.process.pid}"), "h1 still runs")
         h1.start()
         h1.run("fsck.ext4 -fp /dev/ubda || [ $? = 1 ]; mkdir -p /srv/a; mount /dev/ubda /srv/a; "
-               f"runner_up {handlers[0]}; put 0 qcow//srv/a/disk {256 << 20}; login; "
+               f"runner_up; put 0 qcow//srv/a/disk {256 << 20}; login; "
                "mount $(disk 0) /mnt; diff -r /usr/include/linux /mnt/linux; umount /mnt; logout; "
                "target_down; runner_down", timeout=120)
         h1.stop()

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""kill -9 of tcmu-runner and of the whole host, ten rounds, under write load, snapshots and clones.
+
+A write counts as acknowledged when this side has read the guest's word for it, so what a dying guest
+could not say any more binds nobody. After each crash every acknowledged sector holds its value or a later one,
+what is read back once stays, and the store's own check finds nothing.
+"""
+import socket
+import sys
+import time
+
+import lab
+from lab import check, say
+
+SIZE = 128 << 20
+WORKERS = 4
+REGION = 8192  # sectors of each worker, 4 MiB: small, so that blocks are overwritten often
+
+
+class Oracle:
+    """The least sequence number each sector may show."""
+
+    def __init__(self):
+        self.least = [0] * (WORKERS * REGION)
+        self.acknowledged = 0
+
+    def take(self, lines):
+        # The last line may be cut off by the crash; then the host did not hear it.
+        for line in lines[:lines.rfind(b"\n") + 1].decode().splitlines():
+            seq, start, count = map(int, line.split())
+            self.acknowledged += 1
+            for n in range(start, start + count):
+                self.least[n] = max(self.least[n], seq)
+
+    def verify(self, guest, disk):
+        result = guest.run(f"{lab.HERE}/blocks.py check {disk} 0 {len(self.least)}", timeout=120, ok=False)
+        check(result.code == 0, f"unsound sectors on {disk}:", result.out[:2000], result.err)
+        missing = []
+        for line in result.out.splitlines():
+            start, seq, count = map(int, line.split())
+            for n in range(start, start + count):
+                if seq < self.least[n]:
+                    missing.append(f"sector {n}: {seq:#x}, acknowledged {self.least[n]:#x}")
+                # Read once, an unacknowledged write must not vanish again.
+                self.least[n] = max(self.least[n], seq)
+        check(not missing, len(missing), "sectors lost acknowledged writes:", "; ".join(missing[:5]))
+
+
+class Writers:
+    """The workers, and what they have acknowledged so far."""
+
+    def __init__(self, guest, disk, seed):
+        self.guest, self.seed = guest, seed
+        self.commands = [guest.popen(f"exec {lab.HERE}/blocks.py write {disk} {n} {n * REGION} {REGION} {seed}")
+                         for n in range(WORKERS)]
+        self.threads = [command.drain_in_background() for command in self.commands]
+
+    def stop(self, oracle, alive):
+        if alive:
+            for command in self.commands:
+                check(command.code is None, "a writer ended:", command.err.decode())
+            # Anchored and by full name: only the workers.
+            self.guest.run("pkill -f '^/usr/bin/python3 .*/blocks.py write' || true")
+        for command, thread in zip(self.commands, self.threads):
+            if not alive:
+                command.conn.shutdown(socket.SHUT_RD)  # a dead host says no goodbye
+            thread.join(30)
+            check(not thread.is_alive(), "a writer does not end")
+            command.conn.close()
+            oracle.take(command.out)
+
+
+def serve(guest, first):
+    """Daemon, LUN and session of a host that has just booted; gives the initiator's device."""
+    if first:
+        guest.run("mkfs.ext4 -q /dev/ubdb && mount /dev/ubdb /var/lib/parallax && "
+                  "parallax store format s --volume /dev/ubda && parallax vdi create s/v --size 128M")
+    else:
+        guest.run("mount /dev/ubdb /var/lib/parallax")
+    return guest.run(f"runner_up && put 0 parallax/s/v {SIZE} && login && disk 0", timeout=120).text
+
+
+def snapshots(guest, seed, seconds):
+    """Load of a second kind: blocks become shared while they are being written."""
+    end = time.monotonic() + seconds
+    number = 0
+    while time.monotonic() < end:
+        number += 1
+        guest.run(f"parallax snap create s/v@r{seed}n{number}")
+
+
+def daemon_rounds(guest, disk, oracle, rounds):
+    for seed in range(1, rounds + 1):
+        writers = Writers(guest, disk, seed)
+        snapshots(guest, seed, 2.5)
+        before = sum(len(command.out) for command in writers.commands)
+        guest.run("runner_down KILL; sleep 0.5; runner_up", timeout=60)
+        deadline = time.monotonic() + 60
+        while sum(len(command.out) for command in writers.commands) < before + 500:
+            check(time.monotonic() < deadline, "I/O does not go on after the restart of tcmu-runner")
+            time.sleep(0.2)
+        writers.stop(oracle, alive=True)
+        oracle.verify(guest, disk)
+        say(f"round {seed}: tcmu-runner killed, {oracle.acknowledged} writes acknowledged so far, none missing")
+
+
+def host_rounds(guest, disk, oracle, rounds):
+    for seed in range(101, 101 + rounds):
+        writers = Writers(guest, disk, seed)
+        snapshots(guest, seed, 2.5)
+        guest.kill()
+        writers.stop(oracle, alive=False)
+        guest.start()
+        disk = serve(guest, False)
+        oracle.verify(guest, disk)
+        say(f"round {seed - 100}: host killed, {oracle.acknowledged} writes acknowledged so far, none missing")
+
+
+def fio_round(guest, disk):
+    """The same with fio's own verification; the region behind the workers'."""
+    offset = WORKERS * REGION * 512
+    fio = guest.popen(f"exec fio --name=v --filename={disk} --offset={offset} --size=48M --direct=1 --rw=randwrite "
+                      "--bsrange=4k-64k --bs_unaligned=0 --ioengine=libaio --iodepth=8 --fsync=16 --verify=crc32c "
+                      "--verify_fatal=1 --randseed=7 --output-format=terse")
+    time.sleep(3)
+    guest.run("runner_down KILL; runner_up", timeout=60)
+    result = fio.finish(180)
+    fio.conn.close()
+    check(result.code == 0, "fio --verify:", result.out[-500:], result.err[-1000:])
+    say("fio --verify with fsync across kill -9 of tcmu-runner: sound")
+
+
+def test():
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    lab.built("handler_parallax.so", "parallax")
+    with lab.Lab() as here:
+        guest = here.guest(disks=[here.disk("store.img", 4 << 30), here.disk("state.img", 256 << 20)])
+        oracle = Oracle()
+        disk = serve(guest, True)
+        daemon_rounds(guest, disk, oracle, rounds)
+        fio_round(guest, disk)
+        host_rounds(guest, disk, oracle, rounds)
+        guest.run("target_down; runner_down", timeout=60)
+        say(guest.run("parallax store check s", timeout=120).text)
+        guest.stop()
+
+
+lab.main(test)
