@@ -1,0 +1,95 @@
+/* device.c - picks the driver for a device name, and what the drivers share.
+ *
+ * V1  A request enters a driver only if it lies within the device and is a multiple of its logical
+ *     block (plx_io_check): a breach is the engine's error, not the store's, and stops us.
+ * Threads: none of its own; a device belongs to whoever calls it.
+ */
+#include "device/drivers.h"
+
+#include <string.h>
+
+int plx_device_open(const char *name, const struct plx_device_open_options *options,
+                    struct plx_device **ret_device, struct plx_fault *fault)
+{
+    static const struct plx_device_open_options defaults;
+
+    if (!options)
+        options = &defaults;
+    if (name[0] == '\0')
+        return plx_fault_set(fault, PLX_ERR_INVALID, "a volume needs a path or an iscsi:// URL");
+    if (strlen(name) >= sizeof((struct plx_device *)0)->name)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "volume name longer than %zu bytes: %.60s...",
+                             sizeof((struct plx_device *)0)->name - 1, name);
+    if (strncmp(name, "iscsi://", 8) == 0)
+        return plx_iscsi_open(name, options, ret_device, fault);
+    return plx_libaio_open(name, options, ret_device, fault);
+}
+
+void plx_device_close(struct plx_device *device)
+{
+    if (device)
+        device->ops->close(device);
+}
+
+void plx_io_queue_push(struct plx_io_queue *queue, struct plx_io *io)
+{
+    io->next = NULL;
+    if (queue->head)
+        queue->tail->next = io;
+    else
+        queue->head = io;
+    queue->tail = io;
+}
+
+struct plx_io *plx_io_queue_pop(struct plx_io_queue *queue)
+{
+    struct plx_io *io = queue->head;
+
+    if (io) {
+        queue->head = io->next;
+        io->next = NULL;
+    }
+    return io;
+}
+
+int plx_io_finish(struct plx_io *io, int result)
+{
+    io->result = result;
+    io->done(io);
+    return 1;
+}
+
+void plx_io_check(const struct plx_device *device, const struct plx_io *io)
+{
+    size_t sum = 0;
+
+    PLX_ASSERT(io->done);
+    if (io->op == PLX_IO_FLUSH)
+        return;
+    PLX_ASSERT(io->bytes > 0);
+    PLX_ASSERT(io->offset % device->block_size == 0 && io->bytes % device->block_size == 0);
+    PLX_ASSERT(io->offset <= device->bytes && io->bytes <= device->bytes - io->offset);
+    for (int i = 0; i < io->iovcnt; i++)
+        sum += io->iov[i].iov_len;
+    PLX_ASSERT(sum == io->bytes);
+}
+
+void plx_iov_gather(void *to, const struct iovec *iov, int iovcnt)
+{
+    char *next = to;
+
+    for (int i = 0; i < iovcnt; i++) {
+        memcpy(next, iov[i].iov_base, iov[i].iov_len);
+        next += iov[i].iov_len;
+    }
+}
+
+void plx_iov_scatter(const struct iovec *iov, int iovcnt, const void *from)
+{
+    const char *next = from;
+
+    for (int i = 0; i < iovcnt; i++) {
+        memcpy(iov[i].iov_base, next, iov[i].iov_len);
+        next += iov[i].iov_len;
+    }
+}

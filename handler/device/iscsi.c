@@ -1,0 +1,563 @@
+/* iscsi.c - a LUN reached through libiscsi, without a kernel initiator.
+ *
+ * I1  A request is in exactly one place: waiting (no slot yet), in a slot (with libiscsi, or in the
+ *     list of those to be tried again), or finished (poll() will call done).
+ * I2  libiscsi's callbacks never call done: they may run inside kick(). They move the request to
+ *     the finished list, which poll() empties (device.h: done from poll() only).
+ * I3  A request longer than the target's transfer limit goes out piece by piece, one after the
+ * other. I4  libiscsi reconnects by itself and sends again what was under way. A command that gets
+ * no answer for COMMAND_TIMEOUT_S fails as LOST; so does everything once libiscsi has given up. I5
+ * event_fd is an epoll descriptor over the socket and a timer of one second: reconnecting, time
+ *     limits and repeats go by the timer, and so does noticing that the socket was replaced.
+ *
+ * Threads: none; all calls from one thread at a time. Only opening and closing block.
+ */
+#include "device/drivers.h"
+
+#include <errno.h>
+#include <iscsi/iscsi.h>
+#include <iscsi/scsi-lowlevel.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define COMMAND_TIMEOUT_S 30
+#define CONNECT_TIMEOUT_S 10
+#define RECONNECTS_MAX 10
+#define TRIES_MAX 20 /* BUSY and the like, one second apart */
+#define TRANSFER_MAX (4u << 20)
+#define INITIATOR "iqn.2026-11.org.parallax:"
+
+struct transfer {
+    struct iscsi_device *device;
+    struct plx_io *io;
+    size_t done, piece;       /* bytes transferred; bytes in the command under way */
+    struct scsi_iovec *slice; /* of the piece, when it is not the whole */
+    unsigned tries;
+    struct transfer *next; /* free, or to be tried again */
+};
+
+struct iscsi_device {
+    struct plx_device base;
+    struct iscsi_context *iscsi;
+    int lun;
+    int epoll_fd, timer_fd;
+    int watched_fd, watched_events;
+    uint32_t transfer_max;
+    bool lost;
+    struct plx_io_queue waiting, finished;
+    struct transfer *transfers, *free, *again;
+    unsigned depth, busy;
+};
+
+static struct iscsi_device *lun(struct plx_device *device)
+{
+    return (struct iscsi_device *)device;
+}
+
+/* Makes event_fd readable: poll() has something to do at once. */
+static void announce(struct iscsi_device *device)
+{
+    struct itimerspec now = {.it_interval = {.tv_sec = 1}, .it_value = {.tv_nsec = 1}};
+
+    timerfd_settime(device->timer_fd, 0, &now, NULL);
+}
+
+/* ---- Transfers ---------------------------------------------------------------------------- */
+
+static void transfer_finish(struct transfer *transfer, int result)
+{
+    struct iscsi_device *device = transfer->device;
+
+    transfer->io->result = result;
+    plx_io_queue_push(&device->finished, transfer->io);
+    free(transfer->slice);
+    transfer->slice = NULL;
+    transfer->io = NULL;
+    transfer->next = device->free;
+    device->free = transfer;
+    device->busy--;
+}
+
+/* The part of the request's memory that belongs to the piece; NULL when memory is lacking. */
+static struct scsi_iovec *slice(struct transfer *transfer, int *ret_count)
+{
+    const struct plx_io *io = transfer->io;
+    size_t skip = transfer->done, left = transfer->piece;
+    int count = 0;
+
+    if (transfer->piece == io->bytes) {
+        *ret_count = io->iovcnt;
+        return (struct scsi_iovec *)io->iov; /* the same layout, by libiscsi's promise */
+    }
+    if (!transfer->slice) {
+        transfer->slice = malloc((size_t)io->iovcnt * sizeof *transfer->slice);
+        if (!transfer->slice)
+            return NULL;
+    }
+    for (int i = 0; i < io->iovcnt && left > 0; i++) {
+        size_t length = io->iov[i].iov_len;
+
+        if (skip >= length) {
+            skip -= length;
+            continue;
+        }
+        length = length - skip < left ? length - skip : left;
+        transfer->slice[count].iov_base = (char *)io->iov[i].iov_base + skip;
+        transfer->slice[count++].iov_len = length;
+        left -= length;
+        skip = 0;
+    }
+    *ret_count = count;
+    return transfer->slice;
+}
+
+static void on_answer(struct iscsi_context *iscsi, int status, void *command_data, void *context);
+
+static void transfer_issue(struct transfer *transfer)
+{
+    struct iscsi_device *device = transfer->device;
+    struct plx_io *io = transfer->io;
+    int block = (int)device->base.block_size, count = 0;
+    uint64_t lba = (io->offset + transfer->done) / device->base.block_size;
+    struct scsi_iovec *iov = NULL;
+    struct scsi_task *task = NULL;
+
+    if (device->lost) {
+        transfer_finish(transfer, PLX_ERR_LOST);
+        return;
+    }
+    if (io->op != PLX_IO_FLUSH) {
+        transfer->piece = io->bytes - transfer->done;
+        if (transfer->piece > device->transfer_max)
+            transfer->piece = device->transfer_max;
+        iov = slice(transfer, &count);
+        if (!iov) {
+            transfer_finish(transfer, PLX_ERR_NOMEM);
+            return;
+        }
+    }
+    switch (io->op) {
+    case PLX_IO_READ:
+        task = iscsi_read16_iov_task(device->iscsi, device->lun, lba, (uint32_t)transfer->piece,
+                                     block, 0, 0, 0, 0, 0, on_answer, transfer, iov, count);
+        break;
+    case PLX_IO_WRITE:
+        task =
+            iscsi_write16_iov_task(device->iscsi, device->lun, lba, NULL, (uint32_t)transfer->piece,
+                                   block, 0, 0, 0, 0, 0, on_answer, transfer, iov, count);
+        break;
+    case PLX_IO_FLUSH:
+        task = iscsi_synchronizecache16_task(device->iscsi, device->lun, 0, 0, 0, 0, on_answer,
+                                             transfer);
+        break;
+    }
+    if (!task)
+        transfer_finish(transfer, PLX_ERR_LOST);
+}
+
+static void transfer_try_again(struct transfer *transfer)
+{
+    transfer->next = transfer->device->again;
+    transfer->device->again = transfer;
+}
+
+static int sense_error(const struct plx_io *io, const struct scsi_sense *sense)
+{
+    switch (sense->key) {
+    case SCSI_SENSE_DATA_PROTECTION:
+        return sense->ascq == 0x2707 ? PLX_ERR_NOSPACE : PLX_ERR_READONLY;
+    case SCSI_SENSE_NOT_READY:
+    case SCSI_SENSE_HARDWARE_ERROR:
+        return PLX_ERR_LOST;
+    default:
+        return io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_IO_WRITE;
+    }
+}
+
+static bool worth_another_try(int status, const struct scsi_task *task)
+{
+    if (status == SCSI_STATUS_BUSY || status == SCSI_STATUS_TASK_SET_FULL)
+        return true;
+    return status == SCSI_STATUS_CHECK_CONDITION && task &&
+           (task->sense.key == SCSI_SENSE_UNIT_ATTENTION ||
+            task->sense.key == SCSI_SENSE_COMMAND_ABORTED ||
+            task->sense.key == SCSI_SENSE_NOT_READY);
+}
+
+static int status_error(int status, const struct scsi_task *task, const struct plx_io *io)
+{
+    switch (status) {
+    case SCSI_STATUS_RESERVATION_CONFLICT:
+        return PLX_ERR_FENCED;
+    case SCSI_STATUS_CHECK_CONDITION:
+        return task ? sense_error(io, &task->sense) : PLX_ERR_LOST;
+    case SCSI_STATUS_BUSY:
+    case SCSI_STATUS_TASK_SET_FULL:
+    case SCSI_STATUS_CANCELLED:
+    case SCSI_STATUS_ERROR:
+    case SCSI_STATUS_TIMEOUT:
+        return PLX_ERR_LOST;
+    default:
+        return io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_IO_WRITE;
+    }
+}
+
+static void on_answer(struct iscsi_context *iscsi, int status, void *command_data, void *context)
+{
+    struct transfer *transfer = context;
+    struct scsi_task *task = command_data;
+    struct plx_io *io = transfer->io;
+    bool all_there = !task || task->residual_status == SCSI_RESIDUAL_NO_RESIDUAL;
+
+    if (status == SCSI_STATUS_GOOD && io->op != PLX_IO_FLUSH && !all_there) {
+        transfer_finish(transfer, io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_IO_WRITE);
+    } else if (status == SCSI_STATUS_GOOD) {
+        transfer->done += transfer->piece;
+        if (io->op == PLX_IO_FLUSH || transfer->done == io->bytes)
+            transfer_finish(transfer, 0);
+        else
+            transfer_issue(transfer);
+    } else if (worth_another_try(status, task) && ++transfer->tries < TRIES_MAX) {
+        transfer_try_again(transfer);
+    } else {
+        transfer_finish(transfer, status_error(status, task, io));
+    }
+    if (task)
+        scsi_free_scsi_task(task);
+}
+
+/* ---- The connection ------------------------------------------------------------------------ */
+
+/* Tells epoll what libiscsi waits for. The socket may have been replaced under the same number;
+ * nothing shows that, hence `anew` once a second. */
+static void watch(struct iscsi_device *device, bool anew)
+{
+    int fd = iscsi_get_fd(device->iscsi), events = iscsi_which_events(device->iscsi);
+    struct epoll_event event = {.events = (uint32_t)events};
+
+    if (!anew && fd == device->watched_fd && events == device->watched_events)
+        return;
+    device->watched_fd = fd;
+    device->watched_events = events;
+    if (fd >= 0 && epoll_ctl(device->epoll_fd, EPOLL_CTL_MOD, fd, &event) != 0 && errno == ENOENT)
+        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static void lose(struct iscsi_device *device)
+{
+    device->lost = true;
+    iscsi_scsi_cancel_all_tasks(device->iscsi); /* each gets its callback */
+}
+
+static void service(struct iscsi_device *device, int revents)
+{
+    if (!device->lost && iscsi_service(device->iscsi, revents) != 0)
+        lose(device);
+}
+
+static void try_again(struct iscsi_device *device)
+{
+    struct transfer *list = device->again;
+
+    device->again = NULL;
+    while (list) {
+        struct transfer *transfer = list;
+
+        list = transfer->next;
+        transfer_issue(transfer);
+    }
+}
+
+static void every_second(struct iscsi_device *device)
+{
+    uint64_t expirations;
+
+    if (read(device->timer_fd, &expirations, sizeof expirations) < 0)
+        return;
+    service(device, 0);
+    try_again(device);
+    watch(device, true);
+}
+
+static void turn(struct iscsi_device *device, int timeout_ms)
+{
+    struct pollfd fds[] = {
+        {.fd = device->timer_fd, .events = POLLIN},
+        {.fd = iscsi_get_fd(device->iscsi), .events = (short)iscsi_which_events(device->iscsi)},
+    };
+
+    if (poll(fds, 2, timeout_ms) <= 0)
+        return;
+    if (fds[1].revents)
+        service(device, fds[1].revents);
+    if (fds[0].revents)
+        every_second(device);
+    watch(device, false);
+}
+
+static int call_finished(struct iscsi_device *device)
+{
+    struct plx_io_queue queue = device->finished;
+    struct plx_io *io;
+    int count = 0;
+
+    device->finished.head = NULL;
+    while ((io = plx_io_queue_pop(&queue)))
+        count += plx_io_finish(io, io->result);
+    return count;
+}
+
+/* ---- Operations ---------------------------------------------------------------------------- */
+
+static void iscsi_submit(struct plx_device *base, struct plx_io *io)
+{
+    struct iscsi_device *device = lun(base);
+
+    plx_io_check(base, io);
+    if (base->read_only && io->op != PLX_IO_READ) {
+        io->result = io->op == PLX_IO_FLUSH ? 0 : PLX_ERR_READONLY;
+        plx_io_queue_push(&device->finished, io);
+        announce(device);
+    } else {
+        plx_io_queue_push(&device->waiting, io);
+    }
+}
+
+static void iscsi_kick(struct plx_device *base)
+{
+    struct iscsi_device *device = lun(base);
+    bool issued = false;
+
+    while (device->waiting.head && device->free) {
+        struct transfer *transfer = device->free;
+
+        device->free = transfer->next;
+        device->busy++;
+        transfer->io = plx_io_queue_pop(&device->waiting);
+        transfer->done = transfer->piece = 0;
+        transfer->tries = 0;
+        transfer_issue(transfer);
+        issued = true;
+    }
+    if (issued) {
+        service(device, POLLOUT & iscsi_which_events(device->iscsi));
+        watch(device, false);
+    }
+    if (device->finished.head)
+        announce(device);
+}
+
+static int iscsi_poll(struct plx_device *base, bool wait)
+{
+    struct iscsi_device *device = lun(base);
+    int completed;
+
+    iscsi_kick(base);
+    turn(device, 0);
+    completed = call_finished(device);
+    while (wait && completed == 0 && (device->busy || device->waiting.head)) {
+        iscsi_kick(base);
+        turn(device, -1);
+        completed = call_finished(device);
+    }
+    if (device->waiting.head)
+        iscsi_kick(base);
+    return completed;
+}
+
+static int iscsi_event_fd(struct plx_device *base)
+{
+    return lun(base)->epoll_fd;
+}
+
+static void iscsi_close(struct plx_device *base)
+{
+    struct iscsi_device *device = lun(base);
+
+    PLX_ASSERT(device->busy == 0 && !device->waiting.head && !device->finished.head);
+    if (device->iscsi) {
+        if (iscsi_is_logged_in(device->iscsi) && !device->lost)
+            iscsi_logout_sync(device->iscsi);
+        iscsi_destroy_context(device->iscsi);
+    }
+    if (device->epoll_fd >= 0)
+        close(device->epoll_fd);
+    if (device->timer_fd >= 0)
+        close(device->timer_fd);
+    free(device->transfers);
+    free(device);
+}
+
+static const struct plx_device_ops iscsi_ops = {
+    .submit = iscsi_submit,
+    .kick = iscsi_kick,
+    .poll = iscsi_poll,
+    .event_fd = iscsi_event_fd,
+    .close = iscsi_close,
+};
+
+/* ---- Opening ------------------------------------------------------------------------------- */
+
+static int connect_lun(struct iscsi_device *device, const char *url, struct plx_fault *fault)
+{
+    char initiator[sizeof INITIATOR + 64] = INITIATOR;
+    struct iscsi_url *parsed;
+    int failed;
+
+    gethostname(initiator + sizeof INITIATOR - 1, 64);
+    initiator[sizeof initiator - 1] = '\0';
+    device->iscsi = iscsi_create_context(initiator);
+    if (!device->iscsi)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", device->base.name);
+    parsed = iscsi_parse_full_url(device->iscsi, url);
+    if (!parsed)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s is no iSCSI URL; it has the form "
+                             "iscsi://host[:port]/target-name/lun",
+                             device->base.name);
+    device->lun = parsed->lun;
+    iscsi_set_session_type(device->iscsi, ISCSI_SESSION_NORMAL);
+    iscsi_set_header_digest(device->iscsi, ISCSI_HEADER_DIGEST_NONE_CRC32C);
+    iscsi_set_targetname(device->iscsi, parsed->target);
+    if (parsed->user[0])
+        iscsi_set_initiator_username_pwd(device->iscsi, parsed->user, parsed->passwd);
+    iscsi_set_timeout(device->iscsi, CONNECT_TIMEOUT_S);
+    iscsi_set_tcp_user_timeout(device->iscsi, COMMAND_TIMEOUT_S * 1000);
+    failed = iscsi_full_connect_sync(device->iscsi, parsed->portal, device->lun);
+    iscsi_destroy_url(parsed);
+    if (failed)
+        return plx_fault_set(fault, PLX_ERR_LOST, "cannot reach %s: %s", device->base.name,
+                             iscsi_get_error(device->iscsi));
+    iscsi_set_timeout(device->iscsi, COMMAND_TIMEOUT_S);
+    iscsi_set_reconnect_max_retries(device->iscsi, RECONNECTS_MAX);
+    return 0;
+}
+
+static int read_capacity(struct iscsi_device *device, struct plx_fault *fault)
+{
+    struct scsi_task *task = iscsi_readcapacity16_sync(device->iscsi, device->lun);
+    struct scsi_readcapacity16 *capacity = NULL;
+    int result = 0;
+
+    if (task && task->status == SCSI_STATUS_GOOD)
+        capacity = scsi_datain_unmarshall(task);
+    if (!capacity) {
+        result = plx_fault_set(fault, PLX_ERR_LOST, "cannot read the size of %s: %s",
+                               device->base.name, iscsi_get_error(device->iscsi));
+    } else if (capacity->block_length != 512 && capacity->block_length != 4096) {
+        result = plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                               "%s has logical blocks of %u bytes; 512 and 4096 are supported",
+                               device->base.name, capacity->block_length);
+    } else {
+        device->base.block_size = capacity->block_length;
+        device->base.bytes = (capacity->returned_lba + 1) * capacity->block_length;
+    }
+    if (task)
+        scsi_free_scsi_task(task);
+    return result;
+}
+
+/* Unless the target says that its cache is off, it is taken to be on. */
+static bool read_write_cache(struct iscsi_device *device)
+{
+    struct scsi_task *task = iscsi_modesense6_sync(
+        device->iscsi, device->lun, 1, SCSI_MODESENSE_PC_CURRENT, SCSI_MODEPAGE_CACHING, 0, 255);
+    struct scsi_mode_sense *mode = NULL;
+    struct scsi_mode_page *page = NULL;
+    bool is_volatile = true;
+
+    if (task && task->status == SCSI_STATUS_GOOD)
+        mode = scsi_datain_unmarshall(task);
+    if (mode)
+        page = scsi_modesense_get_page(mode, SCSI_MODEPAGE_CACHING, 0);
+    if (page)
+        is_volatile = page->caching.wce;
+    if (task)
+        scsi_free_scsi_task(task);
+    return is_volatile;
+}
+
+static uint32_t read_transfer_max(struct iscsi_device *device)
+{
+    struct scsi_task *task =
+        iscsi_inquiry_sync(device->iscsi, device->lun, 1, SCSI_INQUIRY_PAGECODE_BLOCK_LIMITS, 64);
+    struct scsi_inquiry_block_limits *limits = NULL;
+    uint64_t bytes = TRANSFER_MAX;
+
+    if (task && task->status == SCSI_STATUS_GOOD)
+        limits = scsi_datain_unmarshall(task);
+    if (limits && limits->max_xfer_len)
+        bytes = (uint64_t)limits->max_xfer_len * device->base.block_size;
+    if (task)
+        scsi_free_scsi_task(task);
+    return bytes < TRANSFER_MAX ? (uint32_t)bytes : TRANSFER_MAX;
+}
+
+static int set_up_polling(struct iscsi_device *device, struct plx_fault *fault)
+{
+    struct itimerspec second = {.it_interval = {.tv_sec = 1}, .it_value = {.tv_sec = 1}};
+    struct epoll_event event = {.events = EPOLLIN};
+
+    device->transfers = calloc(device->depth, sizeof *device->transfers);
+    if (!device->transfers)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", device->base.name);
+    for (unsigned i = device->depth; i-- > 0;) {
+        device->transfers[i].device = device;
+        device->transfers[i].next = device->free;
+        device->free = &device->transfers[i];
+    }
+    device->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    device->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (device->epoll_fd < 0 || device->timer_fd < 0 ||
+        timerfd_settime(device->timer_fd, 0, &second, NULL) != 0 ||
+        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, device->timer_fd, &event) != 0)
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot poll %s: %s", device->base.name,
+                             strerror(errno));
+    watch(device, true);
+    return 0;
+}
+
+/* The URL without a password: it ends up in messages. */
+static void set_name(struct iscsi_device *device, const char *url)
+{
+    const char *secret = strchr(url, '%'), *at = strchr(url, '@');
+
+    if (secret && at && secret < at)
+        snprintf(device->base.name, sizeof device->base.name, "%.*s%s", (int)(secret - url), url,
+                 at);
+    else
+        snprintf(device->base.name, sizeof device->base.name, "%s", url);
+}
+
+int plx_iscsi_open(const char *url, const struct plx_device_open_options *options,
+                   struct plx_device **ret_device, struct plx_fault *fault)
+{
+    struct iscsi_device *device = calloc(1, sizeof *device);
+    int result;
+
+    if (!device)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening a volume");
+    device->base.ops = &iscsi_ops;
+    device->base.read_only = options->read_only;
+    device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
+    device->epoll_fd = device->timer_fd = device->watched_fd = -1;
+    set_name(device, url);
+    result = connect_lun(device, url, fault);
+    if (result == 0)
+        result = read_capacity(device, fault);
+    if (result == 0)
+        result = set_up_polling(device, fault);
+    if (result < 0) {
+        iscsi_close(&device->base);
+        return result;
+    }
+    device->base.volatile_cache = read_write_cache(device);
+    device->transfer_max = read_transfer_max(device);
+    *ret_device = &device->base;
+    return 0;
+}
