@@ -1,0 +1,367 @@
+/* loop.c - one mutex, one inbox, two threads for each open store.
+ *
+ * P1  The engine is called with the mutex held, and only then.
+ * P2  Nothing posted is left lying: whoever gives up the mutex looks into the inbox once more and,
+ *     if somebody posted meanwhile, tries to take the mutex again. Who posts tries the mutex after
+ *     posting. So either the poster gets it, or the holder's second look comes after the post.
+ * P3  A completion runs with the mutex held. It may post (tcmu-runner's compound commands do): the
+ *     try fails, as the mutex is taken by this very thread, and P2 covers it.
+ * P4  tcmu-runner ends its command threads with pthread_cancel(). A thread that runs the engine
+ *     cannot be cancelled before it has given up the mutex.
+ * P5  After a turn that left work, either the same thread makes another or the loop's own is woken.
+ *
+ * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
+ * mutex, then tcmu-runner's own locks (in completions); jobs_lock is taken alone.
+ */
+#include "tcmu/loop.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define TURNS_AT_ONCE 64 /* of a thread that has other things to do, too */
+#define IDLE_MS 5
+#define BUSY_WAIT_MS 100 /* in case nothing announces what the engine waits for */
+#define QUIET_WAIT_MS 1000
+#define JOBS_MAX 256
+
+struct job {
+    void (*function)(void *argument);
+    void *argument;
+};
+
+struct plx_loop {
+    pthread_mutex_t mutex;
+    struct plx_store *store;          /* NULL while not started */
+    _Atomic(struct plx_work *) inbox; /* newest first */
+
+    int epoll_fd, wake_fd;
+    pthread_t server;
+    bool serving;
+    atomic_bool stop;
+
+    pthread_mutex_t jobs_lock;
+    pthread_cond_t jobs_cond;
+    struct job jobs[JOBS_MAX];
+    unsigned jobs_first, jobs_count;
+    bool no_more_jobs;
+    pthread_t worker;
+};
+
+/* ---- Turns --------------------------------------------------------------------------------- */
+
+void plx_loop_tick(struct plx_loop *loop)
+{
+    struct plx_work *newest = atomic_exchange(&loop->inbox, NULL), *oldest = NULL;
+
+    while (newest) {
+        struct plx_work *work = newest;
+
+        newest = work->next;
+        work->next = oldest;
+        oldest = work;
+    }
+    while (oldest) {
+        struct plx_work *work = oldest;
+
+        oldest = work->next;
+        work->run(work);
+    }
+}
+
+/* Returns true when work is left. */
+static bool make_turns(struct plx_loop *loop, unsigned count)
+{
+    bool more = true;
+
+    if (!loop->store)
+        return false;
+    while (more && count-- > 0) {
+        plx_loop_tick(loop);
+        more = plx_store_tick(loop->store);
+    }
+    return more;
+}
+
+/* P2: gives up the mutex, and takes it again for what came in meanwhile. */
+static void give_up(struct plx_loop *loop)
+{
+    pthread_mutex_unlock(&loop->mutex);
+    while (atomic_load(&loop->inbox) && pthread_mutex_trylock(&loop->mutex) == 0) {
+        if (make_turns(loop, TURNS_AT_ONCE))
+            plx_loop_wake(loop);
+        pthread_mutex_unlock(&loop->mutex);
+    }
+}
+
+void plx_loop_lock(struct plx_loop *loop)
+{
+    pthread_mutex_lock(&loop->mutex);
+}
+
+void plx_loop_unlock(struct plx_loop *loop)
+{
+    if (make_turns(loop, 1))
+        plx_loop_wake(loop);
+    give_up(loop);
+}
+
+void plx_loop_post(struct plx_loop *loop, struct plx_work *work)
+{
+    int cancelable;
+
+    work->next = atomic_load(&loop->inbox);
+    while (!atomic_compare_exchange_weak(&loop->inbox, &work->next, work))
+        ;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
+    if (pthread_mutex_trylock(&loop->mutex) == 0) {
+        if (make_turns(loop, TURNS_AT_ONCE))
+            plx_loop_wake(loop);
+        give_up(loop);
+    }
+    pthread_setcancelstate(cancelable, NULL);
+}
+
+void plx_loop_wake(struct plx_loop *loop)
+{
+    eventfd_write(loop->wake_fd, 1);
+}
+
+void plx_loop_idle(struct plx_loop *loop)
+{
+    struct pollfd fd = {.fd = loop->wake_fd, .events = POLLIN};
+    eventfd_t count;
+
+    if (poll(&fd, 1, IDLE_MS) > 0)
+        eventfd_read(loop->wake_fd, &count);
+}
+
+/* ---- A request from a thread that waits ------------------------------------------------------ */
+
+struct waiter {
+    struct plx_work work; /* first */
+    struct plx_vdi *vdi;
+    struct plx_request *request;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool done;
+};
+
+static void waiter_done(struct plx_request *request)
+{
+    struct waiter *waiter = request->owner;
+
+    pthread_mutex_lock(&waiter->mutex);
+    waiter->done = true;
+    pthread_cond_signal(&waiter->cond);
+    pthread_mutex_unlock(&waiter->mutex);
+}
+
+static void waiter_submit(struct plx_work *work)
+{
+    struct waiter *waiter = (struct waiter *)work;
+
+    plx_vdi_submit(waiter->vdi, waiter->request);
+}
+
+int plx_loop_run(struct plx_loop *loop, struct plx_vdi *vdi, struct plx_request *request)
+{
+    struct waiter waiter = {
+        .work.run = waiter_submit,
+        .vdi = vdi,
+        .request = request,
+        .mutex = PTHREAD_MUTEX_INITIALIZER,
+        .cond = PTHREAD_COND_INITIALIZER,
+    };
+    int cancelable;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
+    request->done = waiter_done;
+    request->owner = &waiter;
+    plx_loop_post(loop, &waiter.work);
+    pthread_mutex_lock(&waiter.mutex);
+    while (!waiter.done)
+        pthread_cond_wait(&waiter.cond, &waiter.mutex);
+    pthread_mutex_unlock(&waiter.mutex);
+    pthread_cond_destroy(&waiter.cond);
+    pthread_mutex_destroy(&waiter.mutex);
+    pthread_setcancelstate(cancelable, NULL);
+    return request->result;
+}
+
+/* ---- The loop's own thread ------------------------------------------------------------------- */
+
+static int add_fd(struct plx_loop *loop, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+
+    return epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static void wait_for_events(struct plx_loop *loop, int timeout_ms)
+{
+    struct epoll_event events[PLX_VOLUMES_MAX + 1];
+    int count = epoll_wait(loop->epoll_fd, events, PLX_VOLUMES_MAX + 1, timeout_ms);
+    eventfd_t wakes;
+
+    for (int i = 0; i < count; i++)
+        if (events[i].data.fd == loop->wake_fd)
+            eventfd_read(loop->wake_fd, &wakes);
+}
+
+static void *serve(void *argument)
+{
+    struct plx_loop *loop = argument;
+    int timeout_ms = 0;
+
+    pthread_setname_np(pthread_self(), "plx-loop");
+    while (!atomic_load(&loop->stop)) {
+        wait_for_events(loop, timeout_ms);
+        pthread_mutex_lock(&loop->mutex);
+        if (make_turns(loop, TURNS_AT_ONCE))
+            timeout_ms = 0;
+        else
+            timeout_ms = plx_store_busy(loop->store) ? BUSY_WAIT_MS : QUIET_WAIT_MS;
+        give_up(loop);
+    }
+    return NULL;
+}
+
+int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault)
+{
+    int fds[PLX_VOLUMES_MAX], error = 0;
+    unsigned count = plx_store_event_fds(store, fds, PLX_VOLUMES_MAX);
+
+    for (unsigned i = 0; i < count; i++)
+        if (add_fd(loop, fds[i]) != 0)
+            error = errno;
+    if (error == 0) {
+        pthread_mutex_lock(&loop->mutex);
+        loop->store = store;
+        pthread_mutex_unlock(&loop->mutex);
+        atomic_store(&loop->stop, false);
+        error = pthread_create(&loop->server, NULL, serve, loop);
+    }
+    if (error)
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start the store's loop: %s",
+                             strerror(error));
+    loop->serving = true;
+    return 0;
+}
+
+void plx_loop_stop(struct plx_loop *loop)
+{
+    if (loop->serving) {
+        atomic_store(&loop->stop, true);
+        plx_loop_wake(loop);
+        pthread_join(loop->server, NULL);
+        loop->serving = false;
+    }
+    pthread_mutex_lock(&loop->mutex);
+    PLX_ASSERT(!atomic_load(&loop->inbox));
+    loop->store = NULL;
+    pthread_mutex_unlock(&loop->mutex);
+}
+
+/* ---- The thread for what may block ------------------------------------------------------------
+ */
+
+static bool next_job(struct plx_loop *loop, struct job *ret_job)
+{
+    bool got;
+
+    pthread_mutex_lock(&loop->jobs_lock);
+    while (loop->jobs_count == 0 && !loop->no_more_jobs)
+        pthread_cond_wait(&loop->jobs_cond, &loop->jobs_lock);
+    got = loop->jobs_count > 0;
+    if (got) {
+        *ret_job = loop->jobs[loop->jobs_first];
+        loop->jobs_first = (loop->jobs_first + 1) % JOBS_MAX;
+        loop->jobs_count--;
+    }
+    pthread_mutex_unlock(&loop->jobs_lock);
+    return got;
+}
+
+static void *work_off(void *argument)
+{
+    struct plx_loop *loop = argument;
+    struct job job;
+
+    pthread_setname_np(pthread_self(), "plx-worker");
+    while (next_job(loop, &job)) {
+        job.function(job.argument);
+        plx_loop_wake(loop);
+    }
+    return NULL;
+}
+
+int plx_loop_defer(struct plx_loop *loop, void (*function)(void *argument), void *argument)
+{
+    int result = PLX_ERR_BUSY;
+
+    pthread_mutex_lock(&loop->jobs_lock);
+    if (loop->jobs_count < JOBS_MAX) {
+        loop->jobs[(loop->jobs_first + loop->jobs_count) % JOBS_MAX] =
+            (struct job){function, argument};
+        loop->jobs_count++;
+        pthread_cond_signal(&loop->jobs_cond);
+        result = 0;
+    }
+    pthread_mutex_unlock(&loop->jobs_lock);
+    return result;
+}
+
+/* ---- Making and ending one ---------------------------------------------------------------------
+ */
+
+int plx_loop_new(struct plx_loop **ret_loop, struct plx_fault *fault)
+{
+    struct plx_loop *loop = calloc(1, sizeof *loop);
+    int error;
+
+    if (!loop)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory for the store's loop");
+    pthread_mutex_init(&loop->mutex, NULL);
+    pthread_mutex_init(&loop->jobs_lock, NULL);
+    pthread_cond_init(&loop->jobs_cond, NULL);
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop->epoll_fd < 0 || loop->wake_fd < 0 || add_fd(loop, loop->wake_fd) != 0)
+        error = errno;
+    else
+        error = pthread_create(&loop->worker, NULL, work_off, loop);
+    if (error) {
+        close(loop->epoll_fd);
+        close(loop->wake_fd);
+        free(loop);
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot set up the store's loop: %s",
+                             strerror(error));
+    }
+    *ret_loop = loop;
+    return 0;
+}
+
+void plx_loop_free(struct plx_loop *loop)
+{
+    if (!loop)
+        return;
+    PLX_ASSERT(!loop->store);
+    pthread_mutex_lock(&loop->jobs_lock);
+    loop->no_more_jobs = true;
+    pthread_cond_signal(&loop->jobs_cond);
+    pthread_mutex_unlock(&loop->jobs_lock);
+    pthread_join(loop->worker, NULL);
+    close(loop->epoll_fd);
+    close(loop->wake_fd);
+    pthread_cond_destroy(&loop->jobs_cond);
+    pthread_mutex_destroy(&loop->jobs_lock);
+    pthread_mutex_destroy(&loop->mutex);
+    free(loop);
+}
