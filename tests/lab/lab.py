@@ -217,7 +217,7 @@ def preload(folder):
 
 
 class Guest:
-    """One host of the lab. `run` runs bash in it with the functions of inside.sh."""
+    """One host of the lab. `run` runs bash -e in it with the functions of inside.sh."""
 
     def __init__(self, lab, number, mem, disks):
         self.lab, self.number, self.mem, self.disks = lab, number, mem, disks
@@ -302,8 +302,8 @@ class Guest:
         with open(self.console, encoding="utf-8", errors="replace") as text:
             print(f"---- {self.name} console\n" + "".join(text.readlines()[-30:]), flush=True)
         try:
-            log = self.run("dmesg | tail -30; tail -50 /var/log/tcmu-runner.log; "
-                           "tail -20 /run/runner.out", timeout=10, ok=False)
+            log = self.run("dmesg | tail -30; tail -n 50 /var/log/tcmu-runner.log; "
+                           "cat /run/runner.out", timeout=10, ok=False)
             print(f"---- {self.name} kernel and tcmu-runner\n" + log.out, flush=True)
         except (OSError, Failure) as error:
             print(f"---- {self.name} does not answer: {error}", flush=True)
@@ -314,7 +314,7 @@ class Command:
 
     def __init__(self, guest, script, env=None, stdin=False):
         script = f". {HERE}/inside.sh\n{script}"
-        order = {"argv": ["/bin/bash", "-c", script], "stdin": stdin,
+        order = {"argv": ["/bin/bash", "-e", "-c", script], "stdin": stdin,
                  "env": {"LAB": HERE, "BUILD": BUILD, "HANDLERS": HANDLERS, **(env or {})}}
         self.where = guest.name
         self.conn = socket.create_connection((guest.ip, PORT), timeout=5)
