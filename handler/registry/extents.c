@@ -1,0 +1,314 @@
+/* extents.c - who allocates where.
+ *
+ * E1  An extent has at most one owner; claim, take and release compare owner (and generation).
+ * E2  Below volumes.touched every extent has a row, above none has; a claim that finds no unused
+ *     row makes the next one. A volume's rows so cost what was used of it.
+ * E3  generation rises with every new owner, so an old grant never passes for the present one.
+ * Threads and crash story: as registry.c. A claimer that dies before it wrote the extent's header
+ *   leaves it owned; whoever takes it over finds no header and treats it as empty.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "registry/sql.h"
+
+#define EXTENT_COLUMNS "no, type, coalesce(owner, 0), sealed, generation, free_blocks"
+
+static const char *const type_names[] = {
+    [PLX_EXTENT_UNUSED] = "unused",
+    [PLX_EXTENT_SYSTEM] = "system",
+    [PLX_EXTENT_DATA] = "data",
+    [PLX_EXTENT_META] = "meta",
+};
+
+static void read_extent(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_extent *extent = item;
+
+    extent->no = (uint64_t)columns[0].number;
+    for (int i = PLX_EXTENT_UNUSED; i <= PLX_EXTENT_META; i++)
+        if (columns[1].text[0] == type_names[i][0])
+            extent->type = (enum plx_extent_type)i;
+    extent->owner = (uint64_t)columns[2].number;
+    extent->sealed = columns[3].number != 0;
+    extent->generation = (uint64_t)columns[4].number;
+    extent->free_blocks = (uint64_t)columns[5].number;
+}
+
+static const struct plx_sql_shape extent_shape = {sizeof(struct plx_registry_extent), read_extent};
+
+/* As the batch left it: request_id tells which extent it was. */
+static const char event_extent[] =
+    "INSERT INTO events (time_ns, who, what, subject, detail)"
+    " SELECT ?1, ?2, ?3, 'extent ' || no, type || ', owner ' || coalesce(owner, 'none')"
+    " || ', sealed ' || sealed || ', generation ' || generation"
+    " FROM extents WHERE request_id = ?4";
+#define SQL_EVENT_EXTENT(reg, what, request)                                                       \
+    SQL(event_extent, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),                \
+        SQL_INT(request))
+
+/* ---- Getting ----------------------------------------------------------------------------- */
+
+struct claimed {
+    struct plx_registry_extent extent;
+    bool fresh;
+};
+
+static void read_claimed(void *item, const struct plx_sql_value *columns)
+{
+    struct claimed *claimed = item;
+
+    read_extent(&claimed->extent, columns);
+    claimed->fresh = columns[6].number != 0;
+}
+
+static const struct plx_sql_shape claimed_shape = {sizeof(struct claimed), read_claimed};
+
+int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t instance,
+                              enum plx_extent_type type, uint64_t keep_unused,
+                              struct plx_registry_extent *ret_extent, bool *ret_fresh)
+{
+    /* E2: where no unused row is left, the next extent of the first volume with room gets one. */
+    static const char touch[] =
+        "INSERT INTO extents (store, no) SELECT store, first_extent + touched FROM volumes"
+        " WHERE store = ?1 AND touched < extents AND NOT EXISTS (SELECT 1 FROM extents"
+        "  INDEXED BY extents_free WHERE store = ?1 AND type = 'unused' AND owner IS NULL"
+        "  AND sealed = 0)"
+        " ORDER BY idx LIMIT 1";
+    static const char touched[] =
+        "UPDATE volumes SET touched = touched + 1"
+        " WHERE store = ?1 AND touched < extents AND EXISTS (SELECT 1 FROM extents e"
+        " WHERE e.store = ?1 AND e.no = volumes.first_extent + volumes.touched)";
+    /* An unused extent's free_blocks is 0 until its first release. The unused are counted as far
+     * as the reserve asks, not through. */
+    static const char claim[] =
+        "UPDATE extents SET owner = ?2, type = ?3, generation = generation + 1, request_id = ?5,"
+        "  free_blocks = CASE type WHEN 'unused' THEN 0 ELSE free_blocks END"
+        " WHERE store = ?1 AND NOT EXISTS (SELECT 1 FROM extents WHERE request_id = ?5)"
+        " AND no = coalesce("
+        "  (SELECT no FROM extents INDEXED BY extents_free WHERE store = ?1 AND type = ?3"
+        "   AND owner IS NULL AND sealed = 0 AND free_blocks > 0 ORDER BY no LIMIT 1),"
+        "  (SELECT no FROM extents INDEXED BY extents_free WHERE store = ?1 AND type = 'unused'"
+        "   AND owner IS NULL AND sealed = 0 AND ?4 <"
+        "    (SELECT coalesce(sum(extents - touched), 0) FROM volumes WHERE store = ?1) +"
+        "    (SELECT count(*) FROM (SELECT 1 FROM extents INDEXED BY extents_free"
+        "     WHERE store = ?1 AND type = 'unused' AND owner IS NULL AND sealed = 0"
+        "     LIMIT ?4 + 1)) ORDER BY no LIMIT 1))";
+    static const char result[] = "SELECT " EXTENT_COLUMNS ", free_blocks = 0 FROM extents"
+                                 " WHERE request_id = ?1";
+    uint64_t request = plx_id_random();
+    struct plx_sql batch[] = {
+        SQL(touch, SQL_INT(store)),
+        SQL(touched, SQL_INT(store)),
+        SQL(claim, SQL_INT(store), SQL_INT(instance), SQL_TEXT(type_names[type]),
+            SQL_INT(keep_unused), SQL_INT(request)),
+        SQL_EVENT_EXTENT(reg, "extent claim", request),
+        SQL_MUST(result, SQL_INT(request)),
+    };
+    struct claimed claimed;
+    int code;
+
+    PLX_ASSERT(type == PLX_EXTENT_DATA || type == PLX_EXTENT_META);
+    if (!instance || keep_unused >= INT64_MAX)
+        return plx_sql_fail(reg, PLX_ERR_INVALID,
+                            "an extent is claimed by an instance, with a "
+                            "reserve below 2^63");
+    code = plx_sql_change(reg, batch, SQL_COUNT(batch), &claimed_shape, &claimed);
+    if (code > 0)
+        return plx_sql_fail(reg, PLX_ERR_NOSPACE,
+                            "the store has no %s extent left; delete VDIs "
+                            "or snapshots, or add a volume",
+                            type_names[type]);
+    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
+                            (unsigned long long)instance);
+    if (code)
+        return code;
+    *ret_extent = claimed.extent;
+    *ret_fresh = claimed.fresh;
+    return 0;
+}
+
+static int get_extent(struct plx_registry *reg, int64_t store, uint64_t no,
+                      struct plx_registry_extent *ret_extent)
+{
+    static const char get[] = "SELECT " EXTENT_COLUMNS " FROM extents WHERE store = ?1 AND no = ?2";
+    struct plx_sql statement = SQL(get, SQL_INT(store), SQL_INT(no));
+    int code = plx_sql_get(reg, &statement, &extent_shape, ret_extent);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "extent %llu was never used", (unsigned long long)no);
+    return code;
+}
+
+int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t no, uint64_t owner,
+                             uint64_t instance, struct plx_registry_extent *ret_extent)
+{
+    static const char take[] = "UPDATE extents SET owner = ?4, sealed = 0, request_id = ?5,"
+                               "  generation = generation + (request_id IS NOT ?5)"
+                               " WHERE store = ?1 AND no = ?2 AND type IN ('data', 'meta')"
+                               " AND (owner IS ?3 OR request_id = ?5) RETURNING " EXTENT_COLUMNS;
+    uint64_t request = plx_id_random();
+    struct plx_sql batch[] = {
+        SQL_MUST(take, SQL_INT(store), SQL_INT(no), SQL_ID(owner), SQL_INT(instance),
+                 SQL_INT(request)),
+        SQL_EVENT_EXTENT(reg, "extent take", request),
+    };
+    struct plx_registry_extent now;
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &extent_shape, ret_extent);
+
+    if (code == PLX_ERR_BUSY)
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
+                            (unsigned long long)instance);
+    if (code <= 0)
+        return code;
+    code = get_extent(reg, store, no, &now);
+    if (code)
+        return code;
+    if (now.type != PLX_EXTENT_DATA && now.type != PLX_EXTENT_META)
+        return plx_sql_fail(reg, PLX_ERR_INVALID, "extent %llu is %s", (unsigned long long)no,
+                            type_names[now.type]);
+    return plx_sql_fail(reg, PLX_ERR_BUSY, "extent %llu belongs to instance %llu",
+                        (unsigned long long)no, (unsigned long long)now.owner);
+}
+
+/* ---- Giving back ------------------------------------------------------------------------- */
+
+int plx_registry_extent_release(struct plx_registry *reg, int64_t store,
+                                const struct plx_registry_extent *extent)
+{
+    static const char release[] =
+        "UPDATE extents SET owner = NULL, type = ?5, sealed = ?6, free_blocks = ?7,"
+        " request_id = ?8 WHERE store = ?1 AND no = ?2 AND generation = ?4"
+        " AND (owner = ?3 OR request_id = ?8) AND (?5 = 'unused' OR type = ?5) RETURNING no";
+    bool unused = extent->type == PLX_EXTENT_UNUSED;
+    uint64_t request = plx_id_random();
+    struct plx_sql batch[] = {
+        SQL_MUST(release, SQL_INT(store), SQL_INT(extent->no), SQL_INT(extent->owner),
+                 SQL_INT(extent->generation), SQL_TEXT(type_names[extent->type]),
+                 SQL_INT(!unused && extent->sealed), SQL_INT(unused ? 0 : extent->free_blocks),
+                 SQL_INT(request)),
+        SQL_EVENT_EXTENT(reg, "extent release", request),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_FENCED,
+                                   "extent %llu of generation %llu does not "
+                                   "belong to instance %llu (any more)",
+                                   (unsigned long long)extent->no,
+                                   (unsigned long long)extent->generation,
+                                   (unsigned long long)extent->owner)
+                    : code;
+}
+
+/* ---- Looking ----------------------------------------------------------------------------- */
+
+int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t owner,
+                             struct plx_registry_extent **ret_list, size_t *ret_count)
+{
+    static const char owned[] = "SELECT " EXTENT_COLUMNS " FROM extents"
+                                " WHERE owner = ?2 AND store = ?1 ORDER BY no";
+    static const char free[] = "SELECT " EXTENT_COLUMNS " FROM extents"
+                               " WHERE store = ?1 AND owner IS NULL ORDER BY no";
+    static const char any[] = "SELECT " EXTENT_COLUMNS " FROM extents WHERE store = ?1 ORDER BY no";
+    struct plx_sql statement = SQL(owned, SQL_INT(store), SQL_INT(owner));
+
+    if (owner == 0 || owner == PLX_REGISTRY_ANY) {
+        statement.text = owner ? any : free;
+        statement.count = 1;
+    }
+    return plx_sql_list(reg, &statement, &extent_shape, (void **)ret_list, ret_count);
+}
+
+static void read_counts(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_extent_counts *counts = item;
+    uint64_t *fields[] = {&counts->total, &counts->system, &counts->data,
+                          &counts->meta,  &counts->owned,  &counts->sealed};
+
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        *fields[i] = (uint64_t)columns[i].number;
+    counts->unused = counts->total - counts->system - counts->data - counts->meta;
+}
+
+static const struct plx_sql_shape counts_shape = {sizeof(struct plx_registry_extent_counts),
+                                                  read_counts};
+
+int plx_registry_extent_count(struct plx_registry *reg, int64_t store,
+                              struct plx_registry_extent_counts *ret_counts)
+{
+    static const char count[] =
+        "SELECT (SELECT coalesce(sum(extents), 0) FROM volumes WHERE store = ?1),"
+        " coalesce(sum(type = 'system'), 0), coalesce(sum(type = 'data'), 0),"
+        " coalesce(sum(type = 'meta'), 0), count(owner), coalesce(sum(sealed), 0)"
+        " FROM extents WHERE store = ?1";
+    struct plx_sql statement = SQL(count, SQL_INT(store));
+
+    return plx_sql_get(reg, &statement, &counts_shape, ret_counts);
+}
+
+/* ---- Rebuilding -------------------------------------------------------------------------- */
+
+#define IMPORT_BATCH 256
+
+static int import_some(struct plx_registry *reg, int64_t store,
+                       const struct plx_registry_extent *list, size_t count)
+{
+    static const char put[] =
+        "INSERT INTO extents (store, no, type, owner, sealed, generation, free_blocks)"
+        " SELECT store, ?2, ?3, ?4, ?5, ?6, ?7 FROM volumes"
+        " WHERE store = ?1 AND ?2 >= first_extent AND ?2 < first_extent + extents"
+        " ON CONFLICT (store, no) DO UPDATE SET type = excluded.type, owner = excluded.owner,"
+        "  sealed = excluded.sealed, generation = max(generation, excluded.generation),"
+        "  free_blocks = excluded.free_blocks RETURNING no";
+    /* E2: rows between a volume's mark and its last row, then the mark. */
+    static const char fill[] =
+        "WITH RECURSIVE gap (no, last) AS ("
+        " SELECT first_extent + touched, (SELECT max(no) FROM extents WHERE store = ?1"
+        "  AND no >= first_extent AND no < first_extent + volumes.extents)"
+        " FROM volumes WHERE store = ?1"
+        " UNION ALL SELECT no + 1, last FROM gap WHERE no < last)"
+        " INSERT INTO extents (store, no) SELECT ?1, no FROM gap WHERE no <= last"
+        " ON CONFLICT (store, no) DO NOTHING";
+    static const char mark[] =
+        "UPDATE volumes SET touched = max(touched, 1 + (SELECT max(no) FROM extents"
+        "  WHERE store = ?1 AND no >= first_extent AND no < first_extent + volumes.extents)"
+        "  - first_extent) WHERE store = ?1";
+    const struct plx_sql_value store_arg[] = {SQL_INT(store)};
+    struct plx_sql_value args[IMPORT_BATCH][7];
+    struct plx_sql batch[IMPORT_BATCH + 2];
+    int code;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct plx_registry_extent *e = &list[i];
+        const struct plx_sql_value row[] = {
+            SQL_INT(store),          SQL_INT(e->no),     SQL_TEXT(type_names[e->type]),
+            SQL_ID(e->owner),        SQL_INT(e->sealed), SQL_INT(e->generation),
+            SQL_INT(e->free_blocks),
+        };
+
+        for (size_t column = 0; column < 7; column++)
+            args[i][column] = row[column];
+        batch[i] = (struct plx_sql){put, true, 7, args[i]};
+    }
+    batch[count] = (struct plx_sql){fill, false, 1, store_arg};
+    batch[count + 1] = (struct plx_sql){mark, false, 1, store_arg};
+    code = plx_sql_change(reg, batch, count + 2, NULL, NULL);
+    if (code > 0)
+        return plx_sql_fail(reg, PLX_ERR_INVALID, "extent %llu lies outside the store",
+                            (unsigned long long)list[code - 1].no);
+    if (code == PLX_ERR_BUSY)
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "an extent's owner was not imported before");
+    return code;
+}
+
+int plx_registry_import_extents(struct plx_registry *reg, int64_t store,
+                                const struct plx_registry_extent *list, size_t count)
+{
+    int code = 0;
+
+    for (size_t at = 0; at < count && !code; at += IMPORT_BATCH)
+        code = import_some(reg, store, list + at,
+                           count - at < IMPORT_BATCH ? count - at : IMPORT_BATCH);
+    return code;
+}

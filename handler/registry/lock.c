@@ -1,0 +1,158 @@
+/* lock.c - the right to write a VDI: acquire, release, take over.
+ *
+ * L1  A VDI has at most one holder, an instance; every new holder raises the epoch (INV-5).
+ * L2  A lock ends by release of its holder, or by takeover that names holder and epoch. Nothing
+ *     here knows time or liveness: the caller proves the holder dead (instance.c) or fenced.
+ * L3  An answer that was lost may be asked for again: a statement accepts its own request_id.
+ * Threads and crash story: as registry.c. A holder's crash leaves the lock in place.
+ */
+#include "registry/lock.h"
+
+#include <stdio.h>
+
+static void read_epoch(void *item, const struct plx_sql_value *columns)
+{
+    *(uint64_t *)item = (uint64_t)columns[0].number;
+}
+
+static const struct plx_sql_shape epoch_shape = {sizeof(uint64_t), read_epoch};
+
+struct holder {
+    char name[81], role[16], host[PLX_HOST_NAME_MAX + 1];
+    int64_t pid;
+    bool deleted;
+    uint64_t owner, epoch;
+};
+
+static void read_holder(void *item, const struct plx_sql_value *columns)
+{
+    struct holder *holder = item;
+
+    plx_sql_copy(holder->name, sizeof holder->name, &columns[0]);
+    holder->deleted = columns[1].number != 0;
+    holder->owner = (uint64_t)columns[2].number;
+    holder->epoch = (uint64_t)columns[3].number;
+    plx_sql_copy(holder->role, sizeof holder->role, &columns[4]);
+    holder->pid = columns[5].number;
+    plx_sql_copy(holder->host, sizeof holder->host, &columns[6]);
+}
+
+static const struct plx_sql_shape holder_shape = {sizeof(struct holder), read_holder};
+
+static int get_holder(struct plx_registry *reg, const char *vdi, struct holder *ret_holder)
+{
+    static const char get[] =
+        "SELECT v.name, v.state = 'deleted', coalesce(v.owner, 0), v.epoch, coalesce(i.role, ''),"
+        " coalesce(i.pid, 0), coalesce(h.name, 'unknown') FROM vdis v"
+        " LEFT JOIN instances i ON i.id = v.owner LEFT JOIN hosts h ON h.uuid = i.host"
+        " WHERE v.id = ?1";
+    struct plx_sql statement = SQL(get, SQL_TEXT(vdi));
+    int code = plx_sql_get(reg, &statement, &holder_shape, ret_holder);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "there is no VDI %.40s", vdi);
+    return code;
+}
+
+/* Why a statement was refused, told after the fact. */
+static int explain(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused)
+{
+    struct holder holder;
+    int code = get_holder(reg, lock->vdi, &holder);
+
+    if (code)
+        return code;
+    if (holder.owner == lock->instance && holder.epoch == lock->epoch)
+        return plx_sql_fail(reg, refused, "VDI '%s': the registry refused the change", holder.name);
+    if (!holder.owner)
+        return plx_sql_fail(reg, PLX_ERR_FENCED, "the lock of VDI '%s' was given up (epoch %llu)",
+                            holder.name, (unsigned long long)holder.epoch);
+    return plx_sql_fail(reg, PLX_ERR_FENCED,
+                        "VDI '%s' now belongs to %s (pid %lld) on host %s, "
+                        "epoch %llu",
+                        holder.name, holder.role, (long long)holder.pid, holder.host,
+                        (unsigned long long)holder.epoch);
+}
+
+int plx_lock_change(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused,
+                    const struct plx_sql *batch, size_t count)
+{
+    int code = plx_sql_change(reg, batch, count, NULL, NULL);
+
+    return code > 0 ? explain(reg, lock, refused) : code;
+}
+
+int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
+                          struct plx_registry_lock *ret_lock)
+{
+    static const char lock[] =
+        "UPDATE vdis SET owner = ?2, epoch = epoch + (owner IS NULL), request_id = ?3"
+        " WHERE id = ?1 AND state = 'live'"
+        " AND (owner IS NULL OR (owner = ?2 AND request_id = ?3)) RETURNING epoch";
+    struct plx_sql batch[] = {
+        SQL_MUST(lock, SQL_TEXT(id), SQL_INT(instance), SQL_INT(plx_id_random())),
+        SQL_EVENT_VDI(reg, "vdi lock", id),
+    };
+    struct holder holder;
+    uint64_t epoch;
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &epoch_shape, &epoch);
+
+    if (!code) {
+        snprintf(ret_lock->vdi, sizeof ret_lock->vdi, "%s", id);
+        ret_lock->instance = instance;
+        ret_lock->epoch = epoch;
+        return 0;
+    }
+    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
+                            (unsigned long long)instance);
+    if (code > 0)
+        code = get_holder(reg, id, &holder);
+    if (code)
+        return code;
+    if (holder.deleted)
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "VDI '%s' was deleted", holder.name);
+    if (!holder.owner)
+        return plx_sql_fail(reg, PLX_ERR_BUSY, "VDI '%s' was in use until now; try again",
+                            holder.name);
+    return plx_sql_fail(reg, PLX_ERR_BUSY, "VDI '%s' is in use by %s (pid %lld) on host %s",
+                        holder.name, holder.role, (long long)holder.pid, holder.host);
+}
+
+int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock)
+{
+    static const char unlock[] = "UPDATE vdis SET owner = NULL"
+                                 " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
+    struct plx_sql batch[] = {
+        SQL_MUST(unlock, SQL_LOCK(lock)),
+        SQL_EVENT_VDI(reg, "vdi unlock", lock->vdi),
+    };
+
+    return plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
+}
+
+int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registry_lock *held,
+                              uint64_t instance, struct plx_registry_lock *ret_lock)
+{
+    static const char take[] =
+        "UPDATE vdis SET owner = ?4, epoch = ?3 + 1, request_id = ?5 WHERE id = ?1"
+        " AND ((owner = ?2 AND epoch = ?3) OR (owner = ?4 AND request_id = ?5)) RETURNING epoch";
+    struct plx_sql batch[] = {
+        SQL_MUST(take, SQL_LOCK(held), SQL_INT(instance), SQL_INT(plx_id_random())),
+        SQL_EVENT_VDI(reg, "vdi takeover", held->vdi),
+    };
+    uint64_t epoch;
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &epoch_shape, &epoch);
+
+    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
+                            (unsigned long long)instance);
+    if (code > 0)
+        code = explain(reg, held, PLX_ERR_REGISTRY);
+    if (code)
+        return code;
+    snprintf(ret_lock->vdi, sizeof ret_lock->vdi, "%s", held->vdi);
+    ret_lock->instance = instance;
+    ret_lock->epoch = epoch;
+    return 0;
+}

@@ -1,0 +1,98 @@
+/* names.c - what stores, VDIs and labels may be called; random identities.
+ *
+ * N1  A valid name needs no quoting in a path, a cfgstring, a shell or SQL, and cannot be taken
+ *     for another form of the same argument (a UUID, a sequence number, a time).
+ * Threads: any. No state, no crash story.
+ */
+#include "registry/names.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "engine/engine.h"
+
+static const struct kind {
+    const char *name, *word;
+    size_t max;
+    bool letter_first, not_uuid;
+} kinds[] = {
+    {"store", "store name", PLX_STORE_NAME_MAX, false, true},
+    {"vdi", "VDI name", PLX_NAME_MAX, false, false},
+    {"label", "label", PLX_LABEL_MAX, true, false},
+};
+
+static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+static const char first[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+static const char rest[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+int plx_name_check(const char *kind_name, const char *name, char *why, size_t size)
+{
+    const struct kind *kind = kinds;
+    size_t length = strlen(name);
+
+    while (strcmp(kind->name, kind_name)) {
+        kind++;
+        PLX_ASSERT(kind < kinds + sizeof kinds / sizeof kinds[0]);
+    }
+    if (length == 0)
+        snprintf(why, size, "the %s is empty", kind->word);
+    else if (length > kind->max)
+        snprintf(why, size, "the %s has %zu characters; at most %zu are allowed", kind->word,
+                 length, kind->max);
+    else if (!strchr(kind->letter_first ? letters : first, name[0]))
+        snprintf(why, size, "the %s '%.80s' must start with a letter%s", kind->word, name,
+                 kind->letter_first ? "" : " or a digit");
+    else if (strspn(name, rest) != length)
+        snprintf(why, size, "the %s '%.80s' may hold letters, digits, '.', '_' and '-' only",
+                 kind->word, name);
+    else if (kind->not_uuid && plx_uuid_check(name) == 0)
+        snprintf(why, size, "the %s '%s' looks like a UUID; choose another", kind->word, name);
+    else
+        return 0;
+    return PLX_ERR_INVALID;
+}
+
+int plx_uuid_check(const char *text)
+{
+    for (int i = 0; i < 36; i++) {
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+
+        if (!text[i] || (dash ? text[i] != '-' : !strchr("0123456789abcdef", text[i])))
+            return PLX_ERR_INVALID;
+    }
+    return text[36] ? PLX_ERR_INVALID : 0;
+}
+
+static void random_bytes(void *bytes, size_t count)
+{
+    /* Up to 256 bytes come whole and without fail once the kernel's pool is ready. */
+    while (getrandom(bytes, count, 0) != (ssize_t)count)
+        ;
+}
+
+void plx_uuid_random(char ret_text[PLX_UUID_TEXT])
+{
+    uint8_t b[16];
+
+    random_bytes(b, sizeof b);
+    b[6] = (b[6] & 0x0f) | 0x40;
+    b[8] = (b[8] & 0x3f) | 0x80;
+    for (int i = 0, at = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            ret_text[at++] = '-';
+        at += snprintf(ret_text + at, 3, "%02x", b[i]);
+    }
+}
+
+uint64_t plx_id_random(void)
+{
+    uint64_t id;
+
+    do {
+        random_bytes(&id, sizeof id);
+        id &= INT64_MAX;
+    } while (id == 0);
+    return id;
+}

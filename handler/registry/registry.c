@@ -1,0 +1,284 @@
+/* registry.c - the handle: opening, errors, running batches, events, policies.
+ *
+ * R1  A call's outputs are written only after its transaction was committed.
+ * R2  Every mutating batch carries its audit event: what is not in events did not happen.
+ * Threads: one at a time per handle.
+ * Crash story: each call is one transaction (sqlite.c); there is no state in between.
+ */
+#include "registry/registry.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "registry/sql.h"
+
+const char plx_sql_event[] = "INSERT INTO events (time_ns, who, what, subject, detail)"
+                             " VALUES (?1, ?2, ?3, ?4, ?5)";
+const char plx_sql_event_vdi[] =
+    "INSERT INTO events (time_ns, who, what, subject, detail)"
+    " SELECT ?1, ?2, ?3, id, name || ': slot ' || slot || ', owner ' || coalesce(owner, 'none')"
+    " || ', epoch ' || epoch || ', size ' || size_bytes || ', ' || state"
+    " FROM vdis WHERE id = ?4";
+
+/* ---- The handle -------------------------------------------------------------------------- */
+
+int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
+                      struct plx_fault *fault)
+{
+    struct plx_registry *reg;
+    int code;
+
+    if (!strncmp(where, "http://", 7) || !strncmp(where, "https://", 8))
+        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                             "registry '%s': this version keeps the registry in a file only",
+                             where);
+    reg = calloc(1, sizeof *reg);
+    if (!reg)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
+    snprintf(reg->who, sizeof reg->who, "%s", who);
+    code = plx_sqlite_open(where, &reg->ops, &reg->driver, fault);
+    if (code) {
+        free(reg);
+        return code;
+    }
+    *ret_reg = reg;
+    return 0;
+}
+
+void plx_registry_close(struct plx_registry *reg)
+{
+    if (!reg)
+        return;
+    reg->ops->close(reg->driver);
+    free(reg);
+}
+
+const char *plx_registry_error(const struct plx_registry *reg)
+{
+    return reg->fault.text;
+}
+
+static void read_text(void *item, const struct plx_sql_value *columns)
+{
+    plx_sql_copy(item, PLX_POLICY_VALUE_MAX + 1, &columns[0]);
+}
+
+static const struct plx_sql_shape text_shape = {PLX_POLICY_VALUE_MAX + 1, read_text};
+
+int plx_registry_check(struct plx_registry *reg)
+{
+    static const char structure[] = "SELECT group_concat(integrity_check, '; ')"
+                                    " FROM (SELECT * FROM pragma_integrity_check(3))";
+    static const char references[] = "SELECT count(*) FROM pragma_foreign_key_check";
+    char text[PLX_POLICY_VALUE_MAX + 1];
+    int code = plx_sql_get(reg, &(struct plx_sql){.text = structure}, &text_shape, text);
+
+    if (!code && strcmp(text, "ok"))
+        return plx_sql_fail(reg, PLX_ERR_REGISTRY,
+                            "the registry is damaged: %.120s; move it away "
+                            "and run 'parallax store rebuild-registry'",
+                            text);
+    if (!code)
+        code = plx_sql_get(reg, &(struct plx_sql){.text = references}, &text_shape, text);
+    if (!code && strcmp(text, "0"))
+        return plx_sql_fail(reg, PLX_ERR_REGISTRY,
+                            "the registry has %s rows that refer to missing "
+                            "ones; run 'parallax store rebuild-registry'",
+                            text);
+    return code;
+}
+
+/* ---- Running batches --------------------------------------------------------------------- */
+
+int plx_sql_fail(struct plx_registry *reg, int code, const char *format, ...)
+{
+    va_list args;
+
+    reg->fault.code = code;
+    va_start(args, format);
+    vsnprintf(reg->fault.text, sizeof reg->fault.text, format, args);
+    va_end(args);
+    return code;
+}
+
+void plx_sql_copy(char *to, size_t size, const struct plx_sql_value *column)
+{
+    if (column->kind == PLX_SQL_INT)
+        snprintf(to, size, "%lld", (long long)column->number);
+    else
+        snprintf(to, size, "%s", column->text);
+}
+
+uint64_t plx_sql_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+struct sink {
+    const struct plx_sql_shape *shape; /* NULL: drop the rows */
+    size_t count, room;
+    char *items;
+    bool nomem;
+};
+
+static void take_row(void *context, const struct plx_sql_value *columns, size_t count)
+{
+    struct sink *sink = context;
+    char *item;
+
+    if (!sink->shape || sink->nomem)
+        return;
+    if (sink->count == sink->room) {
+        size_t room = sink->room ? 2 * sink->room : 1;
+        char *items = realloc(sink->items, room * sink->shape->size);
+
+        if (!items) {
+            sink->nomem = true;
+            return;
+        }
+        sink->items = items;
+        sink->room = room;
+    }
+    item = sink->items + sink->count++ * sink->shape->size;
+    memset(item, 0, sink->shape->size);
+    sink->shape->read(item, columns);
+}
+
+static int run(struct plx_registry *reg, bool change, const struct plx_sql *batch, size_t count,
+               struct sink *sink)
+{
+    struct plx_fault fault = {0};
+    int code = reg->ops->run(reg->driver, change, batch, count, take_row, sink, &fault);
+
+    if (code < 0)
+        reg->fault = fault;
+    else if (code == 0 && sink->nomem)
+        code = plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory reading the registry");
+    return code;
+}
+
+int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
+                   const struct plx_sql_shape *shape, void *ret_item)
+{
+    /* The one row is read into memory from before the batch: a change that is done must not
+     * fail for lack of it. */
+    struct sink sink = {.shape = shape, .room = 1};
+    int code;
+
+    if (shape && !(sink.items = malloc(shape->size)))
+        return plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory changing the registry");
+    code = run(reg, true, batch, count, &sink);
+    PLX_ASSERT(sink.count <= 1);
+    if (code == 0 && sink.count)
+        memcpy(ret_item, sink.items, shape->size);
+    free(sink.items);
+    return code;
+}
+
+int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,
+                 const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count)
+{
+    struct sink sink = {.shape = shape};
+    int code = run(reg, false, statement, 1, &sink);
+
+    if (code) {
+        free(sink.items);
+        return code;
+    }
+    *ret_list = sink.items;
+    *ret_count = sink.count;
+    return 0;
+}
+
+int plx_sql_get(struct plx_registry *reg, const struct plx_sql *statement,
+                const struct plx_sql_shape *shape, void *ret_item)
+{
+    void *list;
+    size_t count;
+    int code = plx_sql_list(reg, statement, shape, &list, &count);
+
+    if (code)
+        return code;
+    if (count)
+        memcpy(ret_item, list, shape->size);
+    free(list);
+    return count ? 0 : PLX_ERR_NOT_FOUND;
+}
+
+/* ---- Events and policies ----------------------------------------------------------------- */
+
+int plx_registry_event_add(struct plx_registry *reg, const char *what, const char *subject,
+                           const char *detail)
+{
+    struct plx_sql batch[] = {SQL_EVENT(reg, what, subject, detail)};
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+static void read_event(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_event *event = item;
+
+    event->id = (uint64_t)columns[0].number;
+    event->time_ns = (uint64_t)columns[1].number;
+    plx_sql_copy(event->who, sizeof event->who, &columns[2]);
+    plx_sql_copy(event->what, sizeof event->what, &columns[3]);
+    plx_sql_copy(event->subject, sizeof event->subject, &columns[4]);
+    plx_sql_copy(event->detail, sizeof event->detail, &columns[5]);
+}
+
+static const struct plx_sql_shape event_shape = {sizeof(struct plx_registry_event), read_event};
+
+int plx_registry_event_list(struct plx_registry *reg, size_t limit,
+                            struct plx_registry_event **ret_list, size_t *ret_count)
+{
+    static const char newest[] =
+        "SELECT * FROM (SELECT id, time_ns, who, what, subject, detail FROM events"
+        " ORDER BY id DESC LIMIT ?1) ORDER BY id";
+    struct plx_sql statement = SQL(newest, SQL_INT(limit));
+
+    return plx_sql_list(reg, &statement, &event_shape, (void **)ret_list, ret_count);
+}
+
+int plx_registry_policy_set(struct plx_registry *reg, const char *vdi, const char *key,
+                            const char *value)
+{
+    static const char set[] = "INSERT INTO policies (vdi, key, value) SELECT id, ?2, ?3 FROM vdis"
+                              " WHERE id = ?1 AND state = 'live'"
+                              " ON CONFLICT (vdi, key) DO UPDATE SET value = excluded.value"
+                              " RETURNING value";
+    static const char unset[] = "DELETE FROM policies WHERE vdi = ?1 AND key = ?2 RETURNING value";
+    struct plx_sql batch[] = {
+        SQL_MUST(value ? set : unset, SQL_TEXT(vdi), SQL_TEXT(key), SQL_TEXT(value ? value : "")),
+        SQL_EVENT(reg, value ? "policy set" : "policy unset", vdi, key),
+    };
+    int code;
+
+    if (!value)
+        batch[0].count = 2;
+    else if (strlen(value) > PLX_POLICY_VALUE_MAX)
+        return plx_sql_fail(reg, PLX_ERR_INVALID, "the value of policy '%.40s' is too long", key);
+    code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+    if (code > 0)
+        code = plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
+                            value ? "there is no VDI %s" : "VDI %s has no such policy", vdi);
+    return code;
+}
+
+int plx_registry_policy_get(struct plx_registry *reg, const char *vdi, const char *key,
+                            char ret_value[PLX_POLICY_VALUE_MAX + 1])
+{
+    static const char get[] = "SELECT value FROM policies WHERE vdi = ?1 AND key = ?2";
+    struct plx_sql statement = SQL(get, SQL_TEXT(vdi), SQL_TEXT(key));
+    int code = plx_sql_get(reg, &statement, &text_shape, ret_value);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "VDI %s has no policy '%.40s'", vdi, key);
+    return code;
+}

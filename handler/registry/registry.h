@@ -1,0 +1,261 @@
+/* registry.h - who owns what: stores, volumes, instances, extents, VDIs, labels.
+ *
+ * Caveats first:
+ * - Never called on the data path (INV-4): a call takes about a millisecond (two fsyncs) and up
+ *   to ten seconds when other processes keep the registry busy.
+ * - A handle is used by one thread at a time and not across fork(). Any number of handles, in any
+ *   number of processes, may have the same registry open.
+ * - Every change is one transaction that states the owner and epoch it expects; it happened
+ *   wholly or not at all. PLX_ERR_REGISTRY alone leaves open whether it did: look again.
+ * - Locks and extents belong to instances and are persistent (INV-5): they end by release or by
+ *   takeover. This file never judges who is dead; registry/instance.h does, for this host.
+ * - Nothing here is the only copy: the registry can be rebuilt from the store (INV-6) with the
+ *   import calls at the end.
+ *
+ * Calls return 0 or a negative code; plx_registry_error() then has a sentence for people. What
+ * several calls return:
+ *   INVALID    a name or number is out of bounds
+ *   NOT_FOUND  no such store, VDI, ...        EXISTS  the name or id is taken
+ *   BUSY       somebody else owns it; the text says who
+ *   FENCED     the caller's lock or extent is not its own (any more)
+ *   NOSPACE    no slot or extent left         REGISTRY  unreachable, damaged, too new
+ *
+ * UUIDs are 36-character lower-case text. Lists are malloc()ed arrays, to be free()d; an empty
+ * list may be NULL. Times are nanoseconds since 1970, UTC. Numbers fit 63 bits.
+ */
+#ifndef PLX_REGISTRY_H
+#define PLX_REGISTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/engine.h"
+#include "registry/names.h"
+
+#define PLX_PATH_MAX 4096
+#define PLX_HOST_NAME_MAX 64
+
+struct plx_registry;
+
+/* where: the path of an SQLite file, made when missing. who: written into the audit events, such
+ * as "handler 4711 on alpha". Brings an older schema up to date; refuses a newer one. */
+int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
+                      struct plx_fault *fault);
+void plx_registry_close(struct plx_registry *reg); /* NULL is allowed */
+/* Text of this handle's last failure. Valid until the next call. */
+const char *plx_registry_error(const struct plx_registry *reg);
+/* Reads the whole registry and checks its structure. */
+int plx_registry_check(struct plx_registry *reg);
+
+/* ---- Stores and volumes ------------------------------------------------------------------ */
+
+struct plx_registry_store {
+    int64_t id; /* this registry's; store below */
+    char uuid[PLX_UUID_TEXT];
+    char name[PLX_STORE_NAME_MAX + 1];
+    uint64_t extent_blocks;
+    uint64_t created_ns; /* 0 at create: now */
+};
+
+struct plx_registry_volume {
+    unsigned index;
+    char uuid[PLX_UUID_TEXT];
+    char path[PLX_PATH_MAX]; /* a file, a device or an iscsi:// URL */
+    uint64_t first_extent, extents;
+    uint64_t touched; /* returned: extents from first_extent + touched on were never used */
+};
+
+/* Enters a store and its volumes; extent 0 of each volume is entered as a system extent. Indices
+ * count from 0, and the volumes' extents follow each other. Ignores store->id; ret_store may be
+ * NULL. */
+int plx_registry_store_create(struct plx_registry *reg, const struct plx_registry_store *store,
+                              const struct plx_registry_volume *volumes, unsigned count,
+                              struct plx_registry_store *ret_store);
+int plx_registry_store_get(struct plx_registry *reg, const char *name_or_uuid,
+                           struct plx_registry_store *ret_store);
+int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store **ret_list,
+                            size_t *ret_count);
+/* Removes all that is known of a store; the store itself is not touched. BUSY while an instance
+ * has it open, unless forced. */
+int plx_registry_store_forget(struct plx_registry *reg, int64_t store, bool force);
+
+int plx_registry_volume_add(struct plx_registry *reg, int64_t store,
+                            const struct plx_registry_volume *volume);
+int plx_registry_volume_list(struct plx_registry *reg, int64_t store,
+                             struct plx_registry_volume **ret_list, size_t *ret_count);
+int plx_registry_volume_set_path(struct plx_registry *reg, int64_t store, unsigned index,
+                                 const char *path);
+
+/* ---- Instances --------------------------------------------------------------------------- */
+
+struct plx_registry_instance {
+    uint64_t id; /* random, from plx_instance_create() */
+    int64_t store;
+    char host[PLX_UUID_TEXT]; /* empty: unknown */
+    char host_name[PLX_HOST_NAME_MAX + 1];
+    char boot[PLX_UUID_TEXT]; /* the kernel's boot id */
+    int64_t pid;
+    char role[16];       /* "handler", "admin" */
+    uint64_t started_ns; /* 0 at register: now */
+};
+
+int plx_registry_instance_register(struct plx_registry *reg,
+                                   const struct plx_registry_instance *instance);
+/* BUSY while it owns a lock or an extent. */
+int plx_registry_instance_unregister(struct plx_registry *reg, uint64_t id);
+int plx_registry_instance_get(struct plx_registry *reg, uint64_t id,
+                              struct plx_registry_instance *ret_instance);
+int plx_registry_instance_list(struct plx_registry *reg, int64_t store,
+                               struct plx_registry_instance **ret_list, size_t *ret_count);
+
+/* ---- Extents ----------------------------------------------------------------------------- */
+
+#define PLX_REGISTRY_ANY UINT64_MAX
+
+struct plx_registry_extent {
+    uint64_t no;
+    enum plx_extent_type type;
+    uint64_t owner; /* instance, 0: nobody */
+    bool sealed;
+    uint64_t generation;  /* raised whenever the extent gets an owner */
+    uint64_t free_blocks; /* a hint, from its last release */
+};
+
+struct plx_registry_extent_counts {
+    uint64_t total, unused, system, data, meta; /* extents */
+    uint64_t owned, sealed;                     /* of data and meta */
+};
+
+/* Gives the instance an extent of this type (DATA or META): an ownerless, unsealed one with free
+ * blocks, else an unused one, ret_fresh then being true: it held nothing. NOSPACE when that would
+ * leave fewer than keep_unused unused extents (the reserve for metadata). */
+int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t instance,
+                              enum plx_extent_type type, uint64_t keep_unused,
+                              struct plx_registry_extent *ret_extent, bool *ret_fresh);
+/* Gives the instance this very extent, sealed or not: to free blocks in it, or from a dead
+ * instance (owner, 0: from nobody). BUSY when it has another owner. Unseals it. */
+int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t no, uint64_t owner,
+                             uint64_t instance, struct plx_registry_extent *ret_extent);
+/* Gives an extent up: extent->no with its owner and generation as granted, and its new sealed and
+ * free_blocks; type UNUSED when it is empty. FENCED when it is not the owner's. */
+int plx_registry_extent_release(struct plx_registry *reg, int64_t store,
+                                const struct plx_registry_extent *extent);
+/* owner: an instance, 0: extents of nobody, PLX_REGISTRY_ANY: all that were ever touched. */
+int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t owner,
+                             struct plx_registry_extent **ret_list, size_t *ret_count);
+int plx_registry_extent_count(struct plx_registry *reg, int64_t store,
+                              struct plx_registry_extent_counts *ret_counts);
+
+/* ---- Virtual disks ----------------------------------------------------------------------- */
+
+struct plx_registry_vdi {
+    char id[PLX_UUID_TEXT];
+    int64_t store;
+    uint32_t slot; /* of its record in the store */
+    char name[PLX_NAME_MAX + 1];
+    uint64_t size_bytes;
+    uint32_t sector_size;
+    uint64_t owner; /* instance that holds the lock, 0: nobody */
+    uint64_t epoch;
+    bool deleted;
+    char parent[PLX_UUID_TEXT]; /* empty: not a clone */
+    uint64_t parent_seq;
+    uint64_t created_ns;
+};
+
+/* A held lock: proof of the right to change a VDI. Every change compares it. */
+struct plx_registry_lock {
+    char vdi[PLX_UUID_TEXT];
+    uint64_t instance;
+    uint64_t epoch;
+};
+
+/* Enters a VDI in the lowest free slot below slots, locked by vdi->owner in epoch 1 (so that a
+ * creator's crash is found by takeover), or unlocked when that is 0. Ignores slot, epoch, deleted;
+ * created_ns 0 is now. EXISTS: the name is taken. NOSPACE: no slot. */
+int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_vdi *vdi,
+                            uint32_t slots, struct plx_registry_vdi *ret_vdi);
+/* Live VDIs only. */
+int plx_registry_vdi_get(struct plx_registry *reg, int64_t store, const char *name,
+                         struct plx_registry_vdi *ret_vdi);
+/* Deleted ones, too. */
+int plx_registry_vdi_get_by_id(struct plx_registry *reg, const char *id,
+                               struct plx_registry_vdi *ret_vdi);
+/* By name, those after `after` (NULL: from the start), at most limit (0: all). */
+int plx_registry_vdi_list(struct plx_registry *reg, int64_t store, bool deleted, const char *after,
+                          size_t limit, struct plx_registry_vdi **ret_list, size_t *ret_count);
+
+int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
+                          struct plx_registry_lock *ret_lock);
+int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock);
+/* Moves the lock `held`, whose instance the caller has proven unable to write, to instance, with
+ * a raised epoch. FENCED when it is not held like that any more. Works on deleted VDIs, too. */
+int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registry_lock *held,
+                              uint64_t instance, struct plx_registry_lock *ret_lock);
+/* The VDIs that an instance has locked. */
+int plx_registry_locks_of(struct plx_registry *reg, uint64_t instance,
+                          struct plx_registry_vdi **ret_list, size_t *ret_count);
+
+int plx_registry_vdi_resize(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            uint64_t size_bytes);
+int plx_registry_vdi_rename(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            const char *name);
+/* Frees the name; the slot stays taken and the lock held (unlock it as usual). */
+int plx_registry_vdi_delete(struct plx_registry *reg, const struct plx_registry_lock *lock);
+/* Removes a deleted VDI, once the store has let go of its blocks. BUSY while it is locked or has
+ * clones. */
+int plx_registry_vdi_purge(struct plx_registry *reg, const char *id);
+
+/* ---- Labels, policies, events ------------------------------------------------------------ */
+
+struct plx_registry_label {
+    char name[PLX_LABEL_MAX + 1];
+    uint64_t seq;
+    uint64_t time_ns; /* of the snapshot */
+};
+
+int plx_registry_label_set(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                           const struct plx_registry_label *label);
+int plx_registry_label_remove(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                              const char *name);
+int plx_registry_label_get(struct plx_registry *reg, const char *vdi, const char *name,
+                           struct plx_registry_label *ret_label);
+int plx_registry_label_list(struct plx_registry *reg, const char *vdi,
+                            struct plx_registry_label **ret_list, size_t *ret_count);
+
+#define PLX_POLICY_VALUE_MAX 1023
+
+/* value NULL removes. */
+int plx_registry_policy_set(struct plx_registry *reg, const char *vdi, const char *key,
+                            const char *value);
+int plx_registry_policy_get(struct plx_registry *reg, const char *vdi, const char *key,
+                            char ret_value[PLX_POLICY_VALUE_MAX + 1]);
+
+struct plx_registry_event {
+    uint64_t id, time_ns;
+    char who[128], what[32], subject[PLX_NAME_MAX + 1], detail[512];
+};
+
+/* The calls above write their own events; this is for what happens elsewhere. */
+int plx_registry_event_add(struct plx_registry *reg, const char *what, const char *subject,
+                           const char *detail);
+/* The newest `limit` events, oldest first. */
+int plx_registry_event_list(struct plx_registry *reg, size_t limit,
+                            struct plx_registry_event **ret_list, size_t *ret_count);
+
+/* ---- Rebuilding from a store ------------------------------------------------------------- */
+
+/* After plx_registry_store_create(): instances first (known ones are left alone), then extents,
+ * VDIs, labels; what is there already is replaced. Extents that are not named and lie below a
+ * named one of their volume are unused. A call that fails may have imported a part: repeat it. */
+int plx_registry_import_instances(struct plx_registry *reg,
+                                  const struct plx_registry_instance *list, size_t count);
+int plx_registry_import_extents(struct plx_registry *reg, int64_t store,
+                                const struct plx_registry_extent *list, size_t count);
+int plx_registry_import_vdis(struct plx_registry *reg, const struct plx_registry_vdi *list,
+                             size_t count);
+int plx_registry_import_labels(struct plx_registry *reg, const char *vdi,
+                               const struct plx_registry_label *list, size_t count);
+
+#endif

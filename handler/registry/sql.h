@@ -1,0 +1,116 @@
+/* sql.h - between the registry's calls and a driver: batches of SQL. Private to handler/registry.
+ *
+ * A driver runs a batch of statements as one transaction and hands their rows up. All that is
+ * SQLite's or rqlite's own (connections, retries, error texts) stays below this line; all that is
+ * Parallax's (what the statements say) stays above it, so both run the same SQL.
+ */
+#ifndef PLX_SQL_H
+#define PLX_SQL_H
+
+#include "registry/registry.h"
+
+enum plx_sql_kind {
+    PLX_SQL_NULL,
+    PLX_SQL_INT,
+    PLX_SQL_TEXT,
+};
+
+struct plx_sql_value {
+    enum plx_sql_kind kind;
+    int64_t number;
+    const char *text; /* of a column: valid while its row is being handed up; never NULL */
+};
+
+struct plx_sql {
+    const char *text; /* static: drivers keep it prepared under this address */
+    bool must;        /* it must return a row, else the whole batch is rolled back */
+    size_t count;
+    const struct plx_sql_value *args; /* ?1 and on */
+};
+
+#define SQL_INT(x)                                                                                 \
+    {                                                                                              \
+        PLX_SQL_INT, (int64_t)(x), NULL                                                            \
+    }
+#define SQL_TEXT(x)                                                                                \
+    {                                                                                              \
+        PLX_SQL_TEXT, 0, (x)                                                                       \
+    }
+#define SQL_ID(x)                                                                                  \
+    {                                                                                              \
+        (x) ? PLX_SQL_INT : PLX_SQL_NULL, (int64_t)(x), NULL                                       \
+    } /* 0: NULL */
+#define SQL_OPT(x)                                                                                 \
+    {                                                                                              \
+        *(x) ? PLX_SQL_TEXT : PLX_SQL_NULL, 0, (x)                                                 \
+    } /* "": NULL */
+#define SQL_ARGS(...)                                                                              \
+    .count = sizeof((const struct plx_sql_value[]){__VA_ARGS__}) / sizeof(struct plx_sql_value),   \
+    .args = (const struct plx_sql_value[])                                                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+/* One element of a batch: statement text, arguments. */
+#define SQL(statement, ...)                                                                        \
+    {                                                                                              \
+        .text = statement, SQL_ARGS(__VA_ARGS__)                                                   \
+    }
+#define SQL_MUST(statement, ...)                                                                   \
+    {                                                                                              \
+        .text = statement, .must = true, SQL_ARGS(__VA_ARGS__)                                     \
+    }
+#define SQL_COUNT(batch) (sizeof(batch) / sizeof(batch)[0])
+
+struct plx_registry_ops {
+    /* Runs the batch, as a transaction if `change`, and calls row for each row of each statement.
+     * Returns 0, a negative code with *ret_fault set, or n when the n-th statement (from 1) must
+     * return a row and did not. Anything but 0 means that nothing was changed, except REGISTRY.
+     * A broken constraint is EXISTS (unique), BUSY (reference) or INVALID (check). */
+    int (*run)(void *driver, bool change, const struct plx_sql *batch, size_t count,
+               void (*row)(void *context, const struct plx_sql_value *columns, size_t count),
+               void *context, struct plx_fault *ret_fault);
+    void (*close)(void *driver);
+};
+
+struct plx_registry {
+    const struct plx_registry_ops *ops;
+    void *driver;
+    struct plx_fault fault;
+    char who[128];
+};
+
+int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
+                    struct plx_fault *fault);
+
+/* How a row becomes an item: read fills a zeroed one from the columns of its statement. */
+struct plx_sql_shape {
+    size_t size;
+    void (*read)(void *item, const struct plx_sql_value *columns);
+};
+
+/* Run a batch; results as for ops->run. plx_sql_change reads the only row it expects into
+ * ret_item (shape NULL: none wanted; else one statement only returns rows); plx_sql_get likewise,
+ * and returns NOT_FOUND, without a text, when there is none. */
+int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
+                   const struct plx_sql_shape *shape, void *ret_item);
+int plx_sql_get(struct plx_registry *reg, const struct plx_sql *statement,
+                const struct plx_sql_shape *shape, void *ret_item);
+int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,
+                 const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count);
+
+int plx_sql_fail(struct plx_registry *reg, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void plx_sql_copy(char *to, size_t size, const struct plx_sql_value *column);
+uint64_t plx_sql_now(void);
+
+/* Audit events, as the last element of a batch. The subject is a string known beforehand, or a
+ * VDI whose row, as the batch left it, becomes the detail. */
+extern const char plx_sql_event[], plx_sql_event_vdi[];
+#define SQL_EVENT(reg, what, subject, detail)                                                      \
+    SQL(plx_sql_event, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),               \
+        SQL_TEXT(subject), SQL_TEXT(detail))
+#define SQL_EVENT_VDI(reg, what, vdi)                                                              \
+    SQL(plx_sql_event_vdi, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),           \
+        SQL_TEXT(vdi))
+
+#endif

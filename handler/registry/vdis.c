@@ -1,0 +1,387 @@
+/* vdis.c - virtual disks and their labels.
+ *
+ * V1  A slot belongs to one VDI, live or deleted, until it is purged.
+ * V2  A name belongs to at most one live VDI of a store.
+ * V3  Whatever a VDI's record or log also says (size, name, state, labels) changes only for the
+ *     holder of its lock: the statement compares owner and epoch.
+ * Threads and crash story: as registry.c. The registry and the store change one after the other;
+ *   a crash in between leaves the VDI locked by a dead instance, and takeover looks at both.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "registry/lock.h"
+#include "registry/sql.h"
+
+#define VDI_COLUMNS                                                                                \
+    "id, store, slot, name, size_bytes, sector_size, coalesce(owner, 0), epoch,"                   \
+    " state = 'deleted', coalesce(parent, ''), parent_seq, created_ns"
+
+static void read_vdi(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_vdi *vdi = item;
+
+    plx_sql_copy(vdi->id, sizeof vdi->id, &columns[0]);
+    vdi->store = columns[1].number;
+    vdi->slot = (uint32_t)columns[2].number;
+    plx_sql_copy(vdi->name, sizeof vdi->name, &columns[3]);
+    vdi->size_bytes = (uint64_t)columns[4].number;
+    vdi->sector_size = (uint32_t)columns[5].number;
+    vdi->owner = (uint64_t)columns[6].number;
+    vdi->epoch = (uint64_t)columns[7].number;
+    vdi->deleted = columns[8].number != 0;
+    plx_sql_copy(vdi->parent, sizeof vdi->parent, &columns[9]);
+    vdi->parent_seq = (uint64_t)columns[10].number;
+    vdi->created_ns = (uint64_t)columns[11].number;
+}
+
+static const struct plx_sql_shape vdi_shape = {sizeof(struct plx_registry_vdi), read_vdi};
+
+/* ---- Making ------------------------------------------------------------------------------ */
+
+static int check_vdi(struct plx_registry *reg, const struct plx_registry_vdi *vdi)
+{
+    char why[160];
+    int code = plx_name_check("vdi", vdi->name, why, sizeof why);
+
+    if (code)
+        return plx_sql_fail(reg, code, "%s", why);
+    if (plx_uuid_check(vdi->id) || (vdi->parent[0] && plx_uuid_check(vdi->parent)))
+        return plx_sql_fail(reg, PLX_ERR_INVALID,
+                            "VDI '%.80s': its UUID or its parent's is not "
+                            "valid",
+                            vdi->name);
+    if (!vdi->size_bytes || vdi->size_bytes > PLX_VDI_SIZE_MAX)
+        return plx_sql_fail(reg, PLX_ERR_INVALID,
+                            "VDI '%.80s': its size must be between 1 byte "
+                            "and 256 TiB",
+                            vdi->name);
+    if (vdi->sector_size != 512 && vdi->sector_size != 4096)
+        return plx_sql_fail(reg, PLX_ERR_INVALID,
+                            "VDI '%.80s': its sector size must be 512 or "
+                            "4096",
+                            vdi->name);
+    return 0;
+}
+
+int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_vdi *vdi,
+                            uint32_t slots, struct plx_registry_vdi *ret_vdi)
+{
+    /* The lowest free slot: 0, or the first one whose predecessor alone is taken. */
+    static const char insert[] =
+        "INSERT INTO vdis (id, store, slot, name, size_bytes, sector_size, owner, epoch, parent,"
+        "  parent_seq, created_ns, request_id)"
+        " SELECT ?1, ?2, slot, ?3, ?4, ?5, ?6, ?6 IS NOT NULL, ?7, ?8, ?9, ?10 FROM ("
+        "  SELECT 0 AS slot WHERE NOT EXISTS (SELECT 1 FROM vdis WHERE store = ?2 AND slot = 0)"
+        "  UNION ALL SELECT slot FROM (SELECT v.slot + 1 AS slot FROM vdis v WHERE v.store = ?2"
+        "   AND NOT EXISTS (SELECT 1 FROM vdis w WHERE w.store = ?2 AND w.slot = v.slot + 1)"
+        "   ORDER BY v.slot LIMIT 1) LIMIT 1)"
+        " WHERE slot < ?11 RETURNING " VDI_COLUMNS;
+    struct plx_sql batch[] = {
+        SQL_MUST(insert, SQL_TEXT(vdi->id), SQL_INT(vdi->store), SQL_TEXT(vdi->name),
+                 SQL_INT(vdi->size_bytes), SQL_INT(vdi->sector_size), SQL_ID(vdi->owner),
+                 SQL_OPT(vdi->parent), SQL_INT(vdi->parent_seq),
+                 SQL_INT(vdi->created_ns ? vdi->created_ns : plx_sql_now()),
+                 SQL_INT(plx_id_random()), SQL_INT(slots)),
+        SQL_EVENT_VDI(reg, "vdi create", vdi->id),
+    };
+    int code = check_vdi(reg, vdi);
+
+    if (code)
+        return code;
+    code = plx_sql_change(reg, batch, SQL_COUNT(batch), &vdi_shape, ret_vdi);
+    if (code > 0)
+        return plx_sql_fail(reg, PLX_ERR_NOSPACE, "the store has room for %u VDIs, and no more",
+                            slots);
+    if (code == PLX_ERR_EXISTS)
+        return plx_sql_fail(reg, code, "VDI '%.200s' exists already", vdi->name);
+    if (code == PLX_ERR_BUSY)
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
+                            "VDI '%.80s': its store or the locking "
+                            "instance is not in the registry (any more)",
+                            vdi->name);
+    return code;
+}
+
+int plx_registry_import_vdis(struct plx_registry *reg, const struct plx_registry_vdi *list,
+                             size_t count)
+{
+    static const char put[] =
+        "INSERT INTO vdis (id, store, slot, name, size_bytes, sector_size, owner, epoch, parent,"
+        "  parent_seq, created_ns, state)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+        " ON CONFLICT (id) DO UPDATE SET slot = excluded.slot, name = excluded.name,"
+        "  size_bytes = excluded.size_bytes, sector_size = excluded.sector_size,"
+        "  owner = excluded.owner, epoch = max(epoch, excluded.epoch), parent = excluded.parent,"
+        "  parent_seq = excluded.parent_seq, created_ns = excluded.created_ns,"
+        "  state = excluded.state";
+    int code = 0;
+
+    for (size_t i = 0; i < count && !code; i++) {
+        const struct plx_registry_vdi *vdi = &list[i];
+        struct plx_sql batch[] = {
+            SQL(put, SQL_TEXT(vdi->id), SQL_INT(vdi->store), SQL_INT(vdi->slot),
+                SQL_TEXT(vdi->name), SQL_INT(vdi->size_bytes), SQL_INT(vdi->sector_size),
+                SQL_ID(vdi->owner), SQL_INT(vdi->epoch), SQL_OPT(vdi->parent),
+                SQL_INT(vdi->parent_seq), SQL_INT(vdi->created_ns),
+                SQL_TEXT(vdi->deleted ? "deleted" : "live")),
+            SQL_EVENT_VDI(reg, "vdi import", vdi->id),
+        };
+
+        code = check_vdi(reg, vdi);
+        if (!code)
+            code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+        if (code == PLX_ERR_EXISTS)
+            plx_sql_fail(reg, code, "VDI '%.150s': its name or slot %u is taken", vdi->name,
+                         vdi->slot);
+        else if (code == PLX_ERR_BUSY)
+            code = plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
+                                "VDI '%.150s': its owner was not imported "
+                                "before",
+                                vdi->name);
+    }
+    return code;
+}
+
+/* ---- Looking ----------------------------------------------------------------------------- */
+
+int plx_registry_vdi_get(struct plx_registry *reg, int64_t store, const char *name,
+                         struct plx_registry_vdi *ret_vdi)
+{
+    static const char get[] = "SELECT " VDI_COLUMNS " FROM vdis"
+                              " WHERE store = ?1 AND name = ?2 AND state = 'live'";
+    struct plx_sql statement = SQL(get, SQL_INT(store), SQL_TEXT(name));
+    int code = plx_sql_get(reg, &statement, &vdi_shape, ret_vdi);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "there is no VDI '%.80s'; 'parallax vdi list' shows them", name);
+    return code;
+}
+
+int plx_registry_vdi_get_by_id(struct plx_registry *reg, const char *id,
+                               struct plx_registry_vdi *ret_vdi)
+{
+    static const char get[] = "SELECT " VDI_COLUMNS " FROM vdis WHERE id = ?1";
+    struct plx_sql statement = SQL(get, SQL_TEXT(id));
+    int code = plx_sql_get(reg, &statement, &vdi_shape, ret_vdi);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "there is no VDI %.40s", id);
+    return code;
+}
+
+int plx_registry_vdi_list(struct plx_registry *reg, int64_t store, bool deleted, const char *after,
+                          size_t limit, struct plx_registry_vdi **ret_list, size_t *ret_count)
+{
+    static const char live[] =
+        "SELECT " VDI_COLUMNS " FROM vdis WHERE store = ?1 AND state = 'live' AND name > ?2"
+        " ORDER BY name LIMIT ?3";
+    /* Deleted ones may share a name: a page ends with the last of the name. */
+    static const char dead[] =
+        "SELECT " VDI_COLUMNS " FROM vdis WHERE store = ?1 AND state = 'deleted' AND name > ?2"
+        " AND name <= coalesce((SELECT name FROM vdis WHERE store = ?1 AND state = 'deleted'"
+        "  AND name > ?2 ORDER BY name LIMIT 1 OFFSET ?3 - 1), x'') ORDER BY name, slot";
+    struct plx_sql statement =
+        SQL(deleted ? dead : live, SQL_INT(store), SQL_TEXT(after ? after : ""),
+            SQL_INT(limit && limit < INT64_MAX ? limit : INT64_MAX));
+
+    return plx_sql_list(reg, &statement, &vdi_shape, (void **)ret_list, ret_count);
+}
+
+int plx_registry_locks_of(struct plx_registry *reg, uint64_t instance,
+                          struct plx_registry_vdi **ret_list, size_t *ret_count)
+{
+    static const char list[] = "SELECT " VDI_COLUMNS " FROM vdis WHERE owner = ?1 ORDER BY slot";
+    struct plx_sql statement = SQL(list, SQL_INT(instance));
+
+    return plx_sql_list(reg, &statement, &vdi_shape, (void **)ret_list, ret_count);
+}
+
+/* ---- Changing, under the lock (V3) ------------------------------------------------------- */
+
+int plx_registry_vdi_resize(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            uint64_t size_bytes)
+{
+    static const char resize[] = "UPDATE vdis SET size_bytes = ?4"
+                                 " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
+    struct plx_sql batch[] = {
+        SQL_MUST(resize, SQL_LOCK(lock), SQL_INT(size_bytes)),
+        SQL_EVENT_VDI(reg, "vdi resize", lock->vdi),
+    };
+
+    if (!size_bytes || size_bytes > PLX_VDI_SIZE_MAX)
+        return plx_sql_fail(reg, PLX_ERR_INVALID,
+                            "the size of a VDI must be between 1 byte and "
+                            "256 TiB");
+    return plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
+}
+
+int plx_registry_vdi_rename(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            const char *name)
+{
+    static const char rename[] = "UPDATE vdis SET name = ?4"
+                                 " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
+    struct plx_sql batch[] = {
+        SQL_MUST(rename, SQL_LOCK(lock), SQL_TEXT(name)),
+        SQL_EVENT_VDI(reg, "vdi rename", lock->vdi),
+    };
+    char why[160];
+    int code = plx_name_check("vdi", name, why, sizeof why);
+
+    if (code)
+        return plx_sql_fail(reg, code, "%s", why);
+    code = plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
+    if (code == PLX_ERR_EXISTS)
+        plx_sql_fail(reg, code, "VDI '%.200s' exists already", name);
+    return code;
+}
+
+int plx_registry_vdi_delete(struct plx_registry *reg, const struct plx_registry_lock *lock)
+{
+    static const char delete[] = "UPDATE vdis SET state = 'deleted'"
+                                 " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
+    struct plx_sql batch[] = {
+        SQL_MUST(delete, SQL_LOCK(lock)),
+        SQL_EVENT_VDI(reg, "vdi delete", lock->vdi),
+    };
+
+    return plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
+}
+
+int plx_registry_vdi_purge(struct plx_registry *reg, const char *id)
+{
+    static const char purge[] =
+        "DELETE FROM vdis WHERE id = ?1 AND state = 'deleted' AND owner IS NULL"
+        " AND NOT EXISTS (SELECT 1 FROM vdis c WHERE c.parent = ?1) RETURNING id";
+    struct plx_sql batch[] = {
+        SQL_EVENT_VDI(reg, "vdi purge", id),
+        SQL_MUST(purge, SQL_TEXT(id)),
+    };
+    struct plx_registry_vdi vdi;
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    if (code <= 0)
+        return code;
+    code = plx_registry_vdi_get_by_id(reg, id, &vdi);
+    if (code)
+        return code;
+    return plx_sql_fail(reg, PLX_ERR_BUSY, "VDI '%.80s' is %s", vdi.name,
+                        !vdi.deleted ? "not deleted"
+                        : vdi.owner  ? "locked"
+                                     : "parent of clones");
+}
+
+/* ---- Labels ------------------------------------------------------------------------------ */
+
+static void read_label(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_label *label = item;
+
+    plx_sql_copy(label->name, sizeof label->name, &columns[0]);
+    label->seq = (uint64_t)columns[1].number;
+    label->time_ns = (uint64_t)columns[2].number;
+}
+
+static const struct plx_sql_shape label_shape = {sizeof(struct plx_registry_label), read_label};
+
+static int check_label(struct plx_registry *reg, const struct plx_registry_label *label)
+{
+    char why[160];
+    int code = plx_name_check("label", label->name, why, sizeof why);
+
+    if (code)
+        return plx_sql_fail(reg, code, "%s", why);
+    if (!label->seq)
+        return plx_sql_fail(reg, PLX_ERR_INVALID, "label '%s' names no snapshot", label->name);
+    return 0;
+}
+
+int plx_registry_label_set(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                           const struct plx_registry_label *label)
+{
+    static const char set[] =
+        "INSERT INTO labels (vdi, name, seq, time_ns, request_id) SELECT id, ?4, ?5, ?6, ?7"
+        " FROM vdis WHERE id = ?1 AND owner = ?2 AND epoch = ?3"
+        " ON CONFLICT (vdi, name) DO UPDATE SET seq = excluded.seq"
+        "  WHERE request_id = excluded.request_id RETURNING name";
+    struct plx_sql batch[] = {
+        SQL_MUST(set, SQL_LOCK(lock), SQL_TEXT(label->name), SQL_INT(label->seq),
+                 SQL_INT(label->time_ns), SQL_INT(plx_id_random())),
+        SQL_EVENT(reg, "label set", lock->vdi, label->name),
+    };
+    struct plx_registry_label taken;
+    int code = check_label(reg, label);
+
+    if (!code)
+        code = plx_lock_change(reg, lock, PLX_ERR_EXISTS, batch, SQL_COUNT(batch));
+    if (code != PLX_ERR_EXISTS)
+        return code;
+    code = plx_registry_label_get(reg, lock->vdi, label->name, &taken);
+    return code ? code
+                : plx_sql_fail(reg, PLX_ERR_EXISTS, "label '%s' names snapshot %llu already",
+                               taken.name, (unsigned long long)taken.seq);
+}
+
+int plx_registry_label_remove(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                              const char *name)
+{
+    static const char remove[] =
+        "DELETE FROM labels WHERE vdi = ?1 AND name = ?4 AND EXISTS (SELECT 1 FROM vdis"
+        " WHERE id = ?1 AND owner = ?2 AND epoch = ?3) RETURNING name";
+    struct plx_sql batch[] = {
+        SQL_MUST(remove, SQL_LOCK(lock), SQL_TEXT(name)),
+        SQL_EVENT(reg, "label remove", lock->vdi, name),
+    };
+    int code = plx_lock_change(reg, lock, PLX_ERR_NOT_FOUND, batch, SQL_COUNT(batch));
+
+    return code == PLX_ERR_NOT_FOUND
+               ? plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "there is no label '%.80s'", name)
+               : code;
+}
+
+int plx_registry_label_get(struct plx_registry *reg, const char *vdi, const char *name,
+                           struct plx_registry_label *ret_label)
+{
+    static const char get[] = "SELECT name, seq, time_ns FROM labels WHERE vdi = ?1 AND name = ?2";
+    struct plx_sql statement = SQL(get, SQL_TEXT(vdi), SQL_TEXT(name));
+    int code = plx_sql_get(reg, &statement, &label_shape, ret_label);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "there is no label '%.80s'", name);
+    return code;
+}
+
+int plx_registry_label_list(struct plx_registry *reg, const char *vdi,
+                            struct plx_registry_label **ret_list, size_t *ret_count)
+{
+    static const char list[] = "SELECT name, seq, time_ns FROM labels WHERE vdi = ?1"
+                               " ORDER BY seq, name";
+    struct plx_sql statement = SQL(list, SQL_TEXT(vdi));
+
+    return plx_sql_list(reg, &statement, &label_shape, (void **)ret_list, ret_count);
+}
+
+int plx_registry_import_labels(struct plx_registry *reg, const char *vdi,
+                               const struct plx_registry_label *list, size_t count)
+{
+    static const char put[] =
+        "INSERT INTO labels (vdi, name, seq, time_ns) VALUES (?1, ?2, ?3, ?4)"
+        " ON CONFLICT (vdi, name) DO UPDATE SET seq = excluded.seq, time_ns = excluded.time_ns";
+    int code = 0;
+
+    for (size_t i = 0; i < count && !code; i++) {
+        struct plx_sql batch[] = {
+            SQL(put, SQL_TEXT(vdi), SQL_TEXT(list[i].name), SQL_INT(list[i].seq),
+                SQL_INT(list[i].time_ns)),
+            SQL_EVENT(reg, "label import", vdi, list[i].name),
+        };
+
+        code = check_label(reg, &list[i]);
+        if (!code)
+            code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+        if (code == PLX_ERR_BUSY)
+            code = plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "there is no VDI %.40s", vdi);
+    }
+    return code;
+}
