@@ -1,0 +1,1094 @@
+/* test_registry.c - the registry: every call, concurrency, crashes, migration, damage. */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "registry/instance.h"
+#include "registry/paths.h"
+#include "registry/registry.h"
+#include "registry/schema.h"
+
+/* Each test has a directory, a registry and a store of its own. */
+static char directory[64];
+static struct plx_paths paths;
+static struct plx_registry *reg;
+static struct plx_registry_store store;
+static struct plx_fault fault;
+
+#define OK(call) CU_ASSERT_EQUAL_FATAL(say(call), 0)
+#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
+
+static int say(int code)
+{
+    if (code)
+        fprintf(stderr, "\n  %s: %s | %s\n", plx_error_name(code), plx_registry_error(reg),
+                fault.text);
+    return code;
+}
+
+static void open_here(void)
+{
+    OK(plx_paths_init(&paths, directory, &fault));
+    OK(plx_registry_open(paths.registry, "test", &reg, &fault));
+}
+
+static struct plx_registry_store make_store(const char *name, unsigned volumes, uint64_t extents)
+{
+    struct plx_registry_store spec = {.extent_blocks = 1024}, made;
+    static struct plx_registry_volume list[PLX_VOLUMES_MAX];
+
+    snprintf(spec.name, sizeof spec.name, "%s", name);
+    plx_uuid_random(spec.uuid);
+    for (unsigned i = 0; i < volumes; i++) {
+        list[i].index = i;
+        list[i].first_extent = i * extents;
+        list[i].extents = extents;
+        plx_uuid_random(list[i].uuid);
+        snprintf(list[i].path, sizeof list[i].path, "/dev/%s%u", name, i);
+    }
+    OK(plx_registry_store_create(reg, &spec, list, volumes, &made));
+    CU_ASSERT_STRING_EQUAL(made.uuid, spec.uuid);
+    return made;
+}
+
+static void setup(void)
+{
+    strcpy(directory, "/tmp/plx-registry-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    open_here();
+    store = make_store("demo", 2, 8);
+}
+
+static void teardown(void)
+{
+    char command[128];
+
+    plx_registry_close(reg);
+    reg = NULL;
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    CU_ASSERT_EQUAL(system(command), 0);
+}
+
+static struct plx_instance new_instance(void)
+{
+    struct plx_instance instance;
+
+    OK(plx_instance_create(&paths, "handler", &instance, &fault));
+    instance.row.store = store.id;
+    OK(plx_registry_instance_register(reg, &instance.row));
+    return instance;
+}
+
+static struct plx_registry_vdi vdi_spec(const char *name, uint64_t owner)
+{
+    struct plx_registry_vdi vdi = {
+        .store = store.id, .size_bytes = 1 << 20, .sector_size = 512, .owner = owner};
+
+    plx_uuid_random(vdi.id);
+    snprintf(vdi.name, sizeof vdi.name, "%s", name);
+    return vdi;
+}
+
+static struct plx_registry_vdi new_vdi(const char *name, uint64_t owner)
+{
+    struct plx_registry_vdi spec = vdi_spec(name, owner), made;
+
+    OK(plx_registry_vdi_create(reg, &spec, 64, &made));
+    return made;
+}
+
+/* Runs work(n) in count processes at once, each with a handle of its own; returns how many of
+ * them returned 0. */
+static int race(int count, int (*work)(struct plx_registry *own, int n))
+{
+    int won = 0, status, go[2];
+    char byte;
+
+    CU_ASSERT_EQUAL_FATAL(pipe(go), 0);
+    for (int i = 0; i < count; i++) {
+        pid_t child = fork();
+
+        CU_ASSERT_FATAL(child >= 0);
+        if (child == 0) {
+            struct plx_registry *own;
+            int code = plx_registry_open(paths.registry, "racer", &own, NULL);
+
+            close(go[1]);
+            if (code || read(go[0], &byte, 1))
+                _exit(100);
+            code = work(own, i);
+            plx_registry_close(own);
+            _exit(code ? 1 : 0);
+        }
+    }
+    close(go[0]);
+    usleep(100000);
+    close(go[1]); /* the start signal */
+    for (int i = 0; i < count; i++) {
+        CU_ASSERT_FATAL(wait(&status) > 0);
+        CU_ASSERT_FATAL(WIFEXITED(status) && WEXITSTATUS(status) != 100);
+        won += WEXITSTATUS(status) == 0;
+    }
+    return won;
+}
+
+/* ---- Names and paths --------------------------------------------------------------------- */
+
+static void test_names(void)
+{
+    static const struct {
+        const char *kind, *name;
+        int code;
+    } cases[] = {
+        {"store", "demo", 0},
+        {"store", "0.a_b-c", 0},
+        {"store", "", PLX_ERR_INVALID},
+        {"store", "-a", PLX_ERR_INVALID},
+        {"store", "a/b", PLX_ERR_INVALID},
+        {"store", "a b", PLX_ERR_INVALID},
+        {"store", "a\xc3\xa4", PLX_ERR_INVALID},
+        {"store", "12345678-1234-4234-8234-123456789abc", PLX_ERR_INVALID},
+        {"vdi", "12345678-1234-4234-8234-123456789abc", 0},
+        {"vdi", "a@b", PLX_ERR_INVALID},
+        {"vdi", "..", PLX_ERR_INVALID},
+        {"label", "before-upgrade", 0},
+        {"label", "20261121T062000.010Z", PLX_ERR_INVALID},
+        {"label", "17", PLX_ERR_INVALID},
+    };
+    char why[160], name[301];
+    static const struct {
+        const char *kind;
+        size_t max;
+    } lengths[] = {{"store", 63}, {"vdi", 255}, {"label", 127}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        why[0] = 0;
+        CU_ASSERT_EQUAL(plx_name_check(cases[i].kind, cases[i].name, why, sizeof why),
+                        cases[i].code);
+        CU_ASSERT_EQUAL(why[0] != 0, cases[i].code != 0);
+    }
+    memset(name, 'x', sizeof name);
+    for (size_t i = 0; i < 3; i++) {
+        name[lengths[i].max] = 0;
+        CU_ASSERT_EQUAL(plx_name_check(lengths[i].kind, name, why, sizeof why), 0);
+        name[lengths[i].max] = 'x';
+        name[lengths[i].max + 1] = 0;
+        FAILS(INVALID, plx_name_check(lengths[i].kind, name, why, sizeof why));
+        name[lengths[i].max + 1] = 'x';
+    }
+    CU_ASSERT_EQUAL(plx_uuid_check(store.uuid), 0);
+    FAILS(INVALID, plx_uuid_check("12345678-1234-4234-8234-123456789ab"));
+    FAILS(INVALID, plx_uuid_check("12345678-1234-4234-8234-123456789ABC"));
+}
+
+static void test_paths(void)
+{
+    struct plx_paths again;
+    char path[PLX_PATH_MAX + 32];
+    struct stat st;
+    FILE *file;
+
+    OK(plx_paths_init(&again, directory, &fault));
+    CU_ASSERT_STRING_EQUAL(again.host, paths.host);
+    CU_ASSERT_EQUAL(stat(paths.run, &st), 0);
+    CU_ASSERT_EQUAL(st.st_mode & 0777, 0700);
+    CU_ASSERT_EQUAL(stat(paths.registry, &st), 0);
+    CU_ASSERT_EQUAL(st.st_mode & 0777, 0600);
+    setenv("PARALLAX_STATE_DIR", directory, 1);
+    OK(plx_paths_init(&again, NULL, &fault));
+    unsetenv("PARALLAX_STATE_DIR");
+    CU_ASSERT_STRING_EQUAL(again.registry, paths.registry);
+    FAILS(SYSTEM, plx_paths_init(&again, "/dev/null", &fault));
+    FAILS(SYSTEM, plx_paths_init(&again, "/nonexistent/below", &fault));
+    snprintf(path, sizeof path, "%s/host-id", paths.state);
+    file = fopen(path, "w");
+    fputs("garbage\n", file);
+    fclose(file);
+    FAILS(INVALID, plx_paths_init(&again, directory, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "host-id"));
+}
+
+static int make_paths(struct plx_registry *own, int n)
+{
+    char name[96], path[PLX_PATH_MAX + 160];
+    struct plx_paths mine;
+    FILE *file;
+
+    snprintf(name, sizeof name, "%s/fresh", directory);
+    if (plx_paths_init(&mine, name, NULL))
+        return 1;
+    snprintf(path, sizeof path, "%s/seen-%s", directory, mine.host);
+    file = fopen(path, "w");
+    fclose(file);
+    return 0;
+}
+
+static void test_host_id_race(void)
+{
+    char command[160];
+
+    CU_ASSERT_EQUAL(race(8, make_paths), 8);
+    snprintf(command, sizeof command, "test $(ls %s/seen-* | wc -l) = 1", directory);
+    CU_ASSERT_EQUAL(system(command), 0);
+}
+
+/* ---- Stores, volumes, instances ---------------------------------------------------------- */
+
+static void test_stores(void)
+{
+    struct plx_registry_store found = store, *list;
+    struct plx_registry_volume *volumes, volume;
+    struct plx_instance instance;
+    size_t count;
+
+    OK(plx_registry_store_get(reg, "demo", &found));
+    CU_ASSERT_EQUAL(found.id, store.id);
+    OK(plx_registry_store_get(reg, store.uuid, &found));
+    CU_ASSERT_STRING_EQUAL(found.name, "demo");
+    FAILS(NOT_FOUND, plx_registry_store_get(reg, "nosuch", &found));
+    FAILS(EXISTS,
+          plx_registry_store_create(
+              reg, &store,
+              &(struct plx_registry_volume){
+                  .uuid = "12345678-1234-4234-8234-123456789abc", .path = "/x", .extents = 4},
+              1, NULL));
+    OK(plx_registry_volume_list(reg, store.id, &volumes, &count));
+    CU_ASSERT_EQUAL(count, 2);
+    CU_ASSERT_STRING_EQUAL(volumes[1].path, "/dev/demo1");
+    volume = volumes[1];
+    free(volumes);
+    FAILS(EXISTS, plx_registry_volume_add(reg, store.id, &volume));
+    volume.index = 2;
+    volume.first_extent = 16;
+    FAILS(EXISTS, plx_registry_volume_add(reg, store.id, &volume));
+    plx_uuid_random(volume.uuid);
+    volume.first_extent = 17;
+    FAILS(INVALID, plx_registry_volume_add(reg, store.id, &volume)); /* not where the others end */
+    volume.first_extent = 16;
+    OK(plx_registry_volume_add(reg, store.id, &volume));
+    OK(plx_registry_volume_set_path(reg, store.id, 2, "iscsi://10.0.0.1/iqn.x/0"));
+    FAILS(NOT_FOUND, plx_registry_volume_set_path(reg, store.id, 3, "/x"));
+    OK(plx_registry_volume_list(reg, store.id, &volumes, &count));
+    CU_ASSERT_EQUAL(count, 3);
+    CU_ASSERT_STRING_EQUAL(volumes[2].path, "iscsi://10.0.0.1/iqn.x/0");
+    CU_ASSERT_EQUAL(volumes[2].touched, 1);
+    free(volumes);
+
+    make_store("another", 1, 4);
+    OK(plx_registry_store_list(reg, &list, &count));
+    CU_ASSERT_EQUAL(count, 2);
+    CU_ASSERT_STRING_EQUAL(list[0].name, "another");
+    free(list);
+
+    instance = new_instance();
+    FAILS(EXISTS, plx_registry_instance_register(reg, &instance.row));
+    new_vdi("web", instance.row.id);
+    FAILS(BUSY, plx_registry_store_forget(reg, store.id, false));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "handler (pid"));
+    OK(plx_registry_store_forget(reg, store.id, true));
+    FAILS(NOT_FOUND, plx_registry_store_forget(reg, store.id, true));
+    FAILS(NOT_FOUND, plx_registry_store_get(reg, "demo", &found));
+    instance.row.store = 12345;
+    FAILS(NOT_FOUND, plx_registry_instance_register(reg, &instance.row));
+    plx_instance_close(&paths, &instance, true);
+}
+
+static void test_bad_input(void)
+{
+    struct plx_registry_store spec = {.name = "x", .extent_blocks = 1}, untouched = {.id = 77};
+    struct plx_registry_volume volume = {.path = "/x", .extents = 4};
+    struct plx_registry_vdi vdi = vdi_spec("a/b", 0), made = {.slot = 77};
+
+    plx_uuid_random(volume.uuid);
+    FAILS(INVALID, plx_registry_store_create(reg, &spec, &volume, 1, &untouched));
+    plx_uuid_random(spec.uuid);
+    FAILS(INVALID, plx_registry_store_create(reg, &spec, &volume, 0, &untouched));
+    volume.first_extent = 1;
+    FAILS(INVALID, plx_registry_store_create(reg, &spec, &volume, 1, &untouched));
+    volume.first_extent = 0;
+    spec.extent_blocks = UINT64_MAX; /* does not fit 63 bits */
+    FAILS(INVALID, plx_registry_store_create(reg, &spec, &volume, 1, &untouched));
+    strcpy(spec.name, "two words");
+    FAILS(INVALID, plx_registry_store_create(reg, &spec, &volume, 1, &untouched));
+    CU_ASSERT_EQUAL(untouched.id, 77);
+    FAILS(NOT_FOUND, plx_registry_store_get(reg, "x", &untouched));
+
+    FAILS(INVALID, plx_registry_vdi_create(reg, &vdi, 64, &made));
+    vdi = vdi_spec("web", 0);
+    vdi.size_bytes = 0;
+    FAILS(INVALID, plx_registry_vdi_create(reg, &vdi, 64, &made));
+    vdi.size_bytes = 300ull << 40;
+    FAILS(INVALID, plx_registry_vdi_create(reg, &vdi, 64, &made));
+    vdi = vdi_spec("web", 4711); /* no such instance */
+    FAILS(NOT_FOUND, plx_registry_vdi_create(reg, &vdi, 64, &made));
+    vdi = vdi_spec("web", 0);
+    vdi.sector_size = 520;
+    FAILS(INVALID, plx_registry_vdi_create(reg, &vdi, 64, &made));
+    CU_ASSERT_EQUAL(made.slot, 77);
+}
+
+/* ---- Extents ----------------------------------------------------------------------------- */
+
+static void test_extents(void)
+{
+    struct plx_instance a = new_instance(), b = new_instance();
+    struct plx_registry_extent extent, other, *list;
+    struct plx_registry_extent_counts counts;
+    size_t count;
+    bool fresh;
+
+    /* 16 extents, 0 and 8 the system's. A reserve of 13 leaves one for data. */
+    OK(plx_registry_extent_claim(reg, store.id, a.row.id, PLX_EXTENT_DATA, 13, &extent, &fresh));
+    CU_ASSERT(fresh && extent.no == 1 && extent.generation == 1 && extent.owner == a.row.id);
+    FAILS(NOSPACE,
+          plx_registry_extent_claim(reg, store.id, a.row.id, PLX_EXTENT_DATA, 13, &other, &fresh));
+    OK(plx_registry_extent_claim(reg, store.id, b.row.id, PLX_EXTENT_META, 0, &other, &fresh));
+    CU_ASSERT(fresh && other.no == 2 && other.type == PLX_EXTENT_META);
+    FAILS(NOT_FOUND,
+          plx_registry_extent_claim(reg, store.id, 4711, PLX_EXTENT_META, 0, &other, &fresh));
+
+    /* An owner's extent is released by nobody else; then the next of its type gets it. */
+    other = extent;
+    other.owner = b.row.id;
+    FAILS(FENCED, plx_registry_extent_release(reg, store.id, &other));
+    FAILS(BUSY, plx_registry_instance_unregister(reg, a.row.id));
+    FAILS(BUSY, plx_registry_extent_take(reg, store.id, 1, 0, b.row.id, &other));
+    FAILS(INVALID, plx_registry_extent_take(reg, store.id, 0, 0, b.row.id, &other));
+    FAILS(NOT_FOUND, plx_registry_extent_take(reg, store.id, 7, 0, b.row.id, &other));
+    extent.free_blocks = 10;
+    OK(plx_registry_extent_release(reg, store.id, &extent));
+    FAILS(FENCED, plx_registry_extent_release(reg, store.id, &extent));
+    OK(plx_registry_extent_claim(reg, store.id, b.row.id, PLX_EXTENT_DATA, 13, &other, &fresh));
+    CU_ASSERT(!fresh && other.no == 1 && other.generation == 2 && other.free_blocks == 10);
+
+    /* Sealed: not given out, but taken by number. */
+    other.sealed = true;
+    other.free_blocks = 0;
+    OK(plx_registry_extent_release(reg, store.id, &other));
+    OK(plx_registry_extent_count(reg, store.id, &counts));
+    CU_ASSERT(counts.total == 16 && counts.unused == 12 && counts.system == 2);
+    CU_ASSERT(counts.data == 1 && counts.meta == 1 && counts.owned == 1 && counts.sealed == 1);
+    OK(plx_registry_extent_claim(reg, store.id, a.row.id, PLX_EXTENT_DATA, 0, &extent, &fresh));
+    CU_ASSERT(fresh && extent.no == 3);
+    OK(plx_registry_extent_take(reg, store.id, 1, 0, a.row.id, &other));
+    CU_ASSERT(other.generation == 3 && !other.sealed && other.owner == a.row.id);
+    OK(plx_registry_extent_take(reg, store.id, 1, a.row.id, b.row.id, &other)); /* a is dead */
+    CU_ASSERT(other.generation == 4 && other.owner == b.row.id);
+
+    /* Emptied: unused again, for any type, with its generation. */
+    other.type = PLX_EXTENT_UNUSED;
+    OK(plx_registry_extent_release(reg, store.id, &other));
+    OK(plx_registry_extent_claim(reg, store.id, b.row.id, PLX_EXTENT_META, 0, &other, &fresh));
+    CU_ASSERT(fresh && other.generation == 5);
+
+    for (int i = 0; i < 11; i++) /* the rest, over the system extent of volume 1 */
+        OK(plx_registry_extent_claim(reg, store.id, b.row.id, PLX_EXTENT_DATA, 0, &extent, &fresh));
+    FAILS(NOSPACE,
+          plx_registry_extent_claim(reg, store.id, b.row.id, PLX_EXTENT_META, 0, &extent, &fresh));
+    OK(plx_registry_extent_list(reg, store.id, b.row.id, &list, &count));
+    CU_ASSERT_EQUAL(count, 13);
+    for (size_t i = 0; i < count; i++)
+        CU_ASSERT(list[i].no != 0 && list[i].no != 8 && list[i].owner == b.row.id);
+    free(list);
+    OK(plx_registry_extent_list(reg, store.id, PLX_REGISTRY_ANY, &list, &count));
+    CU_ASSERT_EQUAL(count, 16);
+    free(list);
+    OK(plx_registry_check(reg));
+    plx_instance_close(&paths, &a, false);
+    plx_instance_close(&paths, &b, false);
+}
+
+static struct plx_instance racers;
+
+static int claim_many(struct plx_registry *own, int n)
+{
+    struct plx_registry_extent extent;
+    bool fresh;
+    int code = 0;
+
+    for (int i = 0; i < 50 && !code; i++)
+        code = plx_registry_extent_claim(own, store.id, racers.row.id, PLX_EXTENT_DATA, 0, &extent,
+                                         &fresh);
+    return code;
+}
+
+static void test_extent_race(void)
+{
+    struct plx_registry_extent *list;
+    size_t count;
+
+    store = make_store("wide", 2, 300);
+    racers = new_instance();
+    CU_ASSERT_EQUAL(race(8, claim_many), 8);
+    OK(plx_registry_extent_list(reg, store.id, racers.row.id, &list, &count));
+    CU_ASSERT_EQUAL(count, 400); /* each claim won an extent of its own */
+    free(list);
+    CU_ASSERT_EQUAL(race(8, claim_many), 3); /* 198 left */
+    plx_instance_close(&paths, &racers, false);
+}
+
+/* ---- Virtual disks ----------------------------------------------------------------------- */
+
+static void test_vdis(void)
+{
+    struct plx_instance a = new_instance();
+    struct plx_registry_vdi web = new_vdi("web", a.row.id), db = new_vdi("db", 0), found, *list;
+    struct plx_registry_vdi spec = vdi_spec("web", 0);
+    struct plx_registry_lock lock = {.instance = a.row.id, .epoch = 1};
+    size_t count;
+
+    strcpy(lock.vdi, web.id);
+    CU_ASSERT(web.slot == 0 && web.epoch == 1 && web.owner == a.row.id);
+    CU_ASSERT(db.slot == 1 && db.epoch == 0 && db.owner == 0);
+    FAILS(EXISTS, plx_registry_vdi_create(reg, &spec, 64, &found));
+    spec = vdi_spec("full", 0);
+    FAILS(NOSPACE, plx_registry_vdi_create(reg, &spec, 2, &found));
+    OK(plx_registry_vdi_get(reg, store.id, "web", &found));
+    CU_ASSERT_STRING_EQUAL(found.id, web.id);
+    FAILS(NOT_FOUND, plx_registry_vdi_get(reg, store.id, "nosuch", &found));
+    OK(plx_registry_vdi_resize(reg, &lock, 2 << 20));
+    FAILS(INVALID, plx_registry_vdi_resize(reg, &lock, 0));
+    FAILS(EXISTS, plx_registry_vdi_rename(reg, &lock, "db"));
+    FAILS(INVALID, plx_registry_vdi_rename(reg, &lock, "d/b"));
+    OK(plx_registry_vdi_rename(reg, &lock, "www"));
+    OK(plx_registry_vdi_get(reg, store.id, "www", &found));
+    CU_ASSERT_EQUAL(found.size_bytes, 2 << 20);
+    OK(plx_registry_vdi_list(reg, store.id, false, NULL, 1, &list, &count));
+    CU_ASSERT(count == 1 && !strcmp(list[0].name, "db"));
+    free(list);
+    OK(plx_registry_vdi_list(reg, store.id, false, "db", 5, &list, &count));
+    CU_ASSERT(count == 1 && !strcmp(list[0].name, "www"));
+    free(list);
+
+    /* Deleted: the name is free, the slot is not until the purge, which clones hold up. */
+    FAILS(BUSY, plx_registry_vdi_purge(reg, web.id));
+    OK(plx_registry_vdi_delete(reg, &lock));
+    FAILS(NOT_FOUND, plx_registry_vdi_get(reg, store.id, "www", &found));
+    FAILS(BUSY, plx_registry_vdi_purge(reg, web.id));
+    OK(plx_registry_vdi_unlock(reg, &lock));
+    FAILS(NOT_FOUND, plx_registry_vdi_lock(reg, web.id, a.row.id, &lock));
+    spec = vdi_spec("www", 0);
+    strcpy(spec.parent, web.id);
+    spec.parent_seq = 3;
+    OK(plx_registry_vdi_create(reg, &spec, 64, &found));
+    CU_ASSERT(found.slot == 2 && found.parent_seq == 3 && !strcmp(found.parent, web.id));
+    FAILS(BUSY, plx_registry_vdi_purge(reg, web.id));
+    OK(plx_registry_vdi_list(reg, store.id, true, NULL, 0, &list, &count));
+    CU_ASSERT(count == 1 && list[0].deleted);
+    free(list);
+    OK(plx_registry_vdi_lock(reg, found.id, a.row.id, &lock));
+    OK(plx_registry_vdi_delete(reg, &lock));
+    OK(plx_registry_vdi_unlock(reg, &lock));
+    OK(plx_registry_vdi_purge(reg, found.id));
+    OK(plx_registry_vdi_purge(reg, web.id));
+    CU_ASSERT_EQUAL(new_vdi("next", 0).slot, 0);
+    CU_ASSERT_EQUAL(new_vdi("last", 0).slot, 2);
+    OK(plx_registry_instance_unregister(reg, a.row.id));
+    FAILS(NOT_FOUND, plx_registry_instance_unregister(reg, a.row.id));
+    plx_instance_close(&paths, &a, true);
+}
+
+static void test_locks(void)
+{
+    struct plx_instance a = new_instance(), b = new_instance();
+    struct plx_registry_vdi vdi = new_vdi("web", 0), *list;
+    struct plx_registry_lock lock, second, taken;
+    size_t count;
+
+    OK(plx_registry_vdi_lock(reg, vdi.id, a.row.id, &lock));
+    CU_ASSERT(lock.epoch == 1 && lock.instance == a.row.id);
+    FAILS(BUSY, plx_registry_vdi_lock(reg, vdi.id, b.row.id, &second));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "in use by handler (pid"));
+    FAILS(BUSY, plx_registry_vdi_lock(reg, vdi.id, a.row.id, &second)); /* not twice either */
+    FAILS(NOT_FOUND, plx_registry_vdi_lock(reg, "nosuch", a.row.id, &second));
+    OK(plx_registry_locks_of(reg, a.row.id, &list, &count));
+    CU_ASSERT(count == 1 && !strcmp(list[0].id, vdi.id));
+    free(list);
+    FAILS(BUSY, plx_registry_instance_unregister(reg, a.row.id));
+
+    /* INV-5: takeover names holder and epoch; the old holder's changes are refused from then on. */
+    taken = lock;
+    taken.epoch++;
+    FAILS(FENCED, plx_registry_vdi_takeover(reg, &taken, b.row.id, &second));
+    FAILS(NOT_FOUND, plx_registry_vdi_takeover(reg, &lock, 4711, &second));
+    OK(plx_registry_vdi_takeover(reg, &lock, b.row.id, &second));
+    CU_ASSERT(second.epoch == 2 && second.instance == b.row.id);
+    FAILS(FENCED, plx_registry_vdi_takeover(reg, &lock, a.row.id, &taken));
+    FAILS(FENCED, plx_registry_vdi_unlock(reg, &lock));
+    FAILS(FENCED, plx_registry_vdi_resize(reg, &lock, 4096));
+    FAILS(FENCED, plx_registry_vdi_delete(reg, &lock));
+    FAILS(FENCED, plx_registry_label_set(reg, &lock, &(struct plx_registry_label){"gone", 1, 1}));
+    OK(plx_registry_vdi_unlock(reg, &second));
+    FAILS(FENCED, plx_registry_vdi_unlock(reg, &second));
+    OK(plx_registry_vdi_lock(reg, vdi.id, a.row.id, &lock));
+    CU_ASSERT_EQUAL(lock.epoch, 3);
+    plx_instance_close(&paths, &a, false);
+    plx_instance_close(&paths, &b, false);
+}
+
+static struct plx_registry_vdi contested;
+
+static int lock_once(struct plx_registry *own, int n)
+{
+    struct plx_registry_lock lock;
+
+    return plx_registry_vdi_lock(own, contested.id, racers.row.id, &lock);
+}
+
+static struct plx_registry_lock contested_lock;
+
+static int take_once(struct plx_registry *own, int n)
+{
+    struct plx_registry_lock lock;
+
+    return plx_registry_vdi_takeover(own, &contested_lock, racers.row.id, &lock);
+}
+
+/* Counts with the size under the lock: a lost update would show two holders at once. */
+static int count_up(struct plx_registry *own, int n)
+{
+    struct plx_registry_lock lock;
+    struct plx_registry_vdi vdi;
+
+    for (int done = 0; done < 10;) {
+        int code = plx_registry_vdi_lock(own, contested.id, racers.row.id, &lock);
+
+        if (code == PLX_ERR_BUSY)
+            continue;
+        if (code || plx_registry_vdi_get_by_id(own, contested.id, &vdi) ||
+            plx_registry_vdi_resize(own, &lock, vdi.size_bytes + 1) ||
+            plx_registry_vdi_unlock(own, &lock))
+            return 1;
+        done++;
+    }
+    return 0;
+}
+
+static void test_lock_race(void)
+{
+    struct plx_registry_vdi vdi;
+
+    racers = new_instance();
+    contested = new_vdi("web", 0);
+    CU_ASSERT_EQUAL(race(8, lock_once), 1);
+    strcpy(contested_lock.vdi, contested.id);
+    contested_lock.instance = racers.row.id;
+    contested_lock.epoch = 1;
+    CU_ASSERT_EQUAL(race(8, take_once), 1);
+    contested_lock.epoch = 2;
+    OK(plx_registry_vdi_unlock(reg, &contested_lock));
+    CU_ASSERT_EQUAL(race(4, count_up), 4);
+    OK(plx_registry_vdi_get_by_id(reg, contested.id, &vdi));
+    CU_ASSERT_EQUAL(vdi.size_bytes, (1 << 20) + 40);
+    CU_ASSERT_EQUAL(vdi.epoch, 42);
+    plx_instance_close(&paths, &racers, false);
+}
+
+static void test_labels(void)
+{
+    struct plx_instance a = new_instance();
+    struct plx_registry_vdi vdi = new_vdi("web", 0);
+    struct plx_registry_label label = {"good", 7, 1000}, found, *list;
+    struct plx_registry_event *events;
+    struct plx_registry_lock lock;
+    char value[PLX_POLICY_VALUE_MAX + 1];
+    size_t count;
+
+    OK(plx_registry_vdi_lock(reg, vdi.id, a.row.id, &lock));
+    OK(plx_registry_label_set(reg, &lock, &label));
+    FAILS(EXISTS, plx_registry_label_set(reg, &lock, &label));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "snapshot 7"));
+    label.seq = 3;
+    strcpy(label.name, "better");
+    OK(plx_registry_label_set(reg, &lock, &label));
+    OK(plx_registry_label_list(reg, vdi.id, &list, &count));
+    CU_ASSERT(count == 2 && list[0].seq == 3 && list[1].time_ns == 1000);
+    free(list);
+    OK(plx_registry_label_get(reg, vdi.id, "good", &found));
+    CU_ASSERT_EQUAL(found.seq, 7);
+    OK(plx_registry_label_remove(reg, &lock, "good"));
+    FAILS(NOT_FOUND, plx_registry_label_remove(reg, &lock, "good"));
+    FAILS(NOT_FOUND, plx_registry_label_get(reg, vdi.id, "good", &found));
+    strcpy(label.name, "1st");
+    FAILS(INVALID, plx_registry_label_set(reg, &lock, &label));
+
+    OK(plx_registry_policy_set(reg, vdi.id, "retention", "10ms:1h"));
+    OK(plx_registry_policy_set(reg, vdi.id, "retention", "1s:1d"));
+    OK(plx_registry_policy_get(reg, vdi.id, "retention", value));
+    CU_ASSERT_STRING_EQUAL(value, "1s:1d");
+    OK(plx_registry_policy_set(reg, vdi.id, "retention", NULL));
+    FAILS(NOT_FOUND, plx_registry_policy_get(reg, vdi.id, "retention", value));
+    FAILS(NOT_FOUND, plx_registry_policy_set(reg, vdi.id, "retention", NULL));
+
+    OK(plx_registry_event_add(reg, "fence", "host beta", "by the operator's word"));
+    OK(plx_registry_event_list(reg, 1000, &events, &count));
+    CU_ASSERT_FATAL(count > 5);
+    CU_ASSERT_STRING_EQUAL(events[0].what, "store create");
+    CU_ASSERT_STRING_EQUAL(events[count - 1].what, "fence");
+    CU_ASSERT_STRING_EQUAL(events[count - 1].who, "test");
+    for (size_t i = 0; i < count; i++) /* refused changes leave no event */
+        CU_ASSERT(strcmp(events[i].what, "label set") || strcmp(events[i].detail, "1st"));
+    free(events);
+    plx_instance_close(&paths, &a, false);
+}
+
+/* ---- Crashes ----------------------------------------------------------------------------- */
+
+/* A holder is killed: its lock and extent stay, it is proven dead, and is taken over. */
+static void test_killed_holder(void)
+{
+    struct plx_registry_vdi vdi = new_vdi("web", 0), *list;
+    struct plx_registry_instance *instances, row;
+    struct plx_registry_extent *extents;
+    struct plx_registry_lock lock, mine;
+    struct plx_instance me;
+    size_t count;
+    int ready[2];
+    char byte;
+    pid_t child;
+
+    CU_ASSERT_EQUAL_FATAL(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        struct plx_registry *own;
+        struct plx_registry_extent extent;
+        bool fresh, ok;
+
+        close(ready[0]);
+        ok = !plx_registry_open(paths.registry, "victim", &own, NULL) &&
+             !plx_instance_create(&paths, "handler", &me, NULL);
+        me.row.store = store.id;
+        ok = ok && !plx_registry_instance_register(own, &me.row) &&
+             !plx_registry_vdi_lock(own, vdi.id, me.row.id, &lock) &&
+             !plx_registry_extent_claim(own, store.id, me.row.id, PLX_EXTENT_DATA, 0, &extent,
+                                        &fresh);
+        if (ok && write(ready[1], "x", 1) == 1)
+            pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    CU_ASSERT_EQUAL_FATAL(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    OK(plx_registry_instance_list(reg, store.id, &instances, &count));
+    CU_ASSERT_EQUAL_FATAL(count, 1);
+    row = instances[0];
+    free(instances);
+    CU_ASSERT_EQUAL(row.pid, child);
+    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is running"));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    CU_ASSERT(plx_instance_is_dead(&paths, &row, &fault));
+
+    me = new_instance();
+    FAILS(BUSY, plx_registry_vdi_lock(reg, vdi.id, me.row.id, &mine));
+    OK(plx_registry_locks_of(reg, row.id, &list, &count));
+    CU_ASSERT_EQUAL_FATAL(count, 1);
+    strcpy(lock.vdi, list[0].id);
+    lock.instance = list[0].owner;
+    lock.epoch = list[0].epoch;
+    free(list);
+    OK(plx_registry_vdi_takeover(reg, &lock, me.row.id, &mine));
+    FAILS(BUSY, plx_registry_instance_unregister(reg, row.id));
+    OK(plx_registry_extent_list(reg, store.id, row.id, &extents, &count));
+    CU_ASSERT_EQUAL_FATAL(count, 1);
+    OK(plx_registry_extent_take(reg, store.id, extents[0].no, row.id, me.row.id, extents));
+    free(extents);
+    OK(plx_registry_instance_unregister(reg, row.id));
+    plx_instance_bury(&paths, &row);
+    CU_ASSERT(plx_instance_is_dead(&paths, &row, &fault)); /* no file, and no such process */
+
+    /* Doubt is not death. */
+    row = me.row;
+    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault));
+    plx_instance_bury(&paths, &row);
+    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault)); /* file removed, process there */
+    strcpy(row.boot, "00000000-0000-4000-8000-000000000000");
+    CU_ASSERT(plx_instance_is_dead(&paths, &row, &fault) == (paths.boot[0] != 0)); /* rebooted */
+    plx_uuid_random(row.host);
+    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault)); /* not ours to judge */
+    row.host[0] = 0;
+    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault));
+    plx_instance_close(&paths, &me, false);
+}
+
+static void churn(struct plx_registry *own)
+{
+    for (;;) {
+        struct plx_registry_extent extent;
+        struct plx_registry_lock lock;
+        bool fresh;
+
+        if (!plx_registry_vdi_lock(own, contested.id, racers.row.id, &lock))
+            plx_registry_vdi_unlock(own, &lock);
+        if (!plx_registry_extent_claim(own, store.id, racers.row.id, PLX_EXTENT_DATA, 0, &extent,
+                                       &fresh)) {
+            extent.type = PLX_EXTENT_UNUSED;
+            plx_registry_extent_release(own, store.id, &extent);
+        }
+    }
+}
+
+/* Writers killed in the middle: the registry stays whole and usable. */
+static void test_killed_writers(void)
+{
+    racers = new_instance();
+    contested = new_vdi("web", 0);
+    for (int round = 0; round < 10; round++) {
+        pid_t children[3];
+        uint64_t epoch;
+        struct plx_registry_vdi vdi;
+
+        for (int i = 0; i < 3; i++) {
+            children[i] = fork();
+            if (children[i] == 0) {
+                struct plx_registry *own;
+
+                if (!plx_registry_open(paths.registry, "churn", &own, NULL))
+                    churn(own);
+                _exit(1);
+            }
+        }
+        usleep(20000 + 7000 * (useconds_t)round);
+        for (int i = 0; i < 3; i++) {
+            kill(children[i], SIGKILL);
+            waitpid(children[i], NULL, 0);
+        }
+        OK(plx_registry_check(reg));
+        OK(plx_registry_vdi_get_by_id(reg, contested.id, &vdi));
+        epoch = vdi.epoch;
+        if (vdi.owner) {
+            struct plx_registry_lock held = {.instance = vdi.owner, .epoch = epoch};
+
+            strcpy(held.vdi, vdi.id);
+            OK(plx_registry_vdi_unlock(reg, &held));
+        }
+    }
+    plx_instance_close(&paths, &racers, false);
+}
+
+/* ---- Opening: migration, damage, replacement --------------------------------------------- */
+
+static void sql(const char *path, const char *text)
+{
+    sqlite3 *db;
+
+    CU_ASSERT_EQUAL_FATAL(sqlite3_open(path, &db), SQLITE_OK);
+    CU_ASSERT_EQUAL(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static char *slurp(const char *path, size_t *ret_size)
+{
+    FILE *file = fopen(path, "rb");
+    char *bytes = malloc(1 << 22);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    *ret_size = fread(bytes, 1, 1 << 22, file);
+    fclose(file);
+    return bytes;
+}
+
+/* Opening fails with this text, and not a byte changes. */
+static void refuse_open(const char *path, const char *text)
+{
+    struct plx_registry *none = NULL;
+    size_t before_size, after_size;
+    char *before = slurp(path, &before_size), *after;
+
+    FAILS(REGISTRY, plx_registry_open(path, "test", &none, &fault));
+    CU_ASSERT_PTR_NULL(none);
+    if (!strstr(fault.text, text))
+        fprintf(stderr, "\n  '%s' lacks '%s'\n", fault.text, text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, text));
+    after = slurp(path, &after_size);
+    CU_ASSERT(before_size == after_size && !memcmp(before, after, before_size));
+    free(before);
+    free(after);
+}
+
+static void test_migration(void)
+{
+    struct plx_registry *none;
+    char path[128], text[160];
+
+    CU_ASSERT(plx_schema_count >= 1 && plx_schema[0].number == 1);
+    FAILS(UNSUPPORTED, plx_registry_open("http://localhost:4001", "test", &none, &fault));
+    plx_registry_close(reg);
+    reg = NULL;
+    open_here(); /* as it is: nothing to do */
+    OK(plx_registry_store_get(reg, "demo", &store));
+    plx_registry_close(reg);
+    reg = NULL;
+    snprintf(text, sizeof text, "INSERT INTO migrations VALUES (%zu, 1)", plx_schema_count + 1);
+    sql(paths.registry, text);
+    refuse_open(paths.registry, "use a newer Parallax");
+    snprintf(path, sizeof path, "%s/foreign.db", directory);
+    sql(path, "CREATE TABLE bookmarks (id)");
+    refuse_open(path, "not a Parallax registry");
+    snprintf(path, sizeof path, "%s/empty.db", directory);
+    fclose(fopen(path, "w")); /* a crash while it was made */
+    OK(plx_registry_open(path, "test", &reg, &fault));
+}
+
+static int open_fresh(struct plx_registry *own, int n)
+{
+    struct plx_registry *fresh;
+    char path[128];
+    int code;
+
+    snprintf(path, sizeof path, "%s/race.db", directory);
+    code = plx_registry_open(path, "racer", &fresh, &fault);
+    if (!code) {
+        code = plx_registry_event_add(fresh, "hello", "world", "");
+        plx_registry_close(fresh);
+    }
+    return code;
+}
+
+static void test_create_race(void)
+{
+    CU_ASSERT_EQUAL(race(12, open_fresh), 12);
+}
+
+static void test_damage(void)
+{
+    struct plx_registry_event *events;
+    struct plx_registry_vdi vdi;
+    char page[4096];
+    size_t count;
+    struct stat st;
+    int fd, code;
+
+    for (int i = 0; i < 200; i++)
+        OK(plx_registry_event_add(reg, "filler", "some subject or other", "some more detail"));
+    plx_registry_close(reg);
+    reg = NULL;
+
+    /* Every page but the first is garbage: opens or not, but nothing is believed. */
+    fd = open(paths.registry, O_RDWR);
+    CU_ASSERT_EQUAL_FATAL(fstat(fd, &st), 0);
+    memset(page, 0xa5, sizeof page);
+    for (off_t at = 4096; at < st.st_size; at += 4096)
+        CU_ASSERT_EQUAL(pwrite(fd, page, sizeof page, at), 4096);
+    code = plx_registry_open(paths.registry, "test", &reg, &fault);
+    if (!code) {
+        FAILS(REGISTRY, plx_registry_vdi_get(reg, store.id, "web", &vdi));
+        CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "rebuild-registry"));
+        FAILS(REGISTRY, plx_registry_event_list(reg, 10, &events, &count));
+        FAILS(REGISTRY, plx_registry_event_add(reg, "x", "y", "z"));
+        FAILS(REGISTRY, plx_registry_check(reg));
+        plx_registry_close(reg);
+        reg = NULL;
+    } else {
+        CU_ASSERT_EQUAL(code, PLX_ERR_REGISTRY);
+    }
+    CU_ASSERT_EQUAL(pwrite(fd, page, sizeof page, 0), 4096); /* and now the header */
+    close(fd);
+    refuse_open(paths.registry, "is damaged");
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "rebuild-registry"));
+    CU_ASSERT_EQUAL(truncate(paths.registry, 1000), 0);
+    refuse_open(paths.registry, "is damaged");
+}
+
+/* The file is deleted under a running handler, then rebuilt by another process: no split. */
+static void test_replaced(void)
+{
+    struct plx_registry *old = reg;
+    struct plx_registry_store found;
+
+    OK(plx_registry_event_add(old, "before", "", ""));
+    CU_ASSERT_EQUAL(unlink(paths.registry), 0); /* -wal and -shm stay behind, as people do it */
+    FAILS(REGISTRY, plx_registry_store_get(old, "demo", &found));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(old), "rebuild-registry"));
+    reg = NULL;
+    open_here();
+    FAILS(NOT_FOUND, plx_registry_store_get(reg, "demo", &found));
+    store = make_store("rebuilt", 1, 4);
+    OK(plx_registry_store_get(old, "rebuilt", &found)); /* the old handle follows */
+    OK(plx_registry_event_add(old, "after", "", ""));
+    OK(plx_registry_check(reg));
+    plx_registry_close(old);
+    OK(plx_registry_check(reg));
+
+    /* The same with the deletion unnoticed by the old handle until the new file is there. */
+    old = reg;
+    CU_ASSERT_EQUAL(unlink(paths.registry), 0);
+    open_here();
+    make_store("again", 1, 4);
+    OK(plx_registry_event_add(old, "after", "", ""));
+    OK(plx_registry_store_get(old, "again", &found));
+    plx_registry_close(old);
+    OK(plx_registry_check(reg));
+    OK(plx_registry_store_get(reg, "again", &found));
+}
+
+/* ---- Rebuilding -------------------------------------------------------------------------- */
+
+static void test_import(void)
+{
+    struct plx_registry_instance unknown = {.id = 99, .store = store.id, .role = "rebuilt"};
+    struct plx_registry_extent list[] = {
+        {.no = 3, .type = PLX_EXTENT_DATA, .owner = 99, .generation = 8},
+        {.no = 5, .type = PLX_EXTENT_META, .sealed = true, .generation = 2},
+        {.no = 9, .type = PLX_EXTENT_DATA, .generation = 1, .free_blocks = 4},
+    };
+    struct plx_registry_extent bad = {.no = 16, .type = PLX_EXTENT_DATA}, *extents, extent;
+    struct plx_registry_label label = {"good", 5, 6}, *labels;
+    struct plx_registry_vdi vdi = vdi_spec("web", 99), found;
+    struct plx_registry_extent_counts counts;
+    struct plx_registry_volume *volumes;
+    struct plx_registry_lock lock = {.instance = 99, .epoch = 12}, mine;
+    struct plx_instance me = new_instance();
+    size_t count;
+    bool fresh;
+
+    vdi.slot = 6;
+    vdi.epoch = 12;
+    FAILS(NOT_FOUND, plx_registry_import_vdis(reg, &vdi, 1));
+    FAILS(NOT_FOUND, plx_registry_import_extents(reg, store.id, list, 1));
+    OK(plx_registry_import_instances(reg, &unknown, 1));
+    for (int twice = 0; twice < 2; twice++) {
+        OK(plx_registry_import_instances(reg, &unknown, 1));
+        OK(plx_registry_import_extents(reg, store.id, list, 3));
+        OK(plx_registry_import_vdis(reg, &vdi, 1));
+        OK(plx_registry_import_labels(reg, vdi.id, &label, 1));
+    }
+    FAILS(INVALID, plx_registry_import_extents(reg, store.id, &bad, 1));
+    OK(plx_registry_extent_count(reg, store.id, &counts));
+    CU_ASSERT(counts.total == 16 && counts.unused == 11 && counts.data == 2 && counts.meta == 1);
+    OK(plx_registry_volume_list(reg, store.id, &volumes, &count));
+    CU_ASSERT(volumes[0].touched == 6 && volumes[1].touched == 2);
+    free(volumes);
+    OK(plx_registry_extent_list(reg, store.id, PLX_REGISTRY_ANY, &extents, &count));
+    CU_ASSERT_EQUAL(count, 8);
+    free(extents);
+    OK(plx_registry_extent_claim(reg, store.id, me.row.id, PLX_EXTENT_DATA, 0, &extent, &fresh));
+    CU_ASSERT(!fresh && extent.no == 9);
+    for (int i = 0; i < 11; i++)
+        OK(plx_registry_extent_claim(reg, store.id, me.row.id, PLX_EXTENT_DATA, 0, &extent,
+                                     &fresh));
+    FAILS(NOSPACE,
+          plx_registry_extent_claim(reg, store.id, me.row.id, PLX_EXTENT_DATA, 0, &extent, &fresh));
+    OK(plx_registry_vdi_get(reg, store.id, "web", &found));
+    CU_ASSERT(found.slot == 6 && found.epoch == 12 && found.owner == 99);
+    OK(plx_registry_label_list(reg, vdi.id, &labels, &count));
+    CU_ASSERT_EQUAL(count, 1);
+    free(labels);
+    FAILS(BUSY, plx_registry_vdi_lock(reg, vdi.id, me.row.id, &mine));
+    strcpy(lock.vdi, vdi.id);
+    OK(plx_registry_vdi_takeover(reg, &lock, me.row.id, &mine));
+    CU_ASSERT_EQUAL(mine.epoch, 13);
+    plx_instance_close(&paths, &me, false);
+}
+
+/* ---- Figures ----------------------------------------------------------------------------- */
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* A hundred thousand extents and a thousand VDIs: no call may cost what the store has seen. */
+static void test_large(void)
+{
+    enum { EXTENTS = 100000, VDIS = 1000, CLAIMS = 200 };
+    struct plx_registry_extent *list = calloc(EXTENTS, sizeof *list), extent;
+    struct plx_registry_lock lock;
+    struct plx_registry_vdi vdi = {0};
+    struct plx_instance me;
+    double start, import, claim, locking, create;
+    char name[32];
+    bool fresh;
+
+    store = make_store("huge", 2, EXTENTS);
+    me = new_instance();
+    for (int i = 0; i < EXTENTS - 2; i++) {
+        list[i].no = (uint64_t)i + 1;
+        list[i].type = i % 2 ? PLX_EXTENT_UNUSED : PLX_EXTENT_DATA;
+        list[i].sealed = i % 2 == 0;
+    }
+    start = now_ms();
+    OK(plx_registry_import_extents(reg, store.id, list, EXTENTS - 2));
+    import = now_ms() - start;
+    start = now_ms();
+    for (int i = 0; i < CLAIMS; i++)
+        OK(plx_registry_extent_claim(reg, store.id, me.row.id, PLX_EXTENT_DATA, 1000, &extent,
+                                     &fresh));
+    claim = (now_ms() - start) / CLAIMS;
+    start = now_ms();
+    for (int i = 0; i < VDIS; i++) {
+        struct plx_registry_vdi spec;
+
+        snprintf(name, sizeof name, "vdi-%04d", i);
+        spec = vdi_spec(name, 0);
+        OK(plx_registry_vdi_create(reg, &spec, 4096, &vdi));
+    }
+    create = (now_ms() - start) / VDIS;
+    start = now_ms();
+    for (int i = 0; i < CLAIMS; i++) {
+        OK(plx_registry_vdi_lock(reg, vdi.id, me.row.id, &lock));
+        OK(plx_registry_vdi_unlock(reg, &lock));
+    }
+    locking = (now_ms() - start) / CLAIMS;
+    printf("\n    import of 100,000 extents %.1f s, claim %.2f ms, vdi create %.2f ms, "
+           "lock + unlock %.2f ms ",
+           import / 1e3, claim, create, locking);
+    /* What they cost is the commit; reading through the store would show. */
+    CU_ASSERT(claim < 3 * locking + 5 && create < 3 * locking + 5);
+    free(list);
+    plx_instance_close(&paths, &me, false);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*test)(void);
+    } tests[] = {
+        {"names", test_names},
+        {"paths", test_paths},
+        {"host id made by several at once", test_host_id_race},
+        {"stores and volumes", test_stores},
+        {"bad input", test_bad_input},
+        {"extents", test_extents},
+        {"extents claimed by several at once", test_extent_race},
+        {"virtual disks", test_vdis},
+        {"locks (INV-5)", test_locks},
+        {"one lock wanted by several at once", test_lock_race},
+        {"labels, policies, events", test_labels},
+        {"holder killed, taken over (INV-5)", test_killed_holder},
+        {"writers killed", test_killed_writers},
+        {"migration", test_migration},
+        {"made by several at once", test_create_race},
+        {"damage", test_damage},
+        {"deleted and rebuilt while open", test_replaced},
+        {"rebuilding (INV-6)", test_import},
+        {"a large store", test_large},
+    };
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    suite = CU_add_suite_with_setup_and_teardown("registry", NULL, NULL, setup, teardown);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        CU_add_test(suite, tests[i].name, tests[i].test);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
