@@ -1,0 +1,417 @@
+/* cli.c - words to commands, and the help that comes from the same table.
+ *
+ * C1  An unknown or doubled word is an error before anything is opened or changed.
+ * C2  No option is abbreviated: a script goes on working when options are added.
+ */
+#include "cli.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HELP_COLUMN 26
+#define HELP_WIDTH 90
+
+int plx_cli_usage(struct plx_cli *cli, const char *format, ...)
+{
+    va_list args;
+
+    cli->fault.code = PLX_ERR_USAGE;
+    va_start(args, format);
+    vsnprintf(cli->fault.text, sizeof cli->fault.text, format, args);
+    va_end(args);
+    return PLX_ERR_USAGE;
+}
+
+/* ---- Looking things up ------------------------------------------------------------------- */
+
+static bool is_hidden(const struct plx_command *command)
+{
+    return !command->summary;
+}
+
+static const struct plx_command *find_command(const char *noun, const char *verb)
+{
+    for (const struct plx_command *c = plx_commands; c->noun; c++)
+        if (!strcmp(c->noun, noun) && (!verb || !c->verb || !strcmp(c->verb, verb)))
+            return c;
+    return NULL;
+}
+
+static const struct plx_option *find_option(const struct plx_option *options, const char *name,
+                                            size_t length)
+{
+    for (; options && options->name; options++)
+        if (strlen(options->name) == length && !memcmp(options->name, name, length))
+            return options;
+    return NULL;
+}
+
+static const struct plx_option *find_any_option(const struct plx_command *command, const char *name,
+                                                size_t length)
+{
+    const struct plx_option *own = command ? find_option(command->options, name, length) : NULL;
+
+    return own ? own : find_option(plx_global_options, name, length);
+}
+
+/* "NAME [FILE]": one required argument, two at most. */
+static void count_arguments(const char *arguments, unsigned *ret_min, unsigned *ret_max)
+{
+    unsigned min = 0, max = 0;
+    bool in_word = false;
+
+    for (const char *p = arguments ? arguments : ""; *p; p++) {
+        if (*p != ' ' && !in_word) {
+            max++;
+            min += *p != '[';
+        }
+        in_word = *p != ' ';
+    }
+    *ret_min = min;
+    *ret_max = max;
+}
+
+static bool is_repeatable(const struct plx_option *option)
+{
+    return option->value && strstr(option->value, "...");
+}
+
+/* ---- Parsing ------------------------------------------------------------------------------- */
+
+static void set_global(struct plx_cli *cli, const char *name, const char *value)
+{
+    if (!strcmp(name, "state-dir"))
+        cli->state_dir = value;
+    else if (!strcmp(name, "json"))
+        cli->json = true;
+    else if (!strcmp(name, "quiet"))
+        cli->quiet = true;
+    else if (!strcmp(name, "help"))
+        cli->help = true;
+}
+
+/* Takes the option at argv[*at] and its value; steps *at over both. */
+static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
+{
+    const char *word = argv[*at];
+    const char *name = !strcmp(word, "-q") ? "--quiet" : !strcmp(word, "-h") ? "--help" : word;
+    const char *equals = strchr(name, '=');
+    size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const struct plx_option *option =
+        length > 2 && name[1] == '-' ? find_any_option(cli->command, name + 2, length - 2) : NULL;
+
+    if (!option)
+        return plx_cli_usage(cli, "unknown option '%.80s'", word);
+    const char *value = equals ? equals + 1 : "";
+    if (!option->value && equals)
+        return plx_cli_usage(cli, "--%s takes no value", option->name);
+    if (option->value && !equals) {
+        if (*at + 1 >= argc)
+            return plx_cli_usage(cli, "--%s needs a value: %s", option->name, option->value);
+        value = argv[++*at];
+    }
+    if (option->value && !*value)
+        return plx_cli_usage(cli, "--%s has an empty value", option->name);
+    if (!is_repeatable(option) && plx_cli_get(cli, option->name))
+        return plx_cli_usage(cli, "--%s is given twice", option->name);
+    if (cli->given_count == PLX_GIVEN_MAX)
+        return plx_cli_usage(cli, "more than %d options", PLX_GIVEN_MAX);
+    cli->given[cli->given_count].option = option;
+    cli->given[cli->given_count++].value = value;
+    set_global(cli, option->name, value);
+    return 0;
+}
+
+/* The command is known before its options are read: the first one or two words that are neither
+ * options nor a global option's value. Their places in argv come back, 0 for none. */
+static int find_words(struct plx_cli *cli, int argc, char **argv, int *ret_noun, int *ret_verb)
+{
+    int places[2] = {0, 0};
+    unsigned found = 0;
+
+    for (int i = 1; i < argc && found < 2 && strcmp(argv[i], "--"); i++) {
+        if (argv[i][0] != '-')
+            places[found++] = i;
+        else if (!strcmp(argv[i], "--state-dir"))
+            i++;
+    }
+    *ret_noun = places[0];
+    *ret_verb = places[1];
+    if (!found)
+        return 0;
+    const char *noun = argv[places[0]];
+    const struct plx_command *command = find_command(noun, NULL);
+    if (!command)
+        return plx_cli_usage(cli, "unknown command '%.80s'", noun);
+    if (!command->verb)
+        *ret_verb = 0;
+    else if (places[1] && !find_command(noun, argv[places[1]]))
+        return plx_cli_usage(cli, "unknown command '%.40s %.80s'", noun, argv[places[1]]);
+    if (!command->verb || places[1])
+        cli->command = find_command(noun, command->verb ? argv[places[1]] : NULL);
+    return 0;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return true;
+    return false;
+}
+
+int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
+{
+    unsigned min, max;
+    bool options_end = false;
+    int noun, verb;
+
+    cli->help = wants_help(argc, argv);
+    for (int i = 1; i < argc; i++) /* so that a wrong word is reported as JSON too */
+        cli->json |= !strcmp(argv[i], "--json");
+    int rc = find_words(cli, argc, argv, &noun, &verb);
+    if (rc || cli->help) {
+        if (!cli->command && noun && !rc)
+            cli->arguments[0] = argv[noun];
+        return rc;
+    }
+    if (!noun)
+        return plx_cli_usage(cli, "no command given");
+    if (!cli->command)
+        return plx_cli_usage(cli, "'%.40s' needs a verb", argv[noun]);
+    count_arguments(cli->command->arguments, &min, &max);
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+
+        if (i == noun || i == verb)
+            continue;
+        if (!options_end && !strcmp(word, "--")) {
+            options_end = true;
+        } else if (!options_end && word[0] == '-' && word[1]) {
+            if ((rc = take_option(cli, argc, argv, &i)))
+                return rc;
+        } else if (cli->count == max || cli->count == PLX_ARGUMENTS_MAX) {
+            return plx_cli_usage(cli, "one argument too many: '%.80s'", word);
+        } else {
+            cli->arguments[cli->count++] = word;
+        }
+    }
+    if (cli->count < min)
+        return plx_cli_usage(cli, "an argument is missing, it takes: %s", cli->command->arguments);
+    return 0;
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+unsigned plx_cli_all(const struct plx_cli *cli, const char *option, const char **values,
+                     unsigned max)
+{
+    unsigned count = 0;
+
+    PLX_ASSERT(find_any_option(cli->command, option, strlen(option)));
+    for (unsigned i = 0; i < cli->given_count && count < max; i++)
+        if (!strcmp(cli->given[i].option->name, option))
+            values[count++] = cli->given[i].value;
+    return count;
+}
+
+const char *plx_cli_get(const struct plx_cli *cli, const char *option)
+{
+    const char *value = NULL;
+
+    plx_cli_all(cli, option, &value, 1);
+    return value;
+}
+
+int plx_cli_size(struct plx_cli *cli, const char *option, uint64_t *ret_bytes)
+{
+    const char *value = plx_cli_get(cli, option);
+
+    if (value && !plx_text_size_parse(value, ret_bytes))
+        return plx_cli_usage(cli, "--%s '%.40s' is no size; write it as 4k, 64M, 1G or 2T", option,
+                             value);
+    return 0;
+}
+
+int plx_cli_number(struct plx_cli *cli, const char *option, uint64_t min, uint64_t max,
+                   uint64_t *ret_number)
+{
+    const char *value = plx_cli_get(cli, option);
+    uint64_t number;
+
+    if (!value)
+        return 0;
+    if (!plx_text_number_parse(value, &number) || number < min || number > max)
+        return plx_cli_usage(cli, "--%s '%.40s' is no number from %" PRIu64 " to %" PRIu64, option,
+                             value, min, max);
+    *ret_number = number;
+    return 0;
+}
+
+int plx_cli_choice(struct plx_cli *cli, const char *option, const char *const *words,
+                   unsigned *ret_index)
+{
+    const char *value = plx_cli_get(cli, option);
+    char list[120] = "";
+
+    if (!value)
+        return 0;
+    for (unsigned i = 0; words[i]; i++) {
+        if (!strcmp(words[i], value)) {
+            *ret_index = i;
+            return 0;
+        }
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", words[i]);
+    }
+    return plx_cli_usage(cli, "--%s '%.40s' is none of: %s", option, value, list);
+}
+
+int plx_cli_name(struct plx_cli *cli, unsigned argument, enum plx_name_form form,
+                 struct plx_name *ret_name)
+{
+    PLX_ASSERT(argument < cli->count);
+    int rc = plx_text_name_parse(cli->arguments[argument], form, ret_name, &cli->fault);
+    if (rc)
+        cli->fault.code = PLX_ERR_USAGE;
+    return rc ? PLX_ERR_USAGE : 0;
+}
+
+/* ---- Help -------------------------------------------------------------------------------------
+ */
+
+/* Breaks text at spaces; lines after the first begin at the column. */
+static void print_wrapped(const char *text, unsigned column)
+{
+    unsigned at = column;
+
+    while (*text) {
+        unsigned length = (unsigned)strcspn(text, " ");
+
+        if (at > column && at + 1 + length > HELP_WIDTH) {
+            printf("\n%*s", (int)column, "");
+            at = column;
+        } else if (at > column) {
+            putchar(' ');
+            at++;
+        }
+        printf("%.*s", (int)length, text);
+        at += length;
+        text += length + (text[length] == ' ');
+    }
+    putchar('\n');
+}
+
+static void print_options(const char *title, const struct plx_option *options)
+{
+    if (!options || !options->name)
+        return;
+    printf("\n%s:\n", title);
+    for (; options->name; options++) {
+        char left[80];
+
+        snprintf(left, sizeof left, "  --%s%s%s", options->name, options->value ? " " : "",
+                 options->value ? options->value : "");
+        printf("%-*s", HELP_COLUMN, left);
+        if (strlen(left) >= HELP_COLUMN)
+            printf("\n%*s", HELP_COLUMN, "");
+        print_wrapped(options->help, HELP_COLUMN);
+    }
+}
+
+static void print_exit_statuses(void)
+{
+    puts("\nExit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 busy or locked,\n"
+         "5 corruption found, 6 no space.");
+}
+
+static void print_command_help(const struct plx_command *c)
+{
+    printf("Usage: parallax %s%s%s%s%s%s\n\n%s\n", c->noun, c->verb ? " " : "",
+           c->verb ? c->verb : "", c->arguments ? " " : "", c->arguments ? c->arguments : "",
+           c->options ? " [OPTIONS]" : "", c->summary);
+    if (c->details) {
+        putchar('\n');
+        print_wrapped(c->details, 0);
+    }
+    print_options("Options", c->options);
+    print_options("Everywhere", plx_global_options);
+    if (c->examples) {
+        printf("\nExamples:\n");
+        for (const char *line = c->examples; *line;) {
+            size_t length = strcspn(line, "\n");
+
+            printf("  parallax %.*s\n", (int)length, line);
+            line += length + (line[length] == '\n');
+        }
+    }
+    print_exit_statuses();
+}
+
+static void print_overview(const char *noun)
+{
+    printf("Usage: parallax %s%s\n", noun ? noun : "NOUN", " VERB [ARGUMENTS] [OPTIONS]");
+    if (!noun)
+        puts("\nVirtual disks with cheap snapshots on a shared store, exported over iSCSI.\n"
+             "A disk is named STORE/VDI, an instant of it STORE/VDI@SNAPSHOT, where SNAPSHOT is a\n"
+             "label, a sequence number or a time (the newest snapshot at or before it).");
+    const char *previous = "";
+    for (const struct plx_command *c = plx_commands; c->noun; c++) {
+        char left[64];
+
+        if (is_hidden(c) || (noun && strcmp(noun, c->noun)))
+            continue;
+        if (strcmp(previous, c->verb ? c->noun : "-"))
+            putchar('\n');
+        previous = c->verb ? c->noun : "-";
+        snprintf(left, sizeof left, "  %s %s", c->noun, c->verb ? c->verb : "");
+        printf("%-*s%s\n", HELP_COLUMN, left, c->summary);
+    }
+    print_options("Everywhere", plx_global_options);
+    print_exit_statuses();
+    puts("\n'parallax NOUN VERB --help' has options and examples.");
+}
+
+int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
+{
+    const struct plx_command *command = noun ? find_command(noun, verb) : NULL;
+
+    if (noun && !command)
+        return plx_cli_usage(cli, "no help on '%.40s%s%.40s': no such command", noun,
+                             verb ? " " : "", verb ? verb : "");
+    if (command && (verb || !command->verb))
+        print_command_help(command);
+    else
+        print_overview(noun);
+    return 0;
+}
+
+/* ---- Completion ---------------------------------------------------------------------------------
+ */
+
+int plx_cli_complete(const char *const *words, unsigned count)
+{
+    const struct plx_command *command = NULL;
+
+    if (count)
+        command = find_command(words[0], count > 1 ? words[1] : NULL);
+    if (!count || (count == 1 && command && command->verb)) {
+        const char *previous = "";
+        for (const struct plx_command *c = plx_commands; c->noun; c++) {
+            if (is_hidden(c) || (count && strcmp(c->noun, words[0])))
+                continue;
+            if (count || strcmp(previous, c->noun))
+                puts(count ? c->verb : c->noun);
+            previous = c->noun;
+        }
+        return 0;
+    }
+    for (const struct plx_option *o = command ? command->options : NULL; o && o->name; o++)
+        printf("--%s%s\n", o->name, o->value ? "=" : "");
+    for (const struct plx_option *o = plx_global_options; o->name; o++)
+        printf("--%s%s\n", o->name, o->value ? "=" : "");
+    return 0;
+}

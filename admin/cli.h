@@ -1,0 +1,104 @@
+/* cli.h - a command line taken apart after a table, and the context that a command works in.
+ *
+ * A command is one row of the table in main.c: its words, arguments, options, help and function.
+ * Parsing, help and completion all read that row, so they cannot disagree. A command function
+ * returns 0 or an error code with cli->fault filled; main() prints the fault, maps the code to
+ * the exit status and closes the session. Values are looked up by the option's name.
+ */
+#ifndef PLX_ADMIN_CLI_H
+#define PLX_ADMIN_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/error.h"
+#include "session.h"
+#include "text.h"
+
+#define PLX_ARGUMENTS_MAX 4
+#define PLX_GIVEN_MAX 128
+
+/* The wrong words; beyond error.def because only a command line can have them. */
+#define PLX_ERR_USAGE (-1000)
+
+enum plx_exit {
+    PLX_EXIT_OK = 0,
+    PLX_EXIT_ERROR = 1,
+    PLX_EXIT_USAGE = 2,
+    PLX_EXIT_NOT_FOUND = 3,
+    PLX_EXIT_BUSY = 4,
+    PLX_EXIT_CORRUPT = 5,
+    PLX_EXIT_NO_SPACE = 6,
+};
+
+struct plx_option {
+    const char *name;
+    const char *value; /* what stands for its value in help, NULL for a switch */
+    const char *help;
+};
+
+struct plx_cli;
+
+struct plx_command {
+    const char *noun, *verb;
+    const char *arguments;            /* as in help; [X] may be left out */
+    const char *summary;              /* one line; NULL: not shown in help */
+    const char *details;              /* a further paragraph, may be NULL */
+    const char *examples;             /* lines without the leading "parallax " */
+    const struct plx_option *options; /* ends with a NULL name; may be NULL */
+    int (*run)(struct plx_cli *cli);
+};
+
+struct plx_cli {
+    const struct plx_command *command;
+    const char *arguments[PLX_ARGUMENTS_MAX];
+    unsigned count;
+    struct {
+        const struct plx_option *option;
+        const char *value;
+    } given[PLX_GIVEN_MAX];
+    unsigned given_count;
+    /* Global options. */
+    const char *state_dir; /* NULL: the default */
+    bool json, quiet, help;
+    struct plx_fault fault;
+    struct plx_session session;
+};
+
+/* Ends with a NULL noun. */
+extern const struct plx_command plx_commands[];
+extern const struct plx_option plx_global_options[];
+
+/* Reads the words into cli. A word that begins with '-' is an option wherever it stands, "--" ends
+ * them. `--help` is taken before anything is checked. */
+int plx_cli_parse(struct plx_cli *cli, int argc, char **argv);
+
+/* Help on a command, on a noun (verb NULL) or on everything (both NULL); USAGE for unknown words.
+ */
+int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb);
+/* Prints what may follow the given words, one a line: for the shell's completion. */
+int plx_cli_complete(const char *const *words, unsigned count);
+
+/* The last value given, "" for a switch, NULL when not given. */
+const char *plx_cli_get(const struct plx_cli *cli, const char *option);
+/* Every value given, in order; returns how many. */
+unsigned plx_cli_all(const struct plx_cli *cli, const char *option, const char **values,
+                     unsigned max);
+/* Untouched when not given; USAGE when it is no size or number or out of bounds. */
+int plx_cli_size(struct plx_cli *cli, const char *option, uint64_t *ret_bytes);
+int plx_cli_number(struct plx_cli *cli, const char *option, uint64_t min, uint64_t max,
+                   uint64_t *ret_number);
+/* The index of the value in a list of words, untouched when not given. */
+int plx_cli_choice(struct plx_cli *cli, const char *option, const char *const *words,
+                   unsigned *ret_index);
+/* The argument as a name of the given form. */
+int plx_cli_name(struct plx_cli *cli, unsigned argument, enum plx_name_form form,
+                 struct plx_name *ret_name);
+
+/* The words are wrong: fills the fault and returns USAGE. */
+int plx_cli_usage(struct plx_cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Anything else is: fills the fault and returns the code. */
+#define plx_cli_fail(cli, ...) plx_fault_set(&(cli)->fault, __VA_ARGS__)
+
+#endif

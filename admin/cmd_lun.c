@@ -1,0 +1,241 @@
+/* cmd_lun.c - parallax lun: create, list, delete. The kernel's target is driven by lun.py, which is
+ * built in and run by Debian's own python3 (rtslib lies in its dist-packages); this file finds out
+ * what it has to know and prints what it says.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "output.h"
+
+#define PYTHON "/usr/bin/python3"
+#define LUN_MAX 65535
+
+static const char script[] = {
+#include "lun_py.inc"
+    , 0};
+
+static const struct plx_column columns[] = {
+    {"name", "NAME", PLX_COLUMN_TEXT},
+    {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
+    {"lun", "LUN", PLX_COLUMN_NUMBER},
+    {"read_only", "RO", PLX_COLUMN_TEXT},
+    {"address", "ADDRESS", PLX_COLUMN_TEXT},
+    {"initiators", "LOGGED IN", PLX_COLUMN_TEXT},
+    {NULL, NULL, 0},
+};
+
+/* ---- Talking to the script
+ * -------------------------------------------------------------------------- */
+
+/* Starts the script with both ends of its standard input and output in our hands. */
+static int start(struct plx_cli *cli, pid_t *ret_pid, FILE **ret_in, FILE **ret_out)
+{
+    extern char **environ;
+    char *argv[] = {(char *)PYTHON, (char *)"-I", (char *)"-c", (char *)script, NULL};
+    posix_spawn_file_actions_t actions;
+    int in[2], out[2];
+
+    if (pipe2(in, O_CLOEXEC))
+        return plx_cli_fail(cli, PLX_ERR_SYSTEM, "pipe: %s", strerror(errno));
+    if (pipe2(out, O_CLOEXEC)) {
+        close(in[0]);
+        close(in[1]);
+        return plx_cli_fail(cli, PLX_ERR_SYSTEM, "pipe: %s", strerror(errno));
+    }
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    int error = posix_spawn(ret_pid, PYTHON, &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]);
+    close(out[1]);
+    if (error) {
+        close(in[1]);
+        close(out[0]);
+        return plx_cli_fail(cli, PLX_ERR_UNSUPPORTED, PYTHON ": %s; install targetcli-fb",
+                            strerror(error));
+    }
+    *ret_in = fdopen(in[1], "w");
+    *ret_out = fdopen(out[0], "r");
+    return 0;
+}
+
+static int code_of(const char *name)
+{
+#define PLX_ERROR(error, number, class, key, asc, ascq, text)                                      \
+    if (!strcmp(name, #error))                                                                     \
+        return PLX_ERR_##error;
+#include "engine/error.def"
+#undef PLX_ERROR
+    return PLX_ERR_SYSTEM;
+}
+
+/* Takes the request's reference; *ret_result is a new one. */
+static int ask(struct plx_cli *cli, json_t *request, json_t **ret_result)
+{
+    FILE *in = NULL, *out = NULL;
+    pid_t pid = 0;
+    int status = 0, rc = start(cli, &pid, &in, &out);
+
+    if (rc) {
+        json_decref(request);
+        return rc;
+    }
+    json_dumpf(request, in, JSON_COMPACT);
+    json_decref(request);
+    fclose(in);
+    json_t *answer = json_loadf(out, 0, NULL);
+    fclose(out);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    const json_t *error = json_object_get(answer, "error");
+    json_t *result = json_object_get(answer, "result");
+    if (error)
+        rc = plx_cli_fail(cli, code_of(json_string_value(json_object_get(error, "code"))), "%s",
+                          json_string_value(json_object_get(error, "message")));
+    else if (!result)
+        rc = plx_cli_fail(cli, PLX_ERR_SYSTEM,
+                          "the script that drives the kernel's target failed "
+                          "(status %d); look at its message above",
+                          status);
+    else
+        *ret_result = json_incref(result);
+    json_decref(answer);
+    return rc;
+}
+
+static json_t *texts_of(struct plx_cli *cli, const char *option)
+{
+    const char *values[PLX_GIVEN_MAX];
+    unsigned count = plx_cli_all(cli, option, values, PLX_GIVEN_MAX);
+    json_t *array = json_array();
+
+    for (unsigned i = 0; i < count; i++)
+        json_array_append_new(array, json_string(values[i]));
+    return array;
+}
+
+static json_t *name_request(const char *operation, const struct plx_name *name, uint64_t seq)
+{
+    json_t *request =
+        json_pack("{s:s,s:s,s:s}", "op", operation, "store", name->store, "vdi", name->vdi);
+
+    if (seq)
+        json_object_set_new(request, "seq", json_integer((json_int_t)seq));
+    return request;
+}
+
+/* ---- Commands
+ * ----------------------------------------------------------------------------------------- */
+
+/* The registry's row and the snapshot's number (0: none). The store is closed again: the handler
+ * is to open it. */
+static int look_up(struct plx_cli *cli, const struct plx_name *name, struct plx_registry_vdi *row,
+                   uint64_t *ret_seq)
+{
+    uint64_t seq = 0;
+    int rc;
+
+    if ((rc = plx_session_open(cli, name->store, PLX_SESSION_READ)) ||
+        (rc = plx_session_vdi_row(cli, name, row)) ||
+        (*name->snapshot && (rc = plx_session_snapshot_resolve(cli, name, &seq))))
+        return rc;
+    *ret_seq = seq;
+    return plx_session_close(cli);
+}
+
+int plx_cmd_lun_create(struct plx_cli *cli)
+{
+    struct plx_registry_vdi row;
+    struct plx_name name;
+    uint64_t seq, lun = 0;
+    json_t *result;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)) ||
+        (rc = plx_cli_number(cli, "lun", 0, LUN_MAX, &lun)) ||
+        (rc = look_up(cli, &name, &row, &seq)))
+        return rc;
+    json_t *request = name_request("create", &name, seq);
+    json_object_update_new(
+        request,
+        json_pack("{s:s,s:I,s:i,s:s?,s:o,s:o,s:b}", "uuid", row.id, "size_bytes",
+                  (json_int_t)row.size_bytes, "sector_size", (int)row.sector_size, "target",
+                  plx_cli_get(cli, "target"), "portals", texts_of(cli, "portal"), "initiators",
+                  texts_of(cli, "initiator"), "read_only", plx_cli_get(cli, "read-only") != NULL));
+    json_object_set_new(request, "lun",
+                        plx_cli_get(cli, "lun") ? json_integer((json_int_t)lun) : json_null());
+    if ((rc = ask(cli, request, &result)))
+        return rc;
+    if (cli->json) {
+        plx_out_json(result);
+        return 0;
+    }
+    if (!plx_cli_get(cli, "initiator"))
+        plx_out_note(cli, "any initiator may log in; --initiator names those that may");
+    puts(json_string_value(json_object_get(result, "address")));
+    json_decref(result);
+    return 0;
+}
+
+int plx_cmd_lun_list(struct plx_cli *cli)
+{
+    json_t *request = json_pack("{s:s}", "op", "list"), *result, *row;
+    struct plx_table table;
+    struct plx_name name;
+    size_t i;
+    int rc;
+
+    if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name))) {
+        json_decref(request);
+        return rc;
+    }
+    if (cli->count)
+        json_object_set_new(request, "store", json_string(name.store));
+    if ((rc = ask(cli, request, &result)))
+        return rc;
+    plx_table_begin(&table, cli, columns);
+    json_array_foreach(result, i, row) plx_table_row(&table, json_incref(row));
+    plx_table_end(&table);
+    json_decref(result);
+    return 0;
+}
+
+static bool is_number(const char *text)
+{
+    uint64_t number;
+
+    return plx_text_number_parse(text, &number);
+}
+
+int plx_cmd_lun_delete(struct plx_cli *cli)
+{
+    struct plx_registry_vdi row;
+    struct plx_name name;
+    uint64_t seq = 0;
+    json_t *result;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)))
+        return rc;
+    /* A number needs no store: what is exported can be taken back when the store is lost. */
+    if (is_number(name.snapshot))
+        plx_text_number_parse(name.snapshot, &seq);
+    else if (*name.snapshot && (rc = look_up(cli, &name, &row, &seq)))
+        return rc;
+    json_t *request = name_request("delete", &name, seq);
+    json_object_update_new(request, json_pack("{s:s?,s:b}", "target", plx_cli_get(cli, "target"),
+                                              "force", plx_cli_get(cli, "force") != NULL));
+    if ((rc = ask(cli, request, &result)))
+        return rc;
+    json_decref(result);
+    plx_out_note(cli, "%s is not exported any more", cli->arguments[0]);
+    return 0;
+}

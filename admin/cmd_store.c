@@ -1,0 +1,379 @@
+/* cmd_store.c - parallax store: format, list, info, check, rebuild-registry, forget. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "output.h"
+
+#define FINDINGS_MAX 10000 /* kept for JSON; all are counted */
+
+/* ---- format ---------------------------------------------------------------------------------- */
+
+struct volumes {
+    const char *path[PLX_VOLUMES_MAX + 1];
+    bool made[PLX_VOLUMES_MAX + 1]; /* did not exist before */
+    unsigned count;
+};
+
+static int take_volumes(struct plx_cli *cli, struct volumes *volumes)
+{
+    volumes->count = plx_cli_all(cli, "volume", volumes->path, PLX_VOLUMES_MAX + 1);
+    if (!volumes->count)
+        return plx_cli_usage(cli, "--volume is missing: the file, block device or iscsi:// URL");
+    if (volumes->count > PLX_VOLUMES_MAX)
+        return plx_cli_usage(cli, "more than %d volumes", PLX_VOLUMES_MAX);
+    for (unsigned i = 0; i < volumes->count; i++)
+        for (unsigned j = 0; j < i; j++)
+            if (!strcmp(volumes->path[i], volumes->path[j]))
+                return plx_cli_usage(cli, "volume %.150s is given twice", volumes->path[i]);
+    return 0;
+}
+
+/* Whether each volume can be what is asked for, before anything is made. */
+static int look_at_volumes(struct plx_cli *cli, struct volumes *volumes, uint64_t size)
+{
+    struct stat st;
+
+    for (unsigned i = 0; i < volumes->count; i++) {
+        const char *path = volumes->path[i];
+
+        if (!strncmp(path, "iscsi://", 8))
+            continue;
+        if (stat(path, &st) && errno != ENOENT)
+            return plx_cli_fail(cli, PLX_ERR_SYSTEM, "%.150s: %s; check the path", path,
+                                strerror(errno));
+        volumes->made[i] = access(path, F_OK) != 0;
+        if (volumes->made[i] && !size)
+            return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                                "%.150s does not exist; give --size to make a file of that size",
+                                path);
+        if (!volumes->made[i] && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
+            return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                                "%.150s exists with %" PRIu64 " bytes; leave out --size, or remove "
+                                "it first",
+                                path, (uint64_t)st.st_size);
+    }
+    return 0;
+}
+
+int plx_cmd_store_format(struct plx_cli *cli)
+{
+    struct plx_format_options options = {.force = plx_cli_get(cli, "force")};
+    static struct plx_store_info info;
+    static struct volumes volumes;
+    struct plx_name name;
+    uint64_t size = 0;
+    char text[16];
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) || (rc = take_volumes(cli, &volumes)) ||
+        (rc = plx_cli_size(cli, "size", &size)) ||
+        (rc = plx_cli_size(cli, "extent-size", &options.extent_bytes)))
+        return rc;
+    if (plx_cli_get(cli, "size") && !size)
+        return plx_cli_usage(cli, "--size is 0");
+    if (plx_cli_get(cli, "extent-size") &&
+        (options.extent_bytes < (1u << 20) || options.extent_bytes > (2ull << 30) ||
+         (options.extent_bytes & (options.extent_bytes - 1))))
+        return plx_cli_usage(cli, "--extent-size is a power of two from 1M to 2G");
+    if ((rc = look_at_volumes(cli, &volumes, size)))
+        return rc;
+    strcpy(options.name, name.store);
+    rc = plx_attach_format(cli->state_dir, volumes.path, volumes.count, size, &options, &info,
+                           &cli->fault);
+    for (unsigned i = 0; rc && i < volumes.count; i++)
+        if (volumes.made[i])
+            unlink(volumes.path[i]);
+    if (rc)
+        return rc;
+    plx_out_note(cli, "formatted %s: %s on %u volume%s", info.name,
+                 plx_text_size(info.extents * info.extent_blocks * info.block_size, text),
+                 info.volumes, info.volumes == 1 ? "" : "s");
+    if (!cli->json)
+        return 0;
+    char id[37];
+    plx_uuid_text(&info.id, id);
+    plx_out_json(json_pack("{s:s,s:s,s:I,s:I}", "name", info.name, "uuid", id, "size_bytes",
+                           (json_int_t)(info.extents * info.extent_blocks * info.block_size),
+                           "extent_bytes", (json_int_t)(info.extent_blocks * info.block_size)));
+    return 0;
+}
+
+/* ---- list, info --------------------------------------------------------------------------------
+ */
+
+int plx_cmd_store_list(struct plx_cli *cli)
+{
+    static const struct plx_column columns[] = {
+        {"name", "NAME", PLX_COLUMN_TEXT},       {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
+        {"vdis", "VDIS", PLX_COLUMN_NUMBER},     {"volumes", "VOLUMES", PLX_COLUMN_TEXT},
+        {"created", "CREATED", PLX_COLUMN_TEXT}, {NULL, NULL, 0},
+    };
+    struct plx_registry *registry;
+    struct plx_registry_store *stores = NULL;
+    struct plx_table table;
+    size_t count = 0;
+    int rc;
+
+    if ((rc = plx_session_registry(cli, &registry)))
+        return rc;
+    if ((rc = plx_registry_store_list(registry, &stores, &count)))
+        return plx_session_registry_fault(cli, rc);
+    plx_table_begin(&table, cli, columns);
+    for (size_t i = 0; i < count && !rc; i++) {
+        struct plx_registry_volume *volumes = NULL;
+        struct plx_registry_vdi *vdis = NULL;
+        size_t volume_count = 0, vdi_count = 0;
+        json_t *row = json_pack("{s:s,s:s}", "name", stores[i].name, "uuid", stores[i].uuid);
+        json_t *paths = json_array();
+        uint64_t extents = 0;
+
+        if ((rc = plx_registry_volume_list(registry, stores[i].id, &volumes, &volume_count)) ||
+            (rc = plx_registry_vdi_list(registry, stores[i].id, false, NULL, 0, &vdis, &vdi_count)))
+            plx_session_registry_fault(cli, rc);
+        for (size_t v = 0; v < volume_count; v++) {
+            json_array_append_new(paths, json_string(volumes[v].path));
+            extents += volumes[v].extents;
+        }
+        json_object_set_new(
+            row, "size_bytes",
+            json_integer((json_int_t)(extents * stores[i].extent_blocks * PLX_BLOCK_SIZE)));
+        json_object_set_new(row, "vdis", json_integer((json_int_t)vdi_count));
+        json_object_set_new(row, "volumes", paths);
+        plx_out_set_time(row, "created", stores[i].created_ns);
+        if (!rc)
+            plx_table_row(&table, row);
+        else
+            json_decref(row);
+        free(volumes);
+        free(vdis);
+    }
+    plx_table_end(&table);
+    free(stores);
+    return rc;
+}
+
+/* Adds up what the touched extents' headers say; extents that were never touched are free. */
+static int count_blocks(struct plx_cli *cli, int64_t store, const struct plx_store_info *info,
+                        uint64_t *ret_used, uint64_t *ret_free)
+{
+    struct plx_registry_extent *list = NULL;
+    size_t count = 0;
+    uint64_t used = 0;
+    int rc =
+        plx_registry_extent_list(cli->session.registry, store, PLX_REGISTRY_ANY, &list, &count);
+
+    if (rc)
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count && !rc; i++) {
+        struct plx_extent_info extent;
+
+        if (list[i].type == PLX_EXTENT_UNUSED)
+            continue;
+        if (list[i].type == PLX_EXTENT_SYSTEM) {
+            used += info->extent_blocks;
+            continue;
+        }
+        rc = plx_store_extent_read(plx_session_store(cli), list[i].no, &extent, &cli->fault);
+        /* The blocks of the extent's own header are neither free nor anybody's. */
+        if (!rc)
+            used += extent.used_blocks + (info->extent_blocks - extent.blocks);
+    }
+    free(list);
+    *ret_used = used;
+    *ret_free = info->extents * info->extent_blocks - used;
+    return rc;
+}
+
+int plx_cmd_store_info(struct plx_cli *cli)
+{
+    static const struct plx_column columns[] = {
+        {"name", "Name", PLX_COLUMN_TEXT},
+        {"uuid", "UUID", PLX_COLUMN_TEXT},
+        {"volumes", "Volumes", PLX_COLUMN_TEXT},
+        {"size_bytes", "Size", PLX_COLUMN_SIZE},
+        {"used_bytes", "Used", PLX_COLUMN_SIZE},
+        {"free_bytes", "Free", PLX_COLUMN_SIZE},
+        {"block_size", "Block size", PLX_COLUMN_SIZE},
+        {"extent_bytes", "Extent size", PLX_COLUMN_SIZE},
+        {"extents", "Extents", PLX_COLUMN_NUMBER},
+        {"unused_extents", "  unused", PLX_COLUMN_NUMBER},
+        {"data_extents", "  data", PLX_COLUMN_NUMBER},
+        {"metadata_extents", "  metadata", PLX_COLUMN_NUMBER},
+        {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
+        {"vdi_slots", "  at most", PLX_COLUMN_NUMBER},
+        {"open_by", "Open by", PLX_COLUMN_TEXT},
+        {"created", "Created", PLX_COLUMN_TEXT},
+        {NULL, NULL, 0},
+    };
+    static struct plx_store_info info;
+    struct plx_registry_extent_counts extents;
+    struct plx_registry_store store;
+    struct plx_registry_vdi *vdis = NULL;
+    struct plx_registry_instance *instances = NULL;
+    size_t vdi_count = 0, instance_count = 0;
+    struct plx_name name;
+    uint64_t used = 0, unused = 0;
+    char id[37];
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
+        return rc;
+    struct plx_registry *registry = cli->session.registry;
+    plx_store_get_info(plx_session_store(cli), &info);
+    if ((rc = plx_registry_store_get(registry, name.store, &store)) ||
+        (rc = plx_registry_extent_count(registry, store.id, &extents)) ||
+        (rc = plx_registry_vdi_list(registry, store.id, false, NULL, 0, &vdis, &vdi_count)) ||
+        (rc = plx_registry_instance_list(registry, store.id, &instances, &instance_count)))
+        plx_session_registry_fault(cli, rc);
+    else
+        rc = count_blocks(cli, store.id, &info, &used, &unused);
+    if (rc)
+        goto out;
+
+    uint64_t block = info.block_size;
+    json_t *volumes = json_array(), *open_by = json_array();
+    for (unsigned i = 0; i < info.volumes; i++)
+        json_array_append_new(volumes, json_string(info.volume[i].name));
+    for (size_t i = 0; i < instance_count; i++)
+        json_array_append_new(open_by, json_sprintf("%s %" PRId64 " on %s", instances[i].role,
+                                                    instances[i].pid, instances[i].host_name));
+    plx_uuid_text(&info.id, id);
+    json_t *object = json_pack(
+        "{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:I}", "name", info.name, "uuid", id, "volumes", volumes,
+        "size_bytes", (json_int_t)(info.extents * info.extent_blocks * block), "used_bytes",
+        (json_int_t)(used * block), "free_bytes", (json_int_t)(unused * block), "used_blocks",
+        (json_int_t)used, "free_blocks", (json_int_t)unused, "block_size", (json_int_t)block);
+    json_object_update_new(
+        object, json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
+                          (json_int_t)(info.extent_blocks * block), "extents",
+                          (json_int_t)info.extents, "unused_extents", (json_int_t)extents.unused,
+                          "data_extents", (json_int_t)extents.data, "metadata_extents",
+                          (json_int_t)extents.meta, "vdis", (json_int_t)vdi_count, "vdi_slots",
+                          (json_int_t)info.vdi_slots, "open_by", open_by));
+    plx_out_set_time(object, "created", store.created_ns);
+    plx_out_object(cli, columns, object);
+out:
+    free(vdis);
+    free(instances);
+    return rc;
+}
+
+/* ---- check --------------------------------------------------------------------------------------
+ */
+
+struct check {
+    struct plx_cli *cli;
+    struct plx_progress progress;
+    json_t *findings;
+};
+
+static void on_finding(void *context, enum plx_finding_severity severity, const char *text)
+{
+    struct check *check = context;
+    const char *word = severity == PLX_FINDING_ERROR ? "error" : "info";
+
+    plx_progress_clear(&check->progress);
+    if (!check->cli->json)
+        printf("%s: %s\n", word, text);
+    else if (json_array_size(check->findings) < FINDINGS_MAX)
+        json_array_append_new(check->findings,
+                              json_pack("{s:s,s:s}", "severity", word, "text", text));
+}
+
+static void on_progress(void *context, uint64_t done, uint64_t total)
+{
+    struct check *check = context;
+
+    check->progress.total = total;
+    plx_progress_show(&check->progress, done);
+}
+
+int plx_cmd_store_check(struct plx_cli *cli)
+{
+    static const struct plx_column columns[] = {
+        {"errors", "Errors", PLX_COLUMN_NUMBER},
+        {"leaked_blocks", "Leaked blocks", PLX_COLUMN_NUMBER},
+        {"used_blocks", "Used blocks", PLX_COLUMN_NUMBER},
+        {"free_blocks", "Free blocks", PLX_COLUMN_NUMBER},
+        {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
+        {"snapshots", "Snapshots", PLX_COLUMN_NUMBER},
+        {"nodes", "Nodes", PLX_COLUMN_NUMBER},
+        {"batches", "Log batches", PLX_COLUMN_NUMBER},
+        {"data_verified", "Data blocks verified", PLX_COLUMN_NUMBER},
+        {NULL, NULL, 0},
+    };
+    struct check check = {.cli = cli, .findings = json_array()};
+    struct plx_check_options options = {.data = plx_cli_get(cli, "data"),
+                                        .finding = on_finding,
+                                        .progress = on_progress,
+                                        .context = &check};
+    struct plx_check_result result = {0};
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
+        goto out;
+    plx_progress_begin(&check.progress, cli, "check", 0);
+    check.progress.plain = true;
+    rc = plx_store_check(plx_session_store(cli), &options, &result, &cli->fault);
+    plx_progress_end(&check.progress);
+    if (rc)
+        goto out;
+    json_t *object =
+        json_pack("{s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:O}", "store", name.store, "clean",
+                  result.errors == 0, "errors", (json_int_t)result.errors, "leaked_blocks",
+                  (json_int_t)result.leaked_blocks, "used_blocks", (json_int_t)result.used_blocks,
+                  "free_blocks", (json_int_t)result.free_blocks, "vdis", (json_int_t)result.vdis,
+                  "snapshots", (json_int_t)result.snapshots, "nodes", (json_int_t)result.nodes,
+                  "batches", (json_int_t)result.batches, "data_verified",
+                  (json_int_t)result.data_verified, "findings", check.findings);
+    plx_out_object(cli, columns, object);
+    if (result.errors)
+        rc =
+            plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                         "store %s: %" PRIu64 " error%s found; export what is readable and restore "
+                         "what is not",
+                         name.store, result.errors, result.errors == 1 ? "" : "s");
+out:
+    json_decref(check.findings);
+    return rc;
+}
+
+/* ---- rebuild-registry, forget
+ * --------------------------------------------------------------------- */
+
+int plx_cmd_store_rebuild(struct plx_cli *cli)
+{
+    static struct volumes volumes;
+    int rc;
+
+    if ((rc = take_volumes(cli, &volumes)) ||
+        (rc = plx_attach_rebuild(cli->state_dir, volumes.path, volumes.count, &cli->fault)))
+        return rc;
+    plx_out_note(cli, "the registry knows this store again; 'parallax store list' shows it");
+    return 0;
+}
+
+int plx_cmd_store_forget(struct plx_cli *cli)
+{
+    struct plx_registry *registry;
+    struct plx_registry_store store;
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_session_registry(cli, &registry)))
+        return rc;
+    if ((rc = plx_registry_store_get(registry, name.store, &store)) ||
+        (rc = plx_registry_store_forget(registry, store.id, plx_cli_get(cli, "force"))))
+        return plx_session_registry_fault(cli, rc);
+    plx_out_note(cli, "forgot %s; its volumes were not touched", name.store);
+    return 0;
+}

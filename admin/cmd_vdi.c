@@ -1,0 +1,296 @@
+/* cmd_vdi.c - parallax vdi: create, list, info, resize, delete, clone, stats. Import and export
+ * are in cmd_transfer.c, bench in cmd_bench.c. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "output.h"
+
+const char *const plx_sector_sizes[] = {"512", "4096", NULL};
+
+static const struct plx_column info_columns[] = {
+    {"name", "Name", PLX_COLUMN_TEXT},           {"uuid", "UUID", PLX_COLUMN_TEXT},
+    {"size_bytes", "Size", PLX_COLUMN_SIZE},     {"sector_size", "Sector size", PLX_COLUMN_NUMBER},
+    {"overwrite", "Overwrite", PLX_COLUMN_TEXT}, {"parent", "Clone of", PLX_COLUMN_TEXT},
+    {"open_by", "Open by", PLX_COLUMN_TEXT},     {"labels", "Labels", PLX_COLUMN_TEXT},
+    {"created", "Created", PLX_COLUMN_TEXT},     {NULL, NULL, 0},
+};
+
+static const struct plx_column list_columns[] = {
+    {"name", "NAME", PLX_COLUMN_TEXT},
+    {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
+    {"sector_size", "SECTOR", PLX_COLUMN_NUMBER},
+    {"created", "CREATED", PLX_COLUMN_TEXT},
+    {"parent", "CLONE OF", PLX_COLUMN_TEXT},
+    {"open_by", "OPEN BY", PLX_COLUMN_TEXT},
+    {NULL, NULL, 0},
+};
+
+int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size)
+{
+    if (bytes < PLX_VDI_SIZE_MIN || bytes > PLX_VDI_SIZE_MAX)
+        return plx_cli_usage(cli, "a virtual disk has 4k to 256T, not %" PRIu64 " bytes", bytes);
+    if (bytes % sector_size)
+        return plx_cli_usage(cli, "%" PRIu64 " bytes are no multiple of the sector size %" PRIu32,
+                             bytes, sector_size);
+    return 0;
+}
+
+/* ---- What a virtual disk looks like -------------------------------------------------------------
+ */
+
+/* All that the registry knows. */
+static json_t *describe(struct plx_registry *registry, const char *store,
+                        const struct plx_registry_vdi *vdi)
+{
+    struct plx_registry_vdi parent;
+    struct plx_registry_instance owner;
+    json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:i,s:I}", "store", store, "vdi", vdi->name,
+                            "uuid", vdi->id, "name", "", "size_bytes", (json_int_t)vdi->size_bytes,
+                            "sector_size", (int)vdi->sector_size, "epoch", (json_int_t)vdi->epoch);
+
+    json_object_set_new(row, "name", json_sprintf("%s/%s", store, vdi->name));
+    if (*vdi->parent) {
+        bool known = plx_registry_vdi_get_by_id(registry, vdi->parent, &parent) == 0;
+        json_object_set_new(row, "parent",
+                            json_sprintf("%s%s@%" PRIu64, known ? parent.name : vdi->parent,
+                                         known && parent.deleted ? " (deleted)" : "",
+                                         vdi->parent_seq));
+        json_object_set_new(row, "parent_uuid", json_string(vdi->parent));
+        json_object_set_new(row, "parent_seq", json_integer((json_int_t)vdi->parent_seq));
+    }
+    if (vdi->owner) {
+        bool known = plx_registry_instance_get(registry, vdi->owner, &owner) == 0;
+        json_object_set_new(
+            row, "open_by",
+            known ? json_sprintf("%s %" PRId64 " on %s", owner.role, owner.pid, owner.host_name)
+                  : json_sprintf("instance %" PRIu64, vdi->owner));
+    }
+    plx_out_set_time(row, "created", vdi->created_ns);
+    return row;
+}
+
+int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
+{
+    static struct plx_vdi_info info;
+    struct plx_registry_label *labels = NULL;
+    struct plx_registry_vdi row;
+    size_t count = 0;
+    int rc;
+
+    if ((rc = plx_session_vdi_row(cli, name, &row)))
+        return rc;
+    json_t *object = describe(cli->session.registry, name->store, &row);
+    json_t *names = json_array();
+    json_object_set_new(object, "labels", names);
+    if ((rc = plx_registry_label_list(cli->session.registry, row.id, &labels, &count)))
+        plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(names, json_string(labels[i].name));
+    free(labels);
+    if (!rc && !(rc = plx_vdi_read_info(plx_session_store(cli), row.slot, &info, &cli->fault))) {
+        json_object_set_new(
+            object, "overwrite",
+            json_string(info.overwrite == PLX_OVERWRITE_COPY ? "copy" : "in-place"));
+        json_object_set_new(object, "levels", json_integer((json_int_t)info.levels));
+        plx_out_object(cli, info_columns, json_incref(object));
+    }
+    json_decref(object);
+    return rc;
+}
+
+/* ---- Commands
+ * ------------------------------------------------------------------------------------- */
+
+int plx_cmd_vdi_create(struct plx_cli *cli)
+{
+    static const char *const overwrites[] = {"in-place", "copy", NULL};
+    struct plx_vdi_create_options options = {0};
+    unsigned sector = 0, overwrite = 0;
+    struct plx_name name;
+    char size[16];
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_cli_size(cli, "size", &options.size_bytes)) ||
+        (rc = plx_cli_choice(cli, "sector-size", plx_sector_sizes, &sector)) ||
+        (rc = plx_cli_choice(cli, "overwrite", overwrites, &overwrite)))
+        return rc;
+    if (!plx_cli_get(cli, "size"))
+        return plx_cli_usage(cli, "--size is missing: how large the virtual disk is to be");
+    options.sector_size = sector ? 4096 : 512;
+    options.overwrite = overwrite ? PLX_OVERWRITE_COPY : PLX_OVERWRITE_IN_PLACE;
+    snprintf(options.name, sizeof options.name, "%s", name.vdi);
+    if ((rc = plx_cmd_check_size(cli, options.size_bytes, options.sector_size)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = plx_session_vdi_create(cli, &options, NULL)))
+        return rc;
+    plx_out_note(cli, "created %s/%s, %s", name.store, name.vdi,
+                 plx_text_size(options.size_bytes, size));
+    return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
+}
+
+int plx_cmd_vdi_clone(struct plx_cli *cli)
+{
+    struct plx_vdi_create_options options = {0};
+    struct plx_name parent, name;
+    struct plx_registry_vdi row;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, &parent)) ||
+        (rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &name)))
+        return rc;
+    if (strcmp(parent.store, name.store))
+        return plx_cli_usage(cli,
+                             "a clone shares its parent's blocks and lies in the same store: "
+                             "%s",
+                             parent.store);
+    if ((rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = plx_session_vdi_row(cli, &parent, &row)))
+        return rc;
+    options.is_clone = true;
+    options.sector_size = row.sector_size;
+    snprintf(options.name, sizeof options.name, "%s", name.vdi);
+    if ((rc = plx_session_vdi_create(cli, &options, &parent)))
+        return rc;
+    plx_out_note(cli, "cloned %s/%s@%s to %s/%s", parent.store, parent.vdi, parent.snapshot,
+                 name.store, name.vdi);
+    return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
+}
+
+int plx_cmd_vdi_list(struct plx_cli *cli)
+{
+    struct plx_registry_store *stores = NULL;
+    struct plx_registry *registry;
+    struct plx_table table;
+    struct plx_name name = {{0}, {0}, {0}};
+    size_t count = 0;
+    bool found = false;
+    int rc;
+
+    if ((cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name))) ||
+        (rc = plx_session_registry(cli, &registry)))
+        return rc;
+    if ((rc = plx_registry_store_list(registry, &stores, &count)))
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count; i++)
+        found |= !strcmp(stores[i].name, name.store);
+    if (*name.store && !found) {
+        free(stores);
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "store %s is not known here; 'parallax store list' shows which are",
+                            name.store);
+    }
+    plx_table_begin(&table, cli, list_columns);
+    for (size_t i = 0; i < count && !rc; i++) {
+        struct plx_registry_vdi *vdis = NULL;
+        size_t vdi_count = 0;
+
+        if (*name.store && strcmp(stores[i].name, name.store))
+            continue;
+        if ((rc = plx_registry_vdi_list(registry, stores[i].id, false, NULL, 0, &vdis, &vdi_count)))
+            plx_session_registry_fault(cli, rc);
+        for (size_t v = 0; v < vdi_count; v++)
+            plx_table_row(&table, describe(registry, stores[i].name, &vdis[v]));
+        free(vdis);
+    }
+    plx_table_end(&table);
+    free(stores);
+    return rc;
+}
+
+int plx_cmd_vdi_info(struct plx_cli *cli)
+{
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
+        return rc;
+    return plx_cmd_vdi_print(cli, &name);
+}
+
+int plx_cmd_vdi_resize(struct plx_cli *cli)
+{
+    struct plx_registry_vdi row;
+    struct plx_name name;
+    uint64_t bytes = 0;
+    char old[16], new[16];
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_cli_size(cli, "size", &bytes)))
+        return rc;
+    if (!plx_cli_get(cli, "size"))
+        return plx_cli_usage(cli, "--size is missing: the new size");
+    if ((rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)) ||
+        (rc = plx_cmd_check_size(cli, bytes, row.sector_size)))
+        return rc;
+    if (bytes < row.size_bytes)
+        return plx_cli_fail(
+            cli, PLX_ERR_INVALID,
+            "%s/%s has %s and cannot be made smaller; create a smaller one and copy "
+            "what is needed",
+            name.store, name.vdi, plx_text_size(row.size_bytes, old));
+    if (bytes != row.size_bytes && (rc = plx_session_vdi_resize(cli, &name, bytes)))
+        return rc;
+    plx_out_note(cli, "%s/%s: %s, was %s", name.store, name.vdi, plx_text_size(bytes, new),
+                 plx_text_size(row.size_bytes, old));
+    return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
+}
+
+int plx_cmd_vdi_delete(struct plx_cli *cli)
+{
+    struct plx_registry_vdi row;
+    struct plx_name name;
+    char size[16];
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)))
+        return rc;
+    if (!plx_cli_get(cli, "yes")) {
+        if (!isatty(STDIN_FILENO))
+            return plx_cli_usage(cli,
+                                 "%s/%s and its snapshots would be lost for good; give --yes if "
+                                 "you mean it",
+                                 name.store, name.vdi);
+        fprintf(stderr, "%s/%s (%s) and all its snapshots will be lost for good.\n", name.store,
+                name.vdi, plx_text_size(row.size_bytes, size));
+        if (!plx_out_confirm("Delete it?"))
+            return plx_cli_fail(cli, PLX_ERR_INVALID, "nothing was deleted");
+    }
+    if ((rc = plx_session_vdi_delete(cli, &name)))
+        return rc;
+    plx_out_note(cli, "deleted %s/%s", name.store, name.vdi);
+    return 0;
+}
+
+int plx_cmd_vdi_stats(struct plx_cli *cli)
+{
+    struct plx_name name;
+    json_t *stats;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
+        (rc = plx_session_vdi_stats(cli, &name, &stats)))
+        return rc;
+    if (cli->json) {
+        plx_out_json(stats);
+        return 0;
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(stats, key, value)
+    {
+        if (json_is_integer(value))
+            printf("%-32s %" PRId64 "\n", key, (int64_t)json_integer_value(value));
+    }
+    json_decref(stats);
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* commands.h - the functions behind the table in main.c; one file for each noun. */
+#ifndef PLX_ADMIN_COMMANDS_H
+#define PLX_ADMIN_COMMANDS_H
+
+#include "cli.h"
+
+int plx_cmd_store_format(struct plx_cli *cli);
+int plx_cmd_store_list(struct plx_cli *cli);
+int plx_cmd_store_info(struct plx_cli *cli);
+int plx_cmd_store_check(struct plx_cli *cli);
+int plx_cmd_store_rebuild(struct plx_cli *cli);
+int plx_cmd_store_forget(struct plx_cli *cli);
+
+extern const char *const plx_sector_sizes[]; /* "512", "4096" */
+int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size);
+/* Prints one virtual disk's properties. */
+int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name);
+
+int plx_cmd_vdi_create(struct plx_cli *cli);
+int plx_cmd_vdi_list(struct plx_cli *cli);
+int plx_cmd_vdi_info(struct plx_cli *cli);
+int plx_cmd_vdi_resize(struct plx_cli *cli);
+int plx_cmd_vdi_delete(struct plx_cli *cli);
+int plx_cmd_vdi_clone(struct plx_cli *cli);
+int plx_cmd_vdi_import(struct plx_cli *cli);
+int plx_cmd_vdi_export(struct plx_cli *cli);
+int plx_cmd_vdi_bench(struct plx_cli *cli);
+int plx_cmd_vdi_stats(struct plx_cli *cli);
+
+int plx_cmd_snap_create(struct plx_cli *cli);
+int plx_cmd_snap_list(struct plx_cli *cli);
+int plx_cmd_snap_label(struct plx_cli *cli);
+int plx_cmd_snap_unlabel(struct plx_cli *cli);
+
+int plx_cmd_tree(struct plx_cli *cli);
+
+int plx_cmd_lun_create(struct plx_cli *cli);
+int plx_cmd_lun_list(struct plx_cli *cli);
+int plx_cmd_lun_delete(struct plx_cli *cli);
+
+#endif

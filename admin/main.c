@@ -1,0 +1,270 @@
+/* main.c - the parallax command: its one table of commands, and what runs one of them.
+ *
+ * M1  Every way out goes through main(): the session is closed, standard output is flushed, one
+ *     error line is printed at most, and the exit status follows the error's class.
+ * M2  SIGINT and SIGTERM only set a flag (plx_interrupted): loops stop at it, and open virtual
+ *     disks are closed as usual. SIGPIPE is an ordinary write error.
+ */
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "output.h"
+
+/* clang-format off */
+#define OPTIONS(...) (const struct plx_option[]) { __VA_ARGS__, {NULL, NULL, NULL} }
+/* clang-format on */
+
+const struct plx_option plx_global_options[] = {
+    {"state-dir", "DIR",
+     "keep the registry and the sockets here (default: $PARALLAX_STATE_DIR, else "
+     "/var/lib/parallax and /run/parallax)"},
+    {"json", NULL, "print data and errors as JSON"},
+    {"quiet", NULL, "-q: no notes, no progress, no table headers"},
+    {"help", NULL, "-h: this help"},
+    {NULL, NULL, NULL},
+};
+
+static int cmd_help(struct plx_cli *cli)
+{
+    return plx_cli_help(cli, cli->count > 0 ? cli->arguments[0] : NULL,
+                        cli->count > 1 ? cli->arguments[1] : NULL);
+}
+
+static int cmd_version(struct plx_cli *cli)
+{
+    if (cli->json)
+        plx_out_json(json_pack("{s:s}", "version", PLX_VERSION));
+    else
+        puts("parallax " PLX_VERSION);
+    return 0;
+}
+
+static int cmd_complete(struct plx_cli *cli)
+{
+    return plx_cli_complete(cli->arguments, cli->count);
+}
+
+const struct plx_command plx_commands[] = {
+    {"store", "format", "NAME", "Make a new, empty store.",
+     "A store lies on one or more volumes: files, block devices or iscsi:// URLs. A file that "
+     "does not exist is made, with --size; devices are taken whole. A volume that holds data "
+     "is refused unless --force is given.",
+     "store format demo --volume /srv/demo.plx --size 4G\n"
+     "store format san --volume /dev/disk/by-id/wwn-0x6001405aa --volume "
+     "/dev/disk/by-id/wwn-0x6001405bb\n"
+     "store format test --volume ./test.plx --size 1G --state-dir ./state",
+     OPTIONS({"volume", "PATH...", "file, block device or iscsi:// URL; once for each volume"},
+             {"size", "SIZE", "size of each file that is made"},
+             {"extent-size", "SIZE", "unit of ownership, 1M to 2G (default: by the store's size)"},
+             {"force", NULL, "overwrite volumes that hold data"}),
+     plx_cmd_store_format},
+    {"store", "list", NULL, "List the stores that this host knows.", NULL,
+     "store list\n"
+     "store list --json",
+     NULL, plx_cmd_store_list},
+    {"store", "info", "STORE", "Show a store's volumes, extents and free space.",
+     "Blocks are counted from the extents' own bitmaps. What running handlers have allocated "
+     "since they last wrote theirs is not in it yet.",
+     "store info demo\n"
+     "store info demo --json",
+     NULL, plx_cmd_store_info},
+    {"store", "check", "STORE", "Check every structure of a store; reads only.",
+     "Follows every virtual disk, key frame, log batch and node, compares them with the "
+     "allocation bitmaps and prints one line for each finding. Exit status 5 when something is "
+     "damaged; leaked blocks alone are no damage.",
+     "store check demo\n"
+     "store check demo --data --json",
+     OPTIONS({"data", NULL, "read every data block with a known checksum, too"}),
+     plx_cmd_store_check},
+    {"store", "rebuild-registry", NULL, "Recreate a store's rows in the registry from the store.",
+     "For a registry that is lost or damaged, or a store that comes from another host: all "
+     "that the registry knows of it is read back from its volumes. Give every volume. Nothing "
+     "is written to the store. No other host may have it open.",
+     "store rebuild-registry --volume /srv/demo.plx",
+     OPTIONS({"volume", "PATH...", "once for each volume of the store"}), plx_cmd_store_rebuild},
+    {"store", "forget", "STORE", "Remove a store from the registry; its volumes are not touched.",
+     "The way back is 'store rebuild-registry'.", "store forget demo",
+     OPTIONS({"force", NULL, "even while an instance has it open"}), plx_cmd_store_forget},
+
+    {"vdi", "create", "STORE/VDI", "Create a virtual disk.",
+     "It takes no space until it is written.",
+     "vdi create demo/web --size 100G\n"
+     "vdi create demo/db --size 2T --sector-size 4096 --overwrite copy",
+     OPTIONS({"size", "SIZE", "up to 256T"}, {"sector-size", "BYTES", "512 (default) or 4096"},
+             {"overwrite", "HOW",
+              "in-place (default), or copy: every write goes to a new block, so that all data has "
+              "checksums at all times"}),
+     plx_cmd_vdi_create},
+    {"vdi", "list", "[STORE]", "List virtual disks.", NULL,
+     "vdi list\n"
+     "vdi list demo --json",
+     NULL, plx_cmd_vdi_list},
+    {"vdi", "info", "STORE/VDI", "Show a virtual disk's properties and who has it open.", NULL,
+     "vdi info demo/web", NULL, plx_cmd_vdi_info},
+    {"vdi", "resize", "STORE/VDI", "Make a virtual disk larger.",
+     "Works while a handler has it open; initiators see the new size after a rescan. A virtual "
+     "disk cannot be made smaller.",
+     "vdi resize demo/web --size 200G", OPTIONS({"size", "SIZE", "the new size"}),
+     plx_cmd_vdi_resize},
+    {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
+     "Asks on a terminal and refuses without one, unless --yes is given. Clones of its "
+     "snapshots stay. Its space comes back through garbage collection.",
+     "vdi delete demo/web\n"
+     "vdi delete demo/web --yes",
+     OPTIONS({"yes", NULL, "do not ask"}), plx_cmd_vdi_delete},
+    {"vdi", "clone", "STORE/VDI@SNAPSHOT STORE/NEW",
+     "Make a writable virtual disk from a snapshot.",
+     "Takes no time and no space until it is written.",
+     "vdi clone demo/web@before-upgrade demo/web-test\n"
+     "vdi clone demo/web@2026-11-21T06:20:00Z demo/web-then",
+     NULL, plx_cmd_vdi_clone},
+    {"vdi", "import", "FILE STORE/VDI", "Copy a raw image into a virtual disk.",
+     "FILE may be '-' for standard input. The virtual disk is created when it does not exist, "
+     "with the size of the file or of --size; one that holds data is overwritten with --force "
+     "only. Zeroes take no space. Shows progress on a terminal.",
+     "vdi import debian.raw demo/web\n"
+     "qemu-img convert -O raw web.qcow2 /dev/stdout | parallax vdi import - demo/web --size 20G",
+     OPTIONS({"size", "SIZE", "size of the virtual disk to create"},
+             {"sector-size", "BYTES", "its sectors: 512 (default) or 4096"},
+             {"force", NULL, "overwrite a virtual disk that holds data"}),
+     plx_cmd_vdi_import},
+    {"vdi", "export", "STORE/VDI[@SNAPSHOT] FILE",
+     "Copy a virtual disk or snapshot to a raw image.",
+     "FILE may be '-' for standard output; a file becomes sparse. A virtual disk that is open "
+     "elsewhere is read as it is on the store at that moment; take a snapshot for an exact "
+     "instant.",
+     "vdi export demo/web@nightly web.raw\n"
+     "vdi export demo/web - | zstd > web.raw.zst",
+     OPTIONS({"force", NULL, "overwrite FILE when it exists"}), plx_cmd_vdi_export},
+    {"vdi", "bench", "STORE/VDI", "Measure a virtual disk on the engine itself.",
+     "With fio's words. Takes the virtual disk's lock. Writing patterns OVERWRITE its content.",
+     "vdi bench demo/scratch --rw randwrite --bs 4k --iodepth 32 --runtime 5\n"
+     "vdi bench demo/scratch --rw read --bs 1M --iodepth 8 --json",
+     OPTIONS({"rw", "PATTERN", "read, write, randread (default), randwrite or randrw"},
+             {"bs", "SIZE", "size of a request (default 4k)"},
+             {"iodepth", "N", "requests in flight (default 32)"},
+             {"runtime", "SECONDS", "how long (default 5)"},
+             {"size", "SIZE", "use this much from the start (default: all)"},
+             {"rwmixread", "PERCENT", "reads in randrw (default 50)"}),
+     plx_cmd_vdi_bench},
+    {"vdi", "stats", "STORE/VDI", "Show the counters of a virtual disk that a handler has open.",
+     NULL,
+     "vdi stats demo/web\n"
+     "vdi stats demo/web --json",
+     NULL, plx_cmd_vdi_stats},
+
+    {"snap", "create", "STORE/VDI[@LABEL]", "Take a snapshot; prints its name.",
+     "Works while a handler has the virtual disk open, without stopping its I/O. When nothing "
+     "changed since the last snapshot, that one is named again.",
+     "snap create demo/web\n"
+     "snap create demo/web@before-upgrade",
+     OPTIONS({"label", "LABEL", "a name for it"}), plx_cmd_snap_create},
+    {"snap", "list", "STORE/VDI", "List snapshots, oldest first.",
+     "A page at a time; the note at its end says how to go on.",
+     "snap list demo/web\n"
+     "snap list demo/web --after 4711 --limit 20\n"
+     "snap list demo/web --all --json",
+     OPTIONS({"limit", "N", "at most so many (default 100)"},
+             {"after", "SEQ", "those after this sequence number"}, {"all", NULL, "no limit"},
+             {"labels", NULL, "labelled ones only"}),
+     plx_cmd_snap_list},
+    {"snap", "label", "STORE/VDI@SNAPSHOT LABEL", "Give a snapshot a name.",
+     "A labelled snapshot is kept until its label is removed.",
+     "snap label demo/web@4711 good\n"
+     "snap label demo/web@2026-11-21T06:20:00Z breakfast",
+     NULL, plx_cmd_snap_label},
+    {"snap", "unlabel", "STORE/VDI@LABEL", "Remove a label; the snapshot stays.", NULL,
+     "snap unlabel demo/web@good", NULL, plx_cmd_snap_unlabel},
+
+    {"tree", NULL, "[STORE]", "Show virtual disks, labelled snapshots and clones as a tree.", NULL,
+     "tree demo\n"
+     "tree demo --dot | dot -Tsvg > demo.svg",
+     OPTIONS({"dot", NULL, "as a graph for Graphviz"}), plx_cmd_tree},
+
+    {"lun", "create", "STORE/VDI[@SNAPSHOT]",
+     "Export a virtual disk over iSCSI; prints its address.",
+     "Makes the backstore, target, portal and LUN in the kernel's target (LIO) and saves them "
+     "so that they come back after a restart. What is there already is used as it is. Without "
+     "--initiator any initiator may log in. Snapshots are read-only. Needs root and "
+     "tcmu-runner.",
+     "lun create demo/web\n"
+     "lun create demo/web@before-upgrade --portal 192.0.2.7:3260\n"
+     "lun create demo/db --target iqn.2026-11.org.example:all --initiator "
+     "iqn.2026-11.org.example:host7",
+     OPTIONS({"target", "IQN", "default: iqn.2026-11.org.parallax:STORE.VDI"},
+             {"portal", "IP:PORT...", "listen here (default 0.0.0.0:3260)"},
+             {"lun", "N", "LUN number (default: the first free one)"},
+             {"initiator", "IQN...", "let only these log in"},
+             {"read-only", NULL, "write protected"}),
+     plx_cmd_lun_create},
+    {"lun", "list", "[STORE]", "List what is exported.", NULL,
+     "lun list\n"
+     "lun list demo --json",
+     NULL, plx_cmd_lun_list},
+    {"lun", "delete", "STORE/VDI[@SNAPSHOT]", "Stop exporting; the virtual disk stays.",
+     "Refused while an initiator is logged in, unless --force is given. A target with a "
+     "default name goes as well when it is left without LUNs.",
+     "lun delete demo/web",
+     OPTIONS({"target", "IQN", "only from this target"},
+             {"force", NULL, "although initiators are logged in"}),
+     plx_cmd_lun_delete},
+
+    {"help", NULL, "[NOUN] [VERB]", "Show help on everything, a noun or a command.", NULL,
+     "help\n"
+     "help vdi create",
+     NULL, cmd_help},
+    {"version", NULL, NULL, "Show the version.", NULL, "version", NULL, cmd_version},
+    {"__complete", NULL, "[WORD] [WORD]", NULL, NULL, NULL, NULL, cmd_complete},
+    {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
+};
+
+volatile sig_atomic_t plx_interrupted;
+
+static void on_signal(int number)
+{
+    plx_interrupted = 1;
+}
+
+static void set_signals(void)
+{
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+
+    /* No SA_RESTART: a read from a terminal or pipe ends, too. A second signal kills. */
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+static int run(struct plx_cli *cli, int argc, char **argv)
+{
+    int rc = plx_cli_parse(cli, argc, argv);
+
+    if (rc)
+        return rc;
+    if (cli->help)
+        return plx_cli_help(cli, cli->command ? cli->command->noun : cli->arguments[0],
+                            cli->command ? cli->command->verb : NULL);
+    rc = cli->command->run(cli);
+    int closed = plx_session_close(cli);
+    return rc ? rc : closed;
+}
+
+int main(int argc, char **argv)
+{
+    static struct plx_cli cli;
+    static char *const version[] = {NULL, "version", NULL};
+
+    setlocale(LC_CTYPE, ""); /* tree asks for the character set; numbers stay plain */
+    set_signals();
+    if (argc == 2 && !strcmp(argv[1], "--version"))
+        argv = (char **)version;
+    int rc = run(&cli, argc, argv);
+    int finished = plx_out_finish(&cli);
+    rc = rc ? rc : finished;
+    return rc ? (int)plx_out_error(&cli, rc) : PLX_EXIT_OK;
+}

@@ -1,0 +1,349 @@
+/* output.c - everything that the command prints. See output.h for what goes where.
+ *
+ * O1  Nothing else in admin/ writes to stderr, and nothing but help writes to stdout by itself.
+ * O2  Memory does not grow with the number of rows: beyond the first window they stream.
+ */
+#include "output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SHOW_INTERVAL_NS 100000000ull
+#define CELL_MAX 512
+#define JSON_FLAGS (JSON_INDENT(2) | JSON_REAL_PRECISION(9))
+
+uint64_t plx_out_monotonic_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* ---- Values ---- */
+
+static const char *duration_text(uint64_t ns, char ret_text[64])
+{
+    if (ns < 10000)
+        snprintf(ret_text, 64, "%" PRIu64 " ns", ns);
+    else if (ns < 10000000)
+        snprintf(ret_text, 64, "%" PRIu64 " us", ns / 1000);
+    else
+        snprintf(ret_text, 64, "%" PRIu64 " ms", ns / 1000000);
+    return ret_text;
+}
+
+static const char *join_texts(const json_t *array, char *space, size_t size)
+{
+    size_t used = 0, i;
+    json_t *text;
+
+    *space = 0;
+    json_array_foreach(array, i, text)
+    {
+        if (used < size)
+            used += (size_t)snprintf(space + used, size - used, "%s%s", i ? ", " : "",
+                                     json_string_value(text));
+    }
+    return space;
+}
+
+static const char *cell_text(const struct plx_column *column, const json_t *row, char *space,
+                             size_t size)
+{
+    const json_t *value = json_object_get(row, column->key);
+    uint64_t number = json_is_integer(value) ? (uint64_t)json_integer_value(value) : 0;
+
+    if (json_is_string(value))
+        return json_string_value(value);
+    if (json_is_array(value))
+        return join_texts(value, space, size);
+    if (json_is_boolean(value))
+        return json_is_true(value) ? "yes" : "no";
+    if (json_is_real(value))
+        snprintf(space, size, "%.2f", json_real_value(value));
+    else if (!json_is_integer(value))
+        return "";
+    else if (column->kind == PLX_COLUMN_SIZE)
+        plx_text_size(number, space);
+    else if (column->kind == PLX_COLUMN_DURATION)
+        duration_text(number, space);
+    else
+        snprintf(space, size, "%" PRIu64, number);
+    return space;
+}
+
+/* Characters, not bytes: continuation bytes of UTF-8 take no room. */
+static unsigned width_of(const char *text)
+{
+    unsigned width = 0;
+
+    for (; *text; text++)
+        width += ((unsigned char)*text & 0xc0) != 0x80;
+    return width;
+}
+
+void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns)
+{
+    char text[48], twin[64];
+
+    if (!time_ns)
+        return;
+    json_object_set_new(object, key, json_string(plx_text_time(time_ns, text)));
+    snprintf(twin, sizeof twin, "%s_ns", key);
+    json_object_set_new(object, twin, json_integer((json_int_t)time_ns));
+}
+
+void plx_out_json(json_t *value)
+{
+    json_dumpf(value, stdout, JSON_FLAGS);
+    putchar('\n');
+    json_decref(value);
+}
+
+/* ---- Tables ---- */
+
+static void print_cell(const char *text, enum plx_column_kind kind, unsigned width, bool last)
+{
+    int padding = (int)(width > width_of(text) ? width - width_of(text) : 0);
+
+    if (kind != PLX_COLUMN_TEXT)
+        printf("%*s%s", padding, "", text);
+    else
+        printf("%s%*s", text, last ? 0 : padding, "");
+    fputs(last ? "\n" : "  ", stdout);
+}
+
+static void print_row(const struct plx_table *table, const json_t *row)
+{
+    char space[CELL_MAX];
+
+    for (const struct plx_column *c = table->columns; c->key; c++)
+        print_cell(row ? cell_text(c, row, space, sizeof space) : c->title, c->kind,
+                   table->widths[c - table->columns], !c[1].key);
+}
+
+/* Fixes the widths, prints the header and what was held back. */
+static void start_streaming(struct plx_table *table)
+{
+    size_t i;
+    json_t *row;
+    char space[CELL_MAX];
+
+    table->streaming = true;
+    for (const struct plx_column *c = table->columns; c->key; c++) {
+        unsigned *width = &table->widths[c - table->columns];
+
+        *width = width_of(c->title);
+        json_array_foreach(table->window, i, row)
+        {
+            unsigned needs = width_of(cell_text(c, row, space, sizeof space));
+            *width = needs > *width ? needs : *width;
+        }
+    }
+    if (json_array_size(table->window) && !table->cli->quiet)
+        print_row(table, NULL);
+    json_array_foreach(table->window, i, row) print_row(table, row);
+    json_array_clear(table->window);
+}
+
+void plx_table_begin(struct plx_table *table, const struct plx_cli *cli,
+                     const struct plx_column *columns)
+{
+    *table = (struct plx_table){.cli = cli, .columns = columns, .window = json_array()};
+    if (cli->json)
+        fputs("[", stdout);
+}
+
+void plx_table_row(struct plx_table *table, json_t *row)
+{
+    table->rows++;
+    if (table->cli->json) {
+        fputs(table->rows > 1 ? ",\n " : "\n ", stdout);
+        json_dumpf(row, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    } else if (table->streaming) {
+        print_row(table, row);
+    } else {
+        json_array_append(table->window, row);
+        if (json_array_size(table->window) == PLX_TABLE_WINDOW)
+            start_streaming(table);
+    }
+    json_decref(row);
+}
+
+void plx_table_end(struct plx_table *table)
+{
+    if (table->cli->json)
+        fputs(table->rows ? "\n]\n" : "]\n", stdout);
+    else if (!table->streaming)
+        start_streaming(table);
+    json_decref(table->window);
+}
+
+void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns, json_t *object)
+{
+    unsigned width = 0;
+    char space[CELL_MAX];
+
+    if (cli->json) {
+        plx_out_json(object);
+        return;
+    }
+    for (const struct plx_column *c = columns; c->key; c++)
+        width = strlen(c->title) > width ? (unsigned)strlen(c->title) : width;
+    for (const struct plx_column *c = columns; c->key; c++) {
+        const char *text = cell_text(c, object, space, sizeof space);
+
+        if (*text)
+            printf("%s:%*s %s\n", c->title, (int)(width - strlen(c->title)), "", text);
+    }
+    json_decref(object);
+}
+
+/* ---- People ---- */
+
+void plx_out_note(const struct plx_cli *cli, const char *format, ...)
+{
+    va_list args;
+
+    if (cli->quiet || cli->json)
+        return;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+static enum plx_exit exit_status(int code)
+{
+    if (code == PLX_ERR_USAGE)
+        return PLX_EXIT_USAGE;
+    if (code == PLX_ERR_NOT_FOUND)
+        return PLX_EXIT_NOT_FOUND;
+    switch (plx_error_class(code)) {
+    case PLX_CLASS_OK:
+        return PLX_EXIT_OK;
+    case PLX_CLASS_BUSY:
+    case PLX_CLASS_FENCED:
+        return PLX_EXIT_BUSY;
+    case PLX_CLASS_CORRUPT:
+        return PLX_EXIT_CORRUPT;
+    case PLX_CLASS_NOSPACE:
+        return PLX_EXIT_NO_SPACE;
+    default:
+        return PLX_EXIT_ERROR;
+    }
+}
+
+/* What to do about it, where the fault itself does not say. */
+static const char *advice(int code)
+{
+    switch (code) {
+    case PLX_ERR_USAGE:
+        return "see --help";
+    case PLX_ERR_BUSY:
+        return "wait for it or close it there, then try again";
+    case PLX_ERR_NOSPACE:
+        return "delete what is not needed or use a larger store";
+    case PLX_ERR_CORRUPT:
+        return "run 'parallax store check'";
+    case PLX_ERR_STICKY:
+    case PLX_ERR_FENCED:
+        return "nothing was lost that was acknowledged; try again";
+    case PLX_ERR_REGISTRY:
+        return "if its file is lost or damaged, move it away and run "
+               "'parallax store rebuild-registry'";
+    case PLX_ERR_PERMISSION:
+        return "run it as root, or choose your own --state-dir and files";
+    default:
+        return NULL;
+    }
+}
+
+enum plx_exit plx_out_error(const struct plx_cli *cli, int code)
+{
+    const char *text = *cli->fault.text ? cli->fault.text : plx_error_text(code);
+    const char *name = code == PLX_ERR_USAGE ? "USAGE" : plx_error_name(code);
+    const char *todo = strchr(text, ';') ? NULL : advice(code);
+
+    if (cli->json) {
+        json_t *error = json_pack("{s:{s:s,s:i,s:s,s:s*}}", "error", "code", name, "number", -code,
+                                  "message", text, "advice", todo);
+        json_dumpf(error, stderr, JSON_COMPACT);
+        fputc('\n', stderr);
+        json_decref(error);
+    } else {
+        fprintf(stderr, "parallax: %s%s%s\n", text, todo ? "; " : "", todo ? todo : "");
+    }
+    return exit_status(code);
+}
+
+bool plx_out_confirm(const char *question)
+{
+    char answer[16];
+
+    fprintf(stderr, "%s [yes/no] ", question);
+    fflush(stderr);
+    return fgets(answer, sizeof answer, stdin) && !strcmp(answer, "yes\n");
+}
+
+/* ---- Progress ---- */
+
+void plx_progress_begin(struct plx_progress *progress, const struct plx_cli *cli, const char *what,
+                        uint64_t total)
+{
+    *progress = (struct plx_progress){.cli = cli, .what = what, .total = total};
+    progress->on = !cli->quiet && !cli->json && isatty(STDERR_FILENO);
+    progress->started_ns = plx_out_monotonic_ns();
+}
+
+void plx_progress_show(struct plx_progress *progress, uint64_t done)
+{
+    char size[16], rate[16], left[32], total[16];
+    uint64_t now;
+
+    if (!progress->on || (now = plx_out_monotonic_ns()) - progress->shown_ns < SHOW_INTERVAL_NS)
+        return;
+    progress->shown_ns = now;
+    double seconds = (double)(now - progress->started_ns) / 1e9;
+    double per_second = seconds > 0 ? (double)done / seconds : 0;
+    fprintf(stderr, "\r%s:", progress->what);
+    if (!progress->plain)
+        fprintf(stderr, " %s%s%s, %s/s", plx_text_size(done, size), progress->total ? " of " : "",
+                progress->total ? plx_text_size(progress->total, total) : "",
+                plx_text_size((uint64_t)per_second, rate));
+    if (progress->total)
+        fprintf(stderr, "%s %u %%", progress->plain ? "" : ",",
+                (unsigned)(100.0 * (double)done / (double)progress->total));
+    if (progress->total >= done && progress->total && per_second >= 1)
+        fprintf(stderr, ", %s left",
+                plx_text_duration((uint64_t)((double)(progress->total - done) / per_second), left));
+    fputs("\033[K", stderr);
+}
+
+void plx_progress_clear(struct plx_progress *progress)
+{
+    if (progress->on && progress->shown_ns)
+        fputs("\r\033[K", stderr);
+    progress->shown_ns = 0;
+}
+
+void plx_progress_end(struct plx_progress *progress)
+{
+    plx_progress_clear(progress);
+    progress->on = false;
+}
+
+int plx_out_finish(struct plx_cli *cli)
+{
+    if (fflush(stdout) || ferror(stdout))
+        return plx_cli_fail(cli, errno == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
+                            "standard output: %s; not everything was written", strerror(errno));
+    return 0;
+}

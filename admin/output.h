@@ -1,0 +1,88 @@
+/* output.h - everything that the command prints: data, progress, notes, errors.
+ *
+ * Data is built once, as JSON objects; with --json they are printed as they are, else as a table
+ * or a list after the same columns. So the two cannot disagree. Data goes to stdout; notes,
+ * progress and errors go to stderr, and -q silences the first two.
+ *
+ * In JSON sizes are exact bytes, times RFC 3339 with a twin in nanoseconds since 1970.
+ */
+#ifndef PLX_ADMIN_OUTPUT_H
+#define PLX_ADMIN_OUTPUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli.h"
+
+enum plx_column_kind {
+    PLX_COLUMN_TEXT,
+    PLX_COLUMN_NUMBER,
+    PLX_COLUMN_SIZE,     /* bytes */
+    PLX_COLUMN_DURATION, /* nanoseconds */
+};
+
+/* An absent or null value prints as nothing. */
+struct plx_column {
+    const char *key, *title; /* the last one has a NULL key */
+    enum plx_column_kind kind;
+};
+
+/* ---- Tables ---- */
+
+#define PLX_TABLE_WINDOW 512 /* rows that the widths are taken from; later ones stream */
+
+struct plx_table {
+    const struct plx_cli *cli;
+    const struct plx_column *columns;
+    json_t *window; /* rows held back until the widths are known */
+    unsigned widths[16];
+    uint64_t rows;
+    bool streaming;
+};
+
+void plx_table_begin(struct plx_table *table, const struct plx_cli *cli,
+                     const struct plx_column *columns);
+void plx_table_row(struct plx_table *table, json_t *row); /* takes the reference */
+void plx_table_end(struct plx_table *table);
+
+/* One object: "Title: value" lines. Takes the reference. */
+void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns, json_t *object);
+/* "key": RFC 3339 and "key_ns"; nothing for time 0. */
+void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns);
+/* JSON only; takes the reference. */
+void plx_out_json(json_t *value);
+
+/* ---- People ---- */
+
+/* One line on stderr, unless -q or --json. */
+void plx_out_note(const struct plx_cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Prints cli->fault for a code and returns the exit status. */
+enum plx_exit plx_out_error(const struct plx_cli *cli, int code);
+/* Asks on the terminal; true when the answer is "yes". */
+bool plx_out_confirm(const char *question);
+
+struct plx_progress {
+    const struct plx_cli *cli;
+    const char *what;
+    uint64_t total; /* bytes, 0: not known */
+    uint64_t started_ns, shown_ns;
+    bool on;    /* stderr is a terminal */
+    bool plain; /* not bytes: percent and time left only */
+};
+
+void plx_progress_begin(struct plx_progress *progress, const struct plx_cli *cli, const char *what,
+                        uint64_t total);
+/* Redraws at most ten times a second: bytes, percent, rate, time left. */
+void plx_progress_show(struct plx_progress *progress, uint64_t done);
+/* Makes room for another line. */
+void plx_progress_clear(struct plx_progress *progress);
+void plx_progress_end(struct plx_progress *progress);
+
+uint64_t plx_out_monotonic_ns(void);
+
+/* Flushes stdout; an error code when something printed did not get through. */
+int plx_out_finish(struct plx_cli *cli);
+
+#endif

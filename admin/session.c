@@ -1,0 +1,282 @@
+/* session.c - registry, store, one open virtual disk, and whoever else has that one open.
+ *
+ * E1  A virtual disk is changed by its lock's holder only: this process, or the instance that has
+ * it open, asked through its control socket. Which of them is looked up anew for each command. E2
+ * Whatever a command does, plx_session_close() gives up locks and extents; a killed command's are
+ * taken over by the next one (registry/attach.c).
+ *
+ * Requests to a live instance (control/control.h), all with "vdi": NAME:
+ *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
+ *   resize {"size_bytes"}                stats -> {counter: value, ...}
+ */
+#include "session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "control/control.h"
+#include "registry/paths.h"
+
+#define CONNECT_TIMEOUT_MS 5000
+#define CALL_TIMEOUT_MS 120000 /* a snapshot waits for its writes, a resize for the log */
+
+int plx_session_registry_fault(struct plx_cli *cli, int code)
+{
+    const char *text = plx_registry_error(cli->session.registry);
+
+    return plx_cli_fail(cli, code, "%s", text && *text ? text : plx_error_text(code));
+}
+
+static int init_paths(struct plx_cli *cli)
+{
+    if (cli->session.paths)
+        return 0;
+    struct plx_paths *paths = malloc(sizeof *paths);
+    if (!paths)
+        return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+    int rc = plx_paths_init(paths, cli->state_dir, &cli->fault);
+    if (rc)
+        free(paths);
+    else
+        cli->session.paths = paths;
+    return rc;
+}
+
+int plx_session_registry(struct plx_cli *cli, struct plx_registry **ret_registry)
+{
+    struct plx_session *s = &cli->session;
+    int rc = init_paths(cli);
+
+    if (!rc && !s->registry)
+        rc = plx_registry_open(s->paths->registry, "parallax", &s->registry, &cli->fault);
+    if (!rc)
+        *ret_registry = s->registry;
+    return rc;
+}
+
+int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode)
+{
+    struct plx_session *s = &cli->session;
+    struct plx_attach_options options = {.store = store,
+                                         .state_dir = cli->state_dir,
+                                         .role = "admin",
+                                         .read_only = mode == PLX_SESSION_READ};
+    int rc = init_paths(cli);
+
+    PLX_ASSERT(!s->attach && !s->registry);
+    if (!rc)
+        rc = plx_attach_open(&options, &s->attach, &cli->fault);
+    if (!rc)
+        s->registry = plx_attach_registry(s->attach);
+    return rc;
+}
+
+int plx_session_close(struct plx_cli *cli)
+{
+    struct plx_session *s = &cli->session;
+    int rc = plx_session_vdi_close(cli);
+
+    if (s->attach) {
+        int closed = plx_attach_close(s->attach);
+        if (!rc && closed)
+            rc = plx_cli_fail(cli, closed, "closing the store: %s", plx_error_text(closed));
+    } else {
+        plx_registry_close(s->registry);
+    }
+    free(s->paths);
+    *s = (struct plx_session){0};
+    return rc;
+}
+
+struct plx_store *plx_session_store(struct plx_cli *cli)
+{
+    return plx_attach_store(cli->session.attach);
+}
+
+/* ---- Virtual disks
+ * -------------------------------------------------------------------------------- */
+
+int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
+                        struct plx_registry_vdi *ret_row)
+{
+    struct plx_registry_store store;
+    int rc = plx_registry_store_get(cli->session.registry, name->store, &store);
+
+    if (!rc)
+        rc = plx_registry_vdi_get(cli->session.registry, store.id, name->vdi, ret_row);
+    return rc ? plx_session_registry_fault(cli, rc) : 0;
+}
+
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
+{
+    struct plx_session *s = &cli->session;
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+    const char *snapshot = write ? NULL : *name->snapshot ? name->snapshot : "0";
+
+    PLX_ASSERT(!s->vdi);
+    return plx_attach_vdi_open(s->attach, name->vdi, snapshot, &options, &s->vdi, &cli->fault);
+}
+
+int plx_session_vdi_close(struct plx_cli *cli)
+{
+    struct plx_session *s = &cli->session;
+    struct plx_vdi *vdi = s->vdi;
+
+    if (!vdi)
+        return 0;
+    s->vdi = NULL;
+    int rc = plx_attach_vdi_close(s->attach, vdi);
+    return rc ? plx_cli_fail(cli, rc,
+                             "closing the virtual disk: %s; what was acknowledged is kept "
+                             "and the next open recovers it",
+                             plx_error_text(rc))
+              : 0;
+}
+
+int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_options *options,
+                           const struct plx_name *parent)
+{
+    struct plx_vdi_info info;
+
+    return plx_attach_vdi_create(cli->session.attach, options, parent ? parent->vdi : NULL,
+                                 parent ? parent->snapshot : NULL, &info, &cli->fault);
+}
+
+int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name)
+{
+    return plx_attach_vdi_delete(cli->session.attach, name->vdi, &cli->fault);
+}
+
+/* ---- Whoever else has it open
+ * ----------------------------------------------------------------------- */
+
+/* The control socket of the instance that has the disk open; *ret_client stays NULL when nobody
+ * has, or nobody who listens on this host. */
+static int find_live(struct plx_cli *cli, const struct plx_name *name,
+                     struct plx_control_client **ret_client)
+{
+    char path[PLX_PATH_MAX];
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    if (rc || !row.owner)
+        return rc;
+    plx_paths_control(cli->session.paths, row.owner, path);
+    rc = plx_control_connect(path, CONNECT_TIMEOUT_MS, ret_client, &cli->fault);
+    return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
+}
+
+/* Asks the instance that has the disk open. *ret_asked false: nobody has, do it here. Takes the
+ * reference of arguments (may be NULL); ret_result may be NULL. */
+static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                    json_t *arguments, bool *ret_asked, json_t **ret_result)
+{
+    struct plx_control_client *client = NULL;
+    json_t *request = json_pack("{s:s,s:s}", "command", command, "vdi", name->vdi), *result = NULL;
+    int rc = find_live(cli, name, &client);
+
+    json_object_update(request, arguments);
+    json_decref(arguments);
+    *ret_asked = client != NULL;
+    if (!rc && client)
+        rc = plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &cli->fault);
+    if (!rc && ret_result)
+        *ret_result = json_incref(result);
+    plx_control_disconnect(client);
+    json_decref(result);
+    json_decref(request);
+    return rc;
+}
+
+/* Runs one request on the disk in this process, opening it if need be. */
+static int run_here(struct plx_cli *cli, const struct plx_name *name, struct plx_request *request)
+{
+    int rc = cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
+
+    if (!rc && (rc = plx_vdi_run(cli->session.vdi, request))) {
+        cli->fault = request->fault;
+        if (!*cli->fault.text)
+            plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
+    }
+    return rc;
+}
+
+int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes)
+{
+    struct plx_request request = {.op = PLX_RESIZE, .length = bytes};
+    bool asked;
+    int rc = ask_live(cli, name, "resize", json_pack("{s:I}", "size_bytes", (json_int_t)bytes),
+                      &asked, NULL);
+
+    return rc || asked ? rc : run_here(cli, name, &request);
+}
+
+int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
+{
+    bool asked;
+    int rc = ask_live(cli, name, "stats", NULL, &asked, ret_stats);
+
+    if (!rc && !asked)
+        rc =
+            plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                         "%s/%.120s is not open on this host, so it has no counters; 'parallax lun "
+                         "create' opens it",
+                         name->store, name->vdi);
+    return rc;
+}
+
+int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
+                                 uint64_t *ret_seq)
+{
+    return plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, ret_seq,
+                                       &cli->fault);
+}
+
+int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                                uint64_t *ret_seq, uint64_t *ret_time_ns)
+{
+    struct plx_request request = {.op = PLX_SNAPSHOT};
+    json_t *result = NULL;
+    bool asked;
+    int rc = ask_live(cli, name, "snapshot", NULL, &asked, &result);
+
+    if (!rc && asked) {
+        request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
+        request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
+        json_decref(result);
+    } else if (!rc) {
+        rc = run_here(cli, name, &request);
+    }
+    if (!rc && *label)
+        rc = plx_session_label_set(cli, name, label, request.seq);
+    if (rc)
+        return rc;
+    *ret_seq = request.seq;
+    *ret_time_ns = request.time_ns;
+    return 0;
+}
+
+int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                          uint64_t seq)
+{
+    struct plx_request request = {.op = PLX_LABEL, .seq = seq};
+    bool asked;
+    int rc = ask_live(cli, name, "label",
+                      json_pack("{s:s,s:I}", "label", label, "seq", (json_int_t)seq), &asked, NULL);
+
+    snprintf(request.label, sizeof request.label, "%s", label);
+    return rc || asked ? rc : run_here(cli, name, &request);
+}
+
+int plx_session_label_remove(struct plx_cli *cli, const struct plx_name *name, const char *label)
+{
+    struct plx_request request = {.op = PLX_LABEL};
+    bool asked;
+    int rc = ask_live(cli, name, "unlabel", json_pack("{s:s}", "label", label), &asked, NULL);
+
+    snprintf(request.label, sizeof request.label, "%s", label);
+    return rc || asked ? rc : run_here(cli, name, &request);
+}

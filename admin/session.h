@@ -1,0 +1,71 @@
+/* session.h - what a command is connected to: registry, store, one open virtual disk.
+ *
+ * Everything works on the store directly, under the virtual disk's lock. Where another instance of
+ * this host has the disk open, snapshots, labels, resize and counters go through that instance's
+ * control socket instead; the callers do not see the difference.
+ * All functions return 0 or an error code with cli->fault filled.
+ */
+#ifndef PLX_ADMIN_SESSION_H
+#define PLX_ADMIN_SESSION_H
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "registry/attach.h"
+#include "text.h"
+
+struct plx_cli;
+
+struct plx_session {
+    struct plx_paths *paths;
+    struct plx_registry *registry; /* opened by itself; the store's otherwise */
+    struct plx_attach *attach;
+    struct plx_vdi *vdi;
+};
+
+enum plx_session_mode {
+    PLX_SESSION_READ,
+    PLX_SESSION_WRITE,
+};
+
+/* Set by SIGINT and SIGTERM. */
+extern volatile sig_atomic_t plx_interrupted;
+
+/* The registry alone. */
+int plx_session_registry(struct plx_cli *cli, struct plx_registry **ret_registry);
+/* A store and its registry. */
+int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode);
+/* Closes what is open; called by main() whatever happened. */
+int plx_session_close(struct plx_cli *cli);
+
+struct plx_store *plx_session_store(struct plx_cli *cli);
+/* The fault of the registry's last call. */
+int plx_session_registry_fault(struct plx_cli *cli, int code);
+
+int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
+                        struct plx_registry_vdi *ret_row);
+/* Becomes session.vdi. Not for writing: the snapshot named, or the newest state on the store. */
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write);
+int plx_session_vdi_close(struct plx_cli *cli);
+
+/* parent: the snapshot to clone, or NULL. */
+int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_options *options,
+                           const struct plx_name *parent);
+int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name);
+int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes);
+/* The counters of a disk that another instance has open; NOT_FOUND when none has. */
+int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
+
+/* What name->snapshot stands for. */
+int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
+                                 uint64_t *ret_seq);
+/* label may be empty. */
+int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                                uint64_t *ret_seq, uint64_t *ret_time_ns);
+int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                          uint64_t seq);
+int plx_session_label_remove(struct plx_cli *cli, const struct plx_name *name, const char *label);
+
+#endif

@@ -1,0 +1,48 @@
+# bash completion for parallax(8). The words come from the command itself, so they are always its own.
+# shellcheck shell=bash
+
+_parallax() {
+    local current=${COMP_WORDS[COMP_CWORD]} words=() word names state=()
+    local -i i
+
+    COMPREPLY=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        case $word in
+        --state-dir) state=(--state-dir "${COMP_WORDS[++i]}") ;;
+        -* | =) ;;
+        *) words+=("$word") ;;
+        esac
+    done
+    case $current in
+    -*)
+        mapfile -t COMPREPLY < <(compgen -W "$(parallax __complete "${words[@]:0:2}" 2>/dev/null)" -- "$current")
+        [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace
+        return
+        ;;
+    esac
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    --volume | --state-dir)
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        compopt -o filenames
+        return
+        ;;
+    esac
+    if ((${#words[@]} < 2)) && [[ ${words[0]-} != tree ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$(parallax __complete "${words[@]}" 2>/dev/null)" -- "$current")
+        return
+    fi
+    # The names of stores and virtual disks, and of files where a command takes them.
+    if [[ ${words[0]} == @(store|tree) || ${words[*]:0:2} == "vdi list" ]]; then
+        names=$(parallax store list -q "${state[@]}" 2>/dev/null | cut -d' ' -f1)
+    else
+        names=$(parallax vdi list -q "${state[@]}" 2>/dev/null | cut -d' ' -f1)
+    fi
+    mapfile -t COMPREPLY < <(compgen -W "$names" -- "$current")
+    case ${words[*]:0:2} in
+    "vdi import" | "vdi export")
+        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$current")
+        ;;
+    esac
+}
+complete -F _parallax parallax
