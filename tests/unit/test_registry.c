@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -106,6 +107,19 @@ static struct plx_registry_vdi new_vdi(const char *name, uint64_t owner)
     return made;
 }
 
+/* A handle must not be open across fork(): children of a process with one would share its locks. */
+static pid_t fork_clean(void)
+{
+    pid_t child;
+
+    fflush(NULL);
+    plx_registry_close(reg);
+    reg = NULL;
+    child = fork();
+    CU_ASSERT_FATAL(child >= 0);
+    return child;
+}
+
 /* Runs work(n) in count processes at once, each with a handle of its own; returns how many of
  * them returned 0. */
 static int race(int count, int (*work)(struct plx_registry *own, int n))
@@ -115,10 +129,7 @@ static int race(int count, int (*work)(struct plx_registry *own, int n))
 
     CU_ASSERT_EQUAL_FATAL(pipe(go), 0);
     for (int i = 0; i < count; i++) {
-        pid_t child = fork();
-
-        CU_ASSERT_FATAL(child >= 0);
-        if (child == 0) {
+        if (fork_clean() == 0) {
             struct plx_registry *own;
             int code = plx_registry_open(paths.registry, "racer", &own, NULL);
 
@@ -138,6 +149,7 @@ static int race(int count, int (*work)(struct plx_registry *own, int n))
         CU_ASSERT_FATAL(WIFEXITED(status) && WEXITSTATUS(status) != 100);
         won += WEXITSTATUS(status) == 0;
     }
+    open_here();
     return won;
 }
 
@@ -657,7 +669,7 @@ static void test_killed_holder(void)
     pid_t child;
 
     CU_ASSERT_EQUAL_FATAL(pipe(ready), 0);
-    child = fork();
+    child = fork_clean();
     if (child == 0) {
         struct plx_registry *own;
         struct plx_registry_extent extent;
@@ -678,6 +690,7 @@ static void test_killed_holder(void)
     close(ready[1]);
     CU_ASSERT_EQUAL_FATAL(read(ready[0], &byte, 1), 1);
     close(ready[0]);
+    open_here();
     OK(plx_registry_instance_list(reg, store.id, &instances, &count));
     CU_ASSERT_EQUAL_FATAL(count, 1);
     row = instances[0];
@@ -749,7 +762,7 @@ static void test_killed_writers(void)
         struct plx_registry_vdi vdi;
 
         for (int i = 0; i < 3; i++) {
-            children[i] = fork();
+            children[i] = fork_clean();
             if (children[i] == 0) {
                 struct plx_registry *own;
 
@@ -763,6 +776,7 @@ static void test_killed_writers(void)
             kill(children[i], SIGKILL);
             waitpid(children[i], NULL, 0);
         }
+        open_here(); /* the first one since: recovers the log of the dead */
         OK(plx_registry_check(reg));
         OK(plx_registry_vdi_get_by_id(reg, contested.id, &vdi));
         epoch = vdi.epoch;
@@ -898,6 +912,40 @@ static void test_damage(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "rebuild-registry"));
     CU_ASSERT_EQUAL(truncate(paths.registry, 1000), 0);
     refuse_open(paths.registry, "is damaged");
+}
+
+/* No room for a change: it fails as a whole, and the next one works when there is room again. */
+static void test_no_room(void)
+{
+    struct plx_registry_event *events;
+    struct rlimit limit, tight;
+    struct stat st;
+    char wal[PLX_PATH_MAX + 8];
+    size_t before, after;
+    int code = 0, done = 0;
+
+    OK(plx_registry_event_list(reg, 100000, &events, &before));
+    free(events);
+    snprintf(wal, sizeof wal, "%s-wal", paths.registry);
+    CU_ASSERT_EQUAL_FATAL(stat(wal, &st), 0);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    tight = limit;
+    tight.rlim_cur = (rlim_t)st.st_size + 20000;
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &tight);
+    while (!code && done < 100000) {
+        code = plx_registry_event_add(reg, "filler", "some subject", "some detail");
+        done += code == 0;
+    }
+    setrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_DFL);
+    CU_ASSERT_EQUAL(code, PLX_ERR_REGISTRY);
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), paths.registry));
+    OK(plx_registry_event_list(reg, 100000, &events, &after));
+    free(events);
+    CU_ASSERT_EQUAL(after, before + (size_t)done);
+    OK(plx_registry_event_add(reg, "room again", "", ""));
+    OK(plx_registry_check(reg));
 }
 
 /* The file is deleted under a running handler, then rebuilt by another process: no split. */
@@ -1074,6 +1122,7 @@ int main(void)
         {"migration", test_migration},
         {"made by several at once", test_create_race},
         {"damage", test_damage},
+        {"no room", test_no_room},
         {"deleted and rebuilt while open", test_replaced},
         {"rebuilding (INV-6)", test_import},
         {"a large store", test_large},
