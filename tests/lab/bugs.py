@@ -35,7 +35,10 @@ class Stage:
         if data:
             self.guest.run(f"echo {data.hex()} | xxd -r -p >/tmp/raw" if len(data) < 4096 else
                            f"head -c {len(data)} /dev/zero | tr '\\0' '\\{data[0]:o}' >/tmp/raw")
-        result = self.guest.run(f"sg_raw -t {timeout} {words} {disk} {cdb} 2>&1", ok=False, timeout=timeout + 40)
+        for _ in range(3):
+            result = self.guest.run(f"sg_raw --cmdset=1 -t {timeout} {words} {disk} {cdb} 2>&1", ok=False, timeout=timeout + 40)
+            if "Unit Attention" not in result.out:
+                break
         return result.code, result.out
 
     def fine(self, restarted=False):

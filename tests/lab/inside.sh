@@ -1,11 +1,13 @@
 # shellcheck shell=bash
-# Functions for commands that run in a lab guest (the agent sources this first). The environment has
+# Functions for commands that run in a lab guest (every command sources this first), and for packaging/quickstart. The environment has
 # LAB (this folder), BUILD (the build under test) and HANDLERS (the handlers to load). A function that fails says why and returns non-zero.
 
 IQN=iqn.2026-11.org.lab:t
 PORTAL=127.0.0.1:3260
 CORE=/sys/kernel/config/target/core
 TPG=/sys/kernel/config/target/iscsi/$IQN/tpgt_1
+RUNNER_PID=/run/plx-runner.pid
+RUNNER_OUT=/run/plx-runner.out
 PATH=$BUILD:$PATH
 
 fail() {
@@ -26,13 +28,9 @@ wait_for() {
 # ---- daemons -------------------------------------------------------------------------------------
 
 kernel_up() {
-    [ -e /run/kernel-up ] && return
+    [ -d /sys/kernel/config/target/core ] && [ -d /sys/module/iscsi_tcp ] && return
     modprobe -a configfs target_core_mod target_core_user iscsi_target_mod sd_mod sg iscsi_tcp || return
-    mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config || return
-    # An initiator that gives up too late would hide a dead target until the test's own time limit.
-    sed -i -e 's/^\(node.session.timeo.replacement_timeout\) *=.*/\1 = 60/' /etc/iscsi/iscsid.conf
-    echo "InitiatorName=iqn.2026-11.org.lab:$(hostname)" >/etc/iscsi/initiatorname.iscsi
-    touch /run/kernel-up
+    mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
 }
 
 runner_answers() {
@@ -43,15 +41,15 @@ runner_answers() {
 # runner_up: start tcmu-runner, which is ready when D-Bus knows it.
 runner_up() {
     kernel_up || return
-    if ! [ -e /run/dbus/pid ]; then
+    if ! [ -S /run/dbus/system_bus_socket ]; then
         dbus-daemon --system --fork || return
     fi
-    setsid tcmu-runner --handler-path "$HANDLERS" >>/run/runner.out 2>&1 </dev/null &
-    echo $! >/run/runner.pid
+    setsid tcmu-runner --handler-path "$HANDLERS" >>"$RUNNER_OUT" 2>&1 </dev/null &
+    echo $! >"$RUNNER_PID"
     wait_for 20 runner_answers && runner_alive
 }
 
-runner_pid() { cat /run/runner.pid; }
+runner_pid() { cat "$RUNNER_PID"; }
 
 runner_alive() { kill -0 "$(runner_pid)" 2>/dev/null || fail "tcmu-runner is dead"; }
 

@@ -159,14 +159,17 @@ def sweep():
 class Lab:
     """A network 10.9.0.0/24 with this process at .1 and guests h1, h2, ... at .11, .12, ..."""
 
-    def __init__(self, keep=False):
-        """keep: guests go on when this process ends (the owner is then the first guest)."""
+    def __init__(self, folder=None):
+        """folder: a lab that goes on when this process ends, until remove_lab(folder)."""
         need()
         sweep()
-        self.keep = keep
+        self.keep = folder is not None
         self.guests = []
-        self.folder = tempfile.mkdtemp(prefix="plxlab-")
-        if not keep:
+        if self.keep:
+            os.makedirs(folder)
+            self.folder = folder
+        else:
+            self.folder = tempfile.mkdtemp(prefix="plxlab-")
             write_pid(os.path.join(self.folder, "owner.pid"), os.getpid())
         if libc.unshare(CLONE_NEWNET):
             shutil.rmtree(self.folder)
@@ -250,8 +253,6 @@ class Guest:
                                             env=preload(self.lab.folder))
         self.pid = self.process.pid
         write_pid(os.path.join(self.lab.folder, f"{self.name}.pid"), self.pid)
-        if self.lab.keep and self.number == 1:
-            write_pid(os.path.join(self.lab.folder, "owner.pid"), self.pid)
         deadline = begin + 90
         while True:
             try:
@@ -290,9 +291,8 @@ class Guest:
         if not self.pid:
             return
         try:
-            with socket.create_connection((self.ip, PORT), timeout=5) as conn:
-                conn.sendall(json.dumps({"poweroff": True}).encode() + b"\n")
-                self.process.wait(20)
+            power_off(self.ip)
+            self.process.wait(20)
         except (OSError, subprocess.TimeoutExpired):
             say(f"{self.name} does not power off: killed")
         self.kill()
@@ -303,10 +303,26 @@ class Guest:
             print(f"---- {self.name} console\n" + "".join(text.readlines()[-30:]), flush=True)
         try:
             log = self.run("dmesg | tail -30; tail -n 50 /var/log/tcmu-runner.log; "
-                           "cat /run/runner.out", timeout=10, ok=False)
+                           "cat $RUNNER_OUT", timeout=10, ok=False)
             print(f"---- {self.name} kernel and tcmu-runner\n" + log.out, flush=True)
         except (OSError, Failure) as error:
             print(f"---- {self.name} does not answer: {error}", flush=True)
+
+
+def power_off(ip):
+    """Ask a guest to sync and end. It closes no connection: its process is what to wait for."""
+    with socket.create_connection((ip, PORT), timeout=5) as conn:
+        conn.sendall(json.dumps({"poweroff": True}).encode() + b"\n")
+
+
+class Remote:
+    """A guest that another process started, seen from this one, which enters its network."""
+
+    def __init__(self, folder, name="h1"):
+        pid = read_pid(os.path.join(folder, f"{name}.pid"))
+        check(pid, f"no guest {name} runs in {folder}")
+        enter_network(pid)
+        self.name, self.ip = name, f"10.9.0.{10 + int(name[1:])}"
 
 
 class Command:
@@ -334,7 +350,7 @@ class Command:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"{self.where}: no answer in time")
-            self.conn.settimeout(left)
+            self.conn.settimeout(min(left, 3600))
             data = self.conn.recv(1 << 16)
             if not data:
                 raise ConnectionError(f"{self.where}: connection lost")
