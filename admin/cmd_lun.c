@@ -15,6 +15,7 @@
 #include "output.h"
 
 #define PYTHON "/usr/bin/python3"
+#define TARGET "/sys/kernel/config/target"
 #define LUN_MAX 65535
 
 static const char script[] = {
@@ -183,6 +184,21 @@ int plx_cmd_lun_create(struct plx_cli *cli)
     puts(json_string_value(json_object_get(result, "address")));
     json_decref(result);
     return 0;
+}
+
+void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_fault before = cli->fault;
+    json_t *result;
+
+    if (geteuid() || access(TARGET "/core", F_OK))
+        return;
+    if (!ask(cli, name_request("refresh", name, 0), &result))
+        json_decref(result);
+    else
+        plx_out_note(cli, "the saved LUN has the old size: %s; run 'parallax lun create' again",
+                     cli->fault.text);
+    cli->fault = before;
 }
 
 int plx_cmd_lun_list(struct plx_cli *cli)

@@ -237,6 +237,7 @@ int plx_cmd_vdi_resize(struct plx_cli *cli)
             name.store, name.vdi, plx_text_size(row.size_bytes, old));
     if (bytes != row.size_bytes && (rc = plx_session_vdi_resize(cli, &name, bytes)))
         return rc;
+    plx_cmd_lun_refresh(cli, &name);
     plx_out_note(cli, "%s/%s: %s, was %s", name.store, name.vdi, plx_text_size(bytes, new),
                  plx_text_size(row.size_bytes, old));
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;

@@ -34,6 +34,8 @@ int plx_cmd_snap_unlabel(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);
 
+/* After a resize: the target's saved configuration follows, if there is one. */
+void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name);
 int plx_cmd_lun_create(struct plx_cli *cli);
 int plx_cmd_lun_list(struct plx_cli *cli);
 int plx_cmd_lun_delete(struct plx_cli *cli);

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import uuid
@@ -25,6 +26,7 @@ SUBTYPE = "parallax/"
 LOCK = "/run/targetcli.lock"
 SAVED = "/etc/rtslib-fb-target/saveconfig.json"
 SERVICE, OBJECT = "org.kernel.TCMUService1", "/org/kernel/TCMUService1/parallax"
+SIOCGIFADDR = 0x8915
 CONFIG_MAX = 255  # bytes that the kernel keeps of a backstore's configuration
 
 
@@ -79,13 +81,18 @@ def parse_portal(text):
 
 
 def own_address():
-    """The address that this host would use towards others; nothing is sent."""
+    """The address that this host uses towards others, else that of its first interface; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
+        with contextlib.suppress(OSError):
             probe.connect(("192.0.2.1", 9))
             return probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                address = socket.inet_ntoa(answer[20:24])
+                if not address.startswith("127."):
+                    return address
+    return "127.0.0.1"
 
 
 def address_of(portal, target, lun):
@@ -99,7 +106,8 @@ def address_of(portal, target, lun):
 def our_backstores():
     for path in glob.glob("/sys/kernel/config/target/core/user_*/*"):
         if os.path.isdir(path):
-            so = rtslib.StorageObject.so_from_path(path)
+            index = path.split("/")[-2].rpartition("_")[2]
+            so = rtslib.UserBackedStorageObject(os.path.basename(path), index=index)
             if (so.config or "").startswith(SUBTYPE):
                 yield so
 
@@ -171,9 +179,13 @@ def make_backstore(request, undo):
         number += 1
         name = f"{base}-{number}"
     block = request["sector_size"]
-    so = rtslib.UserBackedStorageObject(name, config=config, size=request["size_bytes"],
-                                        wwn=serial_of(request),
-                                        control=f"hw_block_size={block}" if block != 512 else None)
+    try:
+        so = rtslib.UserBackedStorageObject(name, config=config, size=request["size_bytes"],
+                                            wwn=serial_of(request),
+                                            control=f"hw_block_size={block}" if block != 512 else None)
+    except (rtslib.RTSLibError, OSError) as error:
+        raise Failure("SYSTEM", f"the handler could not open {config}: {error}; /var/log/tcmu-runner.log has "
+                      "the reason") from error
     undo.callback(so.delete)
     return so
 
@@ -181,15 +193,18 @@ def make_backstore(request, undo):
 def set_access(tpg, request, fresh):
     """Demo mode (anybody may log in) or a list of initiators: one or the other for a target."""
     demo = not request["initiators"]
-    protect = request["read_only"]
-    wanted = {"authentication": "0", "generate_node_acls": str(int(demo)), "cache_dynamic_acls": str(int(demo)),
-              "demo_mode_write_protect": str(int(demo and protect))}
+    wanted = {"generate_node_acls": str(int(demo))}
+    if demo:
+        wanted["demo_mode_write_protect"] = str(int(request["read_only"]))
+    if fresh:
+        wanted.update(authentication="0", cache_dynamic_acls=str(int(demo)))
     for name, value in wanted.items():
         if tpg.get_attribute(name) == value:
             continue
         if not fresh:
             raise Failure("EXISTS", f"target {tpg.parent_target.wwn} has LUNs with other access rules ({name}="
-                          f"{tpg.get_attribute(name)}); give the same options as for those, or another --target")
+                          f"{tpg.get_attribute(name)}); give the same --initiator and --read-only as for those, "
+                          "or another --target")
         tpg.set_attribute(name, value)
 
 
@@ -232,7 +247,7 @@ def create(request):
         tpg = rtslib.TPG(target, 1)
         luns = list(tpg.luns)
         lun = next((l for l in luns if l.storage_object.path == so.path), None)
-        set_access(tpg, request, fresh=all(l is lun for l in luns))
+        set_access(tpg, request, fresh=not luns)
         number = request["lun"]
         if lun and number is not None and lun.lun != number:
             raise Failure("EXISTS", f"it is LUN {lun.lun} of {wwn} already; 'parallax lun delete' it first")
@@ -244,9 +259,9 @@ def create(request):
         let_in(tpg, lun, request, undo)
         listen(tpg, request["portals"], undo)
         tpg.enable = True
+        save([so.name], [wwn])
         result = describe(so, lun)
         undo.pop_all()
-    save([so.name], [wwn])
     return result
 
 
@@ -302,8 +317,7 @@ def save(backstores, targets):
     except FileNotFoundError:
         saved = {"storage_objects": [], "targets": [], "fabric_modules": []}
     except ValueError as error:
-        raise Failure("SYSTEM", f"{SAVED} is damaged ({error}); it is exported, but will not come back after a "
-                      "restart: repair or remove that file and run this again") from error
+        raise Failure("SYSTEM", f"{SAVED} is damaged ({error}); repair it or move it away") from error
 
     def replace(key, now, ours):
         kept = [o for o in saved.get(key, []) if not ours(o)]

@@ -1,0 +1,295 @@
+#!/bin/bash
+# The parallax command, end to end, on a store in a file. PARALLAX is the binary under test.
+# Each check says what it does; the first that fails ends the test.
+set -u
+
+: "${PARALLAX:?the path of the command}"
+HERE=$(cd "$(dirname "$0")" && pwd)
+SOURCE=$(cd "$HERE/../.." && pwd)
+DIR=$(mktemp -d)
+trap 'rm -rf "$DIR"' EXIT
+export TZ=Europe/Berlin PARALLAX_STATE_DIR="$DIR/state"
+unset LC_ALL LANG LC_CTYPE
+cd "$DIR" || exit 1
+
+die() {
+    echo "FAILED: $*" >&2
+    for file in out err; do sed "s/^/    $file: /" "$DIR/$file" >&2; done
+    exit 1
+}
+
+# run STATUS WORDS...: the command ends with this status; its output is in out and err.
+run() {
+    local status=$1 got
+    shift
+    "$PARALLAX" "$@" >"$DIR/out" 2>"$DIR/err" </dev/null
+    got=$?
+    [[ $got == "$status" ]] || die "parallax $*: exit status $got, not $status"
+    # One line at most for an error (a finding is data).
+    ((status == 0)) || [[ $(wc -l <"$DIR/err") == 1 ]] || die "parallax $*: the error is not one line"
+}
+
+# says FILE TEXT: it holds the text.
+says() { grep -qF -- "$2" "$DIR/$1" || die "$1 does not say '$2'"; }
+
+# json KEY...: the value in out, by jansson's rules read by python.
+json() {
+    python3 -c '
+import json, sys
+value = json.load(open(sys.argv[1]))
+for key in sys.argv[2:]:
+    value = value[int(key) if isinstance(value, list) else key]
+print(value if isinstance(value, str) else json.dumps(value))' "$DIR/out" "$@" || die "no $* in the JSON"
+}
+
+# same FILE FILE
+same() { cmp -s "$1" "$2" || die "$1 and $2 differ"; }
+
+step() { echo "- $*"; }
+
+step "help and words"
+run 0 --help
+says out "store rebuild-registry"
+says out "Exit status:"
+run 0 vdi create --help
+says out "Examples:"
+run 0 help snap
+says out "snap unlabel"
+run 0 version
+run 2
+run 2 vdi
+run 2 vdi creat demo/web
+run 2 vdi create demo/web --sise 1G
+says err "unknown option '--sise'; see --help"
+run 2 vdi create demo/web --size
+run 2 vdi create demo/web --size 1G --size 2G
+run 2 vdi create demo/web extra --size 1G
+run 2 --json vdi create demo/web --sise 1G
+[[ $(python3 -c 'import json; print(json.load(open("err"))["error"]["code"])') == USAGE ]] || die "no JSON error"
+
+step "the manual and the completion know every command and option"
+for noun in $("$PARALLAX" __complete); do
+    verbs=$("$PARALLAX" __complete "$noun" | grep -v '^--')
+    for verb in ${verbs:-""}; do
+        # shellcheck disable=SC2086 # no verb: no word
+        section=$(grep -A12 "^\*parallax $noun${verb:+ $verb}\*" "$SOURCE/packaging/man/parallax.8.scd")
+        [[ -n $section ]] || die "the manual has no 'parallax $noun $verb'"
+        # shellcheck disable=SC2086
+        for option in $("$PARALLAX" __complete "$noun" $verb | grep '^--' | tr -d =); do
+            case $option in
+            --json | --quiet | --help | --state-dir) ;;
+            *) [[ $section == *"*$option"* ]] || die "the manual of '$noun $verb' has no $option" ;;
+            esac
+        done
+    done
+done
+bash -n "$SOURCE/packaging/completion/parallax.bash" || die "the completion is no bash"
+
+step "stores: what cannot be formatted is not"
+run 3 store format demo --volume "$DIR/demo.plx"
+says err "give --size"
+[[ ! -e demo.plx ]] || die "a file was made"
+run 2 store format demo
+run 2 store format demo --volume "$DIR/demo.plx" --size 0
+run 2 store format de/mo --volume "$DIR/demo.plx" --size 256M
+run 2 store format "$(printf 'x%.0s' {1..300})" --volume "$DIR/demo.plx" --size 256M
+run 2 store format demo --volume "$DIR/demo.plx" --size 256M --extent-size 3M
+run 1 store format demo --volume "$DIR/demo.plx" --size 64k
+[[ ! -e demo.plx ]] || die "a file is left behind"
+echo "not empty" >foreign
+truncate -s 256M foreign
+run 1 store format demo --volume "$DIR/foreign"
+[[ $(head -c 9 foreign) == "not empty" ]] || die "a foreign file was changed"
+
+step "stores: format, list, info"
+run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 16M
+[[ $(stat -c %s demo.plx) == $((512 << 20)) ]] || die "the volume has another size"
+run 1 store format demo --volume "$DIR/second.plx" --size 256M
+says err "demo"
+[[ ! -e second.plx ]] || die "a file is left behind"
+run 1 store format other --volume "$DIR/demo.plx"
+run 0 store list --json
+[[ $(json 0 name) == demo ]] || die "the store is not listed"
+run 0 store info demo --json
+[[ $(json block_size) == 4096 ]] || die "blocks are not 4096"
+blocks=$(($(json used_blocks) + $(json free_blocks)))
+[[ $blocks == $((512 << 8)) ]] || die "used and free blocks add up to $blocks"
+run 0 store info demo
+says out "512 MiB"
+run 0 store check demo
+run 3 store info nothing
+run 3 store check nothing
+
+step "virtual disks: create, list, info"
+for size in 0 -1 1X 300T 18446744073709551617 1000; do run 2 vdi create demo/bad --size "$size"; done
+run 2 vdi create demo/a/b --size 1G
+run 2 vdi create "demo/$(printf 'x%.0s' {1..300})" --size 1G
+run 2 vdi create demo/bad --size 1G --sector-size 1024
+run 3 vdi create nothing/web --size 1G
+run 0 vdi create demo/web --size 1G
+run 1 vdi create demo/web --size 1G
+says err "exists"
+run 0 vdi create demo/large --size 256T --sector-size 4096 --overwrite copy --json
+[[ $(json size_bytes) == $((256 << 40)) && $(json sector_size) == 4096 && $(json overwrite) == copy ]] ||
+    die "another virtual disk was made"
+run 0 vdi list demo --json
+[[ $(json 1 name) == demo/web ]] || die "the list is not in order"
+run 0 vdi list
+says out "1 GiB"
+run 3 vdi list nothing
+run 3 vdi info demo/nothing
+
+step "virtual disks: resize"
+run 1 vdi resize demo/web --size 512M
+says err "smaller"
+run 2 vdi resize demo/web --size 300T
+run 0 vdi resize demo/web --size 2G
+run 0 vdi info demo/web --json
+[[ $(json size_bytes) == $((2 << 30)) ]] || die "it did not grow"
+
+step "images in and out"
+head -c 5000000 /dev/urandom >random
+{ cat random; head -c 3000000 /dev/zero; cat random; } >image
+truncate -s 20M image
+run 3 vdi import missing demo/image
+run 0 vdi import image demo/image
+run 0 vdi export demo/image back
+same image back
+(($(stat -c %b back) * 512 < 15 << 20)) || die "the export is not sparse"
+run 1 vdi export demo/image back
+says err "--force"
+run 0 vdi export demo/image back --force
+"$PARALLAX" vdi export demo/image - >stream 2>err || die "no export to a pipe"
+same image stream
+run 1 vdi import image demo/image
+says err "--force"
+tr '\0' '\1' <image | head -c 3000000 >ones
+run 0 vdi import ones demo/image --force
+run 0 vdi export demo/image back --force
+truncate -s 20M ones
+same ones back
+"$PARALLAX" vdi import - demo/piped --size 32M <image 2>err || die "no import from a pipe"
+run 0 vdi export demo/piped back --force
+truncate -s 32M image
+same image back
+"$PARALLAX" vdi import - demo/short --size 1M <image >out 2>err && die "an image that is too large went in"
+run 3 vdi info demo/short
+"$PARALLAX" vdi import - demo/unknown <image >out 2>err && die "a size was guessed"
+run 3 vdi info demo/unknown
+run 0 store check demo --data --json
+[[ $(json errors) == 0 ]] || die "the check found something"
+
+step "snapshots and labels"
+run 0 snap create demo/image@first
+first=$(<out)
+[[ $first == demo/image@+([0-9]) ]] || die "the name is not printed"
+head -c 1000000 /dev/urandom >second
+run 0 vdi import second demo/image --force
+run 0 snap create demo/image --label second --json
+second=$(json seq)
+time=$(json time)
+[[ $time == 20??-??-??T??:??:??.*+0[12]:00 ]] || die "$time is no RFC 3339 time of this zone"
+run 0 snap list demo/image --json
+[[ $(json 0 name) == "$first" && $(json 1 seq) == "$second" && $(json 0 labels 0) == first ]] ||
+    die "the list is wrong"
+run 0 snap list demo/image --limit 1
+says err "--after ${first#*@}"
+run 0 snap list demo/image --after "${first#*@}" --json
+[[ $(json 0 seq) == "$second" ]] || die "the next page is wrong"
+run 0 vdi export demo/image@first back --force
+same ones back
+run 0 vdi export "demo/image@$time" back --force
+truncate -s 20M second
+same second back
+run 0 snap label "$first" one
+run 0 snap list demo/image --labels
+says out "first, one"
+run 2 snap label "$first" 1bad
+run 3 snap label demo/image@999999 nothing
+run 0 snap unlabel demo/image@one
+run 3 snap unlabel demo/image@one
+run 3 vdi export demo/image@one back --force
+run 3 vdi export demo/image@2001-01-01T00:00:00Z back --force
+
+step "clones and the tree"
+run 0 vdi clone demo/image@first demo/clone
+run 3 vdi clone demo/image@nothing demo/clone2
+run 1 vdi clone demo/image@first demo/clone
+run 2 vdi clone demo/image@first other/clone
+run 0 vdi export demo/clone back --force
+same ones back
+run 0 vdi import second demo/clone --force
+run 0 vdi export demo/image@first back --force
+same ones back
+run 0 tree demo
+says out "clone"
+says out "@${first#*@} first"
+run 0 tree demo --dot
+says out "digraph"
+run 0 tree --json
+run 3 tree nothing
+
+step "deleting"
+run 2 vdi delete demo/image
+says err "--yes"
+run 0 vdi info demo/image
+run 0 vdi delete demo/image --yes
+run 3 vdi info demo/image
+run 3 vdi delete demo/image --yes
+run 0 vdi export demo/clone back --force
+same second back
+run 0 tree demo
+says out "(deleted)"
+
+step "bench"
+run 0 vdi bench demo/web --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 16M --json
+[[ $(json lat_ns p99) -gt 0 && $(json write ios) -gt 0 ]] || die "no figures"
+run 0 vdi bench demo/web --rw randrw --runtime 1 --size 16M
+says out "IOPS"
+run 2 vdi bench demo/web --rw sideways
+run 2 vdi bench demo/web --bs 1000
+run 3 vdi stats demo/web
+
+step "the registry is lost"
+run 0 vdi list --json
+cp out before
+rm -rf state
+run 0 store list --json
+[[ $(<out) == "[]" ]] || die "a store without a registry"
+run 3 store rebuild-registry --volume "$DIR/nothing.plx"
+run 0 store rebuild-registry --volume "$DIR/demo.plx"
+run 0 vdi list --json
+same out before
+run 0 vdi export demo/clone back --force
+same second back
+run 0 store check demo --data
+
+step "no space"
+run 0 vdi create demo/full --size 4G
+head -c 600M /dev/urandom >big
+run 6 vdi import big demo/full
+run 0 store check demo --json
+[[ $(json errors) == 0 ]] || die "a full store is damaged"
+rm -f big
+
+step "damage and strange files"
+run 0 store forget demo
+run 3 store info demo
+cp demo.plx damaged
+dd if=/dev/urandom of=damaged bs=4096 count=8 conv=notrunc status=none
+"$PARALLAX" store rebuild-registry --volume "$DIR/damaged" >out 2>err && die "a damaged store was accepted"
+"$PARALLAX" store rebuild-registry --volume "$DIR/foreign" >out 2>err && die "a foreign file was accepted"
+run 0 store rebuild-registry --volume "$DIR/demo.plx"
+run 0 store check demo
+truncate -s 100M demo.plx
+"$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"
+[[ $(wc -l <err) == 1 ]] || die "the error is not one line"
+
+step "output that cannot be written"
+"$PARALLAX" store list >/dev/full 2>err && die "a full output was not noticed"
+
+if ((EUID != 0)); then
+    step "LUNs need root"
+    run 1 lun list
+fi
+echo "all is well"
