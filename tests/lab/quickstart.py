@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""packaging/quickstart as a user runs it: on a kernel without target (in a guest of its own), on one with it, and again."""
+import os
+import shutil
+import subprocess
+import tempfile
+
+import lab
+from lab import check, say
+
+SCRIPT = os.path.join(lab.SOURCE, "packaging", "quickstart")
+
+
+def forwarded():
+    folder = tempfile.mkdtemp(prefix="plxdemo-")
+    env = {**os.environ, "PLX_DEMO": os.path.join(folder, "demo"), "PLX_LAB_BUILD": lab.BUILD}
+
+    def quickstart(*words):
+        done = subprocess.run([SCRIPT, *words], env=env, text=True, capture_output=True, timeout=240,
+                              stdin=subprocess.DEVNULL, check=False)
+        check(done.returncode == 0, f"quickstart {words}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    try:
+        out = quickstart("--guest", "--port", "13260")
+        print(out)
+        check("iscsi://127.0.0.1:13260/" in out, "no address was printed")
+        lab.host("iscsi-inq", "iscsi://127.0.0.1:13260/iqn.2026-11.org.parallax:demo/0")
+        again = quickstart("--guest", "--port", "13260", "--quick-exit")
+        check("mkfs" not in again, "the second run made a new file system")
+        say("in a guest, twice")
+    finally:
+        subprocess.run([SCRIPT, "--remove"], env=env, timeout=60, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def native():
+    """A guest is a machine whose kernel has LIO."""
+    with lab.Lab() as here:
+        guest = here.guest(disks=[here.disk("disk.img", 6 << 30)])
+        out = guest.run("mkdir -p /srv/demo; mkfs.ext4 -q /dev/ubda; mount /dev/ubda /srv/demo; "
+                        f"export PLX_DEMO=/srv/demo/d PLX_LAB_BUILD=$BUILD; {SCRIPT}", timeout=240).out
+        check("has an iSCSI target" in out, "LIO was not found:\n" + out)
+        lab.host("iscsi-inq", f"iscsi://{guest.ip}/iqn.2026-11.org.parallax:demo/1")
+        guest.run(f"export PLX_DEMO=/srv/demo/d PLX_LAB_BUILD=$BUILD; {SCRIPT} --stop; {SCRIPT} --quick-exit; "
+                  f"{SCRIPT} --remove; ! pidof tcmu-runner; ! ls /srv/demo/d 2>/dev/null", timeout=240)
+        say("on a kernel with LIO, twice")
+
+
+def test():
+    lab.need()
+    lab.built("handler_parallax.so", "parallax")
+    forwarded()
+    native()
+
+
+lab.main(test)
