@@ -39,6 +39,7 @@ struct job {
 struct plx_loop {
     pthread_mutex_t mutex;
     struct plx_store *store;          /* NULL while not started */
+    int cancelable;                   /* P4: the state of who holds the mutex by plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
 
     int epoll_fd, wake_fd;
@@ -102,14 +103,21 @@ static void give_up(struct plx_loop *loop)
 
 void plx_loop_lock(struct plx_loop *loop)
 {
+    int cancelable;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
     pthread_mutex_lock(&loop->mutex);
+    loop->cancelable = cancelable;
 }
 
 void plx_loop_unlock(struct plx_loop *loop)
 {
+    int cancelable = loop->cancelable;
+
     if (make_turns(loop, 1))
         plx_loop_wake(loop);
     give_up(loop);
+    pthread_setcancelstate(cancelable, NULL);
 }
 
 void plx_loop_post(struct plx_loop *loop, struct plx_work *work)

@@ -1,0 +1,297 @@
+/* commands.c - the control socket's commands, on live LUNs.
+ *
+ * M1  Requests are checked here: they are root's, but may be of another version or mistyped.
+ * M2  A LUN that a command works on stays open: luns_lock is held. But nobody waits for
+ * tcmu-runner's main thread with it, nor at all without a limit: that thread may be closing a LUN
+ * (waiting for luns_lock) or the store (waiting for this thread). Threads: the control server's,
+ * one request at a time.
+ */
+#include "tcmu/commands.h"
+
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tcmu/home.h"
+#include "registry/attach.h"
+#include "registry/names.h"
+#include "tcmu/loop.h"
+#include "tcmu/runner.h"
+
+#define TELL_KERNEL_MS 10000
+
+struct call {
+    struct plx_store_home *home;
+    json_t *request;
+    struct plx_lun *lun; /* named by "vdi"; NULL when none is */
+    json_t *result;
+    struct plx_fault fault;
+};
+
+static struct plx_lun *find_lun(struct plx_store_home *home, const char *vdi)
+{
+    for (struct plx_lun *lun = home->luns; lun; lun = lun->next)
+        if (!lun->read_only && strcmp(lun->config.vdi, vdi) == 0)
+            return lun;
+    return NULL;
+}
+
+static int run(struct call *call, struct plx_request *request)
+{
+    int result = plx_loop_run(call->lun->loop, call->lun->vdi, request);
+
+    if (result < 0)
+        plx_fault_set(&call->fault, result, "%s/%s: %s", call->home->name, call->lun->config.vdi,
+                      request->fault.text[0] ? request->fault.text : plx_error_text(result));
+    return result;
+}
+
+static int set_label(struct call *call, const char *label, uint64_t seq)
+{
+    struct plx_request request = {.op = PLX_LABEL, .seq = seq};
+
+    snprintf(request.label, sizeof request.label, "%s", label);
+    return run(call, &request);
+}
+
+/* NULL and a fault when the label is not one. */
+static const char *get_label(struct call *call)
+{
+    const char *label = json_string_value(json_object_get(call->request, "label"));
+    char why[200];
+
+    if (!label) {
+        plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"label\" is missing");
+        return NULL;
+    }
+    if (plx_name_check("label", label, why, sizeof why) < 0) {
+        plx_fault_set(&call->fault, PLX_ERR_INVALID, "%s", why);
+        return NULL;
+    }
+    return label;
+}
+
+static int do_snapshot(struct call *call)
+{
+    bool labelled = json_object_get(call->request, "label");
+    const char *label = labelled ? get_label(call) : NULL;
+    struct plx_request request = {.op = PLX_SNAPSHOT};
+    int result;
+
+    if (labelled && !label)
+        return call->fault.code;
+    result = run(call, &request);
+    if (result == 0 && label)
+        result = set_label(call, label, request.seq);
+    if (result == 0)
+        call->result = json_pack("{s:I, s:I}", "seq", (json_int_t)request.seq, "time_ns",
+                                 (json_int_t)request.time_ns);
+    return result;
+}
+
+static int do_label(struct call *call)
+{
+    const char *label = get_label(call);
+    json_int_t seq = json_integer_value(json_object_get(call->request, "seq"));
+
+    if (!label)
+        return call->fault.code;
+    if (seq <= 0)
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID,
+                             "\"seq\" must be the number of a snapshot");
+    return set_label(call, label, (uint64_t)seq);
+}
+
+static int do_unlabel(struct call *call)
+{
+    const char *label = get_label(call);
+
+    return label ? set_label(call, label, 0) : call->fault.code;
+}
+
+static int do_flush(struct call *call)
+{
+    struct plx_request request = {.op = PLX_FLUSH, .fua = true};
+
+    return run(call, &request);
+}
+
+static int do_keyframe(struct call *call)
+{
+    struct plx_request request = {.op = PLX_KEYFRAME};
+
+    return run(call, &request);
+}
+
+/* Where the kernel is told of a new size; false when the device is not the kernel's (a test). */
+static bool dev_size_path(const struct plx_lun *lun, char *ret_path, size_t size)
+{
+    const char *uio = tcmu_dev_get_uio_name(lun->device);
+    char path[128], name[512] = "", *hba = NULL, *backstore = NULL, *save = NULL;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/sys/class/uio/%s/name", uio ? uio : "");
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    if (fgets(name, sizeof name, file) && strtok_r(name, "/", &save)) { /* tcm-user */
+        hba = strtok_r(NULL, "/", &save);
+        backstore = strtok_r(NULL, "/", &save);
+    }
+    fclose(file);
+    snprintf(ret_path, size, "/sys/kernel/config/target/core/user_%s/%s/attrib/dev_size",
+             hba ? hba : "", backstore ? backstore : "");
+    return hba && backstore;
+}
+
+/* Tells the kernel, which asks tcmu-runner's main thread (reconfig) and waits for it. So a process
+ * of its own does it: M2. Returns false when that does not end well soon. */
+static bool write_number(const char *path, uint64_t number)
+{
+    char text[24];
+    char *argv[] = {"sh", "-c", "echo \"$1\" >\"$0\"", (char *)path, text, NULL};
+    char *envp[] = {NULL};
+    int status = 0;
+    pid_t child;
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    if (posix_spawn(&child, "/bin/sh", NULL, NULL, argv, envp) != 0)
+        return false;
+    for (unsigned ms = 0; ms < TELL_KERNEL_MS; ms += 10) {
+        if (waitpid(child, &status, WNOHANG) == child)
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        usleep(10000);
+    }
+    return false;
+}
+
+static int do_resize(struct call *call)
+{
+    json_int_t bytes = json_integer_value(json_object_get(call->request, "size_bytes"));
+    char path[512];
+    bool known;
+    int result;
+
+    if (bytes <= 0)
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID,
+                             "\"size_bytes\" must be a number of bytes");
+    result = plx_home_resize(call->lun, (uint64_t)bytes, &call->fault);
+    if (result < 0)
+        return result;
+    known = dev_size_path(call->lun, path, sizeof path);
+    pthread_mutex_unlock(&call->home->luns_lock);
+    if (known && !write_number(path, (uint64_t)bytes))
+        result = plx_fault_set(&call->fault, PLX_ERR_SYSTEM,
+                               "the virtual disk has grown, but the kernel did not take the new "
+                               "size; write %lld to %s",
+                               (long long)bytes, path);
+    else
+        call->result = json_pack("{s:I, s:b}", "size_bytes", bytes, "exported", known);
+    pthread_mutex_lock(&call->home->luns_lock);
+    return result;
+}
+
+static json_t *histogram(const uint64_t buckets[PLX_HISTOGRAM_BUCKETS])
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < PLX_HISTOGRAM_BUCKETS; i++)
+        json_array_append_new(list, json_integer((json_int_t)buckets[i]));
+    return list;
+}
+
+static int do_stats(struct call *call)
+{
+    struct plx_counters counters;
+    const char *name;
+    uint64_t value;
+
+    plx_loop_lock(call->home->loop);
+    if (call->lun)
+        plx_vdi_counters(call->lun->vdi, &counters);
+    else
+        plx_store_counters(plx_attach_store(call->home->attach), &counters);
+    plx_loop_unlock(call->home->loop);
+    call->result = json_object();
+    for (unsigned i = 0; plx_counter_at(&counters, i, &name, &value); i++)
+        json_object_set_new(call->result, name, json_integer((json_int_t)value));
+    json_object_set_new(call->result, "snapshot_latency", histogram(counters.snapshot_latency));
+    json_object_set_new(call->result, "read_latency", histogram(counters.read_latency));
+    json_object_set_new(call->result, "write_latency", histogram(counters.write_latency));
+    return 0;
+}
+
+static int do_info(struct call *call)
+{
+    json_t *list = json_array();
+
+    for (struct plx_lun *lun = call->home->luns; lun; lun = lun->next)
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:I, s:i, s:b, s:b}", "vdi", lun->config.vdi, "snapshot",
+                            lun->config.snapshot, "size", (json_int_t)atomic_load(&lun->size_bytes),
+                            "sector_size", (int)lun->sector_size, "read_only", lun->read_only,
+                            "write_back", (int)atomic_load(&lun->write_back)));
+    call->result = json_pack("{s:s, s:o}", "store", call->home->name, "luns", list);
+    return 0;
+}
+
+static const struct command {
+    const char *name;
+    int (*run)(struct call *call);
+    bool needs_vdi;
+} commands[] = {
+    {"info", do_info, false},   {"snapshot", do_snapshot, true}, {"label", do_label, true},
+    {"flush", do_flush, true},  {"keyframe", do_keyframe, true}, {"resize", do_resize, true},
+    {"stats", do_stats, false}, {"unlabel", do_unlabel, true},
+};
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(commands[i].name, name) == 0)
+            return &commands[i];
+    return NULL;
+}
+
+static int dispatch(struct call *call)
+{
+    const char *name = json_string_value(json_object_get(call->request, "command"));
+    const char *vdi = json_string_value(json_object_get(call->request, "vdi"));
+    const struct command *command = find_command(name);
+
+    if (!command)
+        return plx_fault_set(&call->fault, PLX_ERR_UNSUPPORTED,
+                             "this handler (%s) knows no command '%.60s'", PLX_VERSION,
+                             name ? name : "");
+    if (command->needs_vdi && !vdi)
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"vdi\" is missing");
+    if (vdi) {
+        call->lun = find_lun(call->home, vdi);
+        if (!call->lun)
+            return plx_fault_set(&call->fault, PLX_ERR_NOT_FOUND,
+                                 "%s/%.100s is not exported by this handler", call->home->name,
+                                 vdi);
+    }
+    return command->run(call);
+}
+
+int plx_commands_handle(void *context, json_t *request, json_t **ret_result, char *message,
+                        size_t size)
+{
+    struct call call = {.home = context, .request = request};
+    int result;
+
+    pthread_mutex_lock(&call.home->luns_lock);
+    result = dispatch(&call);
+    pthread_mutex_unlock(&call.home->luns_lock);
+    if (result < 0) {
+        json_decref(call.result);
+        snprintf(message, size, "%s",
+                 call.fault.text[0] ? call.fault.text : plx_error_text(result));
+    } else {
+        *ret_result = call.result;
+    }
+    return result;
+}

@@ -1,0 +1,304 @@
+/* home.c - opens a store with its first LUN and closes it with its last.
+ *
+ * H1  One home for each store: two engines of one process on one store would each believe that they
+ *     own its extents.
+ * H2  A home is in the list from before its store is open until after it is closed; homes_lock is
+ *     held all the while, so nobody meets a half-open one.
+ * H3  Engine calls happen with the loop's mutex held, registry calls without it (INV-4): a slow
+ *     registry delays the LUN that is opened, and no other.
+ *
+ * Lock order: homes_lock, luns_lock, the loop's mutex.
+ * Threads: tcmu-runner's main and recovery threads.
+ */
+#include "tcmu/home.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/control.h"
+#include "registry/attach.h"
+#include "tcmu/commands.h"
+#include "tcmu/loop.h"
+#include "tcmu/runner.h"
+
+static pthread_mutex_t homes_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct plx_store_home *homes;
+
+/* ---- What attach.c needs of us
+ * ------------------------------------------------------------------- */
+
+static void lock_loop(void *context)
+{
+    plx_loop_lock(((struct plx_store_home *)context)->loop);
+}
+
+static void unlock_loop(void *context)
+{
+    plx_loop_unlock(((struct plx_store_home *)context)->loop);
+}
+
+static void tick_loop(void *context)
+{
+    plx_loop_tick(((struct plx_store_home *)context)->loop);
+}
+
+static void idle_loop(void *context)
+{
+    plx_loop_idle(((struct plx_store_home *)context)->loop);
+}
+
+static int defer_job(void *context, void (*function)(void *argument), void *argument)
+{
+    return plx_loop_defer(((struct plx_store_home *)context)->loop, function, argument);
+}
+
+static void log_event(void *context, int error_code, const char *text)
+{
+    struct plx_store_home *home = context;
+
+    if (error_code == 0)
+        tcmu_info("%s: %s\n", home->name, text);
+    else
+        tcmu_err("%s: %s (%s)\n", home->name, text, plx_error_name(error_code));
+}
+
+/* ---- Homes
+ * ------------------------------------------------------------------------------------------ */
+
+static void remove_home(struct plx_store_home *home)
+{
+    struct plx_store_home **link = &homes;
+
+    while (*link != home)
+        link = &(*link)->next;
+    *link = home->next;
+}
+
+static int start_control(struct plx_store_home *home, struct plx_fault *fault)
+{
+    char path[PLX_PATH_MAX];
+    struct plx_control_options options = {
+        .path = path,
+        .handle = plx_commands_handle,
+        .context = home,
+    };
+
+    plx_attach_control_path(home->attach, path);
+    return plx_control_start(&options, &home->control, fault);
+}
+
+static void close_home(struct plx_store_home *home)
+{
+    int result = 0;
+
+    plx_control_stop(home->control);
+    if (home->attach) {
+        plx_loop_stop(home->loop);
+        result = plx_attach_close(home->attach);
+    }
+    if (result < 0)
+        tcmu_err("closing store %s: %s\n", home->name, plx_error_text(result));
+    plx_loop_free(home->loop);
+    pthread_mutex_destroy(&home->luns_lock);
+    remove_home(home);
+    free(home);
+}
+
+static int open_home(struct plx_store_home *home, struct plx_fault *fault)
+{
+    struct plx_attach_options options = {
+        .store = home->name,
+        .role = "handler",
+        .context = home,
+        .lock = lock_loop,
+        .unlock = unlock_loop,
+        .tick = tick_loop,
+        .idle = idle_loop,
+        .defer = defer_job,
+        .event = log_event,
+    };
+    int result = plx_loop_new(&home->loop, fault);
+
+    if (result == 0)
+        result = plx_attach_open(&options, &home->attach, fault);
+    if (result == 0)
+        result = plx_loop_start(home->loop, plx_attach_store(home->attach), fault);
+    if (result == 0)
+        result = start_control(home, fault);
+    return result;
+}
+
+static struct plx_store_home *find_home(const char *name)
+{
+    for (struct plx_store_home *home = homes; home; home = home->next)
+        if (strcmp(home->name, name) == 0)
+            return home;
+    return NULL;
+}
+
+static int get_home(const char *name, struct plx_store_home **ret_home, struct plx_fault *fault)
+{
+    struct plx_store_home *home = find_home(name);
+    int result;
+
+    if (!home) {
+        home = calloc(1, sizeof *home);
+        if (!home)
+            return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+        strcpy(home->name, name); /* as long as config.store, which it comes from */
+        pthread_mutex_init(&home->luns_lock, NULL);
+        home->next = homes;
+        homes = home;
+        result = open_home(home, fault);
+        if (result < 0) {
+            close_home(home);
+            return result;
+        }
+    }
+    home->entered++;
+    *ret_home = home;
+    return 0;
+}
+
+static void put_home(struct plx_store_home *home)
+{
+    if (--home->entered == 0)
+        close_home(home);
+}
+
+/* ---- LUNs
+ * ---------------------------------------------------------------------------------------------- */
+
+static bool is_open_for_writing(const struct plx_store_home *home, const char *vdi)
+{
+    for (struct plx_lun *lun = home->luns; lun; lun = lun->next)
+        if (!lun->read_only && strcmp(lun->config.vdi, vdi) == 0)
+            return true;
+    return false;
+}
+
+static void add_lun(struct plx_store_home *home, struct plx_lun *lun)
+{
+    pthread_mutex_lock(&home->luns_lock);
+    lun->next = home->luns;
+    home->luns = lun;
+    pthread_mutex_unlock(&home->luns_lock);
+}
+
+static void remove_lun(struct plx_store_home *home, struct plx_lun *lun)
+{
+    struct plx_lun **link = &home->luns;
+
+    pthread_mutex_lock(&home->luns_lock);
+    while (*link != lun)
+        link = &(*link)->next;
+    *link = lun->next;
+    pthread_mutex_unlock(&home->luns_lock);
+}
+
+static int open_vdi(struct plx_lun *lun, struct plx_fault *fault)
+{
+    struct plx_attach_vdi_options options = {
+        .write_back = lun->config.write_back,
+        .overwrite = lun->config.overwrite,
+    };
+    const char *snapshot = lun->config.snapshot[0] ? lun->config.snapshot : NULL;
+    struct plx_vdi_info info;
+    int result;
+
+    if (!snapshot && is_open_for_writing(lun->home, lun->config.vdi))
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "%s/%.120s is exported by another LUN of this host already; export a "
+                             "snapshot or a clone instead",
+                             lun->config.store, lun->config.vdi);
+    result = plx_attach_vdi_open(lun->home->attach, lun->config.vdi, snapshot, &options, &lun->vdi,
+                                 fault);
+    if (result < 0)
+        return result;
+    plx_loop_lock(lun->loop);
+    plx_vdi_get_info(lun->vdi, &info);
+    lun->read_only = plx_vdi_is_snapshot(lun->vdi);
+    plx_loop_unlock(lun->loop);
+    lun->sector_size = info.sector_size;
+    atomic_store(&lun->size_bytes, info.size_bytes);
+    atomic_store(&lun->write_back, lun->config.write_back && !lun->read_only);
+    return 0;
+}
+
+int plx_home_enter(struct plx_lun *lun, struct plx_fault *fault)
+{
+    int result;
+
+    pthread_mutex_lock(&homes_lock);
+    result = get_home(lun->config.store, &lun->home, fault);
+    if (result == 0) {
+        lun->loop = lun->home->loop;
+        result = open_vdi(lun, fault);
+        if (result == 0)
+            add_lun(lun->home, lun);
+        else
+            put_home(lun->home);
+    }
+    pthread_mutex_unlock(&homes_lock);
+    return result;
+}
+
+void plx_home_leave(struct plx_lun *lun)
+{
+    int result;
+
+    pthread_mutex_lock(&homes_lock);
+    remove_lun(lun->home, lun);
+    result = plx_attach_vdi_close(lun->home->attach, lun->vdi);
+    if (result < 0)
+        tcmu_err("closing %s/%s: %s; the next open recovers it\n", lun->config.store,
+                 lun->config.vdi, plx_error_text(result));
+    put_home(lun->home);
+    pthread_mutex_unlock(&homes_lock);
+}
+
+int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault)
+{
+    struct plx_request request = {.op = PLX_RESIZE, .length = bytes};
+    uint64_t now = atomic_load(&lun->size_bytes);
+    int result;
+
+    if (bytes == now)
+        return 0;
+    if (lun->read_only)
+        return plx_fault_set(fault, PLX_ERR_READONLY, "a snapshot keeps its size");
+    if (bytes < now)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "it has %llu bytes and cannot be made smaller",
+                             (unsigned long long)now);
+    if (bytes % lun->sector_size || bytes > PLX_VDI_SIZE_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%llu bytes are not a multiple of %u, or more than 256 TiB",
+                             (unsigned long long)bytes, lun->sector_size);
+    result = plx_loop_run(lun->loop, lun->vdi, &request);
+    if (result < 0)
+        return plx_fault_set(fault, result, "%s",
+                             request.fault.text[0] ? request.fault.text : plx_error_text(result));
+    atomic_store(&lun->size_bytes, bytes);
+    return 0;
+}
+
+int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault)
+{
+    struct plx_registry *registry;
+    struct plx_registry_store store;
+    struct plx_registry_vdi vdi;
+    struct plx_paths paths;
+    int result = plx_paths_init(&paths, NULL, fault);
+
+    if (result == 0)
+        result = plx_registry_open(paths.registry, "handler", &registry, fault);
+    if (result < 0)
+        return result;
+    result = plx_registry_store_get(registry, config->store, &store);
+    if (result == 0)
+        result = plx_registry_vdi_get(registry, store.id, config->vdi, &vdi);
+    if (result < 0)
+        plx_fault_set(fault, result, "%s", plx_registry_error(registry));
+    plx_registry_close(registry);
+    return result;
+}

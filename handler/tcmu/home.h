@@ -1,0 +1,32 @@
+/* home.h - open stores: one engine and one loop each, shared by the store's LUNs.
+ *
+ * The first LUN of a store opens it, the last one closes it. All of this may block and belongs to
+ * tcmu-runner's main thread and the control socket's, never to the data path.
+ */
+#ifndef PLX_HOME_H
+#define PLX_HOME_H
+
+#include "tcmu/lun.h"
+
+struct plx_store_home {
+    struct plx_store_home *next;
+    char name[PLX_STORE_NAME_MAX + 1];
+    unsigned entered; /* LUNs inside, or on their way in */
+    struct plx_loop *loop;
+    struct plx_attach *attach;
+    struct plx_control_server *control;
+    /* Who holds this finds the LUNs of the list open. Taken before the loop's mutex. */
+    pthread_mutex_t luns_lock;
+    struct plx_lun *luns;
+};
+
+/* Whether the store and the VDI exist, as far as the registry knows. */
+int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault);
+/* Opens the VDI or snapshot that lun->config names: sets home, loop, vdi and what is known of it.
+ * Every call that succeeded is undone by plx_home_leave(). */
+int plx_home_enter(struct plx_lun *lun, struct plx_fault *fault);
+void plx_home_leave(struct plx_lun *lun);
+/* Grows the VDI; nothing to do when it has that size already. Waits; any thread but the loop's. */
+int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault);
+
+#endif

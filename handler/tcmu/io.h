@@ -1,0 +1,29 @@
+/* io.h - tcmu-runner's read, write and so on, as requests to the engine.
+ *
+ * Callbacks of struct tcmur_handler: 0 is "taken, will be completed exactly once", anything else
+ * "failed with this status, will not be completed".
+ */
+#ifndef PLX_IO_H
+#define PLX_IO_H
+
+#include "tcmu/lun.h"
+#include "tcmu/runner.h"
+
+#define PLX_OPS_PER_LUN 256
+
+int plx_io_init(struct plx_lun *lun); /* 0 or NOMEM */
+void plx_io_done(struct plx_lun *lun);
+
+int plx_io_read(struct tcmu_device *device, struct tcmur_cmd *cmd, struct iovec *iov, size_t iovcnt,
+                size_t length, off_t offset);
+int plx_io_write(struct tcmu_device *device, struct tcmur_cmd *cmd, struct iovec *iov,
+                 size_t iovcnt, size_t length, off_t offset);
+int plx_io_flush(struct tcmu_device *device, struct tcmur_cmd *cmd);
+int plx_io_unmap(struct tcmu_device *device, struct tcmur_cmd *cmd, uint64_t offset,
+                 uint64_t length);
+int plx_io_write_same(struct tcmu_device *device, struct tcmur_cmd *cmd, uint64_t offset,
+                      uint64_t length, struct iovec *iov, size_t iovcnt);
+int plx_io_compare_write(struct tcmu_device *device, struct tcmur_cmd *cmd, uint64_t offset,
+                         uint64_t length, struct iovec *iov, size_t iovcnt);
+
+#endif

@@ -1,0 +1,36 @@
+/* lun.h - one exported virtual disk, and its place in an open store.
+ *
+ * Made by plugin.c when tcmu-runner opens a device, gone when it closes it. In between nothing in
+ * it changes but the size and what is under way.
+ */
+#ifndef PLX_LUN_H
+#define PLX_LUN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/engine.h"
+#include "tcmu/config.h"
+
+struct tcmu_device;
+struct plx_loop;
+struct plx_store_home;
+struct plx_op;
+
+struct plx_lun {
+    struct plx_lun *next; /* of the same store */
+    struct tcmu_device *device;
+    struct plx_lun_config config;
+    struct plx_store_home *home;
+    struct plx_loop *loop; /* the home's */
+    struct plx_vdi *vdi;
+    bool read_only;
+    uint32_t sector_size;
+    _Atomic uint64_t size_bytes;
+    atomic_bool write_back;
+    /* io.c */
+    pthread_mutex_t ops_lock;
+    struct plx_op *ops, *free_ops;
+};
+
+#endif

@@ -1,0 +1,204 @@
+/* plugin.c - what tcmu-runner loads: handler_init and the life of a LUN.
+ *
+ * L1  A LUN is opened only if the VDI's size and sector size are those the kernel was told; a
+ * device that is smaller than it claims loses data, one that is larger hides some. L2  A VDI is
+ * open for writing at most once in this process. L3  tcmu-runner says nothing of why an open
+ * failed, so the reason goes to its log, in full, and check_config refuses beforehand whatever can
+ * be known by then. L4  Nothing here aborts for what an administrator or initiator did: that would
+ * take down every LUN of the host.
+ *
+ * Threads: check_config, open, close and reconfig come from tcmu-runner's main thread (open and
+ * close also from its recovery thread); everything else from command threads (io.c, scsi.c).
+ * Crash story: close() is called on SIGTERM and writes a key frame; after kill -9 it was not, and
+ * the next open replays the log. Kernel and initiators hold their commands meanwhile.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tcmu/config.h"
+#include "tcmu/home.h"
+#include "tcmu/io.h"
+#include "tcmu/loop.h"
+#include "tcmu/runner.h"
+#include "tcmu/scsi.h"
+
+int handler_init(void);
+
+static bool check_config(const char *cfgstring, char **reason)
+{
+    struct plx_lun_config config;
+    struct plx_fault fault = {0};
+
+    if (plx_lun_config_parse(cfgstring, &config, &fault) == 0 &&
+        plx_home_check(&config, &fault) == 0)
+        return true;
+    if (asprintf(reason, "%s", fault.text) < 0)
+        *reason = NULL;
+    return false;
+}
+
+/* L1 */
+static int check_size(const struct plx_lun *lun, struct plx_fault *fault)
+{
+    uint32_t sector_size = tcmu_dev_get_block_size(lun->device);
+    uint64_t bytes = tcmu_dev_get_num_lbas(lun->device) * sector_size;
+
+    if (sector_size != lun->sector_size)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s/%s has sectors of %u bytes, the LUN was made with %u: create it "
+                             "with control=hw_block_size=%u",
+                             lun->config.store, lun->config.vdi, lun->sector_size, sector_size,
+                             lun->sector_size);
+    if (bytes != atomic_load(&lun->size_bytes))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s/%s has %llu bytes, the LUN was made with %llu: the sizes must be "
+                             "the same",
+                             lun->config.store, lun->config.vdi,
+                             (unsigned long long)atomic_load(&lun->size_bytes),
+                             (unsigned long long)bytes);
+    return 0;
+}
+
+static int errno_of(int result)
+{
+    switch (plx_error_class(result)) {
+    case PLX_CLASS_NOMEM:
+        return -ENOMEM;
+    case PLX_CLASS_INVALID:
+        return -EINVAL;
+    case PLX_CLASS_BUSY:
+        return -EBUSY;
+    case PLX_CLASS_NOSPACE:
+        return -ENOSPC;
+    default:
+        return -EIO;
+    }
+}
+
+static void free_lun(struct plx_lun *lun)
+{
+    plx_io_done(lun);
+    free(lun);
+}
+
+static int open_lun(struct plx_lun *lun, struct plx_fault *fault)
+{
+    int result = plx_lun_config_parse(tcmu_dev_get_cfgstring(lun->device), &lun->config, fault);
+
+    if (result < 0)
+        return result;
+    if (plx_io_init(lun) < 0)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    result = plx_home_enter(lun, fault);
+    if (result < 0)
+        return result;
+    result = check_size(lun, fault);
+    if (result < 0)
+        plx_home_leave(lun);
+    return result;
+}
+
+static int open_device(struct tcmu_device *device, bool reopen)
+{
+    struct plx_lun *lun = calloc(1, sizeof *lun);
+    struct plx_fault fault = {0};
+    int result;
+
+    if (!lun)
+        return -ENOMEM;
+    lun->device = device;
+    result = open_lun(lun, &fault);
+    if (result < 0) {
+        tcmu_dev_err(device, "cannot open %s: %s\n", tcmu_dev_get_cfgstring(device), fault.text);
+        free_lun(lun);
+        return errno_of(result);
+    }
+    plx_scsi_set_limits(device);
+    tcmu_dev_set_write_cache_enabled(device, atomic_load(&lun->write_back));
+    tcmur_dev_set_private(device, lun);
+    tcmu_dev_info(device, "opened %s, %llu bytes%s\n", tcmu_dev_get_cfgstring(device),
+                  (unsigned long long)atomic_load(&lun->size_bytes),
+                  lun->read_only ? ", read only" : "");
+    return 0;
+}
+
+static void close_device(struct tcmu_device *device)
+{
+    struct plx_lun *lun = tcmur_dev_get_private(device);
+
+    tcmur_dev_set_private(device, NULL);
+    plx_home_leave(lun);
+    free_lun(lun);
+}
+
+/* ---- Changes to a live LUN ----------------------------------------------------------------------
+ */
+
+static int set_write_cache(struct plx_lun *lun, bool enabled)
+{
+    struct plx_request flush = {.op = PLX_FLUSH};
+    int result;
+
+    if (lun->read_only)
+        return enabled ? -EROFS : 0;
+    plx_loop_lock(lun->loop);
+    plx_vdi_set_write_back(lun->vdi, enabled);
+    plx_loop_unlock(lun->loop);
+    atomic_store(&lun->write_back, enabled);
+    tcmu_dev_set_write_cache_enabled(lun->device, enabled);
+    if (enabled)
+        return 0;
+    /* What was acknowledged early is made good before anybody relies on it. */
+    result = plx_loop_run(lun->loop, lun->vdi, &flush);
+    return result < 0 ? errno_of(result) : 0;
+}
+
+static int set_size(struct plx_lun *lun, uint64_t bytes)
+{
+    struct plx_fault fault = {0};
+    int result = plx_home_resize(lun, bytes, &fault);
+
+    if (result == 0)
+        return 0;
+    tcmu_dev_err(lun->device, "cannot resize %s/%s: %s\n", lun->config.store, lun->config.vdi,
+                 fault.text);
+    return errno_of(result);
+}
+
+static int reconfig(struct tcmu_device *device, struct tcmulib_cfg_info *info)
+{
+    struct plx_lun *lun = tcmur_dev_get_private(device);
+
+    switch (info->type) {
+    case TCMULIB_CFG_WRITE_CACHE:
+        return set_write_cache(lun, info->data.write_cache);
+    case TCMULIB_CFG_DEV_SIZE:
+        return set_size(lun, info->data.dev_size);
+    default:
+        return -EOPNOTSUPP; /* another VDI under the same LUN: no */
+    }
+}
+
+static struct tcmur_handler handler = {
+    .name = "Parallax virtual disks",
+    .subtype = "parallax",
+    .cfg_desc = "parallax/STORE/VDI[@SNAPSHOT][;overwrite=in-place|copy][;cache=off|on]",
+    .check_config = check_config,
+    .open = open_device,
+    .close = close_device,
+    .reconfig = reconfig,
+    .nr_threads = 0,
+    .handle_cmd = plx_scsi_handle,
+    .read = plx_io_read,
+    .write = plx_io_write,
+    .flush = plx_io_flush,
+    .unmap = plx_io_unmap,
+    .writesame = plx_io_write_same,
+    .caw = plx_io_compare_write,
+};
+
+__attribute__((visibility("default"))) int handler_init(void)
+{
+    return tcmur_register_handler(&handler);
+}

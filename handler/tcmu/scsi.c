@@ -1,0 +1,390 @@
+/* scsi.c - commands that tcmu-runner lacks, checks it leaves out, and its bugs kept out of reach.
+ *
+ * C1  Every command comes here first; reads and writes leave again after a look at two bytes.
+ * C2  What takes I/O here is done while the device's command thread waits (tcmu-runner offers no
+ *     other way): commands behind it wait, those before it go on, neighbours do not notice.
+ * C3  ORWRITE is atomic: compare-and-write against what was read, until nobody came between.
+ * C4  The bits of a CDB that ask for what is not there (protection information, anchors) are
+ * refused, not ignored. C5  Unmap granularity alignment is never 0 and unmaps are not split:
+ * tcmu-runner would divide by the first, and call us once per 4 KiB for the second. Block limits
+ * page: answers.c.
+ *
+ * Threads: a device's command thread.
+ */
+#include "tcmu/scsi.h"
+
+#include <stdlib.h>
+
+#include "tcmu/answers.h"
+#include "tcmu/bytes.h"
+#include "tcmu/io.h"
+#include "tcmu/loop.h"
+#include "tcmu/sense.h"
+
+#define TRANSFER_BYTES (1u << 20)
+#define STEP_BYTES (1u << 20) /* of VERIFY and the like */
+#define STATUS_BYTES_MAX (1ull << 30)
+#define STATUS_RUNS_MAX 64
+
+/* A CDB's range, and what goes with it. */
+struct range {
+    uint64_t offset, length; /* bytes */
+};
+
+/* ---- Looking at the CDB ------------------------------------------------------------------------
+ */
+
+static int get_range(const struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, struct range *ret)
+{
+    uint64_t sectors = atomic_load(&lun->size_bytes) / lun->sector_size;
+    uint64_t lba = tcmu_cdb_get_lba(lib_cmd->cdb), count = tcmu_cdb_get_xfer_length(lib_cmd->cdb);
+
+    if (lba > sectors || count > sectors - lba)
+        return plx_sense_status(lib_cmd, PLX_ERR_RANGE, 0);
+    ret->offset = lba * lun->sector_size;
+    ret->length = count * lun->sector_size;
+    return TCMU_STS_OK;
+}
+
+static uint64_t data_bytes(const struct tcmulib_cmd *lib_cmd)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < lib_cmd->iov_cnt; i++)
+        sum += lib_cmd->iovec[i].iov_len;
+    return sum;
+}
+
+/* Copies a part of the data-out buffer. */
+static void copy_data(const struct tcmulib_cmd *lib_cmd, uint64_t from, void *to, size_t count)
+{
+    char *next = to;
+
+    for (size_t i = 0; i < lib_cmd->iov_cnt && count > 0; i++) {
+        const struct iovec *iov = &lib_cmd->iovec[i];
+        size_t part;
+
+        if (from >= iov->iov_len) {
+            from -= iov->iov_len;
+            continue;
+        }
+        part = iov->iov_len - from < count ? iov->iov_len - from : count;
+        memcpy(next, (char *)iov->iov_base + from, part);
+        next += part;
+        count -= part;
+        from = 0;
+    }
+}
+
+/* ---- I/O that waits
+ * ------------------------------------------------------------------------------ */
+
+static int run(struct plx_lun *lun, enum plx_request_op op, uint64_t offset, uint64_t length,
+               struct iovec *iov, int iovcnt, uint64_t *ret_miscompare)
+{
+    struct plx_request request = {
+        .op = op,
+        .fua = op != PLX_READ,
+        .offset = offset,
+        .length = length,
+        .iov = iov,
+        .iovcnt = iovcnt,
+    };
+    int result = plx_loop_run(lun->loop, lun->vdi, &request);
+
+    if (ret_miscompare)
+        *ret_miscompare = request.miscompare_offset;
+    return result;
+}
+
+static int read_step(struct plx_lun *lun, uint64_t offset, void *buffer, size_t bytes)
+{
+    struct iovec iov = {buffer, bytes};
+
+    return run(lun, PLX_READ, offset, bytes, &iov, 1, NULL);
+}
+
+/* Where two buffers differ; `bytes` when they do not. */
+static size_t first_difference(const char *a, const char *b, size_t bytes)
+{
+    size_t i = 0;
+
+    if (memcmp(a, b, bytes) == 0)
+        return bytes;
+    while (a[i] == b[i])
+        i++;
+    return i;
+}
+
+/* Reads a range in steps and compares it with the data (period 0), with the data repeated every
+ * `period` bytes, or with nothing (compare false: that it can be read is the answer). */
+static int verify_range(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, const struct range *range,
+                        bool compare, size_t period)
+{
+    char *stored = malloc(STEP_BYTES), *given = malloc(STEP_BYTES);
+    int result = stored && given ? 0 : PLX_ERR_NOMEM;
+    uint64_t miscompare = 0;
+
+    for (uint64_t at = 0; result == 0 && at < range->length; at += STEP_BYTES) {
+        size_t bytes = range->length - at < STEP_BYTES ? range->length - at : STEP_BYTES;
+
+        result = read_step(lun, range->offset + at, stored, bytes);
+        if (result < 0 || !compare)
+            continue;
+        if (period == 0)
+            copy_data(lib_cmd, at, given, bytes);
+        for (size_t i = 0; period && i < bytes; i += period)
+            copy_data(lib_cmd, 0, given + i, period);
+        miscompare = first_difference(stored, given, bytes);
+        if (miscompare < bytes) {
+            miscompare += at;
+            result = PLX_ERR_MISCOMPARE;
+        }
+    }
+    free(stored);
+    free(given);
+    return plx_sense_status(lib_cmd, result, miscompare);
+}
+
+/* ---- Commands
+ * ------------------------------------------------------------------------------------- */
+
+static int verify(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    const uint8_t *cdb = lib_cmd->cdb;
+    unsigned check = cdb[1] >> 1 & 3; /* BYTCHK */
+    struct range range;
+    int status;
+
+    if ((cdb[1] & 0xe0) || check == 2)
+        return TCMU_STS_INVALID_CDB;
+    status = get_range(lun, lib_cmd, &range);
+    if (status != TCMU_STS_OK || range.length == 0)
+        return status;
+    if ((check == 1 && data_bytes(lib_cmd) != range.length) ||
+        (check == 3 && data_bytes(lib_cmd) != lun->sector_size))
+        return TCMU_STS_INVALID_CDB;
+    return verify_range(lun, lib_cmd, &range, check != 0, check == 3 ? lun->sector_size : 0);
+}
+
+static int write_verify_12(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    struct range range;
+    int status, result;
+
+    if (lib_cmd->cdb[1] & 0xe0)
+        return TCMU_STS_INVALID_CDB;
+    status = get_range(lun, lib_cmd, &range);
+    if (status != TCMU_STS_OK || range.length == 0)
+        return status;
+    if (data_bytes(lib_cmd) != range.length)
+        return TCMU_STS_INVALID_CDB;
+    if (lun->read_only)
+        return plx_sense_status(lib_cmd, PLX_ERR_READONLY, 0);
+    result = run(lun, PLX_WRITE, range.offset, range.length, lib_cmd->iovec, (int)lib_cmd->iov_cnt,
+                 NULL);
+    if (result < 0)
+        return plx_sense_status(lib_cmd, result, 0);
+    return verify_range(lun, lib_cmd, &range, true, 0);
+}
+
+/* One stretch: the old bytes and the new ones lie behind each other, as COMPARE_WRITE wants them.
+ */
+static int or_step(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd, uint64_t at, uint64_t offset,
+                   char *old, size_t bytes)
+{
+    char *new = old + bytes;
+    struct iovec iov = {old, 2 * bytes};
+    int result;
+
+    do {
+        result = read_step(lun, offset, old, bytes);
+        if (result < 0)
+            return result;
+        copy_data(lib_cmd, at, new, bytes);
+        for (size_t i = 0; i < bytes; i++)
+            new[i] |= old[i];
+        result = run(lun, PLX_COMPARE_WRITE, offset, bytes, &iov, 1, NULL);
+    } while (result == PLX_ERR_MISCOMPARE);
+    return result;
+}
+
+static int or_write(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    struct range range;
+    char *buffer;
+    int status, result = 0;
+
+    if (lib_cmd->cdb[1] & 0xe0)
+        return TCMU_STS_INVALID_CDB;
+    status = get_range(lun, lib_cmd, &range);
+    if (status != TCMU_STS_OK || range.length == 0)
+        return status;
+    if (data_bytes(lib_cmd) != range.length)
+        return TCMU_STS_INVALID_CDB;
+    if (lun->read_only)
+        return plx_sense_status(lib_cmd, PLX_ERR_READONLY, 0);
+    buffer = malloc(2 * PLX_COMPARE_MAX);
+    if (!buffer)
+        return TCMU_STS_NO_RESOURCE;
+    for (uint64_t at = 0; result == 0 && at < range.length; at += PLX_COMPARE_MAX) {
+        uint64_t left = range.length - at;
+        size_t bytes = left < PLX_COMPARE_MAX ? left : PLX_COMPARE_MAX;
+
+        result = or_step(lun, lib_cmd, at, range.offset + at, buffer, bytes);
+    }
+    free(buffer);
+    return plx_sense_status(lib_cmd, result, 0);
+}
+
+static int prefetch(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    struct range range;
+
+    /* A hint. GOOD: not everything fitted into the cache. */
+    return get_range(lun, lib_cmd, &range);
+}
+
+static int write_same(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    const uint8_t *cdb = lib_cmd->cdb;
+    bool sixteen = cdb[0] == 0x93, no_data = sixteen && (cdb[1] & 0x01);
+    struct range range;
+    int status;
+
+    /* WRPROTECT; ANCHOR; in the short form PBDATA and LBDATA. */
+    if ((cdb[1] & 0xf0) || (cdb[1] & (sixteen ? 0x06 : 0x07)))
+        return TCMU_STS_INVALID_CDB;
+    if (!no_data)
+        return TCMU_STS_NOT_HANDLED;
+    /* NDOB: zeroes without data, which tcmu-runner takes for an error. */
+    status = get_range(lun, lib_cmd, &range);
+    if (status != TCMU_STS_OK)
+        return status;
+    if (range.length == 0)
+        return TCMU_STS_INVALID_CDB; /* WSNZ */
+    if (lun->read_only)
+        return plx_sense_status(lib_cmd, PLX_ERR_READONLY, 0);
+    return plx_sense_status(lib_cmd, run(lun, PLX_UNMAP, range.offset, range.length, NULL, 0, NULL),
+                            0);
+}
+
+static int check_compare_and_write(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    const uint8_t *cdb = lib_cmd->cdb;
+
+    if ((cdb[1] & 0xe0) || cdb[13] > 1 || data_bytes(lib_cmd) != 2ull * cdb[13] * lun->sector_size)
+        return TCMU_STS_INVALID_CDB;
+    return TCMU_STS_NOT_HANDLED;
+}
+
+/* ---- GET LBA STATUS
+ * --------------------------------------------------------------------------------- */
+
+struct status_answer {
+    uint8_t bytes[8 + 16 * STATUS_RUNS_MAX];
+    unsigned runs, runs_max;
+    uint32_t sector_size;
+};
+
+static bool put_run(void *context, uint64_t offset, uint64_t length, bool mapped)
+{
+    struct status_answer *answer = context;
+    uint8_t *to = answer->bytes + 8 + 16 * answer->runs;
+
+    plx_put_be(to, 8, offset / answer->sector_size);
+    plx_put_be(to + 8, 4, length / answer->sector_size);
+    to[12] = mapped ? 0 : 1;
+    return ++answer->runs < answer->runs_max;
+}
+
+static int get_lba_status(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    struct status_answer answer = {.sector_size = lun->sector_size};
+    uint64_t size = atomic_load(&lun->size_bytes), lba = plx_get_be(lib_cmd->cdb + 2, 8), length;
+    uint64_t room = plx_get_be(lib_cmd->cdb + 10, 4);
+    int result = 0;
+
+    if (lba >= size / lun->sector_size)
+        return plx_sense_status(lib_cmd, PLX_ERR_RANGE, 0);
+    length = plx_min_u64(size - lba * lun->sector_size, STATUS_BYTES_MAX);
+    answer.runs_max = room < 24 ? 1 : (unsigned)plx_min_u64((room - 8) / 16, STATUS_RUNS_MAX);
+    plx_loop_lock(lun->loop);
+    result = plx_vdi_map_runs(lun->vdi, lba * lun->sector_size, length, put_run, &answer, NULL);
+    plx_loop_unlock(lun->loop);
+    if (result < 0)
+        return plx_sense_status(lib_cmd, result, 0);
+    plx_put_be(answer.bytes, 4, 4 + 16 * answer.runs);
+    plx_answer(lib_cmd, answer.bytes, 8 + 16 * answer.runs, room);
+    return TCMU_STS_OK;
+}
+
+/* ---- Dispatch
+ * ------------------------------------------------------------------------------------------ */
+
+static int check_protection(const uint8_t *cdb)
+{
+    return cdb[1] & 0xe0 ? TCMU_STS_INVALID_CDB : TCMU_STS_NOT_HANDLED;
+}
+
+int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
+{
+    struct plx_lun *lun = tcmur_dev_get_private(device);
+    struct tcmulib_cmd *lib_cmd = plx_lib_cmd(cmd);
+    const uint8_t *cdb = lib_cmd->cdb;
+
+    switch (cdb[0]) {
+    case 0x28: /* READ (10), WRITE (10), WRITE AND VERIFY (10), and their long forms */
+    case 0x2a:
+    case 0x2e:
+    case 0xa8:
+    case 0xaa:
+    case 0x88:
+    case 0x8a:
+    case 0x8e:
+        return check_protection(cdb);
+    case 0x89:
+        return check_compare_and_write(lun, lib_cmd);
+    case 0x41:
+    case 0x93:
+        return write_same(lun, lib_cmd);
+    case 0x2f:
+    case 0xaf:
+    case 0x8f:
+        return verify(lun, lib_cmd);
+    case 0xae:
+        return write_verify_12(lun, lib_cmd);
+    case 0x8b:
+        return or_write(lun, lib_cmd);
+    case 0x34:
+    case 0x90:
+        return prefetch(lun, lib_cmd);
+    case 0x12:
+        return plx_answer_inquiry(lun, lib_cmd);
+    case 0x1a:
+    case 0x5a:
+        return plx_answer_mode_sense(lun, lib_cmd);
+    case 0x03:
+        return plx_answer_request_sense(lib_cmd);
+    case 0x9e:
+        return (cdb[1] & 0x1f) == 0x12 ? get_lba_status(lun, lib_cmd) : TCMU_STS_NOT_HANDLED;
+    case 0xa3:
+        return (cdb[1] & 0x1f) == 0x0c ? plx_answer_opcodes(lib_cmd) : TCMU_STS_NOT_HANDLED;
+    default:
+        return TCMU_STS_NOT_HANDLED;
+    }
+}
+
+void plx_scsi_set_limits(struct tcmu_device *device)
+{
+    uint32_t sector_size = tcmu_dev_get_block_size(device);
+    uint32_t granularity = PLX_BLOCK_SIZE / sector_size;
+
+    tcmu_dev_set_max_xfer_len(device, TRANSFER_BYTES / sector_size);
+    tcmu_dev_set_opt_xcopy_rw_len(device, TRANSFER_BYTES / sector_size);
+    tcmu_dev_set_max_unmap_len(device, VPD_MAX_UNMAP_LBA_COUNT);
+    tcmu_dev_set_opt_unmap_gran(device, granularity, false);
+    tcmu_dev_set_unmap_gran_align(device, granularity);
+    tcmu_dev_set_unmap_enabled(device, true);
+    tcmu_dev_set_solid_state_media(device, true);
+}

@@ -1,0 +1,25 @@
+/* sense.c - error.def has the sense key and codes; this puts them where tcmu-runner wants them.
+ *
+ * S1  Every error has its sense from error.def, and no other place decides one. Two exceptions are
+ *     SCSI statuses rather than sense: memory shortage is TASK SET FULL (the initiator tries
+ * again), and a miscompare carries the offset. Threads: any; touches the command only.
+ */
+#include "tcmu/sense.h"
+
+int plx_sense_status(struct tcmulib_cmd *lib_cmd, int result, uint64_t miscompare_offset)
+{
+    struct plx_sense sense = plx_error_sense(result);
+
+    switch (result) {
+    case PLX_OK:
+        return TCMU_STS_OK;
+    case PLX_ERR_NOMEM:
+        return TCMU_STS_NO_RESOURCE;
+    case PLX_ERR_MISCOMPARE:
+        tcmu_sense_set_info(lib_cmd->sense_buf, (uint32_t)miscompare_offset);
+        return TCMU_STS_MISCOMPARE;
+    default:
+        return tcmu_sense_set_data(lib_cmd->sense_buf, sense.key,
+                                   (uint16_t)(sense.asc << 8 | sense.ascq));
+    }
+}

@@ -1,0 +1,12 @@
+/* sense.h - from our errors to what the initiator sees. */
+#ifndef PLX_SENSE_H
+#define PLX_SENSE_H
+
+#include "engine/error.h"
+#include "tcmu/runner.h"
+
+/* The TCMU status for a result (0 or PLX_ERR_*), with the sense bytes of error.def put into the
+ * command where SCSI wants some. miscompare_offset matters for MISCOMPARE only. */
+int plx_sense_status(struct tcmulib_cmd *lib_cmd, int result, uint64_t miscompare_offset);
+
+#endif
