@@ -104,8 +104,7 @@ static bool ask(struct plx_store *store, enum plx_extent_type type)
     return wanted->asked || !wanted->denied_at_ns;
 }
 
-static int wait_or_refuse(struct plx_store *store, enum plx_extent_type type,
-                          struct plx_task *task)
+int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task)
 {
     if (!ask(store, type) || !task)
         return PLX_ERR_NOSPACE;
@@ -123,11 +122,11 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
 {
     for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
         if (usable(extent, type) && take_run(extent, want, ret_addr, ret_count)) {
-            plx_alloc_spare(store, type);
+            plx_alloc_spare(store, type, store->info.extent_blocks / 4);
             return 0;
         }
     }
-    return wait_or_refuse(store, type, task);
+    return plx_alloc_wait(store, type, task);
 }
 
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr)
@@ -136,19 +135,18 @@ int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *
         if (usable(extent, PLX_EXTENT_META) &&
             take_segment(extent, store->info.segment_blocks, ret_addr))
             return 0;
-    return wait_or_refuse(store, PLX_EXTENT_META, task);
+    return plx_alloc_wait(store, PLX_EXTENT_META, task);
 }
 
-void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type)
+void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks)
 {
-    if (plx_alloc_free_blocks(store, type) < store->info.extent_blocks / 4)
+    if (plx_alloc_free_blocks(store, type) < blocks)
         ask(store, type); /* A4 */
 }
 
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
 {
     struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
-    struct plx_task *task;
 
     for (uint64_t i = 0; i < count; i++)
         plx_cache_forget(store->cache, addr + i);
@@ -156,8 +154,21 @@ void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
         store->counters.blocks_foreign += count;
         return;
     }
-    set_bits(extent, addr - extent->base, count, false);
-    store->counters.blocks_freed += count;
+    for (uint64_t at = addr - extent->base; count--; at++) {
+        if (!bit(extent, at)) { /* the store says otherwise: never believed blindly (INV-7) */
+            plx_store_event(store, PLX_ERR_CORRUPT, "block %llu was to be freed but is free",
+                            (unsigned long long)(extent->base + at));
+            continue;
+        }
+        set_bits(extent, at, 1, false);
+        store->counters.blocks_freed++;
+    }
+}
+
+void plx_alloc_wake(struct plx_store *store)
+{
+    struct plx_task *task;
+
     while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
         plx_task_ready(store, task);
 }

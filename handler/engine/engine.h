@@ -230,7 +230,7 @@ enum plx_request_op {
     PLX_FLUSH,
     PLX_COMPARE_WRITE, /* iov: the bytes to compare with, then as many to write */
     PLX_SNAPSHOT,      /* seq and time_ns come back */
-    PLX_LABEL,         /* label and seq; an empty label string with seq removes */
+    PLX_LABEL,         /* label and seq; remove: takes it away again */
     PLX_RESIZE,        /* length is the new size in bytes; growing only */
     PLX_KEYFRAME,      /* writes a key frame now */
 };
@@ -247,6 +247,7 @@ struct plx_request {
     int iovcnt;
     uint64_t seq, time_ns;
     char label[PLX_LABEL_MAX + 1];
+    bool remove; /* LABEL */
     int result;
     uint64_t miscompare_offset;
     struct plx_fault fault; /* where and what, when result says CORRUPT or IO */

@@ -153,7 +153,6 @@ static void load_finish(struct plx_extent *extent, int error)
 {
     struct plx_store *store = extent->store;
     enum plx_extent_type type = extent->type;
-    struct plx_task *task;
 
     store->wanted[type].asked = false;
     free(extent->buffer);
@@ -167,8 +166,7 @@ static void load_finish(struct plx_extent *extent, int error)
     } else {
         extent->ready = true; /* E3 */
     }
-    while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
-        plx_task_ready(store, task);
+    plx_alloc_wake(store);
 }
 
 static void load_step(struct plx_task *task)
@@ -211,7 +209,6 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
                               uint64_t number, bool fresh)
 {
     struct plx_extent *extent = NULL;
-    struct plx_task *task;
 
     if (!error && (number >= store->info.extents || plx_extent_find(store, number)))
         error = PLX_ERR_REGISTRY;
@@ -222,8 +219,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
     if (error) {
         store->wanted[type].asked = false;
         store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
-        while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
-            plx_task_ready(store, task);
+        plx_alloc_wake(store);
         return;
     }
     extent->next = store->extents;
@@ -402,7 +398,9 @@ static void write_page(struct plx_store *store, struct plx_extent *extent, uint3
     plx_format_extent_page_encode(&store->info.id, &page, block);
     state->dirty = false;
     state->generation++;
-    state->slot ^= 1;
+    if (!state->unflushed) /* E2 */
+        state->slot ^= 1;
+    state->unflushed = true;
     sync->written[sync->count] = state;
     sync->iovs[sync->count] = (struct iovec){block, PLX_BLOCK_SIZE};
     plx_store_xfer(store, &sync->xfers[sync->count], PLX_IO_WRITE, PLX_KIND_ADMIN,
@@ -434,6 +432,13 @@ static bool sync_round(struct plx_store *store)
     return sync->count > 0;
 }
 
+static void pages_flushed(struct plx_store *store)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        for (uint32_t p = 0; p < page_count(store); p++)
+            extent->pages[p].unflushed = false;
+}
+
 static void sync_finish(struct plx_store *store)
 {
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
@@ -456,11 +461,8 @@ static void sync_step(struct plx_task *task)
     switch (sync->state) {
     case SYNC_WRITTEN:
         if (sync->join.error) {
-            /* The slot that was not written may be torn: the same slot is written again. */
-            for (unsigned i = 0; i < sync->count; i++) {
-                sync->written[i]->slot ^= 1;
+            for (unsigned i = 0; i < sync->count; i++)
                 sync->written[i]->dirty = true;
-            }
             sync->error = sync->join.error;
             sync_finish(store);
             return;
@@ -474,7 +476,9 @@ static void sync_step(struct plx_task *task)
         plx_store_flush(store, task);
         return;
     case SYNC_FLUSHED:
-        sync->error = task->error; /* E2: on failure pages stay as they are, see below */
+        sync->error = task->error;
+        if (!sync->error)
+            pages_flushed(store);
         sync_finish(store);
         return;
     }

@@ -205,7 +205,7 @@ static bool power_of_two(uint64_t v)
 static bool superblock_plausible(const struct plx_superblock *s)
 {
     return power_of_two(s->extent_blocks) && s->extent_blocks >= PLX_EXTENT_BLOCKS_MIN &&
-           s->extent_blocks <= PLX_EXTENT_BLOCKS_MAX && s->segment_blocks >= 2 &&
+           s->extent_blocks <= PLX_EXTENT_BLOCKS_MAX && s->segment_blocks >= 4 &&
            s->segment_blocks <= PLX_SEGMENT_BLOCKS_MAX &&
            s->segment_blocks <= s->extent_blocks / 4 && s->volumes >= 1 &&
            s->volumes <= PLX_VOLUMES_MAX && s->volume_index < s->volumes && s->extents >= 3 &&

@@ -21,7 +21,7 @@
 
 /* ---- Tasks ---- */
 
-void plx_queue_push(struct plx_queue *queue, struct plx_task *task)
+static void push(struct plx_queue *queue, struct plx_task *task)
 {
     PLX_ASSERT(!task->queued); /* S1 */
     task->queued = true;
@@ -31,6 +31,12 @@ void plx_queue_push(struct plx_queue *queue, struct plx_task *task)
     else
         queue->head = task;
     queue->tail = task;
+}
+
+void plx_queue_push(struct plx_queue *queue, struct plx_task *task)
+{
+    task->error = 0; /* until what it waits for says otherwise */
+    push(queue, task);
 }
 
 struct plx_task *plx_queue_pop(struct plx_queue *queue)
@@ -49,7 +55,7 @@ struct plx_task *plx_queue_pop(struct plx_queue *queue)
 
 void plx_task_ready(struct plx_store *store, struct plx_task *task)
 {
-    plx_queue_push(&store->ready, task);
+    push(&store->ready, task);
 }
 
 static void run_ready(struct plx_store *store)
@@ -690,11 +696,11 @@ static int format_geometry(struct plx_device **devices, unsigned count,
     }
     if (extent > PLX_ADDR_MAX / (extent_bytes >> PLX_BLOCK_SHIFT))
         return plx_fault_set(fault, PLX_ERR_INVALID, "a store holds at most 1 PiB");
-    if (segment_bytes < 2 * PLX_BLOCK_SIZE || segment_bytes % PLX_BLOCK_SIZE ||
+    if (segment_bytes < 4 * PLX_BLOCK_SIZE || segment_bytes % PLX_BLOCK_SIZE ||
         supers[0].segment_blocks > PLX_SEGMENT_BLOCKS_MAX ||
         supers[0].segment_blocks > supers[0].extent_blocks / 4)
         return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "log segment size: a multiple of 4096 from 8K to 1M, at most a "
+                             "log segment size: a multiple of 4096 from 16K to 1M, at most a "
                              "quarter of an extent");
     return 0;
 }

@@ -63,8 +63,9 @@ struct plx_extent {
     uint64_t *bits;  /* 1: allocated */
     struct plx_extent_page_state {
         uint64_t generation;
-        uint8_t slot; /* holds that generation */
-        bool dirty;
+        uint8_t slot;   /* holds that generation */
+        bool dirty;     /* the bitmap in memory is newer */
+        bool unflushed; /* written, not known to be durable: the same slot is written again */
     } *pages;
     struct plx_xfer read; /* loading */
     struct plx_join join;
@@ -160,8 +161,11 @@ void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);
 /* Marks blocks as allocated (replay). Blocks in extents of others are sealed away already. */
 void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count);
 uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type);
-/* Asks for one more extent ahead of need. */
-void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type);
+/* Queues the task until an extent arrives or space is freed (PLX_WAIT), or NOSPACE. */
+int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task);
+void plx_alloc_wake(struct plx_store *store); /* after freeing: who waits for space looks again */
+/* Asks for one more extent when fewer blocks than this are free: ahead of need. */
+void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks);
 
 struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number);
 void plx_extent_free_all(struct plx_store *store);

@@ -1,0 +1,408 @@
+/* keyframe.c - see keyframe.h.
+ *
+ * K1  A record names only a tree whose nodes and data, bitmap bits and log are durable before.
+ * K2  A VDI has one key frame under way at most; the record's slots alternate, and a slot is
+ *     written only after the other is durable (INV-2).
+ * K3  A snapshot is always found through a key frame that is kept: the log announces each key
+ *     frame after its record is durable, and only if no snapshot came between the old key frame
+ *     and that announcement are the old one's nodes freed, and the log before the new one dropped
+ *     (with the next record).
+ * K4  A block that died before the key frame's position is freed only after the record is durable
+ *     and every operation that may still read it has ended.
+ * Loop: the VDI's.
+ * Crash story: before the record is durable, the old record and the log after it stand; the new
+ *   nodes are garbage in free blocks or leaks. After it, the log before the position is not
+ *   needed by recovery. Deaths that were not yet freed are leaks that a sweep finds.
+ */
+#include "engine/keyframe.h"
+
+#include <stdlib.h>
+
+#include "engine/vdi.h"
+
+#define DEATHS_DUE 16384u
+#define RETRY_NS 1000000000ull
+#define INDEX_LEVELS 3u
+
+enum {
+    KEYFRAME_START,
+    KEYFRAME_TREE,
+    KEYFRAME_INDEX_START,
+    KEYFRAME_INDEX,
+    KEYFRAME_BITMAPS,
+    KEYFRAME_RECORD,
+    KEYFRAME_FLUSHED,
+    KEYFRAME_ANNOUNCE,
+    KEYFRAME_ANNOUNCED,
+    KEYFRAME_FREE,
+};
+
+static void keyframe_step(struct plx_task *task);
+
+int plx_keyframe_init(struct plx_vdi *vdi)
+{
+    struct plx_keyframe_op *op = &vdi->keyframe;
+
+    op->vdi = vdi;
+    op->task.step = keyframe_step;
+    op->trim_to = vdi->log.first_segment * plx_log_segment_bytes(vdi->store);
+    op->block = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
+    return op->block ? 0 : PLX_ERR_NOMEM;
+}
+
+void plx_keyframe_done(struct plx_vdi *vdi)
+{
+    struct plx_keyframe_op *op = &vdi->keyframe;
+
+    plx_tree_done(&op->tree);
+    plx_deaths_free(&op->data_deaths);
+    plx_deaths_free(&op->node_deaths);
+    plx_deaths_free(&op->index_deaths);
+    plx_deaths_free(&op->segment_deaths);
+    free(op->block);
+    op->block = NULL;
+}
+
+void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task)
+{
+    if (task)
+        plx_queue_push(&vdi->keyframe.next_waiters, task);
+    vdi->keyframe.wanted = true;
+}
+
+static bool due(const struct plx_vdi *vdi)
+{
+    const struct plx_store_options *options = &vdi->store->options;
+
+    return vdi->map.active.count >= options->keyframe_mappings || vdi->map.is_frozen ||
+           vdi->log.bytes_since_keyframe >= options->keyframe_log_bytes ||
+           vdi->map.deaths.count >= DEATHS_DUE ||
+           vdi->map.gen - vdi->map.active.first_gen > PLX_OVERLAY_GENS / 2;
+}
+
+/* A failed one is not tried again at once. */
+static bool may_retry(const struct plx_keyframe_op *op)
+{
+    struct plx_env *env = op->vdi->store->env;
+
+    return !op->vdi->log.sticky && env->monotonic_ns(env) - op->failed_at_ns > RETRY_NS;
+}
+
+void plx_keyframe_pump(struct plx_vdi *vdi)
+{
+    struct plx_keyframe_op *op = &vdi->keyframe;
+
+    if (op->running || vdi->snapshot)
+        return;
+    if (!op->wanted && (!due(vdi) || (op->error && !may_retry(op))))
+        return;
+    op->wanted = false;
+    op->running = true;
+    op->waiters = op->next_waiters;
+    op->next_waiters = (struct plx_queue){0};
+    op->state = KEYFRAME_START;
+    plx_task_ready(vdi->store, &op->task);
+}
+
+/* ---- The log's index: a radix tree from segment number to address ---- */
+
+static int index_begin(struct plx_keyframe_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+    uint64_t bytes = plx_log_segment_bytes(vdi->store);
+    uint64_t trimmed = op->trim_to / bytes, old_first = vdi->log.first_segment;
+    /* Entries from the old key frame's segment on may be new or have changed. */
+    uint64_t from = plx_max_u64(trimmed, vdi->record.keyframe.pos / bytes);
+    uint64_t end = old_first + vdi->log.segment_count;
+    size_t count = (size_t)((trimmed - old_first) + (end > from ? end - from : 0)), n = 0;
+    struct plx_tree_change *changes = malloc((count + 1) * sizeof *changes);
+    int error;
+
+    if (!changes)
+        return PLX_ERR_NOMEM;
+    for (uint64_t s = old_first; s < trimmed; s++)
+        changes[n++] = (struct plx_tree_change){.index = s};
+    for (uint64_t s = from; s < end; s++)
+        changes[n++] = (struct plx_tree_change){.index = s,
+                                                .entry = vdi->log.segments[s - old_first]};
+    error = plx_tree_begin_plain(&op->tree, vdi->store, vdi->record.index_root, INDEX_LEVELS,
+                                 changes, n, &op->task, &op->index_deaths);
+    free(changes);
+    return error;
+}
+
+/* ---- Ending ---- */
+
+static void finish(struct plx_keyframe_op *op, int error)
+{
+    struct plx_store *store = op->vdi->store;
+    struct plx_task *task;
+
+    op->error = error;
+    op->running = false;
+    if (error)
+        op->failed_at_ns = store->env->monotonic_ns(store->env);
+    if (error)
+        plx_store_event(store, error, "virtual disk %s: no key frame could be written: %s",
+                        op->vdi->record.name, plx_error_text(error));
+    while ((task = plx_queue_pop(&op->waiters)) != NULL) {
+        task->error = error;
+        plx_task_ready(store, task);
+    }
+}
+
+/* Before the record was written: everything stays as it was, the changes stay frozen. */
+static void give_up(struct plx_keyframe_op *op, int error)
+{
+    plx_tree_abort(&op->tree);
+    /* The merge will find the same deaths again. */
+    plx_deaths_free(&op->data_deaths);
+    plx_deaths_free(&op->node_deaths);
+    plx_deaths_free(&op->index_deaths);
+    finish(op, error);
+}
+
+static void free_deaths(struct plx_store *store, struct plx_deaths *deaths)
+{
+    for (size_t i = 0; i < deaths->count; i++)
+        plx_alloc_free(store, deaths->addrs[i], 1);
+    plx_deaths_free(deaths);
+}
+
+/* ---- Steps ---- */
+
+static int start(struct plx_keyframe_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+    unsigned levels = plx_map_levels_for(vdi->size_bytes);
+
+    /* What an earlier, failed attempt froze is written first; newer changes the next time. */
+    if (!vdi->map.is_frozen) {
+        if (!plx_map_freeze(&vdi->map))
+            return PLX_ERR_NOMEM;
+        plx_overlay_sort(&vdi->map.frozen);
+        op->at = vdi->log.applied;
+        op->target = (struct plx_keyframe){
+            .levels = (uint32_t)plx_max_u64(levels, vdi->map.base.levels),
+            .size_bytes = vdi->size_bytes,
+            .pos = op->at.pos,
+            .batch_seq = op->at.seq - 1,
+            .prev_hash = op->at.hash,
+            .snap_seq = vdi->map.gen,
+            .time_ns = vdi->store->env->now_ns(vdi->store->env),
+        };
+        vdi->log.bytes_since_keyframe = 0;
+    }
+    op->old_snap_seq = vdi->record.keyframe.snap_seq;
+    return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task,
+                              &op->data_deaths, &op->node_deaths);
+}
+
+static void write_record(struct plx_keyframe_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+    struct plx_store *store = vdi->store;
+
+    op->record = vdi->record;
+    op->record.keyframe = op->target;
+    op->record.generation++;
+    op->record.index_root = op->index_root;
+    op->record.index_levels = INDEX_LEVELS;
+    op->record.first_segment = op->trim_to / plx_log_segment_bytes(store);
+    op->record.segment_addr = op->at.addr;
+    op->record.next_addr = op->at.next_addr;
+    plx_format_vdi_record_encode(&store->info.id, &op->record, op->block);
+    op->iov = (struct iovec){op->block, PLX_BLOCK_SIZE};
+    op->join = (struct plx_join){.task = &op->task};
+    plx_store_xfer(store, &op->xfer, PLX_IO_WRITE, PLX_KIND_ADMIN,
+                   plx_vdi_slot_addr(store, op->record.slot) + (vdi->record_slot ^ 1), 0,
+                   PLX_BLOCK_SIZE, &op->iov, 1, &op->join);
+}
+
+static void install(struct plx_keyframe_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+
+    vdi->record = op->record;
+    vdi->record_slot ^= 1;
+    plx_map_install(&vdi->map, op->target.root, op->target.levels);
+    for (size_t i = 0; i < vdi->map.frozen_deaths.count; i++)
+        plx_deaths_add(&op->data_deaths, vdi->map.frozen_deaths.addrs[i]);
+    plx_deaths_free(&vdi->map.frozen_deaths);
+    plx_log_trim(&vdi->log, op->trim_to, &op->segment_deaths);
+    vdi->store->counters.keyframes++;
+}
+
+/* The record may be on the store or not: which slot counts is unknown, so nothing more may be
+ * built on it. */
+static void record_failed(struct plx_keyframe_op *op, int error)
+{
+    plx_log_stop(&op->vdi->log, PLX_ERR_STICKY);
+    give_up(op, error);
+}
+
+static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
+{
+    struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
+
+    ++*records;
+    return plx_record_put_keyframe(out, &op->vdi->record.keyframe);
+}
+
+static void announce_apply(struct plx_log_item *item)
+{
+    struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
+
+    if (op->vdi->map.gen != op->old_snap_seq) /* K3 */
+        plx_deaths_free(&op->node_deaths);
+    else if (op->vdi->map.gen == 0)
+        op->trim_to = op->vdi->record.keyframe.pos;
+}
+
+static void announce(struct plx_keyframe_op *op)
+{
+    static const struct plx_log_item_ops ops = {announce_encode, announce_apply};
+
+    op->item = (struct plx_log_item){
+        .ops = &ops,
+        .task = &op->task,
+        .bytes = plx_record_bytes(PLX_RECORD_KEYFRAME, 0),
+        .needs_durable = true,
+    };
+    op->state = KEYFRAME_ANNOUNCED;
+    plx_log_append(&op->vdi->log, &op->item);
+}
+
+bool plx_keyframe_announce(struct plx_vdi *vdi)
+{
+    struct plx_keyframe_op *op = &vdi->keyframe;
+
+    if (vdi->log.cursor.pos % plx_log_segment_bytes(vdi->store) == 0)
+        return false; /* the new segment's header says it */
+    op->running = true;
+    op->old_snap_seq = vdi->map.gen - 1; /* nothing is to be freed */
+    announce(op);
+    return true;
+}
+
+/* A clean end of a disk without snapshots needs none of its log. */
+static void drop_log(struct plx_keyframe_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+    uint64_t bytes = plx_log_segment_bytes(vdi->store);
+
+    if (!op->quiet || vdi->map.gen != 0 || op->at.seq != vdi->log.cursor.seq)
+        return;
+    op->trim_to = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
+    op->at.pos = op->target.pos = op->trim_to;
+    op->at.addr = op->at.next_addr = 0;
+}
+
+static void keyframe_step(struct plx_task *task)
+{
+    struct plx_keyframe_op *op = PLX_CONTAINER(task, struct plx_keyframe_op, task);
+    struct plx_vdi *vdi = op->vdi;
+    struct plx_store *store = vdi->store;
+    int error = task->error;
+
+    task->error = 0;
+    switch (op->state) {
+    case KEYFRAME_START:
+        error = vdi->log.sticky ? vdi->log.sticky : start(op);
+        if (error) {
+            finish(op, error);
+            return;
+        }
+        drop_log(op);
+        op->state = KEYFRAME_TREE;
+        /* fall through */
+    case KEYFRAME_TREE:
+        if (!error)
+            error = plx_tree_step(&op->tree, &op->target.root);
+        if (error == PLX_WAIT)
+            return;
+        if (error) {
+            give_up(op, error);
+            return;
+        }
+        op->target.levels = op->tree.result_levels;
+        plx_tree_done(&op->tree);
+        op->state = KEYFRAME_INDEX_START;
+        /* fall through */
+    case KEYFRAME_INDEX_START:
+        error = index_begin(op);
+        if (error) {
+            give_up(op, error);
+            return;
+        }
+        op->state = KEYFRAME_INDEX;
+        /* fall through */
+    case KEYFRAME_INDEX:
+        if (!error)
+            error = plx_tree_step(&op->tree, &op->index_root);
+        if (error == PLX_WAIT)
+            return;
+        if (error) {
+            give_up(op, error);
+            return;
+        }
+        plx_tree_done(&op->tree);
+        op->state = KEYFRAME_BITMAPS;
+        plx_bitmap_sync(store, task); /* K1: ends with a flush that covers nodes, data and log */
+        return;
+    case KEYFRAME_BITMAPS:
+        if (error) {
+            give_up(op, error);
+            return;
+        }
+        op->state = KEYFRAME_RECORD;
+        write_record(op);
+        return;
+    case KEYFRAME_RECORD:
+        if (op->join.error) {
+            record_failed(op, op->join.error);
+            return;
+        }
+        op->state = KEYFRAME_FLUSHED;
+        plx_store_flush(store, task);
+        return;
+    case KEYFRAME_FLUSHED:
+        if (error) {
+            record_failed(op, error);
+            return;
+        }
+        install(op);
+        /* fall through */
+    case KEYFRAME_ANNOUNCE:
+        if (!op->quiet) {
+            announce(op);
+            return;
+        }
+        op->state = KEYFRAME_ANNOUNCED;
+        if (vdi->map.gen != op->old_snap_seq)
+            plx_deaths_free(&op->node_deaths);
+        /* fall through */
+    case KEYFRAME_ANNOUNCED:
+        if (error) { /* the log is stopped; nothing is freed */
+            plx_deaths_free(&op->data_deaths);
+            plx_deaths_free(&op->node_deaths);
+            plx_deaths_free(&op->index_deaths);
+            plx_deaths_free(&op->segment_deaths);
+            finish(op, error);
+            return;
+        }
+        op->state = KEYFRAME_FREE;
+        op->ticket = ++vdi->tickets;
+        /* fall through */
+    case KEYFRAME_FREE:
+        if (!plx_ops_ended_before(vdi, op->ticket, false, task)) /* K4 */
+            return;
+        free_deaths(store, &op->data_deaths);
+        free_deaths(store, &op->node_deaths);
+        free_deaths(store, &op->index_deaths);
+        free_deaths(store, &op->segment_deaths);
+        plx_alloc_wake(store);
+        finish(op, 0);
+        return;
+    }
+}

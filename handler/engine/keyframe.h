@@ -1,0 +1,52 @@
+/* keyframe.h - writing a VDI's map out whole, in the background (DESIGN section 5).
+ *
+ * One at a time per VDI, as a task on the loop: freeze the changes at the applied log position,
+ * merge them into a new tree, index the log's segments, write the bitmaps, flush, flip the VDI
+ * record, then log that there is a new key frame and free what is no longer needed. I/O goes on.
+ */
+#ifndef PLX_KEYFRAME_H
+#define PLX_KEYFRAME_H
+
+#include "engine/log.h"
+#include "engine/tree.h"
+
+struct plx_vdi;
+
+struct plx_keyframe_op {
+    struct plx_task task;
+    struct plx_vdi *vdi;
+    int state;
+    bool running;
+    bool wanted; /* start (again) as soon as possible */
+    bool quiet;  /* closing: no record about it in the log */
+    int error;   /* of the last one */
+    uint64_t failed_at_ns;
+    struct plx_queue waiters, next_waiters; /* for the one running; for one begun from now on */
+    struct plx_tree tree;
+    struct plx_log_cursor at; /* the log position that it includes everything before */
+    struct plx_keyframe target;
+    uint64_t old_snap_seq;    /* of the key frame before */
+    uint64_t index_root;
+    struct plx_deaths data_deaths, node_deaths, index_deaths, segment_deaths;
+    uint64_t trim_to;         /* the next record may drop the log before this position */
+    uint64_t ticket;
+    struct plx_vdi_record record;
+    uint8_t *block;
+    struct iovec iov;
+    struct plx_xfer xfer;
+    struct plx_join join;
+    struct plx_log_item item;
+};
+
+int plx_keyframe_init(struct plx_vdi *vdi);
+void plx_keyframe_done(struct plx_vdi *vdi);
+/* Queues the task until a key frame that includes everything applied by now has ended; its error
+ * is the key frame's. task may be NULL: in the background, nobody waits. */
+void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task);
+/* Starts one when it is due. Called once a turn. */
+void plx_keyframe_pump(struct plx_vdi *vdi);
+/* Logs that the record's key frame exists; needed before a snapshot in a segment that began
+ * earlier. The op's task. Returns false when it is not needed. */
+bool plx_keyframe_announce(struct plx_vdi *vdi);
+
+#endif

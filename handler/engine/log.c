@@ -1,0 +1,570 @@
+/* log.c - see log.h.
+ *
+ * L1  Batches are applied and acknowledged in log order, each only when its log I/O, its items'
+ *     data and the flush after both have completed, and the same holds for all before it.
+ * L2  A batch's durable mark names a batch that was durable, data included, when it was formed.
+ * L3  A batch lies wholly in one segment and never reaches its very end (a position at a multiple
+ *     of the segment size means that the segment is not begun); a segment's header is written along with its first
+ *     batch and names the segment after it, which is allocated by then.
+ * L4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
+ *     stops, all in flight settle, and from the failed batch on the log is written again without
+ *     the items that failed. Nothing after it was acknowledged, so nothing is lost.
+ * L5  Overlay slots for everything formed are reserved: applying cannot fail.
+ * Loop: the VDI's.
+ * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (L1). A
+ *   batch whose data did not make it fails its checksums in replay, unless a later batch's mark
+ *   covers it, in which case the data is durable (L2). Leftovers of rewritten batches do not fit
+ *   the chain of hashes, and those of an older owner carry an older epoch.
+ */
+#include "engine/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/map.h"
+#include "engine/vdi.h"
+
+#define RETRIES_MAX 3u
+#define IN_FLIGHT_MAX PLX_BATCHES
+
+enum {
+    BATCH_WRITING,
+    BATCH_SETTLED,  /* log and data have completed; durability is not waited for */
+    BATCH_HELD,     /* the same, but a flush must follow once all before it are applied */
+    BATCH_FLUSHING,
+    BATCH_DURABLE,
+    BATCH_FAILED,
+};
+
+uint64_t plx_log_segment_bytes(const struct plx_store *store)
+{
+    return (uint64_t)store->info.segment_blocks << PLX_BLOCK_SHIFT;
+}
+
+uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos)
+{
+    return pos / plx_log_segment_bytes(log->store);
+}
+
+static size_t batch_bytes_max(const struct plx_log *log)
+{
+    return (size_t)plx_min_u64(PLX_BATCH_BYTES_MAX, plx_log_segment_bytes(log->store) -
+                                                        PLX_SEGMENT_HEADER_BYTES -
+                                                        plx_store_device_block(log->store));
+}
+
+static void batch_step(struct plx_task *task);
+static void spare_step(struct plx_task *task);
+
+int plx_log_init(struct plx_log *log, struct plx_vdi *vdi, const struct plx_log_cursor *cursor,
+                 uint64_t first_segment, uint64_t *segments, size_t segment_count)
+{
+    size_t room = PLX_BATCH_BYTES_MAX + PLX_SEGMENT_HEADER_BYTES;
+
+    *log = (struct plx_log){
+        .vdi = vdi,
+        .store = vdi->store,
+        .cursor = *cursor,
+        .applied = *cursor,
+        .first_segment = first_segment,
+        .segments = segments,
+        .segment_count = segment_count,
+        .segment_capacity = segment_count,
+        .durable_seq = cursor->seq - 1,
+    };
+    log->spare_task.step = spare_step;
+    log->memory = aligned_alloc(PLX_BLOCK_SIZE, PLX_BATCHES * room);
+    if (!log->memory)
+        return PLX_ERR_NOMEM;
+    for (unsigned i = 0; i < PLX_BATCHES; i++) {
+        struct plx_batch *batch = &log->batches[i];
+
+        batch->log = log;
+        batch->task.step = batch_step;
+        batch->buffer = log->memory + i * room;
+        batch->header = batch->buffer + PLX_BATCH_BYTES_MAX;
+    }
+    return 0;
+}
+
+void plx_log_done(struct plx_log *log)
+{
+    free(log->memory);
+    free(log->segments);
+    log->memory = NULL;
+    log->segments = NULL;
+}
+
+/* ---- Segments ---- */
+
+static bool segments_push(struct plx_log *log, uint64_t addr)
+{
+    if (log->segment_count == log->segment_capacity) {
+        size_t capacity = log->segment_capacity ? log->segment_capacity * 2 : 16;
+        uint64_t *bigger = realloc(log->segments, capacity * sizeof *bigger);
+
+        if (!bigger)
+            return false;
+        log->segments = bigger;
+        log->segment_capacity = capacity;
+    }
+    log->segments[log->segment_count++] = addr;
+    return true;
+}
+
+/* Tries to have a spare segment at hand; waits for an extent in the background. */
+static void want_spare(struct plx_log *log)
+{
+    int error;
+
+    if (log->spare_addr || log->spare_waiting)
+        return;
+    error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
+    log->spare_waiting = error == PLX_WAIT;
+    log->spare_denied = error && error != PLX_WAIT;
+}
+
+static void spare_step(struct plx_task *task)
+{
+    struct plx_log *log = PLX_CONTAINER(task, struct plx_log, spare_task);
+
+    log->spare_waiting = false;
+    want_spare(log);
+}
+
+bool plx_log_has_room(const struct plx_log *log)
+{
+    return log->spare_addr || !log->spare_denied;
+}
+
+struct segment_wait {
+    struct plx_task task;
+    bool done;
+};
+
+static void segment_wait_step(struct plx_task *task)
+{
+    PLX_CONTAINER(task, struct segment_wait, task)->done = true;
+}
+
+static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
+{
+    for (;;) {
+        struct segment_wait wait = {.task.step = segment_wait_step};
+        int error = plx_alloc_segment(log->store, &wait.task, ret_addr);
+
+        if (error != PLX_WAIT)
+            return error;
+        plx_store_run_until_true(log->store, &wait.done);
+    }
+}
+
+int plx_log_ensure_segments(struct plx_log *log)
+{
+    int error = 0;
+
+    if (!log->cursor.addr) {
+        error = segment_sync(log, &log->cursor.addr);
+        if (!error && !segments_push(log, log->cursor.addr))
+            error = PLX_ERR_NOMEM;
+    }
+    if (!error && !log->cursor.next_addr) {
+        error = segment_sync(log, &log->cursor.next_addr);
+        if (!error && !segments_push(log, log->cursor.next_addr))
+            error = PLX_ERR_NOMEM;
+    }
+    log->applied = log->cursor;
+    if (!error)
+        want_spare(log);
+    return error;
+}
+
+void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed)
+{
+    uint64_t keep = plx_log_segment_of(log, pos);
+    size_t count = (size_t)plx_min_u64(keep - log->first_segment, log->segment_count);
+
+    for (size_t i = 0; i < count; i++)
+        for (uint64_t b = 0; b < log->store->info.segment_blocks; b++)
+            plx_deaths_add(freed, log->segments[i] + b);
+    memmove(log->segments, log->segments + count,
+            (log->segment_count - count) * sizeof *log->segments);
+    log->segment_count -= count;
+    log->first_segment = keep;
+}
+
+/* ---- Failing for good ---- */
+
+static void fail_items(struct plx_log *log, struct plx_log_item *items, int error)
+{
+    while (items) {
+        struct plx_log_item *next = items->next;
+
+        items->task->error = error;
+        plx_task_ready(log->store, items->task);
+        items = next;
+    }
+}
+
+void plx_log_stop(struct plx_log *log, int error)
+{
+    struct plx_log_item *items = log->head;
+
+    if (!log->sticky)
+        log->sticky = error;
+    log->head = log->tail = NULL;
+    if (items)
+        fail_items(log, items, log->sticky);
+}
+
+static void become_sticky(struct plx_log *log, int cause)
+{
+    plx_log_stop(log, plx_error_class(cause) == PLX_CLASS_FENCED ? PLX_ERR_FENCED : PLX_ERR_STICKY);
+    plx_store_event(log->store, log->sticky,
+                    "virtual disk %s: its log cannot be written (%s); it is stopped until it is "
+                    "opened again",
+                    log->vdi->record.name, plx_error_text(cause));
+}
+
+/* ---- Forming ---- */
+
+void plx_log_append(struct plx_log *log, struct plx_log_item *item)
+{
+    item->next = NULL;
+    item->batch = NULL;
+    if (log->sticky) {
+        item->task->error = log->sticky;
+        plx_task_ready(log->store, item->task);
+        return;
+    }
+    if (log->tail)
+        log->tail->next = item;
+    else
+        log->head = item;
+    log->tail = item;
+}
+
+/* The next segment, whose header goes out with this batch (L3). */
+static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
+{
+    struct plx_log_cursor *cursor = &log->cursor;
+    uint64_t bytes = plx_log_segment_bytes(log->store);
+    bool fresh = cursor->pos % bytes == 0;
+    struct plx_segment_header header;
+
+    if (!fresh) { /* on to the next one */
+        if (!log->spare_addr)
+            want_spare(log);
+        if (!log->spare_addr || !segments_push(log, log->spare_addr))
+            return false;
+        cursor->pos = (cursor->pos / bytes + 1) * bytes;
+        cursor->addr = cursor->next_addr;
+        cursor->next_addr = log->spare_addr;
+        log->spare_addr = 0;
+        want_spare(log);
+    }
+    header = (struct plx_segment_header){
+        .vdi = log->vdi->record.id,
+        .epoch = log->vdi->record.epoch,
+        .segment = cursor->pos / bytes,
+        .next_addr = cursor->next_addr,
+        .first_batch = cursor->seq,
+        .prev_hash = cursor->hash,
+        .snap_seq = cursor->snap_seq,
+        .time_ns = log->store->env->now_ns(log->store->env),
+        .keyframe = log->vdi->record.keyframe,
+    };
+    plx_format_segment_encode(&log->store->info.id, &header, batch->header);
+    batch->header_iov = (struct iovec){batch->header, PLX_SEGMENT_HEADER_BYTES};
+    plx_store_xfer(log->store, &batch->header_xfer, PLX_IO_WRITE, PLX_KIND_LOG, cursor->addr, 0,
+                   PLX_SEGMENT_HEADER_BYTES, &batch->header_iov, 1, &batch->join);
+    cursor->pos += PLX_SEGMENT_HEADER_BYTES;
+    return true;
+}
+
+/* Moves items into the batch's buffer while they fit; returns the bytes used. */
+static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t room,
+                         uint32_t *ret_records)
+{
+    size_t bytes = PLX_BATCH_HEADER_BYTES;
+
+    *ret_records = 0;
+    while (log->head && bytes + log->head->bytes <= room) {
+        struct plx_log_item *item = log->head;
+        size_t used;
+
+        if (!plx_overlay_reserve(&log->vdi->map.active, item->slots)) /* L5 */
+            break;
+        batch->slots += item->slots;
+        log->head = item->next;
+        if (!log->head)
+            log->tail = NULL;
+        item->next = NULL;
+        if (batch->last_item)
+            batch->last_item->next = item;
+        else
+            batch->items = item;
+        batch->last_item = item;
+        item->batch = batch;
+        batch->unsettled += item->data_pending > 0;
+        batch->needs_durable = batch->needs_durable || item->needs_durable;
+        used = item->ops->encode(item, batch->buffer + bytes, ret_records);
+        PLX_ASSERT(used <= item->bytes);
+        bytes += used;
+    }
+    return bytes;
+}
+
+static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t bytes,
+                         uint32_t records)
+{
+    uint32_t block = plx_store_device_block(log->store);
+    struct plx_batch_header header = {
+        .seq = log->cursor.seq,
+        .vdi = plx_format_vdi_word(&log->vdi->record.id),
+        .epoch = log->vdi->record.epoch,
+        .time_ns = log->store->env->now_ns(log->store->env),
+        .prev_hash = log->cursor.hash,
+        .durable_seq = log->durable_seq, /* L2 */
+        .bytes = (uint32_t)(plx_div_up(bytes, block) * block),
+        .records = records,
+    };
+    uint64_t offset = log->cursor.pos % plx_log_segment_bytes(log->store);
+
+    memset(batch->buffer + bytes, 0, header.bytes - bytes);
+    log->cursor.hash = plx_format_batch_encode(&header, batch->buffer);
+    log->cursor.seq++;
+    log->cursor.pos += header.bytes;
+    batch->after = log->cursor;
+    batch->iov = (struct iovec){batch->buffer, header.bytes};
+    plx_store_xfer(log->store, &batch->xfer, PLX_IO_WRITE, PLX_KIND_LOG, log->cursor.addr, offset,
+                   header.bytes, &batch->iov, 1, &batch->join);
+    log->bytes_since_keyframe += header.bytes;
+    log->store->counters.batches++;
+    log->store->counters.batch_records += records;
+    log->store->counters.batch_bytes += header.bytes;
+}
+
+/* One batch from what waits; false when nothing could be formed. */
+static bool form_batch(struct plx_log *log)
+{
+    struct plx_batch *batch =
+        &log->batches[(log->first_batch + log->batch_count) % PLX_BATCHES];
+    uint64_t segment_bytes = plx_log_segment_bytes(log->store), offset, left;
+    uint32_t block = plx_store_device_block(log->store), records;
+    size_t bytes;
+
+    batch->items = batch->last_item = NULL;
+    batch->unsettled = 0;
+    batch->slots = 0;
+    batch->needs_durable = false;
+    batch->before = log->cursor;
+    batch->state = BATCH_WRITING;
+    batch->join = (struct plx_join){.task = &batch->task};
+    offset = log->cursor.pos % segment_bytes;
+    left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0; /* L3 */
+    if (left < plx_div_up(PLX_BATCH_HEADER_BYTES + log->head->bytes, block) * block) {
+        if (!begin_segment(log, batch)) {
+            struct plx_log_item *item = log->head;
+
+            if (log->spare_waiting)
+                return false; /* an extent is on its way */
+            log->head = item->next;
+            if (!log->head)
+                log->tail = NULL;
+            item->task->error = PLX_ERR_NOSPACE;
+            plx_task_ready(log->store, item->task);
+            return log->head != NULL;
+        }
+        left = segment_bytes - PLX_SEGMENT_HEADER_BYTES - block;
+    }
+    bytes = take_items(log, batch, (size_t)plx_min_u64(left, batch_bytes_max(log)), &records);
+    if (!batch->items) {
+        /* No memory for the overlay: a key frame will make some. The header that may have gone
+         * out is only written again. */
+        PLX_ASSERT(bytes == PLX_BATCH_HEADER_BYTES);
+        if (batch->join.pending == 0)
+            return false;
+        records = 0;
+    }
+    log->batch_count++;
+    submit_batch(log, batch, bytes, records);
+    return true;
+}
+
+void plx_log_pump(struct plx_log *log)
+{
+    while (log->head && !log->failing && !log->sticky && log->batch_count < IN_FLIGHT_MAX)
+        if (!form_batch(log))
+            break;
+}
+
+bool plx_log_idle(const struct plx_log *log)
+{
+    return !log->head && !log->batch_count;
+}
+
+/* ---- Completion ---- */
+
+static void apply_batch(struct plx_log *log, struct plx_batch *batch)
+{
+    struct plx_log_item *item = batch->items;
+
+    plx_overlay_unreserve(&log->vdi->map.active, batch->slots);
+    while (item) {
+        struct plx_log_item *next = item->next;
+
+        item->ops->apply(item);
+        item->task->error = 0;
+        plx_task_ready(log->store, item->task);
+        item = next;
+    }
+    log->applied = batch->after;
+    if (batch->state == BATCH_SETTLED)
+        log->undurable = true;
+    if (batch->state == BATCH_DURABLE) {
+        log->durable_seq = batch->after.seq - 1; /* its flush began after all before completed */
+        log->undurable = false;
+    }
+    log->retries = 0;
+    log->first_batch = (log->first_batch + 1) % PLX_BATCHES;
+    log->batch_count--;
+}
+
+/* Everything from the first failed batch on is logged again, without what failed (L4). */
+static void roll_back(struct plx_log *log)
+{
+    struct plx_log_item *kept = NULL, *kept_tail = NULL;
+    struct plx_batch *first = &log->batches[log->first_batch];
+    int cause = first->join.error;
+
+    for (unsigned i = 0; i < log->batch_count; i++) {
+        struct plx_batch *batch = &log->batches[(log->first_batch + i) % PLX_BATCHES];
+        struct plx_log_item *item = batch->items;
+
+        plx_overlay_unreserve(&log->vdi->map.active, batch->slots);
+        while (item) {
+            struct plx_log_item *next = item->next;
+
+            item->next = NULL;
+            item->batch = NULL;
+            if (item->data_error) {
+                item->task->error = item->data_error;
+                plx_task_ready(log->store, item->task);
+            } else {
+                if (kept_tail)
+                    kept_tail->next = item;
+                else
+                    kept = item;
+                kept_tail = item;
+            }
+            item = next;
+        }
+    }
+    if (kept) {
+        kept_tail->next = log->head;
+        if (!log->head)
+            log->tail = kept_tail;
+        log->head = kept;
+    }
+    /* Segments begun since are given back. A stale header may still name the last one, so it is
+     * used again by this log or not at all (a collector finds it). */
+    while (log->cursor.addr != first->before.addr) {
+        if (!log->spare_addr)
+            log->spare_addr = log->cursor.next_addr;
+        log->segment_count--;
+        log->cursor.next_addr = log->cursor.addr;
+        log->cursor.addr = log->segments[log->segment_count - 2];
+    }
+    log->cursor = first->before;
+    log->batch_count = 0;
+    log->failing = false;
+    if (cause && (++log->retries > RETRIES_MAX || plx_error_class(cause) == PLX_CLASS_FENCED))
+        become_sticky(log, cause);
+}
+
+static void advance(struct plx_log *log)
+{
+    while (log->batch_count) {
+        struct plx_batch *batch = &log->batches[log->first_batch];
+
+        if (batch->state == BATCH_HELD) {
+            batch->state = BATCH_FLUSHING;
+            plx_store_flush(log->store, &batch->task);
+        }
+        if (batch->state != BATCH_DURABLE && batch->state != BATCH_SETTLED)
+            break;
+        apply_batch(log, batch); /* L1 */
+    }
+    if (!log->failing || !log->batch_count)
+        return;
+    for (unsigned i = 0; i < log->batch_count; i++) {
+        int state = log->batches[(log->first_batch + i) % PLX_BATCHES].state;
+
+        if (state == BATCH_WRITING || state == BATCH_FLUSHING)
+            return; /* roll back when all have come to rest */
+    }
+    roll_back(log);
+}
+
+static int batch_error(const struct plx_batch *batch)
+{
+    if (batch->join.error)
+        return batch->join.error;
+    for (const struct plx_log_item *item = batch->items; item; item = item->next)
+        if (item->data_error)
+            return item->data_error;
+    return 0;
+}
+
+static void settle(struct plx_batch *batch)
+{
+    struct plx_log *log = batch->log;
+
+    if (batch->join.pending || batch->unsettled || batch->state != BATCH_WRITING)
+        return;
+    if (batch_error(batch)) {
+        batch->state = BATCH_FAILED;
+        log->failing = true;
+    } else if (!log->vdi->write_back && !log->undurable) {
+        batch->state = BATCH_FLUSHING;
+        plx_store_flush(log->store, &batch->task);
+    } else {
+        batch->state = !log->vdi->write_back || batch->needs_durable ? BATCH_HELD : BATCH_SETTLED;
+    }
+    advance(log);
+}
+
+static void batch_step(struct plx_task *task)
+{
+    struct plx_batch *batch = PLX_CONTAINER(task, struct plx_batch, task);
+
+    switch (batch->state) {
+    case BATCH_WRITING: /* the log I/O has completed */
+        settle(batch);
+        return;
+    case BATCH_FLUSHING:
+        if (task->error) {
+            batch->join.error = task->error;
+            batch->state = BATCH_FAILED;
+            batch->log->failing = true;
+        } else {
+            batch->state = BATCH_DURABLE;
+        }
+        advance(batch->log);
+        return;
+    }
+}
+
+void plx_log_data_done(struct plx_log *log, struct plx_log_item *item, int error)
+{
+    struct plx_batch *batch = item->batch;
+
+    PLX_ASSERT(item->data_pending > 0);
+    if (error && !item->data_error)
+        item->data_error = error;
+    if (--item->data_pending == 0 && batch) {
+        batch->unsettled--;
+        settle(batch);
+    }
+}

@@ -1,0 +1,576 @@
+/* replay.c - see replay.h.
+ *
+ * R1  A batch counts only if it continues the chain: sequence, hash of the one before, this VDI;
+ *     behind the record's key frame it must carry the record's epoch, before it epochs never fall.
+ * R2  Behind the newest durable mark in the chain every block that a batch names must match its
+ *     checksum; the first batch that does not ends the log (it was never acknowledged).
+ *     A batch missing from the chain although a later one's mark calls it durable is damage, not
+ *     an end: replay refuses rather than lose acknowledged writes.
+ * R3  Nothing is written: replay can be interrupted and repeated (crash during recovery).
+ */
+#include "engine/replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NO_SEGMENT UINT64_MAX
+
+/* ---- Segments ---- */
+
+static int push_segment(struct plx_log_reader *reader, uint64_t addr, size_t *capacity)
+{
+    if (reader->count == *capacity) {
+        size_t bigger = *capacity ? *capacity * 2 : 16;
+        uint64_t *segments = realloc(reader->segments, bigger * sizeof *segments);
+
+        if (!segments)
+            return PLX_ERR_NOMEM;
+        reader->segments = segments;
+        *capacity = bigger;
+    }
+    reader->segments[reader->count++] = addr;
+    return 0;
+}
+
+static bool segment_addr_valid(const struct plx_store *store, uint64_t addr)
+{
+    uint64_t blocks = store->info.segment_blocks;
+
+    return addr && addr <= store->addr_limit - blocks &&
+           addr / store->info.extent_blocks == (addr + blocks - 1) / store->info.extent_blocks;
+}
+
+/* The address of a segment according to the index; 0: not in it. */
+static int index_lookup(struct plx_log_reader *reader, uint64_t segment, uint64_t *ret_addr,
+                        struct plx_fault *fault)
+{
+    uint64_t entry = reader->record->index_root;
+
+    *ret_addr = 0;
+    for (unsigned level = reader->record->index_levels; level > 0; level--) {
+        const void *node;
+        int error;
+
+        if (!plx_entry_addr(entry))
+            return 0;
+        error = plx_cache_get_sync(reader->store->cache, entry, level, &node);
+        if (error)
+            return plx_fault_set(fault, error, "virtual disk %s: log index, block %llu: %s",
+                                 reader->record->name,
+                                 (unsigned long long)plx_entry_addr(entry), plx_error_text(error));
+        entry = plx_node_entry(node, segment >> ((level - 1) * PLX_NODE_SHIFT) &
+                                         (PLX_NODE_ENTRIES - 1));
+        if (plx_entry_addr(entry) >= reader->store->addr_limit)
+            return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                 "virtual disk %s: log index: impossible address",
+                                 reader->record->name);
+    }
+    *ret_addr = plx_entry_addr(entry);
+    return 0;
+}
+
+static int load_segment(struct plx_log_reader *reader, uint64_t segment, struct plx_fault *fault)
+{
+    size_t bytes = (size_t)plx_log_segment_bytes(reader->store);
+    uint64_t addr = reader->segments[segment - reader->first_segment];
+    int error;
+
+    reader->loaded = NO_SEGMENT;
+    error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr, reader->buffer, bytes);
+    if (error)
+        return plx_fault_set(fault, error, "virtual disk %s: log segment %llu at block %llu: %s",
+                             reader->record->name, (unsigned long long)segment,
+                             (unsigned long long)addr, plx_error_text(error));
+    error = plx_format_segment_decode(reader->buffer, &reader->store->info.id,
+                                      &reader->record->id, segment, reader->store->addr_limit,
+                                      &reader->header, fault);
+    if (!error)
+        reader->loaded = segment;
+    return error;
+}
+
+/* Reads one header without loading the segment. */
+static int read_header(struct plx_log_reader *reader, uint64_t segment, uint64_t addr,
+                       struct plx_segment_header *ret_header)
+{
+    int error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr, reader->buffer,
+                                    PLX_SEGMENT_HEADER_BYTES);
+
+    reader->loaded = NO_SEGMENT;
+    return error ? error
+                 : plx_format_segment_decode(reader->buffer, &reader->store->info.id,
+                                             &reader->record->id, segment,
+                                             reader->store->addr_limit, ret_header, NULL);
+}
+
+/* Segments up to the one that holds the key frame's position: from the index. */
+static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t *capacity,
+                           struct plx_fault *fault)
+{
+    const struct plx_vdi_record *record = reader->record;
+    int error = 0;
+
+    for (uint64_t s = record->first_segment; s <= last && !error; s++) {
+        uint64_t addr;
+
+        error = s == last ? 0 : index_lookup(reader, s, &addr, fault);
+        if (s == last)
+            addr = record->segment_addr;
+        if (!error && !segment_addr_valid(reader->store, addr))
+            error = plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                  "virtual disk %s: log segment %llu is missing from the index",
+                                  record->name, (unsigned long long)s);
+        if (!error)
+            error = push_segment(reader, addr, capacity);
+    }
+    return error;
+}
+
+/* Behind it: by the chain, as far as headers of this owner exist. */
+static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *capacity)
+{
+    uint64_t next = reader->record->next_addr, epoch = reader->record->epoch;
+
+    for (uint64_t s = last + 1; segment_addr_valid(reader->store, next); s++) {
+        struct plx_segment_header header;
+        int error = read_header(reader, s, next, &header);
+
+        if (plx_error_class(error) == PLX_CLASS_IO)
+            return error;
+        if (error || header.epoch != epoch) /* R1: not begun, or a leftover */
+            return 0;
+        error = push_segment(reader, next, capacity);
+        if (error)
+            return error;
+        next = header.next_addr;
+    }
+    return 0;
+}
+
+int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *record,
+                        struct plx_log_reader *ret_reader, struct plx_fault *fault)
+{
+    struct plx_log_reader reader = {
+        .store = store,
+        .record = record,
+        .first_segment = record->first_segment,
+        .loaded = NO_SEGMENT,
+    };
+    uint64_t last = record->keyframe.pos / plx_log_segment_bytes(store);
+    size_t capacity = 0;
+    int error = 0;
+
+    if (last < record->first_segment ||
+        (record->segment_addr && !segment_addr_valid(store, record->segment_addr)))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "virtual disk %s: impossible log position",
+                             record->name);
+    reader.buffer = malloc(plx_log_segment_bytes(store));
+    if (!reader.buffer)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    if (record->segment_addr) {
+        error = collect_indexed(&reader, last, &capacity, fault);
+        if (!error) {
+            error = collect_chain(&reader, last, &capacity);
+            if (error)
+                plx_fault_set(fault, error, "virtual disk %s: reading its log: %s", record->name,
+                              plx_error_text(error));
+        }
+    }
+    if (error) {
+        plx_log_reader_close(&reader);
+        return error;
+    }
+    plx_log_reader_seek(&reader, &record->keyframe);
+    *ret_reader = reader;
+    return 0;
+}
+
+void plx_log_reader_close(struct plx_log_reader *reader)
+{
+    free(reader->segments);
+    free(reader->buffer);
+    reader->segments = NULL;
+    reader->buffer = NULL;
+}
+
+/* ---- Positions ---- */
+
+void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe)
+{
+    reader->cursor = (struct plx_log_cursor){
+        .pos = keyframe->pos,
+        .seq = keyframe->batch_seq + 1,
+        .hash = keyframe->prev_hash,
+        .snap_seq = keyframe->snap_seq,
+    };
+    reader->epoch = 0;
+}
+
+static bool has_segment(const struct plx_log_reader *reader, uint64_t segment)
+{
+    return segment >= reader->first_segment && segment - reader->first_segment < reader->count;
+}
+
+int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
+                                 struct plx_fault *fault)
+{
+    uint64_t low = reader->first_segment, high = low + reader->count, bytes;
+    struct plx_segment_header header;
+
+    /* The last segment might not have been begun. */
+    while (high > low) {
+        int error = read_header(reader, high - 1, reader->segments[high - 1 - low], &header);
+
+        if (plx_error_class(error) == PLX_CLASS_IO)
+            return plx_fault_set(fault, error, "virtual disk %s: reading its log: %s",
+                                 reader->record->name, plx_error_text(error));
+        if (!error)
+            break;
+        high--;
+    }
+    if (high == low)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the log is empty");
+    while (high - low > 1) {
+        uint64_t middle = low + (high - low) / 2;
+        int error = read_header(reader, middle,
+                                reader->segments[middle - reader->first_segment], &header);
+
+        if (error)
+            return plx_fault_set(fault, error, "virtual disk %s: log segment %llu: %s",
+                                 reader->record->name, (unsigned long long)middle,
+                                 plx_error_text(error));
+        if (header.snap_seq < seq)
+            low = middle;
+        else
+            high = middle;
+    }
+    if (load_segment(reader, low, fault))
+        return PLX_ERR_CORRUPT;
+    bytes = plx_log_segment_bytes(reader->store);
+    reader->cursor = (struct plx_log_cursor){
+        .pos = low * bytes + PLX_SEGMENT_HEADER_BYTES,
+        .seq = reader->header.first_batch,
+        .hash = reader->header.prev_hash,
+        .snap_seq = reader->header.snap_seq,
+    };
+    reader->epoch = 0;
+    return 0;
+}
+
+/* ---- Batches ---- */
+
+static bool continues(const struct plx_log_reader *reader, const struct plx_batch_header *header)
+{
+    bool behind_keyframe = reader->cursor.seq > reader->record->keyframe.batch_seq;
+
+    return header->seq == reader->cursor.seq && header->prev_hash == reader->cursor.hash &&
+           header->vdi == plx_format_vdi_word(&reader->record->id) &&
+           header->epoch >= reader->epoch &&
+           (!behind_keyframe || header->epoch == reader->record->epoch); /* R1 */
+}
+
+static bool try_batch(struct plx_log_reader *reader)
+{
+    uint64_t bytes = plx_log_segment_bytes(reader->store);
+    uint64_t offset = reader->cursor.pos % bytes;
+    struct plx_batch_header header;
+
+    if (offset < PLX_SEGMENT_HEADER_BYTES ||
+        plx_format_batch_decode(reader->buffer + offset, (size_t)(bytes - offset), &header) ||
+        !continues(reader, &header))
+        return false;
+    reader->batch = reader->buffer + offset;
+    reader->batch_header = header;
+    reader->cursor.pos += header.bytes;
+    reader->cursor.seq++;
+    reader->cursor.hash = plx_hash64(reader->batch, header.bytes);
+    reader->epoch = header.epoch;
+    return true;
+}
+
+/* Whether a batch further on in the loaded segment says that the one expected was durable. */
+static bool later_mark(const struct plx_log_reader *reader)
+{
+    uint64_t bytes = plx_log_segment_bytes(reader->store);
+    uint64_t offset = PLX_SEGMENT_HEADER_BYTES;
+    struct plx_batch_header header;
+
+    if (reader->cursor.pos / bytes == reader->loaded)
+        offset = plx_max_u64(offset, reader->cursor.pos % bytes);
+    for (; offset < bytes; offset += 512) {
+        if (!plx_format_batch_decode(reader->buffer + offset, (size_t)(bytes - offset), &header) &&
+            header.vdi == plx_format_vdi_word(&reader->record->id) &&
+            header.epoch == reader->record->epoch && header.durable_seq >= reader->cursor.seq)
+            return true;
+    }
+    return false;
+}
+
+static int damaged(const struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %s: log batch %llu at position %llu is damaged",
+                         reader->record->name, (unsigned long long)reader->cursor.seq,
+                         (unsigned long long)reader->cursor.pos);
+}
+
+/* The chain ends here: rightly so, or because something is broken? */
+static int end_of_log(const struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    if (reader->cursor.seq <= reader->record->keyframe.batch_seq ||
+        (reader->loaded != NO_SEGMENT && later_mark(reader)))
+        return damaged(reader, fault);
+    return PLX_ERR_NOT_FOUND;
+}
+
+int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    uint64_t bytes = plx_log_segment_bytes(reader->store);
+    uint64_t segment = reader->cursor.pos / bytes, stay;
+    int error;
+
+    if (!has_segment(reader, segment))
+        return end_of_log(reader, fault);
+    if (reader->loaded != segment) {
+        error = load_segment(reader, segment, fault);
+        if (error == PLX_ERR_CORRUPT && reader->cursor.pos % bytes == 0)
+            return end_of_log(reader, fault); /* not begun yet */
+        if (error)
+            return error;
+    }
+    if (reader->cursor.pos % bytes == 0)
+        reader->cursor.pos += PLX_SEGMENT_HEADER_BYTES;
+    if (try_batch(reader))
+        return 0;
+    if (later_mark(reader))
+        return damaged(reader, fault);
+    /* The next segment, if it continues the chain. */
+    segment++;
+    if (!has_segment(reader, segment))
+        return end_of_log(reader, fault);
+    error = load_segment(reader, segment, fault);
+    if (error == PLX_ERR_CORRUPT)
+        return end_of_log(reader, fault);
+    if (error)
+        return error;
+    if (reader->header.first_batch != reader->cursor.seq ||
+        reader->header.prev_hash != reader->cursor.hash)
+        return end_of_log(reader, fault);
+    stay = reader->cursor.pos;
+    reader->cursor.pos = segment * bytes + PLX_SEGMENT_HEADER_BYTES;
+    if (try_batch(reader))
+        return 0;
+    error = end_of_log(reader, fault);
+    reader->cursor.pos = stay;
+    return error;
+}
+
+/* ---- Replay ---- */
+
+static int bad_record(const struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %s: log batch %llu has an impossible record",
+                         reader->record->name, (unsigned long long)reader->batch_header.seq);
+}
+
+/* Reads the blocks of a MAP record and compares them with its checksums. */
+static int verify_map(struct plx_store *store, const struct plx_record *record, uint8_t *buffer,
+                      bool *ret_match)
+{
+    *ret_match = true;
+    for (uint64_t i = 0; i < record->count && *ret_match; i++) {
+        int error = plx_store_read_sync(store, PLX_KIND_DATA, record->addr + i, buffer,
+                                        PLX_BLOCK_SIZE);
+
+        if (error)
+            return error;
+        *ret_match = plx_crc32c(buffer, PLX_BLOCK_SIZE) == plx_record_checksum(record, i);
+    }
+    return 0;
+}
+
+static bool addrs_in_one_extent(const struct plx_store *store, const struct plx_record *record)
+{
+    uint64_t blocks = store->info.extent_blocks;
+
+    return record->addr / blocks == (record->addr + record->count - 1) / blocks;
+}
+
+/* R2, for the batch the reader stands on. */
+static int batch_proven(struct plx_log_reader *reader, uint8_t *buffer, bool *ret_proven,
+                        struct plx_fault *fault)
+{
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+
+    *ret_proven = true;
+    for (uint32_t i = 0; i < reader->batch_header.records && *ret_proven; i++) {
+        struct plx_record record;
+        int error = plx_record_next(reader->batch, &reader->batch_header, &offset,
+                                    reader->store->addr_limit, &record);
+
+        if (error)
+            return bad_record(reader, fault);
+        if (record.type != PLX_RECORD_MAP)
+            continue;
+        if (!addrs_in_one_extent(reader->store, &record))
+            return bad_record(reader, fault);
+        error = verify_map(reader->store, &record, buffer, ret_proven);
+        if (error)
+            return plx_fault_set(fault, error, "virtual disk %s: block %llu: %s",
+                                 reader->record->name, (unsigned long long)record.addr,
+                                 plx_error_text(error));
+    }
+    return 0;
+}
+
+static size_t slots_for(const struct plx_record *record)
+{
+    switch (record->type) {
+    case PLX_RECORD_MAP:
+        return (size_t)record->count;
+    case PLX_RECORD_UNMAP:
+        return plx_map_slots_for_unmap(record->vblock, record->count);
+    case PLX_RECORD_VOID:
+        return record->count * PLX_MAP_SLOTS_FOR_VOID;
+    default:
+        return 0;
+    }
+}
+
+struct replay {
+    struct plx_log_reader *reader;
+    struct plx_map *map;
+    uint64_t until_seq;
+    bool recover, reached;
+    struct plx_replay_result result;
+};
+
+static int apply_record(struct replay *replay, const struct plx_record *record,
+                        struct plx_fault *fault)
+{
+    struct plx_map *map = replay->map;
+    size_t slots = slots_for(record);
+
+    if (!plx_overlay_reserve(&map->active, slots))
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    switch (record->type) {
+    case PLX_RECORD_MAP:
+        if (!addrs_in_one_extent(map->store, record)) {
+            plx_overlay_unreserve(&map->active, slots);
+            return bad_record(replay->reader, fault);
+        }
+        if (replay->recover)
+            plx_alloc_mark(map->store, record->addr, record->count);
+        for (uint64_t i = 0; i < record->count; i++)
+            plx_map_apply_map(map, record->vblock + i, record->addr + i,
+                              plx_checksum24(plx_record_checksum(record, i)));
+        break;
+    case PLX_RECORD_UNMAP:
+        plx_map_apply_unmap(map, record->vblock, record->count);
+        break;
+    case PLX_RECORD_VOID:
+        for (uint64_t i = 0; i < record->count; i++)
+            plx_map_apply_void(map, record->vblock + i);
+        break;
+    case PLX_RECORD_SNAPSHOT:
+        if (record->seq != map->gen + 1)
+            return bad_record(replay->reader, fault);
+        plx_map_apply_snapshot(map);
+        replay->result.snapshot_ns = record->time_ns;
+        replay->reached = record->seq == replay->until_seq;
+        break;
+    case PLX_RECORD_RESIZE:
+        replay->result.size_bytes = record->size_bytes;
+        break;
+    case PLX_RECORD_LABEL:
+    case PLX_RECORD_KEYFRAME:
+        break;
+    }
+    plx_overlay_unreserve(&map->active, slots);
+    return 0;
+}
+
+static int apply_batch(struct replay *replay, struct plx_fault *fault)
+{
+    struct plx_log_reader *reader = replay->reader;
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+
+    for (uint32_t i = 0; i < reader->batch_header.records && !replay->reached; i++) {
+        struct plx_record record;
+        int error = plx_record_next(reader->batch, &reader->batch_header, &offset,
+                                    reader->store->addr_limit, &record);
+
+        if (error)
+            return bad_record(reader, fault);
+        error = apply_record(replay, &record, fault);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* First pass: how far the chain goes, and the newest mark in it. */
+static int find_mark(struct plx_log_reader *reader, uint64_t *ret_mark, uint64_t *ret_last,
+                     struct plx_fault *fault)
+{
+    uint64_t mark = reader->cursor.seq - 1;
+    int error;
+
+    while ((error = plx_log_reader_next(reader, fault)) == 0)
+        mark = plx_max_u64(mark, reader->batch_header.durable_seq);
+    if (error != PLX_ERR_NOT_FOUND)
+        return error;
+    *ret_mark = mark;
+    *ret_last = reader->cursor.seq - 1;
+    return 0;
+}
+
+int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, struct plx_map *map,
+               uint64_t until_seq, bool recover, struct plx_replay_result *ret_result,
+               struct plx_fault *fault)
+{
+    struct replay replay = {
+        .reader = reader, .map = map, .until_seq = until_seq, .recover = recover};
+    uint64_t mark = UINT64_MAX, last = 0;
+    uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
+    int error = buffer ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    plx_log_reader_seek(reader, from);
+    replay.result.size_bytes = from->size_bytes;
+    replay.result.snapshot_ns = 0;
+    if (!error && !until_seq) {
+        error = find_mark(reader, &mark, &last, fault);
+        plx_log_reader_seek(reader, from);
+    }
+    while (!error && !replay.reached) {
+        struct plx_log_cursor before = reader->cursor;
+        bool proven = true;
+
+        error = plx_log_reader_next(reader, fault);
+        if (error)
+            break;
+        if (reader->batch_header.seq > mark)
+            error = batch_proven(reader, buffer, &proven, fault);
+        if (!error && !proven) {
+            reader->cursor = before;
+            replay.result.dropped = last - (before.seq - 1);
+            break;
+        }
+        if (!error)
+            error = apply_batch(&replay, fault);
+        replay.result.batches += !error;
+    }
+    free(buffer);
+    if (error == PLX_ERR_NOT_FOUND)
+        error = until_seq && !replay.reached
+                    ? plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                                    "virtual disk %s has no snapshot %llu",
+                                    reader->record->name, (unsigned long long)until_seq)
+                    : 0;
+    if (error)
+        return error;
+    replay.result.end = reader->cursor;
+    *ret_result = replay.result;
+    return 0;
+}

@@ -1,0 +1,55 @@
+/* replay.h - reading a VDI's log: recovery, opening an instant, listing snapshots and labels.
+ *
+ * Synchronous. A reader works from a copy of the VDI record and never writes; the VDI may be open
+ * elsewhere meanwhile, as long as what is read is kept by a snapshot.
+ */
+#ifndef PLX_REPLAY_H
+#define PLX_REPLAY_H
+
+#include "engine/log.h"
+#include "engine/map.h"
+
+struct plx_log_reader {
+    struct plx_store *store;
+    const struct plx_vdi_record *record;
+    uint64_t first_segment;
+    uint64_t *segments; /* addresses; segments[0] is first_segment */
+    size_t count;
+    /* The segment in memory. */
+    uint8_t *buffer;
+    uint64_t loaded;    /* its number, UINT64_MAX: none */
+    struct plx_segment_header header;
+    /* Where the next batch is expected. */
+    struct plx_log_cursor cursor;
+    uint64_t epoch;     /* of the last batch read */
+    const uint8_t *batch;
+    struct plx_batch_header batch_header;
+};
+
+/* Loads the index and follows the chain of segments behind it. */
+int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *record,
+                        struct plx_log_reader *ret_reader, struct plx_fault *fault);
+void plx_log_reader_close(struct plx_log_reader *reader);
+/* To just behind a key frame. */
+void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe);
+/* To the start of the last segment that begins before snapshot seq (or the first retained);
+ * NOT_FOUND when the log is empty. The reader's header is that segment's. */
+int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
+                                 struct plx_fault *fault);
+/* 0 and batch, batch_header; NOT_FOUND at the end of the log; other errors. */
+int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault);
+
+/* Replay into a fresh map. until_seq: stop at that snapshot (0: at the end of the log). recover:
+ * verify data behind the durable mark and mark blocks as allocated. */
+struct plx_replay_result {
+    struct plx_log_cursor end;
+    uint64_t size_bytes;
+    uint64_t snapshot_ns; /* of the last snapshot seen, 0: none */
+    uint64_t batches;
+    uint64_t dropped; /* batches behind the first that could not be proven */
+};
+int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, struct plx_map *map,
+               uint64_t until_seq, bool recover, struct plx_replay_result *ret_result,
+               struct plx_fault *fault);
+
+#endif

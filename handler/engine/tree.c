@@ -1,0 +1,401 @@
+/* tree.c - see tree.h.
+ *
+ * T1  No node is changed: every changed node goes to a free block (INV-2).
+ * T2  An entry whose block some snapshot sees is read-only in the new tree, on itself or above.
+ * T3  A block is recorded as dead only if it was mapped writable (seen by no snapshot) when it was
+ *     replaced, and each only once.
+ * Loop: the owner's. Crash story: nothing refers to the new nodes until the owner's record flips;
+ *   a crash before leaves them unmarked or leaked.
+ */
+#include "engine/tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TREE_BUILD,
+    TREE_ALLOC,
+    TREE_WRITTEN,
+};
+
+static int tree_init(struct plx_tree *tree, size_t changes)
+{
+    tree->capacity = changes ? changes : 1;
+    tree->in = malloc(tree->capacity * sizeof *tree->in);
+    tree->out = malloc(tree->capacity * sizeof *tree->out);
+    tree->buffer = aligned_alloc(PLX_BLOCK_SIZE, PLX_TREE_BUFFER * PLX_BLOCK_SIZE);
+    tree->level = 1;
+    tree->state = TREE_BUILD;
+    if (tree->in && tree->out && tree->buffer)
+        return 0;
+    plx_tree_done(tree);
+    return PLX_ERR_NOMEM;
+}
+
+int plx_tree_begin_map(struct plx_tree *tree, struct plx_map *map, unsigned new_levels,
+                       struct plx_task *task, struct plx_deaths *data_deaths,
+                       struct plx_deaths *node_deaths)
+{
+    size_t leaves = 0;
+    uint64_t last = UINT64_MAX;
+
+    for (size_t i = 0; i < map->frozen.count; i++) {
+        uint64_t leaf = plx_slot_leaf(&map->frozen.sorted[i]);
+
+        leaves += leaf != last;
+        last = leaf;
+    }
+    *tree = (struct plx_tree){
+        .store = map->store,
+        .task = task,
+        .root = map->base.root,
+        .levels = map->base.levels,
+        .shared = map->base.gen != map->active.first_gen,
+        .map = map,
+        .new_levels = (unsigned)plx_max_u64(new_levels, map->base.levels),
+        .data_deaths = data_deaths,
+        .node_deaths = node_deaths,
+    };
+    return tree_init(tree, leaves);
+}
+
+int plx_tree_begin_plain(struct plx_tree *tree, struct plx_store *store, uint64_t root,
+                         unsigned levels, const struct plx_tree_change *changes, size_t count,
+                         struct plx_task *task, struct plx_deaths *node_deaths)
+{
+    int error;
+
+    *tree = (struct plx_tree){
+        .store = store,
+        .task = task,
+        .root = root,
+        .levels = levels,
+        .new_levels = levels,
+        .node_deaths = node_deaths,
+    };
+    error = tree_init(tree, count);
+    if (error)
+        return error;
+    memcpy(tree->in, changes, count * sizeof *changes);
+    tree->in_count = count;
+    return 0;
+}
+
+void plx_tree_done(struct plx_tree *tree)
+{
+    free(tree->in);
+    free(tree->out);
+    free(tree->buffer);
+    plx_deaths_free(&tree->made);
+    tree->in = tree->out = NULL;
+    tree->buffer = NULL;
+}
+
+void plx_tree_abort(struct plx_tree *tree)
+{
+    for (size_t i = 0; i < tree->made.count; i++)
+        plx_alloc_free(tree->store, tree->made.addrs[i], 1);
+    plx_tree_done(tree);
+}
+
+static void died(struct plx_deaths *deaths, uint64_t addr)
+{
+    if (deaths && addr)
+        plx_deaths_add(deaths, addr);
+}
+
+/* ---- The old tree ---- */
+
+struct old_node {
+    const void *node; /* NULL: nothing there */
+    uint64_t entry;   /* that names it */
+    bool read_only;   /* on the way to it */
+};
+
+/* The old node at (level, index). Above the old root a node is implied: see synthesize(). */
+static int find_old(struct plx_tree *tree, unsigned level, uint64_t index, struct old_node *ret)
+{
+    struct old_node at = {.entry = tree->root,
+                          .read_only = (tree->root & PLX_ENTRY_READ_ONLY) != 0};
+
+    *ret = (struct old_node){.read_only = at.read_only};
+    if (level > tree->levels || index >> ((tree->levels - level) * PLX_NODE_SHIFT))
+        return 0;
+    for (unsigned l = tree->levels;; l--) {
+        int error;
+
+        ret->read_only = at.read_only;
+        if (!plx_entry_addr(at.entry))
+            return 0;
+        error = plx_cache_get(tree->store->cache, at.entry, l, tree->task, &at.node);
+        if (error)
+            return error;
+        if (l == level)
+            break;
+        at.entry = plx_node_entry(at.node,
+                                  index >> ((l - 1 - level) * PLX_NODE_SHIFT) &
+                                      (PLX_NODE_ENTRIES - 1));
+        if (plx_entry_addr(at.entry) >= tree->store->addr_limit)
+            return PLX_ERR_CORRUPT; /* INV-7 */
+        at.read_only = at.read_only || (at.entry & PLX_ENTRY_READ_ONLY);
+    }
+    *ret = at;
+    return 0;
+}
+
+static bool node_is_empty(const uint8_t *node)
+{
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++)
+        if (plx_entry_addr(plx_node_entry(node, i)))
+            return false;
+    return true;
+}
+
+/* ---- Leaves of a map ---- */
+
+struct leaf_changes {
+    const struct plx_slot *unmapped, *voided;
+    const struct plx_slot *blocks[PLX_NODE_ENTRIES];
+};
+
+static size_t collect_leaf(const struct plx_map *map, size_t at, struct leaf_changes *ret)
+{
+    uint64_t leaf = plx_slot_leaf(&map->frozen.sorted[at]);
+
+    memset(ret, 0, sizeof *ret);
+    for (; at < map->frozen.count && plx_slot_leaf(&map->frozen.sorted[at]) == leaf; at++) {
+        const struct plx_slot *slot = &map->frozen.sorted[at];
+
+        switch (plx_slot_kind(slot)) {
+        case PLX_OVERLAY_UNMAPPED:
+            ret->unmapped = slot;
+            break;
+        case PLX_OVERLAY_VOIDED:
+            ret->voided = slot;
+            break;
+        case PLX_OVERLAY_BLOCK:
+            ret->blocks[plx_slot_index(slot) & (PLX_NODE_ENTRIES - 1)] = slot;
+            break;
+        }
+    }
+    return at;
+}
+
+static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *changes, unsigned i,
+                           uint64_t old, bool path_read_only)
+{
+    const struct plx_overlay *frozen = &tree->map->frozen;
+    const struct plx_slot *slot = changes->blocks[i];
+    bool old_read_only = path_read_only || (old & PLX_ENTRY_READ_ONLY);
+    bool inherited = old_read_only || tree->shared; /* T2 */
+    uint64_t entry;
+
+    old &= ~PLX_ENTRY_READ_ONLY;
+    if (slot && !(slot->value & PLX_SLOT_OLDER)) {
+        if ((slot->value & PLX_SLOT_BASE_DEAD) && !old_read_only)
+            died(tree->data_deaths, plx_entry_addr(old)); /* T3 */
+        entry = slot->value & ~(PLX_SLOT_OLDER | PLX_SLOT_BASE_DEAD);
+        if (plx_entry_addr(entry) &&
+            plx_overlay_gen(frozen, slot) != tree->map->active.first_gen)
+            entry |= PLX_ENTRY_READ_ONLY;
+        return entry;
+    }
+    if (changes->unmapped) {
+        if ((changes->unmapped->value & PLX_SLOT_BASE_DEAD) && !old_read_only)
+            died(tree->data_deaths, plx_entry_addr(old));
+        return 0;
+    }
+    if (!plx_entry_addr(old))
+        return 0;
+    if (slot || (changes->voided && !old_read_only &&
+                 plx_overlay_gen(frozen, changes->voided) == tree->map->base.gen))
+        old = plx_entry_void(old);
+    return inherited ? old | PLX_ENTRY_READ_ONLY : old;
+}
+
+static int build_leaf(struct plx_tree *tree, uint8_t *node, struct old_node *old,
+                      uint64_t *ret_index)
+{
+    struct leaf_changes changes;
+    uint64_t leaf = plx_slot_leaf(&tree->map->frozen.sorted[tree->slot]);
+    int error = find_old(tree, 1, leaf, old);
+
+    if (error)
+        return error;
+    tree->slot = collect_leaf(tree->map, tree->slot, &changes);
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++)
+        plx_node_set_entry(node, i,
+                           edit_entry(tree, &changes, i, old->node ? plx_node_entry(old->node, i) : 0,
+                                      old->read_only));
+    *ret_index = leaf;
+    return 0;
+}
+
+/* ---- Inner nodes, and leaves of a plain tree ---- */
+
+/* A level above the old root: its first child is the old root. */
+static void synthesize(const struct plx_tree *tree, unsigned level, uint64_t index, uint8_t *node)
+{
+    memset(node, 0, PLX_BLOCK_SIZE);
+    if (level == tree->levels + 1 && index == 0)
+        plx_node_set_entry(node, 0, tree->root);
+}
+
+static int build_inner(struct plx_tree *tree, uint8_t *node, struct old_node *old,
+                       uint64_t *ret_index)
+{
+    uint64_t index = tree->in[tree->in_at].index >> PLX_NODE_SHIFT;
+    int error = find_old(tree, tree->level, index, old);
+
+    if (error)
+        return error;
+    if (tree->level > tree->levels) {
+        synthesize(tree, tree->level, index, node);
+        old->read_only = false;
+    } else if (old->node) {
+        memcpy(node, old->node, PLX_BLOCK_SIZE);
+    } else {
+        memset(node, 0, PLX_BLOCK_SIZE);
+    }
+    if (old->read_only || tree->shared) {
+        for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
+            uint64_t entry = plx_node_entry(node, i);
+
+            if (plx_entry_addr(entry))
+                plx_node_set_entry(node, i, entry | PLX_ENTRY_READ_ONLY); /* T2 */
+        }
+    }
+    for (; tree->in_at < tree->in_count && tree->in[tree->in_at].index >> PLX_NODE_SHIFT == index;
+         tree->in_at++)
+        plx_node_set_entry(node, tree->in[tree->in_at].index & (PLX_NODE_ENTRIES - 1),
+                           tree->in[tree->in_at].entry);
+    *ret_index = index;
+    return 0;
+}
+
+/* ---- The machine ---- */
+
+static bool level_has_more(const struct plx_tree *tree)
+{
+    if (tree->map && tree->level == 1)
+        return tree->slot < tree->map->frozen.count;
+    return tree->in_at < tree->in_count;
+}
+
+/* Builds nodes until the buffer is full or the level is through. */
+static int build_some(struct plx_tree *tree)
+{
+    while (level_has_more(tree) && tree->buffered < PLX_TREE_BUFFER) {
+        uint8_t *node = tree->buffer + (size_t)tree->buffered * PLX_BLOCK_SIZE;
+        struct old_node old;
+        uint64_t index;
+        int error = tree->map && tree->level == 1 ? build_leaf(tree, node, &old, &index)
+                                                  : build_inner(tree, node, &old, &index);
+
+        if (error)
+            return error;
+        if (old.node && !old.read_only && !tree->shared)
+            died(tree->node_deaths, plx_entry_addr(old.entry)); /* T3 */
+        tree->out[tree->out_count] = (struct plx_tree_change){.index = index};
+        if (!node_is_empty(node))
+            tree->owner[tree->buffered++] = tree->out_count;
+        tree->out_count++;
+    }
+    return 0;
+}
+
+static int alloc_and_write(struct plx_tree *tree)
+{
+    while (tree->written < tree->buffered) {
+        uint64_t addr, count;
+        int error = plx_alloc_run(tree->store, PLX_EXTENT_META, tree->buffered - tree->written,
+                                  tree->task, &addr, &count);
+
+        if (error)
+            return error;
+        tree->iovs[tree->xfer_count] =
+            (struct iovec){tree->buffer + (size_t)tree->written * PLX_BLOCK_SIZE,
+                           count * PLX_BLOCK_SIZE};
+        plx_store_xfer(tree->store, &tree->xfers[tree->xfer_count], PLX_IO_WRITE, PLX_KIND_NODE,
+                       addr, 0, count * PLX_BLOCK_SIZE, &tree->iovs[tree->xfer_count], 1,
+                       &tree->join);
+        tree->xfer_count++;
+        for (uint64_t i = 0; i < count; i++, tree->written++) {
+            const uint8_t *node = tree->buffer + (size_t)tree->written * PLX_BLOCK_SIZE;
+            uint64_t entry =
+                plx_entry_make(addr + i, plx_checksum24(plx_crc32c(node, PLX_BLOCK_SIZE)));
+
+            plx_deaths_add(&tree->made, addr + i);
+            plx_cache_put(tree->store->cache, entry, tree->level, node);
+            tree->out[tree->owner[tree->written]].entry = entry;
+        }
+        tree->store->counters.keyframe_nodes += count;
+    }
+    return 0;
+}
+
+static void next_level(struct plx_tree *tree)
+{
+    struct plx_tree_change *swap = tree->in;
+
+    tree->in = tree->out;
+    tree->in_count = tree->out_count;
+    tree->in_at = 0;
+    tree->out = swap;
+    tree->out_count = 0;
+    tree->level++;
+}
+
+int plx_tree_step(struct plx_tree *tree, uint64_t *ret_root)
+{
+    for (;;) {
+        int error;
+
+        switch (tree->state) {
+        case TREE_BUILD:
+            error = build_some(tree);
+            if (error)
+                return error;
+            tree->state = TREE_ALLOC;
+            tree->join = (struct plx_join){0};
+            tree->written = tree->xfer_count = 0;
+            break;
+        case TREE_ALLOC:
+            error = alloc_and_write(tree);
+            if (error == PLX_WAIT)
+                return error;
+            if (error && !tree->join.pending)
+                return error;
+            tree->state = TREE_WRITTEN;
+            if (error)
+                tree->join.error = error;
+            if (tree->join.pending) {
+                tree->join.task = tree->task;
+                return PLX_WAIT;
+            }
+            break;
+        case TREE_WRITTEN:
+            if (tree->join.error)
+                return tree->join.error;
+            tree->buffered = 0;
+            tree->state = TREE_BUILD;
+            if (level_has_more(tree))
+                break;
+            tree->result_levels = tree->new_levels;
+            if (tree->level == 1 && !tree->out_count) { /* nothing changed */
+                tree->result_levels = tree->levels;
+                *ret_root = tree->root | (tree->shared && plx_entry_addr(tree->root)
+                                              ? PLX_ENTRY_READ_ONLY
+                                              : 0);
+                return 0;
+            }
+            if (tree->level == tree->new_levels) {
+                PLX_ASSERT(tree->out_count == 1);
+                *ret_root = tree->out[0].entry;
+                return 0;
+            }
+            next_level(tree);
+            break;
+        }
+    }
+}

@@ -1,0 +1,115 @@
+/* util.c - identities as text, counters by name. Stateless. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+void plx_uuid_text(const struct plx_uuid *id, char ret_text[37])
+{
+    const uint8_t *b = id->b;
+
+    snprintf(ret_text, 37,
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+bool plx_uuid_parse(const char *text, struct plx_uuid *ret_id)
+{
+    struct plx_uuid id;
+    unsigned count = 0;
+
+    if (strlen(text) != 36)
+        return false;
+    for (unsigned i = 0; i < 36;) {
+        int high, low;
+
+        if (i == 8 || i == 13 || i == 18 || i == 23) {
+            if (text[i++] != '-')
+                return false;
+            continue;
+        }
+        high = hex_digit(text[i]);
+        low = hex_digit(text[i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        id.b[count++] = (uint8_t)(high << 4 | low);
+        i += 2;
+    }
+    *ret_id = id;
+    return true;
+}
+
+bool plx_uuid_is_zero(const struct plx_uuid *id)
+{
+    static const struct plx_uuid zero;
+
+    return plx_uuid_equal(id, &zero);
+}
+
+bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b)
+{
+    return memcmp(a->b, b->b, sizeof a->b) == 0;
+}
+
+#define COUNTER(member) {#member, offsetof(struct plx_counters, member)}
+#define COUNTER_OF(member, kind, suffix)                                                           \
+    {#member "_" suffix, offsetof(struct plx_counters, member) + sizeof(uint64_t) * (kind)}
+#define COUNTERS_BY_KIND(member)                                                                   \
+    COUNTER_OF(member, PLX_KIND_DATA, "data"), COUNTER_OF(member, PLX_KIND_LOG, "log"),            \
+        COUNTER_OF(member, PLX_KIND_NODE, "node"), COUNTER_OF(member, PLX_KIND_ADMIN, "admin")
+
+static const struct {
+    const char *name;
+    size_t offset;
+} counter_table[] = {
+    COUNTERS_BY_KIND(device_reads),
+    COUNTERS_BY_KIND(device_writes),
+    COUNTERS_BY_KIND(device_read_bytes),
+    COUNTERS_BY_KIND(device_write_bytes),
+    COUNTER(device_flushes),
+    COUNTER(reads),
+    COUNTER(writes),
+    COUNTER(unmaps),
+    COUNTER(flushes),
+    COUNTER(snapshots),
+    COUNTER(read_bytes),
+    COUNTER(write_bytes),
+    COUNTER(unmap_bytes),
+    COUNTER(blocks_in_place),
+    COUNTER(blocks_new),
+    COUNTER(blocks_zero),
+    COUNTER(write_path_node_reads),
+    COUNTER(batches),
+    COUNTER(batch_records),
+    COUNTER(batch_bytes),
+    COUNTER(voids),
+    COUNTER(keyframes),
+    COUNTER(keyframe_nodes),
+    COUNTER(cache_hits),
+    COUNTER(cache_misses),
+    COUNTER(blocks_freed),
+    COUNTER(blocks_foreign),
+    COUNTER(registry_calls_on_data_path),
+    COUNTER(data_free_blocks),
+    COUNTER(meta_free_blocks),
+};
+
+bool plx_counter_at(const struct plx_counters *counters, unsigned index, const char **ret_name,
+                    uint64_t *ret_value)
+{
+    if (index >= sizeof counter_table / sizeof counter_table[0])
+        return false;
+    *ret_name = counter_table[index].name;
+    memcpy(ret_value, (const uint8_t *)counters + counter_table[index].offset, sizeof *ret_value);
+    return true;
+}

@@ -1,0 +1,873 @@
+/* vdi.c - virtual disks: records, creating, opening (with recovery), instants, closing.
+ *
+ * V1  A record's slots are written in turn, each only after the other is durable.
+ * V2  A writer raises the epoch before it logs anything; replay behind the key frame believes only
+ *     the record's epoch. So an unclean end is first brought into a key frame; the record that
+ *     flips to it carries the new epoch and owner at the same time.
+ * V3  A cleanly closed VDI has no log behind its key frame and no owner.
+ * Calls are synchronous; the loop runs meanwhile.
+ * Crash story: create writes slot A, then slot B; a torn A with an empty B never was. Opening
+ *   changes nothing until the record flips. Closing is a key frame, then a record without owner.
+ */
+#include "engine/vdi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/replay.h"
+
+#define INDEX_LEVELS 3u
+
+/* ---- Records ---- */
+
+static bool block_is_zero(const uint8_t *block)
+{
+    return block[0] == 0 && memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
+}
+
+int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
+                        uint8_t *ret_slot, struct plx_fault *fault)
+{
+    uint8_t blocks[2][PLX_BLOCK_SIZE];
+    struct plx_vdi_record record, best = {0};
+    struct plx_fault why = {0};
+    uint8_t best_slot = 0;
+    bool found = false;
+    int error;
+
+    if (slot >= plx_vdi_slot_count(store))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u does not exist", slot);
+    error = plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), blocks,
+                                sizeof blocks);
+    if (error)
+        return plx_fault_set(fault, error, "VDI slot %u: %s", slot, plx_error_text(error));
+    for (uint8_t i = 0; i < 2; i++) {
+        if (plx_format_vdi_record_decode(blocks[i], &store->info.id, slot, store->addr_limit,
+                                         &record, &why))
+            continue;
+        if (!found || record.generation > best.generation) {
+            best = record;
+            best_slot = i;
+            found = true;
+        }
+    }
+    if (!found && block_is_zero(blocks[1])) /* never written, or its creation was torn */
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u was never used", slot);
+    if (!found)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "VDI slot %u: both copies of the record are damaged (%s)", slot,
+                             why.text);
+    *ret_record = best;
+    *ret_slot = best_slot;
+    return 0;
+}
+
+int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    struct plx_vdi_record next = *record;
+    int error;
+
+    next.generation++;
+    plx_format_vdi_record_encode(&store->info.id, &next, block);
+    error = plx_store_write_sync(store, PLX_KIND_ADMIN,
+                                 plx_vdi_slot_addr(store, next.slot) + (*slot ^ 1), block,
+                                 PLX_BLOCK_SIZE); /* V1 */
+    if (!error)
+        error = plx_store_flush_sync(store);
+    if (error)
+        return error;
+    *record = next;
+    *slot ^= 1;
+    return 0;
+}
+
+static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info *ret)
+{
+    *ret = (struct plx_vdi_info){
+        .id = record->id,
+        .parent = record->parent,
+        .slot = record->slot,
+        .state = record->state,
+        .size_bytes = record->keyframe.size_bytes,
+        .sector_size = record->sector_size,
+        .overwrite = record->overwrite,
+        .owner = record->owner,
+        .owner_host = record->owner_host,
+        .epoch = record->epoch,
+        .created_ns = record->created_ns,
+        .parent_seq = record->parent_seq,
+        .snapshots = record->keyframe.snap_seq,
+        .log_first_segment = record->first_segment,
+        .levels = record->keyframe.levels,
+    };
+    memcpy(ret->name, record->name, sizeof ret->name);
+}
+
+int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_info *ret_info,
+                      struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    uint8_t which;
+    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+
+    if (!error)
+        record_info(&record, ret_info);
+    return error;
+}
+
+/* ---- Creating and deleting ---- */
+
+struct tree_wait {
+    struct plx_task task;
+    bool woken;
+};
+
+static void tree_wait_step(struct plx_task *task)
+{
+    PLX_CONTAINER(task, struct tree_wait, task)->woken = true;
+}
+
+/* Writes an instant's map out whole; the deaths in it are not ours to record. */
+static int write_map(struct plx_map *map, unsigned levels, uint64_t *ret_root,
+                     unsigned *ret_levels)
+{
+    struct tree_wait wait = {.task.step = tree_wait_step};
+    struct plx_tree tree;
+    int error;
+
+    if (!map->is_frozen && !plx_map_freeze(map))
+        return PLX_ERR_NOMEM;
+    plx_overlay_sort(&map->frozen);
+    error = plx_tree_begin_map(&tree, map, levels, &wait.task, NULL, NULL);
+    if (error)
+        return error;
+    while ((error = plx_tree_step(&tree, ret_root)) == PLX_WAIT) {
+        plx_store_run_until_true(map->store, &wait.woken);
+        wait.woken = false;
+        error = wait.task.error;
+        if (error)
+            break;
+    }
+    *ret_levels = tree.result_levels;
+    if (error)
+        plx_tree_abort(&tree);
+    else
+        plx_tree_done(&tree);
+    return error;
+}
+
+static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_options *options,
+                          struct plx_vdi_record *record, struct plx_fault *fault)
+{
+    struct plx_vdi *parent;
+    unsigned levels = 0;
+    int error = plx_snapshot_open(store, options->parent_slot, options->parent_seq, &parent, fault);
+
+    if (error)
+        return error;
+    record->parent = parent->record.id;
+    record->parent_seq = options->parent_seq;
+    record->sector_size = parent->record.sector_size;
+    record->keyframe.size_bytes = plx_max_u64(parent->size_bytes, options->size_bytes);
+    error = write_map(&parent->map, plx_map_levels_for(record->keyframe.size_bytes),
+                      &record->keyframe.root, &levels);
+    if (error)
+        plx_fault_set(fault, error, "cloning %s: %s", parent->record.name, plx_error_text(error));
+    record->keyframe.levels = levels;
+    if (plx_entry_addr(record->keyframe.root)) /* shared with the parent, all of it (INV-3) */
+        record->keyframe.root |= PLX_ENTRY_READ_ONLY;
+    plx_vdi_abandon(parent);
+    return error;
+}
+
+static int check_create(const struct plx_vdi_create_options *options, struct plx_fault *fault)
+{
+    uint64_t size = options->size_bytes;
+
+    if (!options->name[0])
+        return plx_fault_set(fault, PLX_ERR_INVALID, "a virtual disk needs a name");
+    if (options->sector_size != 512 && options->sector_size != 4096)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "sector size: 512 or 4096");
+    if (options->is_clone && size == 0)
+        return 0;
+    if (size < PLX_VDI_SIZE_MIN || size > PLX_VDI_SIZE_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "size %llu: a virtual disk has 4 KiB to 256 TiB",
+                             (unsigned long long)size);
+    if (size % options->sector_size)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "size %llu: not a multiple of the sector size (%u)",
+                             (unsigned long long)size, options->sector_size);
+    return 0;
+}
+
+int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options *options,
+                   struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_vdi_record record = {0}, old;
+    uint8_t slot = 1;
+    int error = check_create(options, fault);
+
+    if (error)
+        return error;
+    error = plx_vdi_record_read(store, options->slot, &old, &slot, fault);
+    if (!error && old.state == PLX_VDI_LIVE)
+        return plx_fault_set(fault, PLX_ERR_EXISTS, "VDI slot %u holds %s", options->slot,
+                             old.name);
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return error;
+    record.generation = error ? 0 : old.generation;
+    if (error)
+        slot = 1;
+    record.state = PLX_VDI_LIVE;
+    record.id = options->id;
+    record.sector_size = options->sector_size;
+    record.overwrite = options->overwrite;
+    record.slot = options->slot;
+    record.epoch = error ? 0 : old.epoch;
+    record.created_ns = store->env->now_ns(store->env);
+    record.index_levels = INDEX_LEVELS;
+    record.keyframe.size_bytes = options->size_bytes;
+    record.keyframe.levels = plx_map_levels_for(options->size_bytes);
+    record.keyframe.time_ns = record.created_ns;
+    memcpy(record.name, options->name, sizeof record.name);
+    if (plx_uuid_is_zero(&record.id))
+        store->env->random(store->env, record.id.b, sizeof record.id.b);
+    error = options->is_clone ? clone_keyframe(store, options, &record, fault) : 0;
+    if (error)
+        return error;
+    error = plx_bitmap_sync_run(store);
+    if (!error)
+        error = plx_vdi_record_write(store, &record, &slot);
+    if (!error)
+        error = plx_vdi_record_write(store, &record, &slot);
+    if (error)
+        return plx_fault_set(fault, error, "cannot write the record of %s: %s", options->name,
+                             plx_error_text(error));
+    if (ret_info)
+        record_info(&record, ret_info);
+    return 0;
+}
+
+int plx_vdi_delete(struct plx_store *store, uint32_t slot, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    uint8_t which;
+    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+
+    if (error)
+        return error;
+    if (record.owner)
+        return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s is open", record.name);
+    record.state = PLX_VDI_DELETED;
+    error = plx_vdi_record_write(store, &record, &which);
+    if (error)
+        plx_fault_set(fault, error, "cannot write the record of %s: %s", record.name,
+                      plx_error_text(error));
+    return error;
+}
+
+/* ---- Opening ---- */
+
+static struct plx_vdi *vdi_new(struct plx_store *store, const struct plx_vdi_record *record,
+                               uint8_t record_slot)
+{
+    struct plx_vdi *vdi = calloc(1, sizeof *vdi);
+
+    if (!vdi)
+        return NULL;
+    vdi->store = store;
+    vdi->record = *record;
+    vdi->record_slot = record_slot;
+    vdi->size_bytes = record->keyframe.size_bytes;
+    if (plx_ops_init(vdi)) {
+        free(vdi);
+        return NULL;
+    }
+    return vdi;
+}
+
+static void vdi_free(struct plx_vdi *vdi)
+{
+    struct plx_vdi **link = &vdi->store->vdis;
+
+    while (*link && *link != vdi)
+        link = &(*link)->next;
+    if (*link)
+        *link = vdi->next;
+    plx_keyframe_done(vdi);
+    plx_log_done(&vdi->log);
+    plx_map_done(&vdi->map);
+    plx_ops_done(vdi);
+    free(vdi);
+}
+
+/* The log as replay found it: its cursor and the addresses of its segments. */
+static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
+                    const struct plx_replay_result *result, struct plx_fault *fault)
+{
+    uint64_t bytes = plx_log_segment_bytes(vdi->store);
+    uint64_t segment = result->end.pos / bytes;
+    size_t count = 0;
+    struct plx_log_cursor cursor = result->end;
+    uint64_t *segments;
+
+    cursor.snap_seq = vdi->map.gen;
+    if (vdi->record.segment_addr) {
+        count = (size_t)(segment - reader->first_segment) + 1;
+        cursor.addr = reader->segments[count - 1];
+        cursor.next_addr = vdi->record.next_addr;
+        if (segment != vdi->record.keyframe.pos / bytes) {
+            uint8_t block[PLX_BLOCK_SIZE];
+            struct plx_segment_header header;
+            int error = plx_store_read_sync(vdi->store, PLX_KIND_LOG, cursor.addr, block,
+                                            sizeof block);
+
+            if (!error)
+                error = plx_format_segment_decode(block, &vdi->store->info.id, &vdi->record.id,
+                                                  segment, vdi->store->addr_limit, &header, fault);
+            if (error)
+                return error;
+            cursor.next_addr = header.next_addr;
+        }
+    }
+    segments = malloc((count + 1) * sizeof *segments);
+    if (!segments)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    memcpy(segments, reader->segments, count * sizeof *segments);
+    if (cursor.next_addr)
+        segments[count++] = cursor.next_addr;
+    for (size_t i = 0; i < count; i++)
+        plx_alloc_mark(vdi->store, segments[i], vdi->store->info.segment_blocks);
+    return plx_log_init(&vdi->log, vdi, &cursor, vdi->record.first_segment, segments, count);
+}
+
+static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_result *ret_result,
+                       struct plx_fault *fault)
+{
+    const struct plx_keyframe *keyframe = &vdi->record.keyframe;
+    struct plx_base base = {
+        .root = keyframe->root, .levels = keyframe->levels, .gen = keyframe->snap_seq};
+    struct plx_log_reader reader;
+    int error;
+
+    plx_map_init(&vdi->map, vdi->store, &base);
+    error = plx_log_reader_open(vdi->store, &vdi->record, &reader, fault);
+    if (error)
+        return error;
+    error = plx_replay(&reader, keyframe, &vdi->map, 0, recover, ret_result, fault);
+    if (!error)
+        error = init_log(vdi, &reader, ret_result, fault);
+    plx_log_reader_close(&reader);
+    return error;
+}
+
+struct request_wait {
+    struct plx_task task;
+    bool done;
+};
+
+static void request_wait_step(struct plx_task *task)
+{
+    PLX_CONTAINER(task, struct request_wait, task)->done = true;
+}
+
+static int keyframe_sync(struct plx_vdi *vdi)
+{
+    struct request_wait wait = {.task.step = request_wait_step};
+
+    plx_keyframe_request(vdi, &wait.task);
+    plx_store_run_until_true(vdi->store, &wait.done);
+    return wait.task.error;
+}
+
+static void wait_keyframe_ended(struct plx_vdi *vdi)
+{
+    while (vdi->keyframe.running || vdi->keyframe.wanted)
+        if (!plx_store_tick(vdi->store) && vdi->keyframe.running)
+            plx_store_wait(vdi->store);
+}
+
+/* Ownership on the store (V2). */
+static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options *options,
+                          bool unclean)
+{
+    struct plx_store *store = vdi->store;
+    int error = plx_log_ensure_segments(&vdi->log);
+
+    if (error)
+        return error;
+    vdi->record.owner = store->options.instance;
+    vdi->record.owner_host = store->options.host;
+    vdi->record.epoch = options->epoch;
+    if (unclean) {
+        error = keyframe_sync(vdi);
+        wait_keyframe_ended(vdi);
+        return error;
+    }
+    vdi->record.segment_addr = vdi->log.cursor.addr;
+    vdi->record.next_addr = vdi->log.cursor.next_addr;
+    error = plx_bitmap_sync_run(store);
+    if (!error)
+        error = plx_vdi_record_write(store, &vdi->record, &vdi->record_slot);
+    if (!error && plx_keyframe_announce(vdi)) {
+        wait_keyframe_ended(vdi);
+        error = vdi->keyframe.error;
+    }
+    return error;
+}
+
+static int check_open(const struct plx_store *store, const struct plx_vdi_record *record,
+                      const struct plx_vdi_open_options *options, struct plx_fault *fault)
+{
+    if (record->state != PLX_VDI_LIVE)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record->name);
+    if (!store->options.instance)
+        return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
+    if (record->owner && !options->take_over)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "virtual disk %s is open in instance %llx (epoch %llu)", record->name,
+                             (unsigned long long)record->owner, (unsigned long long)record->epoch);
+    if (options->epoch <= record->epoch)
+        return plx_fault_set(fault, PLX_ERR_FENCED,
+                             "virtual disk %s: epoch %llu was granted, the store has %llu already",
+                             record->name, (unsigned long long)options->epoch,
+                             (unsigned long long)record->epoch);
+    return 0;
+}
+
+int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *options,
+                 struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    struct plx_replay_result result = {0};
+    struct plx_vdi *vdi;
+    uint8_t slot;
+    bool unclean;
+    int error = plx_vdi_record_read(store, options->slot, &record, &slot, fault);
+
+    if (!error)
+        error = check_open(store, &record, options, fault);
+    if (error)
+        return error;
+    vdi = vdi_new(store, &record, slot);
+    if (!vdi)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    plx_vdi_set_write_back(vdi, options->write_back);
+    vdi->copy_always =
+        (options->overwrite < 0 ? (int)record.overwrite : options->overwrite) == PLX_OVERWRITE_COPY;
+    unclean = record.owner != 0;
+    error = replay_into(vdi, unclean, &result, fault);
+    if (error) {
+        vdi_free(vdi);
+        return error;
+    }
+    vdi->size_bytes = result.size_bytes;
+    vdi->last_snapshot_ns = result.snapshot_ns;
+    vdi->changed = true; /* unknown: the next snapshot is taken in any case */
+    error = plx_keyframe_init(vdi);
+    if (!error) {
+        vdi->next = store->vdis;
+        store->vdis = vdi;
+        error = take_ownership(vdi, options, unclean);
+    }
+    if (error) {
+        plx_fault_set(fault, error, "virtual disk %s cannot be opened: %s", record.name,
+                      plx_error_text(error));
+        plx_vdi_abandon(vdi);
+        return error;
+    }
+    if (unclean)
+        plx_store_event(store, 0,
+                        "virtual disk %s: recovered, %llu log batches replayed, %llu dropped that "
+                        "were never acknowledged",
+                        record.name, (unsigned long long)result.batches,
+                        (unsigned long long)result.dropped);
+    *ret_vdi = vdi;
+    return 0;
+}
+
+/* ---- Instants ---- */
+
+/* The newest key frame before snapshot seq. */
+static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
+                         struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
+{
+    struct plx_keyframe best;
+    int error;
+
+    if (!seq || reader->record->keyframe.snap_seq < seq) {
+        *ret_keyframe = reader->record->keyframe;
+        return 0;
+    }
+    error = plx_log_reader_seek_snapshot(reader, seq, fault);
+    if (error)
+        return error;
+    best = reader->header.keyframe;
+    while ((error = plx_log_reader_next(reader, fault)) == 0) {
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+
+        for (uint32_t i = 0; i < reader->batch_header.records; i++) {
+            struct plx_record record;
+
+            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
+                                    reader->store->addr_limit, &record);
+            if (error)
+                return plx_fault_set(fault, error, "virtual disk %s: impossible log record",
+                                     reader->record->name);
+            if (record.type == PLX_RECORD_KEYFRAME && record.keyframe.snap_seq < seq &&
+                record.keyframe.pos >= best.pos)
+                best = record.keyframe;
+            if (record.type == PLX_RECORD_SNAPSHOT && record.seq == seq) {
+                *ret_keyframe = best;
+                return 0;
+            }
+        }
+    }
+    if (error == PLX_ERR_NOT_FOUND)
+        plx_fault_set(fault, error, "virtual disk %s has no snapshot %llu", reader->record->name,
+                      (unsigned long long)seq);
+    return error;
+}
+
+static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *fault)
+{
+    struct plx_replay_result result;
+    struct plx_log_reader reader;
+    struct plx_keyframe keyframe;
+    struct plx_base base;
+    int error = plx_log_reader_open(vdi->store, &vdi->record, &reader, fault);
+
+    if (error)
+        return error;
+    error = find_keyframe(&reader, seq, &keyframe, fault);
+    if (!error) {
+        base = (struct plx_base){
+            .root = keyframe.root, .levels = keyframe.levels, .gen = keyframe.snap_seq};
+        plx_map_init(&vdi->map, vdi->store, &base);
+        error = plx_replay(&reader, &keyframe, &vdi->map, seq, false, &result, fault);
+    }
+    plx_log_reader_close(&reader);
+    if (error)
+        return error;
+    vdi->size_bytes = result.size_bytes;
+    vdi->last_snapshot_ns = result.snapshot_ns;
+    if (!plx_map_freeze(&vdi->map)) /* sorted: plx_vdi_map_runs skips by it */
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    plx_overlay_sort(&vdi->map.frozen);
+    return 0;
+}
+
+int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
+                      struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    struct plx_vdi *vdi;
+    uint8_t which;
+    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+
+    if (error)
+        return error;
+    if (record.state != PLX_VDI_LIVE)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record.name);
+    vdi = vdi_new(store, &record, which);
+    if (!vdi)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    vdi->snapshot = true;
+    error = replay_instant(vdi, seq, fault);
+    if (error) {
+        vdi_free(vdi);
+        return error;
+    }
+    vdi->next = store->vdis;
+    store->vdis = vdi;
+    *ret_vdi = vdi;
+    return 0;
+}
+
+/* ---- Closing ---- */
+
+static bool covered(const struct plx_vdi *vdi)
+{
+    return !vdi->map.active.count && !vdi->map.is_frozen &&
+           vdi->record.keyframe.batch_seq == vdi->log.cursor.seq - 1;
+}
+
+static void drain(struct plx_vdi *vdi)
+{
+    while (!plx_vdi_idle(vdi))
+        if (!plx_store_tick(vdi->store) && !plx_vdi_idle(vdi))
+            plx_store_wait(vdi->store);
+}
+
+static void give_back(struct plx_vdi *vdi)
+{
+    if (vdi->run.count)
+        plx_alloc_free(vdi->store, vdi->run.addr, vdi->run.count);
+    if (vdi->log.spare_addr)
+        plx_alloc_free(vdi->store, vdi->log.spare_addr, vdi->store->info.segment_blocks);
+    vdi->run.count = 0;
+    vdi->log.spare_addr = 0;
+}
+
+int plx_vdi_close(struct plx_vdi *vdi)
+{
+    int error = 0;
+
+    if (vdi->snapshot) {
+        plx_vdi_abandon(vdi);
+        return 0;
+    }
+    vdi->closing = true;
+    drain(vdi);
+    vdi->keyframe.quiet = true;
+    for (unsigned i = 0; !error && !vdi->log.sticky && (i == 0 || !covered(vdi)) && i < 4; i++) {
+        error = keyframe_sync(vdi);
+        drain(vdi);
+    }
+    if (!error && vdi->log.sticky)
+        error = vdi->log.sticky;
+    if (!error && !covered(vdi))
+        error = PLX_ERR_BUSY;
+    if (!error) {
+        give_back(vdi);
+        vdi->record.owner = 0;
+        memset(&vdi->record.owner_host, 0, sizeof vdi->record.owner_host);
+        error = plx_vdi_record_write(vdi->store, &vdi->record, &vdi->record_slot);
+    }
+    plx_vdi_abandon(vdi);
+    return error;
+}
+
+void plx_vdi_abandon(struct plx_vdi *vdi)
+{
+    vdi->closing = true;
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    drain(vdi);
+    vdi_free(vdi);
+}
+
+/* ---- Questions ---- */
+
+void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info)
+{
+    record_info(&vdi->record, ret_info);
+    ret_info->size_bytes = vdi->size_bytes;
+    ret_info->snapshots = vdi->map.gen;
+    ret_info->log_segments = vdi->log.segment_count;
+}
+
+bool plx_vdi_is_snapshot(const struct plx_vdi *vdi)
+{
+    return vdi->snapshot;
+}
+
+void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back)
+{
+    vdi->write_back = write_back;
+    vdi->unflushed = vdi->unflushed || write_back;
+}
+
+int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault)
+{
+    if (!vdi->log.sticky)
+        return 0;
+    return plx_fault_set(ret_fault, vdi->log.sticky, "virtual disk %s: %s", vdi->record.name,
+                         plx_error_text(vdi->log.sticky));
+}
+
+void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counters)
+{
+    *ret_counters = vdi->counters;
+}
+
+/* ---- Listing ---- */
+
+static int for_each_record(struct plx_log_reader *reader,
+                           bool (*visit)(void *context, const struct plx_record *record),
+                           void *context, struct plx_fault *fault)
+{
+    int error;
+
+    while ((error = plx_log_reader_next(reader, fault)) == 0) {
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+
+        for (uint32_t i = 0; i < reader->batch_header.records; i++) {
+            struct plx_record record;
+
+            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
+                                    reader->store->addr_limit, &record);
+            if (error)
+                return plx_fault_set(fault, error, "virtual disk %s: impossible log record",
+                                     reader->record->name);
+            if (!visit(context, &record))
+                return 0;
+        }
+    }
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+struct snapshot_visit {
+    uint64_t from, size_bytes;
+    bool (*visit)(void *context, const struct plx_snapshot_info *info);
+    void *context;
+};
+
+static bool visit_snapshot(void *context, const struct plx_record *record)
+{
+    struct snapshot_visit *v = context;
+    struct plx_snapshot_info info = {
+        .seq = record->seq, .time_ns = record->time_ns, .size_bytes = v->size_bytes};
+
+    if (record->type == PLX_RECORD_RESIZE)
+        v->size_bytes = record->size_bytes;
+    if (record->type != PLX_RECORD_SNAPSHOT || record->seq < v->from)
+        return true;
+    return v->visit(v->context, &info);
+}
+
+/* Runs a visitor over the log from the key frame in effect before snapshot seq, or from the start
+ * of what is kept (seq 0). */
+static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
+                     bool (*visit)(void *context, const struct plx_record *record), void *context,
+                     uint64_t *size_bytes, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    struct plx_log_reader reader;
+    uint8_t which;
+    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+
+    if (error)
+        return error;
+    error = plx_log_reader_open(store, &record, &reader, fault);
+    if (error)
+        return error;
+    error = plx_log_reader_seek_snapshot(&reader, seq, fault);
+    if (!error && seq) {
+        struct plx_keyframe keyframe = reader.header.keyframe;
+
+        if (size_bytes)
+            *size_bytes = keyframe.size_bytes;
+        if (keyframe.pos >= record.first_segment * plx_log_segment_bytes(store))
+            plx_log_reader_seek(&reader, &keyframe);
+    }
+    if (!error)
+        error = for_each_record(&reader, visit, context, fault);
+    else if (error == PLX_ERR_NOT_FOUND)
+        error = 0; /* an empty log */
+    plx_log_reader_close(&reader);
+    return error;
+}
+
+int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
+                      bool (*visit)(void *context, const struct plx_snapshot_info *info),
+                      void *context, struct plx_fault *fault)
+{
+    struct snapshot_visit v = {.from = from, .visit = visit, .context = context};
+
+    return visit_log(store, slot, plx_max_u64(from, 1), visit_snapshot, &v, &v.size_bytes, fault);
+}
+
+struct label_visit {
+    void (*visit)(void *context, const char *label, uint64_t seq, bool removed);
+    void *context;
+};
+
+static bool visit_label(void *context, const struct plx_record *record)
+{
+    struct label_visit *v = context;
+
+    if (record->type == PLX_RECORD_LABEL)
+        v->visit(v->context, record->label, record->seq, record->flag);
+    return true;
+}
+
+int plx_label_list(struct plx_store *store, uint32_t slot,
+                   void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
+                   void *context, struct plx_fault *fault)
+{
+    struct label_visit v = {visit, context};
+
+    return visit_log(store, slot, 0, visit_label, &v, NULL, fault);
+}
+
+/* ---- Which ranges are mapped ---- */
+
+/* The first block at or after vblock that the sorted overlay says something about. */
+static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
+{
+    size_t low = 0, high = overlay->count;
+    uint64_t leaf = vblock >> PLX_NODE_SHIFT;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (plx_slot_leaf(&overlay->sorted[middle]) < leaf)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < overlay->count ? plx_slot_leaf(&overlay->sorted[low]) << PLX_NODE_SHIFT
+                                : UINT64_MAX;
+}
+
+/* After a lookup that found nothing in the base: how many blocks are surely absent, too. */
+static uint64_t absent_span(const struct plx_vdi *vdi, const struct plx_walk *walk,
+                            uint64_t vblock)
+{
+    unsigned shift = walk->level * PLX_NODE_SHIFT;
+    uint64_t end, change;
+
+    if (walk->under_way || walk->vblock != vblock || walk->level == 0 ||
+        vdi->map.active.count || !vdi->snapshot)
+        return 1;
+    end = ((vblock >> shift) + 1) << shift;
+    change = next_change(&vdi->map.frozen, vblock);
+    return change <= vblock ? 1 : plx_min_u64(end, change) - vblock;
+}
+
+int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
+                     bool (*visit)(void *context, uint64_t offset, uint64_t length, bool mapped),
+                     void *context, struct plx_fault *fault)
+{
+    uint64_t end = offset + length, run_start = offset, at = offset;
+    bool run_mapped = false;
+    struct plx_walk walk = {0};
+
+    if (end > vdi->size_bytes || end < offset)
+        return plx_fault_set(fault, PLX_ERR_RANGE, "beyond the end of the disk");
+    while (at < end) {
+        struct request_wait wait = {.task.step = request_wait_step};
+        uint64_t vblock = at >> PLX_BLOCK_SHIFT, span;
+        struct plx_mapping mapping;
+        int error = 0;
+
+        plx_walk_resume(&walk);
+        while ((error = plx_map_lookup(&vdi->map, vblock, &walk, &wait.task, &mapping)) ==
+               PLX_WAIT) {
+            plx_store_run_until_true(vdi->store, &wait.done);
+            wait.done = false;
+            plx_walk_resume(&walk);
+            if (wait.task.error) {
+                error = wait.task.error;
+                break;
+            }
+        }
+        if (error)
+            return plx_fault_set(fault, error, "virtual disk %s, block %llu: %s",
+                                 vdi->record.name, (unsigned long long)vblock,
+                                 plx_error_text(error));
+        if ((mapping.addr != 0) != run_mapped) {
+            if (at > run_start && !visit(context, run_start, at - run_start, run_mapped))
+                return 0;
+            run_start = at;
+            run_mapped = mapping.addr != 0;
+        }
+        span = mapping.addr ? 1 : absent_span(vdi, &walk, vblock);
+        at = plx_min_u64(end, (vblock + span) << PLX_BLOCK_SHIFT);
+    }
+    if (end > run_start)
+        visit(context, run_start, end - run_start, run_mapped);
+    return 0;
+}

@@ -1,0 +1,111 @@
+/* vdi.h - inside the engine: an open virtual disk and its operations in progress. */
+#ifndef PLX_VDI_H
+#define PLX_VDI_H
+
+#include "engine/keyframe.h"
+#include "engine/log.h"
+#include "engine/map.h"
+#include "engine/store.h"
+
+#define PLX_WINDOW_BLOCKS 256u /* a request is worked on in windows of at most 1 MiB */
+#define PLX_OP_XFERS 64u
+#define PLX_OP_IOVS 384u
+
+/* What happens to a block of a write window. */
+enum plx_action {
+    PLX_ACTION_SKIP,     /* zeroes where nothing is mapped */
+    PLX_ACTION_UNMAP,    /* zeroes over something */
+    PLX_ACTION_IN_PLACE,
+    PLX_ACTION_NEW,
+};
+
+/* Adjacent blocks in one log record. */
+struct plx_piece {
+    uint64_t vblock, addr; /* addr 0: UNMAP */
+    uint32_t count;
+};
+
+/* One request in progress. Allocated when the VDI opens. */
+struct plx_op {
+    struct plx_task task;
+    struct plx_vdi *vdi;
+    struct plx_request *request;
+    struct plx_op *next, *previous; /* of the active ones, oldest first; or the next free one */
+    uint64_t ticket;
+    int state;
+    bool active, in_place, locks; /* in_place: such writes are under way; locks: a range */
+    uint64_t done_bytes;
+    /* The window: */
+    uint64_t first_block;
+    unsigned blocks, looked_up;
+    uint32_t head_skip, tail_skip; /* bytes of the first and last block outside the request */
+    size_t window_bytes;
+    uint64_t gen;                  /* for which the mappings were looked up */
+    bool edges_read, compared, compare_held, void_again;
+    unsigned retries;
+    struct plx_walk walk;
+    struct plx_mapping mappings[PLX_WINDOW_BLOCKS];
+    uint8_t actions[PLX_WINDOW_BLOCKS];
+    uint32_t checksums[PLX_WINDOW_BLOCKS];
+    struct plx_piece pieces[PLX_OP_XFERS];
+    unsigned piece_count;
+    uint64_t void_leaf;
+    uint32_t void_count;
+    struct plx_join join;
+    struct plx_log_item item;
+    struct plx_xfer xfers[PLX_OP_XFERS];
+    unsigned xfer_count;
+    struct iovec iovs[PLX_OP_IOVS];
+    unsigned iov_count;
+    uint8_t *edges; /* two blocks: whole contents of partly covered first and last block */
+};
+
+struct plx_vdi {
+    struct plx_vdi *next;
+    struct plx_store *store;
+    struct plx_vdi_record record; /* as durable on the store */
+    uint8_t record_slot;          /* which of the two holds it */
+    bool snapshot;                /* read only */
+    bool write_back, copy_always;
+    bool unflushed; /* acknowledged writes may lie in the device's cache */
+    bool closing;
+    uint64_t size_bytes;
+    struct plx_map map;
+    struct plx_log log;
+    struct plx_keyframe_op keyframe;
+    struct plx_op *ops, *free_ops;
+    uint8_t *op_edges;
+    struct plx_op *oldest, *newest; /* active */
+    uint64_t tickets;
+    struct plx_request *waiting, *last_waiting; /* for a free op */
+    struct plx_queue range_waiters, void_waiters, ticket_waiters, compare_waiters;
+    unsigned voids_pending;
+    uint8_t *compare_buffer;
+    bool compare_busy;
+    bool changed; /* since the last snapshot */
+    uint64_t last_snapshot_ns;
+    struct { /* a run of adjacent blocks to allocate from */
+        uint64_t addr, count;
+    } run;
+    struct plx_counters counters;
+    struct plx_fault fault;
+};
+
+/* request.c */
+int plx_ops_init(struct plx_vdi *vdi);
+void plx_ops_done(struct plx_vdi *vdi);
+/* One turn: starts waiting requests, key frames, forms batches. */
+void plx_vdi_pump(struct plx_vdi *vdi);
+bool plx_vdi_idle(const struct plx_vdi *vdi);
+/* Whether every operation begun before `ticket` has ended (in_place_only: those writing in
+ * place); if not, the task is queued and will be ready when that may have changed. */
+bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_only,
+                          struct plx_task *task);
+
+/* vdi.c */
+int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
+                        uint8_t *ret_slot, struct plx_fault *fault);
+/* Writes the record with the next generation into the other slot and flushes. Synchronous. */
+int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot);
+
+#endif
