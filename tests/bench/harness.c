@@ -1,0 +1,510 @@
+/* harness.c - measures and checks a tcmu-runner handler without a kernel target.
+ *
+ *     harness HANDLER.so CFGSTRING --size BYTES [options]
+ *
+ *     --luns N           opens N devices; a %d in CFGSTRING becomes the LUN's number, from 0
+ *     --rw WHAT          read, write, randread, randwrite, randrw (default), trim mixes UNMAP in
+ *     --bs BYTES         of a request (4096)        --iodepth N   per LUN (32)
+ *     --runtime SECONDS  (5)                        --ops N       instead of a time
+ *     --sector BYTES     (512)                      --flush N     a flush after every N writes
+ *     --verify           every sector written carries its number and a counter; reads check them
+ *     --seed N           --json                     --quiet       no log of the handler
+ *
+ * With --verify, requests that overlap are never in flight together, and everything is read once
+ * more at the end. Exit: 0, 1 wrong data or failed requests, 2 could not start.
+ *
+ * Each LUN has a thread that submits, as in tcmu-runner; completions come from any thread.
+ */
+#include <getopt.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "runner.h"
+#include "tcmu/bytes.h"
+
+#define BUCKETS (64 * 16)
+
+struct options {
+    const char *handler, *cfgstring, *rw;
+    uint64_t size, ops, seed;
+    uint32_t bs, sector;
+    unsigned luns, iodepth, flush_every;
+    double runtime;
+    bool verify, json, quiet;
+};
+
+struct lun;
+
+struct slot {
+    struct runner_command command;
+    struct lun *lun;
+    struct slot *next_free;
+    char *buffer;
+    uint64_t started_ns, offset;
+    enum { READ, WRITE, TRIM, FLUSH } kind;
+};
+
+struct lun {
+    const struct options *options;
+    struct tcmu_device *device;
+    pthread_t thread;
+    uint64_t random, next_offset;
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    struct slot *slots, *free;
+    unsigned in_flight;
+    uint64_t writes;
+    /* Per block of --bs. */
+    uint8_t *locked;
+    uint32_t *version; /* 0: zeroes */
+    uint64_t done[2], failed, wrong;
+    uint64_t latency[BUCKETS];
+};
+
+static atomic_bool time_is_up;
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t next_random(struct lun *lun)
+{
+    lun->random ^= lun->random << 13;
+    lun->random ^= lun->random >> 7;
+    return lun->random ^= lun->random << 17;
+}
+
+/* ---- Latencies: sixteen buckets for each power of two ------------------------------------------
+ */
+
+static unsigned bucket_of(uint64_t ns)
+{
+    unsigned power = ns < 16 ? 0 : 60 - (unsigned)__builtin_clzll(ns);
+
+    return power == 0 ? (unsigned)ns & 15 : power * 16 + (unsigned)(ns >> (power - 1) & 15);
+}
+
+static uint64_t bucket_start(unsigned bucket)
+{
+    unsigned power = bucket / 16;
+
+    return power == 0 ? bucket : (16ull + bucket % 16) << (power - 1);
+}
+
+static uint64_t percentile(const uint64_t *buckets, double share)
+{
+    uint64_t total = 0, seen = 0;
+
+    for (unsigned i = 0; i < BUCKETS; i++)
+        total += buckets[i];
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        seen += buckets[i];
+        if (seen > 0 && (double)seen >= share * (double)total)
+            return bucket_start(i);
+    }
+    return 0;
+}
+
+/* ---- Contents
+ * ------------------------------------------------------------------------------------- */
+
+static void fill(char *sector, uint32_t size, uint64_t number, uint32_t version)
+{
+    uint64_t word = number * 0x9e3779b97f4a7c15u ^ version;
+
+    memset(sector, 0, size);
+    if (version == 0)
+        return;
+    for (uint32_t i = 0; i + 8 <= size; i += 8, word = word * 6364136223846793005u + 1)
+        memcpy(sector + i, &word, 8);
+}
+
+static void fill_block(const struct lun *lun, uint64_t offset, uint32_t version, char *buffer)
+{
+    uint32_t sector = lun->options->sector;
+
+    for (uint32_t i = 0; i < lun->options->bs; i += sector)
+        fill(buffer + i, sector, (offset + i) / sector, version);
+}
+
+static bool block_is_right(struct lun *lun, uint64_t offset, const char *buffer)
+{
+    char expected[65536];
+    uint32_t sector = lun->options->sector, version = lun->version[offset / lun->options->bs];
+
+    for (uint32_t i = 0; i < lun->options->bs; i += sector) {
+        fill(expected, sector, (offset + i) / sector, version);
+        if (memcmp(expected, buffer + i, sector) != 0) {
+            fprintf(stderr, "wrong data at byte %llu\n", (unsigned long long)(offset + i));
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- Requests
+ * -------------------------------------------------------------------------------------- */
+
+static void slot_done(struct runner_command *command)
+{
+    struct slot *slot = command->owner;
+    struct lun *lun = slot->lun;
+    uint64_t block = slot->offset / lun->options->bs;
+
+    pthread_mutex_lock(&lun->mutex);
+    lun->latency[bucket_of(now_ns() - slot->started_ns)]++;
+    if (command->status != TCMU_STS_OK)
+        lun->failed++;
+    else if (lun->options->verify && slot->kind == READ &&
+             !block_is_right(lun, slot->offset, slot->buffer))
+        lun->wrong++;
+    if (slot->kind != FLUSH)
+        lun->locked[block] = 0;
+    lun->done[slot->kind == WRITE]++;
+    slot->next_free = lun->free;
+    lun->free = slot;
+    lun->in_flight--;
+    pthread_cond_signal(&lun->cond);
+    pthread_mutex_unlock(&lun->mutex);
+}
+
+static void put_trim(struct slot *slot, uint64_t lba, uint32_t sectors)
+{
+    memset(slot->buffer, 0, 24);
+    plx_put_be((uint8_t *)slot->buffer, 2, 22);
+    plx_put_be((uint8_t *)slot->buffer + 2, 2, 16);
+    plx_put_be((uint8_t *)slot->buffer + 8, 8, lba);
+    plx_put_be((uint8_t *)slot->buffer + 16, 4, sectors);
+    memset(slot->command.cdb, 0, sizeof slot->command.cdb);
+    slot->command.cdb[0] = 0x42;
+    plx_put_be(slot->command.cdb + 7, 2, 24);
+}
+
+static void submit(struct slot *slot)
+{
+    struct lun *lun = slot->lun;
+    const struct options *options = lun->options;
+    uint64_t lba = slot->offset / options->sector;
+    uint32_t sectors = options->bs / options->sector;
+    size_t bytes = options->bs;
+
+    if (slot->kind == TRIM) {
+        put_trim(slot, lba, sectors);
+        bytes = 24;
+    } else if (slot->kind == FLUSH) {
+        memset(slot->command.cdb, 0, sizeof slot->command.cdb);
+        slot->command.cdb[0] = 0x91;
+        bytes = 0;
+    } else {
+        runner_read_write(&slot->command, slot->kind == WRITE, lba, sectors, 0);
+    }
+    slot->command.iov[0] = (struct iovec){slot->buffer, bytes};
+    slot->command.iovcnt = bytes > 0;
+    slot->command.done = slot_done;
+    slot->command.owner = slot;
+    slot->started_ns = now_ns();
+    runner_submit(lun->device, &slot->command);
+}
+
+static void choose_kind(struct slot *slot)
+{
+    const struct options *options = slot->lun->options;
+    bool mixed = strcmp(options->rw, "randrw") == 0 || strcmp(options->rw, "trim") == 0;
+    unsigned dice = next_random(slot->lun) % 100;
+
+    if (strcmp(options->rw, "trim") == 0 && dice < 10)
+        slot->kind = TRIM;
+    else if (mixed)
+        slot->kind = dice < 55 ? READ : WRITE;
+    else
+        slot->kind = strstr(options->rw, "read") ? READ : WRITE;
+}
+
+/* False when the place is taken. */
+static bool choose_place(struct slot *slot)
+{
+    struct lun *lun = slot->lun;
+    uint64_t blocks = lun->options->size / lun->options->bs;
+    uint64_t block = lun->next_offset / lun->options->bs;
+
+    if (strncmp(lun->options->rw, "rand", 4) == 0 || strcmp(lun->options->rw, "trim") == 0)
+        block = next_random(lun) % blocks;
+    else
+        lun->next_offset = (block + 1) % blocks * lun->options->bs;
+    if (lun->options->verify && lun->locked[block])
+        return false;
+    lun->locked[block] = 1;
+    slot->offset = block * lun->options->bs;
+    return true;
+}
+
+/* Under the mutex: a free slot with something to do. */
+static struct slot *next_request(struct lun *lun)
+{
+    struct slot *slot;
+
+    while (!lun->free)
+        pthread_cond_wait(&lun->cond, &lun->mutex);
+    slot = lun->free;
+    if (lun->options->flush_every && lun->writes >= lun->options->flush_every) {
+        lun->writes = 0;
+        slot->kind = FLUSH;
+    } else {
+        choose_kind(slot);
+        if (!choose_place(slot))
+            return NULL;
+    }
+    lun->free = slot->next_free;
+    lun->in_flight++;
+    if (slot->kind == WRITE || slot->kind == TRIM) {
+        uint32_t *version = &lun->version[slot->offset / lun->options->bs];
+
+        lun->writes++;
+        *version = slot->kind == TRIM ? 0 : (uint32_t)next_random(lun) | 1;
+        if (slot->kind == WRITE && lun->options->verify)
+            fill_block(lun, slot->offset, *version, slot->buffer);
+    }
+    return slot;
+}
+
+static void wait_for_all(struct lun *lun)
+{
+    pthread_mutex_lock(&lun->mutex);
+    while (lun->in_flight)
+        pthread_cond_wait(&lun->cond, &lun->mutex);
+    pthread_mutex_unlock(&lun->mutex);
+}
+
+static void read_all(struct lun *lun)
+{
+    for (uint64_t at = 0; at + lun->options->bs <= lun->options->size; at += lun->options->bs) {
+        struct slot *slot;
+
+        pthread_mutex_lock(&lun->mutex);
+        while (!lun->free)
+            pthread_cond_wait(&lun->cond, &lun->mutex);
+        slot = lun->free;
+        lun->free = slot->next_free;
+        lun->in_flight++;
+        slot->kind = READ;
+        slot->offset = at;
+        pthread_mutex_unlock(&lun->mutex);
+        submit(slot);
+    }
+    wait_for_all(lun);
+}
+
+static void *drive(void *argument)
+{
+    struct lun *lun = argument;
+    uint64_t started = 0;
+
+    while (!atomic_load(&time_is_up) && (lun->options->ops == 0 || started < lun->options->ops)) {
+        struct slot *slot;
+
+        pthread_mutex_lock(&lun->mutex);
+        slot = next_request(lun);
+        pthread_mutex_unlock(&lun->mutex);
+        if (slot) {
+            started++;
+            submit(slot);
+        }
+    }
+    wait_for_all(lun);
+    return NULL;
+}
+
+/* ---- Set-up and results
+ * ------------------------------------------------------------------------------ */
+
+static bool set_up_lun(struct lun *lun, const struct options *options, unsigned number,
+                       struct tcmur_handler *handler)
+{
+    char cfgstring[600], reason[600] = "";
+    const char *place = strstr(options->cfgstring, "%d");
+    uint64_t blocks = options->size / options->bs;
+    int error;
+
+    lun->options = options;
+    lun->random = options->seed * 0x9e3779b97f4a7c15u + number + 1;
+    pthread_mutex_init(&lun->mutex, NULL);
+    pthread_cond_init(&lun->cond, NULL);
+    lun->locked = calloc(blocks, 1);
+    lun->version = calloc(blocks, sizeof *lun->version);
+    lun->slots = calloc(options->iodepth, sizeof *lun->slots);
+    for (unsigned i = 0; i < options->iodepth; i++) {
+        lun->slots[i].lun = lun;
+        if (posix_memalign((void **)&lun->slots[i].buffer, 4096, options->bs) != 0)
+            return false;
+        memset(lun->slots[i].buffer, 'x', options->bs);
+        lun->slots[i].next_free = lun->free;
+        lun->free = &lun->slots[i];
+    }
+    if (place)
+        snprintf(cfgstring, sizeof cfgstring, "%.*s%u%s", (int)(place - options->cfgstring),
+                 options->cfgstring, number, place + 2);
+    else
+        snprintf(cfgstring, sizeof cfgstring, "%s", options->cfgstring);
+    lun->device = runner_open(handler, cfgstring, options->size, options->sector, &error, reason,
+                              sizeof reason);
+    if (!lun->device)
+        fprintf(stderr, "%s: not opened (%s): %s\n", cfgstring, strerror(-error), reason);
+    return lun->device != NULL;
+}
+
+static void report(const struct options *options, const struct lun *luns, double seconds)
+{
+    uint64_t buckets[BUCKETS] = {0}, done[2] = {0}, failed = 0, wrong = 0;
+    double ops;
+
+    for (unsigned l = 0; l < options->luns; l++) {
+        for (unsigned i = 0; i < BUCKETS; i++)
+            buckets[i] += luns[l].latency[i];
+        done[0] += luns[l].done[0];
+        done[1] += luns[l].done[1];
+        failed += luns[l].failed;
+        wrong += luns[l].wrong;
+    }
+    ops = (double)(done[0] + done[1]);
+    printf(
+        options->json
+            ? "{\"rw\": \"%s\", \"bs\": %u, \"iodepth\": %u, \"luns\": %u, \"seconds\": %.3f, "
+              "\"iops\": %.0f, \"mib_per_s\": %.1f, \"writes\": %llu, \"failed\": %llu, "
+              "\"wrong\": %llu, \"latency_ns\": {\"p50\": %llu, \"p99\": %llu, \"p999\": %llu}}\n"
+            : "%s bs=%u iodepth=%u luns=%u: %.1f s, %.0f IOPS, %.1f MiB/s (%llu writes), "
+              "%llu failed, %llu wrong, ns: p50 %llu p99 %llu p99.9 %llu\n",
+        options->rw, options->bs, options->iodepth, options->luns, seconds, ops / seconds,
+        ops / seconds * options->bs / 1048576, (unsigned long long)done[1],
+        (unsigned long long)failed, (unsigned long long)wrong,
+        (unsigned long long)percentile(buckets, 0.5), (unsigned long long)percentile(buckets, 0.99),
+        (unsigned long long)percentile(buckets, 0.999));
+}
+
+static int run(const struct options *options)
+{
+    struct tcmur_handler *handler = runner_load(options->handler);
+    struct lun *luns = calloc(options->luns, sizeof *luns);
+    uint64_t start, bad = 0;
+    double seconds;
+
+    if (!handler)
+        return 2;
+    for (unsigned i = 0; i < options->luns; i++)
+        if (!set_up_lun(&luns[i], options, i, handler))
+            return 2;
+    start = now_ns();
+    for (unsigned i = 0; i < options->luns; i++)
+        pthread_create(&luns[i].thread, NULL, drive, &luns[i]);
+    if (options->ops == 0) {
+        struct timespec rest = {
+            (time_t)options->runtime,
+            (long)((options->runtime - (double)(time_t)options->runtime) * 1e9)};
+
+        nanosleep(&rest, NULL);
+        atomic_store(&time_is_up, true);
+    }
+    for (unsigned i = 0; i < options->luns; i++)
+        pthread_join(luns[i].thread, NULL);
+    seconds = (double)(now_ns() - start) / 1e9;
+    report(options, luns, seconds);
+    for (unsigned i = 0; i < options->luns; i++) {
+        if (options->verify)
+            read_all(&luns[i]);
+        runner_close(luns[i].device);
+        bad += luns[i].failed + luns[i].wrong;
+        for (unsigned s = 0; s < options->iodepth; s++)
+            free(luns[i].slots[s].buffer);
+        free(luns[i].slots);
+        free(luns[i].locked);
+        free(luns[i].version);
+    }
+    free(luns);
+    if (bad)
+        fprintf(stderr, "%llu requests failed or read wrong data\n", (unsigned long long)bad);
+    return bad ? 1 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option longs[] = {
+        {"size", 1, NULL, 's'},  {"luns", 1, NULL, 'l'},    {"rw", 1, NULL, 'r'},
+        {"bs", 1, NULL, 'b'},    {"iodepth", 1, NULL, 'd'}, {"runtime", 1, NULL, 't'},
+        {"ops", 1, NULL, 'o'},   {"sector", 1, NULL, 'k'},  {"verify", 0, NULL, 'v'},
+        {"seed", 1, NULL, 'e'},  {"json", 0, NULL, 'j'},    {"quiet", 0, NULL, 'q'},
+        {"flush", 1, NULL, 'f'}, {NULL, 0, NULL, 0},
+    };
+    struct options options = {.rw = "randrw",
+                              .bs = 4096,
+                              .sector = 512,
+                              .luns = 1,
+                              .iodepth = 32,
+                              .runtime = 5,
+                              .seed = 1};
+    int c;
+
+    while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        uint64_t number = optarg ? strtoull(optarg, NULL, 0) : 0;
+
+        switch (c) {
+        case 's':
+            options.size = number;
+            break;
+        case 'l':
+            options.luns = (unsigned)number;
+            break;
+        case 'r':
+            options.rw = optarg;
+            break;
+        case 'b':
+            options.bs = (uint32_t)number;
+            break;
+        case 'd':
+            options.iodepth = (unsigned)number;
+            break;
+        case 't':
+            options.runtime = strtod(optarg, NULL);
+            break;
+        case 'o':
+            options.ops = number;
+            break;
+        case 'k':
+            options.sector = (uint32_t)number;
+            break;
+        case 'v':
+            options.verify = true;
+            break;
+        case 'e':
+            options.seed = number;
+            break;
+        case 'j':
+            options.json = true;
+            break;
+        case 'q':
+            options.quiet = true;
+            break;
+        case 'f':
+            options.flush_every = (unsigned)number;
+            break;
+        default:
+            return 2;
+        }
+    }
+    if (argc - optind != 2 || options.size == 0 || options.luns == 0 || options.iodepth == 0 ||
+        options.sector == 0 || options.bs == 0 || options.bs % options.sector ||
+        options.size < options.bs) {
+        fprintf(stderr, "usage: harness HANDLER.so CFGSTRING --size BYTES [--luns N] [--rw WHAT] "
+                        "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--verify] [--json]\n");
+        return 2;
+    }
+    options.handler = argv[optind];
+    options.cfgstring = argv[optind + 1];
+    if (options.quiet)
+        runner_set_log(NULL);
+    return run(&options);
+}
