@@ -145,4 +145,5 @@ def test():
         guest.stop()
 
 
-lab.main(test)
+if __name__ == "__main__":
+    lab.main(test)

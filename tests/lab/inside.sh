@@ -101,11 +101,19 @@ put() {
 
 take() { lun_del "$1" "v$1" && store_del "v$1"; }
 
+# put_disk LUN DEVICE: the kernel exports a block device itself; such a guest is a SAN.
+put_disk() {
+    local dir=$CORE/iblock_0/v$1
+    kernel_up && modprobe target_core_iblock && mkdir -p "$dir" || return
+    printf 'udev_path=%s' "$2" >"$dir/control" && echo "$2" >"$dir/udev_path" && echo 1 >"$dir/enable" || return
+    target_up && mkdir "$TPG/lun/lun_$1" && ln -s "$dir" "$TPG/lun/lun_$1/v$1"
+}
+
 target_down() {
     local link dir
     [ -d "$TPG" ] && echo 0 >"$TPG/enable"
     for link in "$TPG"/lun/lun_*/*; do [ -L "$link" ] && rm "$link"; done
-    for dir in "$TPG"/lun/lun_* "$TPG"/np/* "$TPG" "${TPG%/*}" "$CORE"/user_*/*; do
+    for dir in "$TPG"/lun/lun_* "$TPG"/np/* "$TPG" "${TPG%/*}" "$CORE"/{user,iblock}_*/*; do
         case $dir in *hba_*) ;; *) [ -d "$dir" ] && rmdir "$dir" ;; esac
     done
     return 0

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""The store on a SAN: an iscsi:// volume that another guest serves, and that guest dies under load.
+
+What initiators see meanwhile (a pause or errors) is open; afterwards no acknowledged write may be missing.
+"""
+import time
+
+import lab
+from crash import Oracle, SIZE, Writers
+from lab import check, say
+
+
+def serve_san(san):
+    san.run("put_disk 0 /dev/ubda")
+    return f"iscsi://{san.ip}/iqn.2026-11.org.lab:t/0"
+
+
+def serve(guest):
+    return guest.run(f"runner_up && put 0 parallax/s/v {SIZE} && login && disk 0", timeout=90).text
+
+
+def test():
+    lab.built("handler_parallax.so", "parallax")
+    with lab.Lab() as here:
+        guest = here.guest()
+        san = here.guest(mem="256M", disks=[here.disk("san.img", 2 << 30)])
+        url = serve_san(san)
+        guest.run(f"kernel_up; parallax store format s --volume {url} && parallax vdi create s/v --size 128M", timeout=60)
+        disk = serve(guest)
+        oracle = Oracle()
+        writers = Writers(guest, disk, 1)
+        time.sleep(3)
+        guest.run("parallax snap create s/v@before")
+        writers.stop(oracle, alive=True)
+        oracle.verify(guest, disk)
+        say(f"{oracle.acknowledged} writes acknowledged, all there")
+
+        writers = Writers(guest, disk, 2)
+        time.sleep(2)
+        san.kill()
+        time.sleep(3)
+        guest.run("runner_alive")
+        san.start()
+        serve_san(san)
+        time.sleep(10)
+        guest.run("runner_alive; runner_down KILL; pkill -f '^/usr/bin/python3 .*/blocks.py write' || true", timeout=60)
+        writers.stop(oracle, alive=False)
+        guest.run("runner_up", timeout=90)
+        oracle.verify(guest, disk)
+        say(f"the SAN crashed and came back: {oracle.acknowledged} writes acknowledged, all there")
+        guest.run("logout; target_down; runner_down", timeout=60)
+        say(guest.run("parallax store check s", timeout=120).text)
+
+
+lab.main(test)
