@@ -48,9 +48,9 @@ static int run(struct call *call, struct plx_request *request)
     return result;
 }
 
-static int set_label(struct call *call, const char *label, uint64_t seq)
+static int set_label(struct call *call, const char *label, uint64_t seq, bool remove)
 {
-    struct plx_request request = {.op = PLX_LABEL, .seq = seq};
+    struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = remove};
 
     snprintf(request.label, sizeof request.label, "%s", label);
     return run(call, &request);
@@ -84,7 +84,7 @@ static int do_snapshot(struct call *call)
         return call->fault.code;
     result = run(call, &request);
     if (result == 0 && label)
-        result = set_label(call, label, request.seq);
+        result = set_label(call, label, request.seq, false);
     if (result == 0)
         call->result = json_pack("{s:I, s:I}", "seq", (json_int_t)request.seq, "time_ns",
                                  (json_int_t)request.time_ns);
@@ -101,14 +101,15 @@ static int do_label(struct call *call)
     if (seq <= 0)
         return plx_fault_set(&call->fault, PLX_ERR_INVALID,
                              "\"seq\" must be the number of a snapshot");
-    return set_label(call, label, (uint64_t)seq);
+    return set_label(call, label, (uint64_t)seq, false);
 }
 
 static int do_unlabel(struct call *call)
 {
     const char *label = get_label(call);
 
-    return label ? set_label(call, label, 0) : call->fault.code;
+    /* The number is not looked at, but must be that of some snapshot. */
+    return label ? set_label(call, label, 1, true) : call->fault.code;
 }
 
 static int do_flush(struct call *call)
