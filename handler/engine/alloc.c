@@ -179,7 +179,7 @@ void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
 
     if (!extent)
         return;
-    for (uint64_t at = addr - extent->base; count--; at++)
+    for (uint64_t at = addr - extent->base; count-- && at < store->info.extent_blocks; at++)
         if (!bit(extent, at))
             set_bits(extent, at, 1, true);
 }

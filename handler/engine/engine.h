@@ -117,6 +117,7 @@ struct plx_extent_info {
     struct plx_uuid owner_host;
     uint64_t generation;
     uint64_t used_blocks, blocks;
+    uint64_t header_blocks; /* always in use */
 };
 /* Owned extents of this instance: index from 0; NOT_FOUND past the end. */
 int plx_store_extent_owned(struct plx_store *store, size_t index,
@@ -191,6 +192,10 @@ int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_inf
                       struct plx_fault *fault);
 /* Marks a closed VDI deleted; its space comes back through garbage collection. */
 int plx_vdi_delete(struct plx_store *store, uint32_t slot, struct plx_fault *fault);
+
+/* Marks the blocks that a VDI's log names as allocated in the owned extents. After a crash every
+ * VDI that the dead instance held is marked before anything is allocated from its extents. */
+int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault);
 
 struct plx_vdi;
 

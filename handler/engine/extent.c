@@ -101,7 +101,8 @@ static void count_free(struct plx_extent *extent)
     extent->free_blocks = blocks - used;
 }
 
-/* Takes over the newer valid slot of each page. */
+/* Takes over the newer valid slot of each page. Of a fresh extent only the generations count: it
+ * may have been in use before. */
 static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_first,
                         struct plx_fault *fault)
 {
@@ -122,12 +123,13 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
             found = true;
             state->generation = page.generation;
             state->slot = slot;
-            memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block),
-                   PAGE_BYTES);
+            if (!extent->fresh)
+                memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block),
+                       PAGE_BYTES);
             if (p == 0)
                 *ret_first = page;
         }
-        if (!found)
+        if (!found && !extent->fresh)
             return plx_fault_set(fault, PLX_ERR_CORRUPT,
                                  "extent %llu: both copies of bitmap page %u are damaged",
                                  (unsigned long long)extent->number, p);
@@ -186,15 +188,13 @@ static void load_step(struct plx_task *task)
                        &extent->iov, 1, &extent->join);
         return;
     case LOAD_DECODE:
-        if (!extent->fresh) {
-            error = extent->join.error ? extent->join.error : decode_pages(extent, &first, NULL);
-            if (error) {
-                load_finish(extent, error);
-                return;
-            }
-            if (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META)
-                extent->type = first.type;
+        error = extent->join.error ? extent->join.error : decode_pages(extent, &first, NULL);
+        if (error) {
+            load_finish(extent, error);
+            return;
         }
+        if (!extent->fresh && (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META))
+            extent->type = first.type;
         own_pages(extent);
         extent->state = LOAD_SYNCED;
         plx_bitmap_sync(store, task);
@@ -225,7 +225,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
     extent->next = store->extents;
     store->extents = extent;
     extent->task.step = load_step;
-    extent->state = fresh ? LOAD_DECODE : LOAD_READ;
+    extent->state = LOAD_READ;
     plx_task_ready(store, &extent->task);
 }
 
@@ -278,6 +278,7 @@ static void fill_info(const struct plx_extent *extent, uint64_t owner, struct pl
         .generation = extent->pages[0].generation,
         .used_blocks = extent->store->info.extent_blocks - extent->free_blocks,
         .blocks = extent->store->info.extent_blocks,
+        .header_blocks = 2 * page_count(extent->store),
     };
 }
 

@@ -225,7 +225,6 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     record.sector_size = options->sector_size;
     record.overwrite = options->overwrite;
     record.slot = options->slot;
-    record.epoch = error ? 0 : old.epoch;
     record.created_ns = store->env->now_ns(store->env);
     record.index_levels = INDEX_LEVELS;
     record.keyframe.size_bytes = options->size_bytes;
@@ -488,6 +487,75 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     return 0;
 }
 
+/* Calls visit with every record from the reader's position on, until it returns false. */
+static int for_each_record(struct plx_log_reader *reader,
+                           bool (*visit)(void *context, const struct plx_record *record),
+                           void *context, struct plx_fault *fault)
+{
+    int error;
+
+    while ((error = plx_log_reader_next(reader, fault)) == 0) {
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+
+        for (uint32_t i = 0; i < reader->batch_header.records; i++) {
+            struct plx_record record;
+
+            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
+                                    reader->store->addr_limit, &record);
+            if (error)
+                return plx_fault_set(fault, error, "virtual disk %s: impossible log record",
+                                     reader->record->name);
+            if (!visit(context, &record))
+                return 0;
+        }
+    }
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+/* ---- After a crash: what the logs name ---- */
+
+static bool mark_record(void *context, const struct plx_record *record)
+{
+    if (record->type == PLX_RECORD_MAP)
+        plx_alloc_mark(context, record->addr, record->count);
+    return true;
+}
+
+int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    struct plx_log_reader reader;
+    uint64_t bytes = plx_log_segment_bytes(store);
+    uint8_t which;
+    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    if (record.state != PLX_VDI_LIVE || !record.segment_addr)
+        return 0;
+    error = plx_log_reader_open(store, &record, &reader, fault);
+    if (error)
+        return error;
+    for (size_t i = 0; i < reader.count; i++) {
+        struct plx_segment_header header;
+
+        plx_alloc_mark(store, reader.segments[i], bytes >> PLX_BLOCK_SHIFT);
+        if (plx_store_read_sync(store, PLX_KIND_LOG, reader.segments[i], reader.buffer,
+                                PLX_SEGMENT_HEADER_BYTES) == 0 &&
+            plx_format_segment_decode(reader.buffer, &store->info.id, &record.id,
+                                      reader.first_segment + i, store->addr_limit, &header,
+                                      NULL) == 0 &&
+            header.next_addr && header.next_addr + (bytes >> PLX_BLOCK_SHIFT) <= store->addr_limit)
+            plx_alloc_mark(store, header.next_addr, bytes >> PLX_BLOCK_SHIFT);
+    }
+    if (record.next_addr && record.next_addr + (bytes >> PLX_BLOCK_SHIFT) <= store->addr_limit)
+        plx_alloc_mark(store, record.next_addr, bytes >> PLX_BLOCK_SHIFT);
+    reader.loaded = UINT64_MAX;
+    error = for_each_record(&reader, mark_record, store, fault);
+    plx_log_reader_close(&reader);
+    return error;
+}
+
 /* ---- Instants ---- */
 
 /* The newest key frame before snapshot seq. */
@@ -683,30 +751,6 @@ void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counte
 }
 
 /* ---- Listing ---- */
-
-static int for_each_record(struct plx_log_reader *reader,
-                           bool (*visit)(void *context, const struct plx_record *record),
-                           void *context, struct plx_fault *fault)
-{
-    int error;
-
-    while ((error = plx_log_reader_next(reader, fault)) == 0) {
-        size_t offset = PLX_BATCH_HEADER_BYTES;
-
-        for (uint32_t i = 0; i < reader->batch_header.records; i++) {
-            struct plx_record record;
-
-            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
-                                    reader->store->addr_limit, &record);
-            if (error)
-                return plx_fault_set(fault, error, "virtual disk %s: impossible log record",
-                                     reader->record->name);
-            if (!visit(context, &record))
-                return 0;
-        }
-    }
-    return error == PLX_ERR_NOT_FOUND ? 0 : error;
-}
 
 struct snapshot_visit {
     uint64_t from, size_bytes;

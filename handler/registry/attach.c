@@ -1,0 +1,1360 @@
+/* attach.c - see attach.h.
+ *
+ * A1  Nothing is allocated from a dead instance's extents before every VDI that it held has had
+ *     the blocks of its log marked (DESIGN section 5).
+ * A2  A VDI's registry lock is held from before its record names this instance until after the
+ *     record names nobody. When closing fails the lock stays, and the next attach recovers.
+ * A3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So a
+ *     crash in between leaves a locked row, which recovery finishes.
+ * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
+ *   of its own, and its answer is taken in by the loop's next tick.
+ */
+#include "registry/attach.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "registry/instance.h"
+
+#define RESERVE_MAX 8u /* unused extents that data leaves to metadata */
+
+struct held_extent {
+    struct plx_registry_extent row;
+    struct held_extent *next;
+};
+
+struct held_vdi {
+    struct plx_vdi *vdi;
+    struct plx_registry_lock lock; /* instance 0: a snapshot */
+    struct held_vdi *next;
+};
+
+/* One claim at a time per extent type. */
+struct claim {
+    struct plx_attach *attach;
+    enum plx_extent_type type;
+    bool answered;
+    int error;
+    struct plx_registry_extent row;
+    bool fresh;
+};
+
+struct plx_attach {
+    struct plx_env env;
+    struct plx_attach_options options;
+    struct plx_paths paths;
+    struct plx_registry *registry, *claims_registry;
+    struct plx_registry_store row;
+    struct plx_instance instance;
+    bool registered;
+    struct plx_store *store;
+    uint64_t keep_unused;
+    pthread_mutex_t claims_lock; /* guards claims[].answered, what comes with it, and extents */
+    struct claim claims[PLX_EXTENT_META + 1];
+    struct held_extent *extents;
+    struct held_vdi *vdis;
+};
+
+static int registry_fault(struct plx_registry *registry, int error, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
+}
+
+/* ---- The environment of the engine ---- */
+
+static struct plx_attach *attach_of(struct plx_env *env)
+{
+    return (struct plx_attach *)(void *)((char *)env - offsetof(struct plx_attach, env));
+}
+
+static uint64_t clock_ns(clockid_t id)
+{
+    struct timespec t;
+
+    clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t env_now(struct plx_env *env)
+{
+    return clock_ns(CLOCK_REALTIME);
+}
+
+static uint64_t env_monotonic(struct plx_env *env)
+{
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+static void env_random(struct plx_env *env, void *bytes, unsigned count)
+{
+    PLX_ASSERT(getrandom(bytes, count, 0) == (ssize_t)count);
+}
+
+static void env_event(struct plx_env *env, int code, const char *text)
+{
+    const struct plx_attach_options *options = &attach_of(env)->options;
+
+    if (options->event)
+        options->event(options->context, code, text);
+}
+
+static void remember_extent(struct plx_attach *a, const struct plx_registry_extent *row)
+{
+    struct held_extent *held = malloc(sizeof *held);
+
+    if (!held)
+        return; /* it stays ours in the registry and is taken over like a dead one's */
+    held->row = *row;
+    held->next = a->extents;
+    a->extents = held;
+}
+
+static void claim_extent(void *argument)
+{
+    struct claim *claim = argument;
+    struct plx_attach *a = claim->attach;
+    uint64_t keep = claim->type == PLX_EXTENT_DATA ? a->keep_unused : 0; /* INV-8 */
+    struct plx_registry_extent row = {0};
+    bool fresh = false;
+    int error = plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id,
+                                          claim->type, keep, &row, &fresh);
+
+    pthread_mutex_lock(&a->claims_lock);
+    claim->error = error;
+    claim->row = row;
+    claim->fresh = fresh;
+    claim->answered = true;
+    if (!error)
+        remember_extent(a, &row);
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+static void take_answers(struct plx_attach *a, struct plx_store *store)
+{
+    for (int type = PLX_EXTENT_DATA; type <= PLX_EXTENT_META; type++) {
+        struct claim answer;
+
+        pthread_mutex_lock(&a->claims_lock);
+        answer = a->claims[type];
+        a->claims[type].answered = false;
+        pthread_mutex_unlock(&a->claims_lock);
+        if (answer.answered)
+            plx_store_extent_granted(store, answer.type, answer.error, answer.row.no,
+                                     answer.fresh);
+    }
+}
+
+static void env_extent_wanted(struct plx_env *env, struct plx_store *store,
+                              enum plx_extent_type type)
+{
+    struct plx_attach *a = attach_of(env);
+    struct claim *claim = &a->claims[type];
+
+    if (!a->options.defer)
+        claim_extent(claim); /* answered at the next tick */
+    else if (a->options.defer(a->options.context, claim_extent, claim))
+        plx_store_extent_granted(store, type, PLX_ERR_BUSY, 0, false);
+}
+
+static void env_tick(struct plx_env *env)
+{
+    struct plx_attach *a = attach_of(env);
+
+    if (a->options.tick)
+        a->options.tick(a->options.context);
+    if (a->store)
+        take_answers(a, a->store);
+}
+
+static void env_idle(struct plx_env *env)
+{
+    struct plx_attach *a = attach_of(env);
+
+    if (a->options.idle)
+        a->options.idle(a->options.context);
+    else
+        usleep(1000);
+}
+
+static void init_env(struct plx_env *env)
+{
+    *env = (struct plx_env){
+        .now_ns = env_now,
+        .monotonic_ns = env_monotonic,
+        .random = env_random,
+        .extent_wanted = env_extent_wanted,
+        .tick = env_tick,
+        .idle = env_idle,
+        .event = env_event,
+    };
+}
+
+static void lock(struct plx_attach *a)
+{
+    if (a->options.lock)
+        a->options.lock(a->options.context);
+}
+
+static void unlock(struct plx_attach *a)
+{
+    if (a->options.unlock)
+        a->options.unlock(a->options.context);
+}
+
+/* ---- Volumes ---- */
+
+static void close_devices(struct plx_device **devices, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        plx_device_close(devices[i]);
+}
+
+static int open_devices(const char *const *paths, unsigned count,
+                        const struct plx_device_open_options *options,
+                        struct plx_device **ret_devices, struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++) {
+        int error = plx_device_open(paths[i], options, &ret_devices[i], fault);
+
+        if (error) {
+            close_devices(ret_devices, i);
+            return error;
+        }
+    }
+    return 0;
+}
+
+static int open_store(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_device_open_options device_options = {.read_only = a->options.read_only};
+    struct plx_store_options options = {
+        .instance = a->instance.row.id,
+        .cache_bytes = a->options.cache_bytes,
+    };
+    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
+    const char *paths[PLX_VOLUMES_MAX];
+    struct plx_registry_volume *volumes;
+    struct plx_store_info info;
+    struct plx_store *store;
+    char text[37];
+    size_t count;
+    int error = plx_registry_volume_list(a->registry, a->row.id, &volumes, &count);
+
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    plx_uuid_parse(a->paths.host, &options.host);
+    for (size_t i = 0; i < count && i < PLX_VOLUMES_MAX; i++)
+        paths[i] = volumes[i].path;
+    error = open_devices(paths, (unsigned)count, &device_options, devices, fault);
+    if (!error) {
+        error = plx_store_open(devices, (unsigned)count, &options, &a->env, &store, fault);
+        if (error)
+            close_devices(devices, (unsigned)count);
+    }
+    free(volumes);
+    if (error)
+        return error;
+    plx_store_get_info(store, &info);
+    plx_uuid_text(&info.id, text);
+    if (strcmp(text, a->row.uuid) != 0) {
+        plx_store_close(store);
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s holds store %s, not the one the registry means (%s); check its "
+                             "volumes' paths",
+                             info.volume[0].name, text, a->row.uuid);
+    }
+    a->keep_unused = plx_min_u64(RESERVE_MAX, plx_max_u64(1, info.extents / 16));
+    a->store = store;
+    return 0;
+}
+
+/* ---- Recovery of dead instances ---- */
+
+static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *fault)
+{
+    struct plx_registry_extent *list;
+    size_t count;
+    int error = plx_registry_extent_list(a->registry, a->row.id, dead, &list, &count);
+
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++) {
+        struct plx_registry_extent row;
+        struct plx_extent_info info;
+
+        error = plx_registry_extent_take(a->registry, a->row.id, list[i].no, dead,
+                                         a->instance.row.id, &row);
+        if (error) {
+            registry_fault(a->registry, error, fault);
+            break;
+        }
+        lock(a);
+        error = plx_store_extent_read(a->store, row.no, &info, fault);
+        if (!error && info.type != PLX_EXTENT_UNUSED)
+            error = plx_store_extent_adopt(a->store, row.no, fault);
+        unlock(a);
+        if (!error && info.type == PLX_EXTENT_UNUSED) {
+            /* Claimed, but its header never got there: nothing was allocated in it. */
+            row.type = PLX_EXTENT_UNUSED;
+            if (plx_registry_extent_release(a->registry, a->row.id, &row))
+                error = registry_fault(a->registry, PLX_ERR_REGISTRY, fault);
+        } else if (!error) {
+            remember_extent(a, &row);
+        }
+    }
+    free(list);
+    return error;
+}
+
+static int finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
+                           struct plx_fault *fault)
+{
+    int error = plx_registry_vdi_delete(a->registry, held);
+
+    if (!error)
+        error = plx_registry_vdi_unlock(a->registry, held);
+    if (!error)
+        error = plx_registry_vdi_purge(a->registry, held->vdi);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, uint64_t dead,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_lock held = {.instance = dead, .epoch = row->epoch}, ours;
+    struct plx_vdi_open_options options = {.slot = row->slot, .take_over = true, .overwrite = -1};
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi;
+    int error;
+
+    memcpy(held.vdi, row->id, sizeof held.vdi);
+    error = plx_registry_vdi_takeover(a->registry, &held, a->instance.row.id, &ours);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    lock(a);
+    error = plx_vdi_read_info(a->store, row->slot, &info, fault);
+    unlock(a);
+    if (error == PLX_ERR_NOT_FOUND) /* A3: its record was never written */
+        return finish_creation(a, &ours, fault);
+    if (error)
+        return error;
+    if (info.state == PLX_VDI_DELETED || row->deleted) {
+        if (info.state != PLX_VDI_DELETED) {
+            lock(a);
+            error = plx_vdi_delete(a->store, row->slot, fault);
+            unlock(a);
+        }
+        if (!error && !row->deleted)
+            error = plx_registry_vdi_delete(a->registry, &ours);
+    } else {
+        options.epoch = ours.epoch;
+        lock(a);
+        error = plx_vdi_open(a->store, &options, &vdi, fault);
+        if (!error) {
+            plx_vdi_get_info(vdi, &info);
+            error = plx_vdi_close(vdi);
+            if (error)
+                plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
+                              plx_error_text(error));
+        }
+        unlock(a);
+        if (!error && info.size_bytes != row->size_bytes)
+            error = plx_registry_vdi_resize(a->registry, &ours, info.size_bytes);
+    }
+    if (!error)
+        error = plx_registry_vdi_unlock(a->registry, &ours);
+    return error;
+}
+
+static int recover_instance(struct plx_attach *a, const struct plx_registry_instance *dead,
+                            struct plx_fault *fault)
+{
+    struct plx_registry_vdi *list;
+    size_t count;
+    int error = adopt_extents(a, dead->id, fault), failed = 0;
+
+    if (error)
+        return error;
+    if (plx_registry_locks_of(a->registry, dead->id, &list, &count))
+        return registry_fault(a->registry, PLX_ERR_REGISTRY, fault);
+    lock(a);
+    for (size_t i = 0; i < count && !error; i++) /* A1 */
+        error = plx_vdi_mark(a->store, list[i].slot, fault);
+    unlock(a);
+    for (size_t i = 0; i < count && !error; i++) {
+        struct plx_fault why = {0};
+        int one = recover_vdi(a, &list[i], dead->id, &why);
+
+        if (one) { /* its neighbours are not to suffer from it */
+            failed = one;
+            env_event(&a->env, one, why.text);
+        }
+    }
+    free(list);
+    if (error || failed)
+        return error;
+    error = plx_registry_instance_unregister(a->registry, dead->id);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    plx_instance_bury(&a->paths, dead);
+    return 0;
+}
+
+/* Those of this host that are proven dead. */
+static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_registry_instance *list;
+    size_t count;
+    int error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
+
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++)
+        if (list[i].id != a->instance.row.id && plx_instance_is_dead(&a->paths, &list[i], NULL))
+            error = recover_instance(a, &list[i], fault);
+    free(list);
+    return error;
+}
+
+/* ---- Opening and closing ---- */
+
+static int open_registry(struct plx_attach *a, const char *state_dir, struct plx_fault *fault)
+{
+    char who[160];
+    int error = plx_paths_init(&a->paths, state_dir, fault);
+
+    if (error)
+        return error;
+    snprintf(who, sizeof who, "%s %d on %s", a->options.role, (int)getpid(), a->paths.host_name);
+    error = plx_registry_open(a->paths.registry, who, &a->registry, fault);
+    if (!error && !a->options.read_only)
+        error = plx_registry_open(a->paths.registry, who, &a->claims_registry, fault);
+    return error;
+}
+
+static int register_instance(struct plx_attach *a, struct plx_fault *fault)
+{
+    int error = plx_instance_create(&a->paths, a->options.role, &a->instance, fault);
+
+    if (error)
+        return error;
+    a->instance.row.store = a->row.id;
+    error = plx_registry_instance_register(a->registry, &a->instance.row);
+    if (error) {
+        registry_fault(a->registry, error, fault);
+        plx_instance_close(&a->paths, &a->instance, true);
+        return error;
+    }
+    a->registered = true;
+    return 0;
+}
+
+static void unregister_instance(struct plx_attach *a)
+{
+    if (a->registered)
+        plx_instance_close(&a->paths, &a->instance,
+                           plx_registry_instance_unregister(a->registry, a->instance.row.id) == 0);
+    a->registered = false;
+}
+
+static void attach_free(struct plx_attach *a)
+{
+    unregister_instance(a);
+    while (a->extents) {
+        struct held_extent *next = a->extents->next;
+
+        free(a->extents);
+        a->extents = next;
+    }
+    plx_registry_close(a->registry);
+    plx_registry_close(a->claims_registry);
+    pthread_mutex_destroy(&a->claims_lock);
+    free(a);
+}
+
+int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
+                    struct plx_fault *fault)
+{
+    struct plx_attach *a = calloc(1, sizeof *a);
+    int error;
+
+    if (!a)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    a->options = *options;
+    pthread_mutex_init(&a->claims_lock, NULL);
+    init_env(&a->env);
+    for (int type = 0; type <= PLX_EXTENT_META; type++)
+        a->claims[type] = (struct claim){.attach = a, .type = (enum plx_extent_type)type};
+    /* Until the caller knows the store, nobody else's loop may be asked. */
+    a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
+    a->options.defer = NULL;
+    error = open_registry(a, options->state_dir, fault);
+    if (!error) {
+        error = plx_registry_store_get(a->registry, options->store, &a->row);
+        if (error)
+            registry_fault(a->registry, error, fault);
+    }
+    if (!error && !options->read_only)
+        error = register_instance(a, fault);
+    if (!error)
+        error = open_store(a, fault);
+    if (!error && !options->read_only)
+        error = recover_dead(a, fault);
+    if (error) {
+        if (a->store)
+            plx_attach_close(a);
+        else
+            attach_free(a);
+        return error;
+    }
+    a->options = *options;
+    *ret_attach = a;
+    return 0;
+}
+
+/* The held row of an extent, taken off the list. */
+static bool forget_extent(struct plx_attach *a, uint64_t no, struct plx_registry_extent *ret_row)
+{
+    for (struct held_extent **link = &a->extents; *link; link = &(*link)->next) {
+        struct held_extent *held = *link;
+
+        if (held->row.no != no)
+            continue;
+        *ret_row = held->row;
+        *link = held->next;
+        free(held);
+        return true;
+    }
+    return false;
+}
+
+static int give_back_extents(struct plx_attach *a)
+{
+    struct plx_extent_info info;
+    struct plx_store_info store;
+
+    plx_store_get_info(a->store, &store);
+    while (plx_store_extent_owned(a->store, 0, &info) == 0) {
+        struct plx_registry_extent row = {0};
+        int error = plx_store_extent_release(a->store, info.number, &info, NULL);
+
+        if (error)
+            return error;
+        if (!forget_extent(a, info.number, &row))
+            continue;
+        row.free_blocks = info.blocks - info.used_blocks;
+        row.sealed = row.free_blocks == 0;
+        if (info.used_blocks == info.header_blocks)
+            row.type = PLX_EXTENT_UNUSED;
+        error = plx_registry_extent_release(a->registry, a->row.id, &row);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+int plx_attach_close(struct plx_attach *a)
+{
+    bool keep = false;
+    int error = 0, closed;
+
+    PLX_ASSERT(!a->vdis);
+    /* The loop is gone by now; what it was asked is answered here. */
+    a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
+    a->options.defer = NULL;
+    if (a->registered)
+        error = give_back_extents(a);
+    keep = error != 0;
+    closed = plx_store_close(a->store);
+    if (keep)
+        env_event(&a->env, error, "extents could not be given back; the next opening takes them");
+    attach_free(a);
+    return error ? error : closed;
+}
+
+struct plx_store *plx_attach_store(struct plx_attach *attach)
+{
+    return attach->store;
+}
+
+struct plx_registry *plx_attach_registry(struct plx_attach *attach)
+{
+    return attach->registry;
+}
+
+void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX])
+{
+    plx_paths_control(&attach->paths, attach->instance.row.id, ret_path);
+}
+
+/* ---- Virtual disks ---- */
+
+static int get_vdi(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,
+                   struct plx_fault *fault)
+{
+    int error = plx_registry_vdi_get(a->registry, a->row.id, name, ret_row);
+
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
+                    struct plx_registry_lock *ret_lock, struct plx_fault *fault)
+{
+    int error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
+
+    if (error == PLX_ERR_BUSY) { /* its holder may have died since we attached */
+        registry_fault(a->registry, error, fault);
+        if (recover_dead(a, fault))
+            return error;
+        error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
+    }
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+static int hold_vdi(struct plx_attach *a, struct plx_vdi *vdi,
+                    const struct plx_registry_lock *taken, struct plx_fault *fault)
+{
+    struct held_vdi *held = calloc(1, sizeof *held);
+
+    if (!held)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    held->vdi = vdi;
+    if (taken)
+        held->lock = *taken;
+    held->next = a->vdis;
+    a->vdis = held;
+    return 0;
+}
+
+static struct held_vdi *find_vdi(struct plx_attach *a, const struct plx_vdi *vdi)
+{
+    struct held_vdi *held = a->vdis;
+
+    while (held->vdi != vdi)
+        held = held->next;
+    return held;
+}
+
+static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
+                         const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    struct plx_vdi *vdi;
+    uint64_t seq;
+    int error = plx_attach_snapshot_resolve(a, row->name, snapshot, &seq, fault);
+
+    if (error)
+        return error;
+    lock(a);
+    error = plx_snapshot_open(a->store, row->slot, seq, &vdi, fault);
+    unlock(a);
+    if (!error)
+        error = hold_vdi(a, vdi, NULL, fault);
+    if (!error)
+        *ret_vdi = vdi;
+    return error;
+}
+
+int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snapshot,
+                        const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
+                        struct plx_fault *fault)
+{
+    struct plx_vdi_open_options open = {.write_back = options->write_back,
+                                        .overwrite = options->overwrite};
+    struct plx_registry_lock taken;
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+    int error = get_vdi(a, name, &row, fault);
+
+    if (error)
+        return error;
+    if (snapshot)
+        return open_snapshot(a, &row, snapshot, ret_vdi, fault);
+    if (!a->registered)
+        return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
+    error = lock_vdi(a, &row, &taken, fault);
+    if (error)
+        return error;
+    open.slot = row.slot;
+    open.epoch = taken.epoch;
+    lock(a);
+    error = plx_vdi_open(a->store, &open, &vdi, fault);
+    unlock(a);
+    if (error) {
+        struct plx_vdi_info info;
+
+        /* A2: not while the record may name us. */
+        lock(a);
+        if (plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
+            info.owner != a->instance.row.id)
+            plx_registry_vdi_unlock(a->registry, &taken);
+        unlock(a);
+        return error;
+    }
+    error = hold_vdi(a, vdi, &taken, fault);
+    if (!error)
+        *ret_vdi = vdi;
+    return error;
+}
+
+int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
+{
+    struct held_vdi *held = find_vdi(a, vdi), **link = &a->vdis;
+    int error;
+
+    lock(a);
+    error = plx_vdi_close(vdi);
+    unlock(a);
+    if (!error && held->lock.instance) { /* A2 */
+        error = plx_registry_vdi_unlock(a->registry, &held->lock);
+    }
+    while (*link != held)
+        link = &(*link)->next;
+    *link = held->next;
+    free(held);
+    return error;
+}
+
+static int fill_parent(struct plx_attach *a, const char *parent, const char *snapshot,
+                       struct plx_vdi_create_options *options, struct plx_registry_vdi *row,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_vdi from;
+    int error = get_vdi(a, parent, &from, fault);
+
+    if (error)
+        return error;
+    if (!snapshot)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "a clone starts from a snapshot: %s@SNAPSHOT", parent);
+    error = plx_attach_snapshot_resolve(a, parent, snapshot, &options->parent_seq, fault);
+    if (error)
+        return error;
+    if (!options->parent_seq)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s has no snapshot 0", parent);
+    options->is_clone = true;
+    options->parent_slot = from.slot;
+    options->sector_size = from.sector_size;
+    if (!options->size_bytes)
+        row->size_bytes = from.size_bytes; /* corrected when the snapshot's is known */
+    memcpy(row->parent, from.id, sizeof row->parent);
+    row->parent_seq = options->parent_seq;
+    return 0;
+}
+
+int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_options *options,
+                          const char *parent, const char *snapshot,
+                          struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_vdi_create_options filled = *options;
+    struct plx_registry_vdi row = {.store = a->row.id,
+                                   .size_bytes = options->size_bytes,
+                                   .owner = a->instance.row.id};
+    struct plx_registry_lock held = {.instance = a->instance.row.id, .epoch = 1};
+    struct plx_store_info info;
+    int error = 0;
+
+    plx_store_get_info(a->store, &info);
+    if (plx_uuid_is_zero(&filled.id))
+        env_random(&a->env, filled.id.b, sizeof filled.id.b);
+    filled.id.b[6] = (filled.id.b[6] & 0x0f) | 0x40; /* a random UUID (RFC 9562) */
+    filled.id.b[8] = (filled.id.b[8] & 0x3f) | 0x80;
+    plx_uuid_text(&filled.id, row.id);
+    snprintf(row.name, sizeof row.name, "%s", options->name);
+    if (parent)
+        error = fill_parent(a, parent, snapshot, &filled, &row, fault);
+    row.sector_size = filled.sector_size;
+    if (error)
+        return error;
+    if (!parent && (row.size_bytes < PLX_VDI_SIZE_MIN || row.size_bytes > PLX_VDI_SIZE_MAX))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "size %llu: a virtual disk has 4 KiB to 256 TiB",
+                             (unsigned long long)row.size_bytes);
+    error = plx_registry_vdi_create(a->registry, &row, info.vdi_slots, &row);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    memcpy(held.vdi, row.id, sizeof held.vdi);
+    filled.slot = row.slot;
+    lock(a);
+    error = plx_vdi_create(a->store, &filled, ret_info, fault);
+    unlock(a);
+    if (error) {
+        finish_creation(a, &held, NULL);
+        return error;
+    }
+    if (ret_info->size_bytes != row.size_bytes)
+        error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
+    if (!error)
+        error = plx_registry_vdi_unlock(a->registry, &held);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
+{
+    struct plx_registry_lock held;
+    struct plx_registry_vdi row;
+    int error = get_vdi(a, name, &row, fault);
+
+    if (!error)
+        error = lock_vdi(a, &row, &held, fault);
+    if (error)
+        return error;
+    lock(a);
+    error = plx_vdi_delete(a->store, row.slot, fault);
+    unlock(a);
+    if (!error) {
+        error = plx_registry_vdi_delete(a->registry, &held);
+        if (error)
+            registry_fault(a->registry, error, fault);
+    }
+    plx_registry_vdi_unlock(a->registry, &held);
+    return error;
+}
+
+/* ---- Labels and size ---- */
+
+static int run_request(struct plx_attach *a, struct plx_vdi *vdi, struct plx_request *request,
+                       struct plx_fault *fault)
+{
+    int error;
+
+    lock(a);
+    error = plx_vdi_run(vdi, request);
+    unlock(a);
+    return error ? plx_fault_set(fault, error, "%s", request->fault.text) : 0;
+}
+
+int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *label, uint64_t seq,
+                     uint64_t time_ns, struct plx_fault *fault)
+{
+    const struct plx_registry_lock *held = &find_vdi(a, vdi)->lock;
+    struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = seq == 0};
+    struct plx_registry_label row;
+    char why[200];
+    int error = plx_name_check("label", label, why, sizeof why);
+
+    if (error)
+        return plx_fault_set(fault, error, "%s", why);
+    snprintf(request.label, sizeof request.label, "%s", label);
+    error = plx_registry_label_get(a->registry, held->vdi, label, &row);
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return registry_fault(a->registry, error, fault);
+    if (request.remove) {
+        if (error)
+            return plx_fault_set(fault, error, "there is no label %s", label);
+        request.seq = row.seq;
+    } else if (!error) {
+        return row.seq == seq ? 0
+                              : plx_fault_set(fault, PLX_ERR_EXISTS,
+                                              "label %s names snapshot %llu already; remove it first",
+                                              label, (unsigned long long)row.seq);
+    }
+    error = run_request(a, vdi, &request, fault);
+    if (error)
+        return error;
+    row = (struct plx_registry_label){.seq = seq, .time_ns = time_ns};
+    snprintf(row.name, sizeof row.name, "%s", label);
+    error = request.remove ? plx_registry_label_remove(a->registry, held, label)
+                           : plx_registry_label_set(a->registry, held, &row);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_bytes,
+                      struct plx_fault *fault)
+{
+    struct plx_request request = {.op = PLX_RESIZE, .length = size_bytes};
+    int error = run_request(a, vdi, &request, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_vdi_resize(a->registry, &find_vdi(a, vdi)->lock, size_bytes);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+/* ---- Which snapshot is meant ---- */
+
+static bool take_digits(const char **at, unsigned count, unsigned *ret)
+{
+    unsigned value = 0;
+
+    for (; count; count--, ++*at) {
+        if (!isdigit((unsigned char)**at))
+            return false;
+        value = value * 10 + (unsigned)(**at - '0');
+    }
+    *ret = value;
+    return true;
+}
+
+static bool take_fraction(const char **at, uint64_t *ret_ns)
+{
+    uint64_t scale = 100000000;
+
+    *ret_ns = 0;
+    if (**at != '.')
+        return true;
+    ++*at;
+    if (!isdigit((unsigned char)**at))
+        return false;
+    for (; isdigit((unsigned char)**at); ++*at, scale /= 10)
+        *ret_ns += scale * (unsigned)(**at - '0');
+    return true;
+}
+
+static bool take_zone(const char *at, long *ret_seconds)
+{
+    unsigned hours, minutes;
+    int sign = *at == '-' ? -1 : 1;
+
+    *ret_seconds = 0;
+    if (strcmp(at, "Z") == 0 || strcmp(at, "z") == 0)
+        return true;
+    if (*at != '+' && *at != '-')
+        return false;
+    at++;
+    if (!take_digits(&at, 2, &hours))
+        return false;
+    at += *at == ':';
+    if (!take_digits(&at, 2, &minutes) || *at || hours > 23 || minutes > 59)
+        return false;
+    *ret_seconds = sign * (long)(hours * 3600 + minutes * 60);
+    return true;
+}
+
+bool plx_time_parse(const char *text, uint64_t *ret_time_ns)
+{
+    unsigned year, month, day, hour, minute, second;
+    const char *at = text;
+    struct tm tm = {0};
+    uint64_t fraction;
+    bool dashes, local;
+    long zone = 0;
+    time_t seconds;
+
+    if (!take_digits(&at, 4, &year))
+        return false;
+    dashes = *at == '-';
+    at += dashes;
+    if (!take_digits(&at, 2, &month) || (dashes && *at++ != '-') || !take_digits(&at, 2, &day) ||
+        (*at != 'T' && *at != 't' && *at != ' '))
+        return false;
+    at++;
+    if (!take_digits(&at, 2, &hour) || (dashes && *at++ != ':') || !take_digits(&at, 2, &minute) ||
+        (dashes && *at++ != ':') || !take_digits(&at, 2, &second) || !take_fraction(&at, &fraction))
+        return false;
+    local = *at == 0;
+    if ((!local && !take_zone(at, &zone)) || year < 1970 || month < 1 || month > 12 || day < 1 ||
+        day > 31 || hour > 23 || minute > 59 || second > 60)
+        return false;
+    tm = (struct tm){.tm_year = (int)year - 1900,
+                     .tm_mon = (int)month - 1,
+                     .tm_mday = (int)day,
+                     .tm_hour = (int)hour,
+                     .tm_min = (int)minute,
+                     .tm_sec = (int)second,
+                     .tm_isdst = -1};
+    seconds = local ? mktime(&tm) : timegm(&tm) - zone;
+    if (seconds < 0)
+        return false;
+    *ret_time_ns = (uint64_t)seconds * 1000000000u + fraction;
+    return true;
+}
+
+struct time_search {
+    uint64_t time_ns, seq;
+};
+
+static bool newest_before(void *context, const struct plx_snapshot_info *info)
+{
+    struct time_search *search = context;
+
+    if (info->time_ns > search->time_ns)
+        return false;
+    search->seq = info->seq;
+    return true;
+}
+
+static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
+                        uint64_t *ret_seq, struct plx_fault *fault)
+{
+    struct time_search search = {0};
+    int error;
+
+    if (!plx_time_parse(text, &search.time_ns))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                             "%s has no snapshot with the label %s; 'parallax snap list' shows "
+                             "what there is",
+                             row->name, text);
+    lock(a);
+    error = plx_snapshot_list(a->store, row->slot, 1, newest_before, &search, fault);
+    unlock(a);
+    if (!error && !search.seq)
+        error = plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s has no snapshot at or before %s",
+                              row->name, text);
+    if (!error)
+        *ret_seq = search.seq;
+    return error;
+}
+
+int plx_attach_snapshot_resolve(struct plx_attach *a, const char *name, const char *snapshot,
+                                uint64_t *ret_seq, struct plx_fault *fault)
+{
+    struct plx_registry_label label;
+    struct plx_registry_vdi row;
+    char *end;
+    int error = get_vdi(a, name, &row, fault);
+
+    if (error)
+        return error;
+    if (snapshot[0] && strspn(snapshot, "0123456789") == strlen(snapshot)) {
+        *ret_seq = strtoull(snapshot, &end, 10);
+        return 0;
+    }
+    error = plx_registry_label_get(a->registry, row.id, snapshot, &label);
+    if (!error)
+        *ret_seq = label.seq;
+    else if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID)
+        return resolve_time(a, &row, snapshot, ret_seq, fault);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+/* ---- Formatting ---- */
+
+static void store_rows(const struct plx_store_info *info, uint64_t created_ns,
+                       const char *const *paths, struct plx_registry_store *ret_store,
+                       struct plx_registry_volume *ret_volumes)
+{
+    *ret_store = (struct plx_registry_store){.extent_blocks = info->extent_blocks,
+                                             .created_ns = created_ns};
+    plx_uuid_text(&info->id, ret_store->uuid);
+    memcpy(ret_store->name, info->name, sizeof ret_store->name);
+    for (unsigned i = 0; i < info->volumes; i++) {
+        ret_volumes[i] = (struct plx_registry_volume){
+            .index = i,
+            .first_extent = info->volume[i].first_extent,
+            .extents = info->volume[i].extents,
+        };
+        plx_uuid_text(&info->volume[i].id, ret_volumes[i].uuid);
+        snprintf(ret_volumes[i].path, sizeof ret_volumes[i].path, "%s", paths[i]);
+    }
+}
+
+/* Files by their absolute path: the handler runs elsewhere. */
+static int absolute_paths(const char *const *paths, unsigned count, char **ret_paths,
+                          struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++) {
+        ret_paths[i] = strstr(paths[i], "://") ? strdup(paths[i]) : realpath(paths[i], NULL);
+        if (!ret_paths[i])
+            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: not found", paths[i]);
+    }
+    return 0;
+}
+
+static void free_paths(char **paths)
+{
+    for (unsigned i = 0; i < PLX_VOLUMES_MAX; i++)
+        free(paths[i]);
+}
+
+static int scratch_open(struct plx_attach *a, const char *state_dir, unsigned count,
+                        struct plx_fault *fault)
+{
+    memset(a, 0, sizeof *a);
+    a->options.role = "admin";
+    a->options.read_only = true;
+    pthread_mutex_init(&a->claims_lock, NULL);
+    init_env(&a->env);
+    if (count < 1 || count > PLX_VOLUMES_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "a store has 1 to %d volumes",
+                             PLX_VOLUMES_MAX);
+    return open_registry(a, state_dir, fault);
+}
+
+int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
+                      uint64_t size, const struct plx_format_options *options,
+                      struct plx_store_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_device_open_options device_options = {.create_bytes = size};
+    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
+    char *absolute[PLX_VOLUMES_MAX] = {0};
+    struct plx_registry_store store;
+    static struct plx_registry_volume volumes[PLX_VOLUMES_MAX];
+    struct plx_attach a;
+    int error = scratch_open(&a, state_dir, count, fault);
+
+    if (!error && plx_registry_store_get(a.registry, options->name, &store) == 0)
+        error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                              "a store named %s exists already; 'parallax store forget' drops it "
+                              "from the registry",
+                              options->name);
+    if (!error)
+        error = open_devices(paths, count, &device_options, devices, fault);
+    if (!error) {
+        error = plx_store_format(devices, count, options, &a.env, ret_info, fault);
+        close_devices(devices, count);
+    }
+    if (!error)
+        error = absolute_paths(paths, count, absolute, fault);
+    if (!error) {
+        store_rows(ret_info, 0, (const char *const *)absolute, &store, volumes);
+        error = plx_registry_store_create(a.registry, &store, volumes, count, NULL);
+        if (error)
+            registry_fault(a.registry, error, fault);
+    }
+    free_paths(absolute);
+    plx_registry_close(a.registry);
+    pthread_mutex_destroy(&a.claims_lock);
+    return error;
+}
+
+/* ---- Rebuilding ---- */
+
+/* What the scan of a store found, for the registry's import calls. */
+struct found {
+    struct plx_registry_extent *extents;
+    struct plx_registry_vdi *vdis;
+    struct plx_registry_instance *instances;
+    size_t extent_count, vdi_count, instance_count;
+};
+
+static void found_free(struct found *found)
+{
+    free(found->extents);
+    free(found->vdis);
+    free(found->instances);
+}
+
+static int found_instance(struct found *found, uint64_t id, const struct plx_uuid *host,
+                          int64_t store)
+{
+    struct plx_registry_instance *bigger;
+
+    for (size_t i = 0; i < found->instance_count; i++)
+        if (found->instances[i].id == id)
+            return 0;
+    bigger = realloc(found->instances, (found->instance_count + 1) * sizeof *bigger);
+    if (!bigger)
+        return PLX_ERR_NOMEM;
+    found->instances = bigger;
+    bigger[found->instance_count] = (struct plx_registry_instance){
+        .id = id, .store = store, .role = "lost", .started_ns = 1};
+    if (!plx_uuid_is_zero(host))
+        plx_uuid_text(host, bigger[found->instance_count].host);
+    found->instance_count++;
+    return 0;
+}
+
+static int scan_extents(struct plx_attach *a, const struct plx_store_info *info,
+                        struct found *found, struct plx_fault *fault)
+{
+    found->extents = calloc(info->extents, sizeof *found->extents);
+    if (!found->extents)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    for (unsigned v = 0; v < info->volumes; v++) {
+        for (uint64_t i = 1; i < info->volume[v].extents; i++) {
+            uint64_t no = info->volume[v].first_extent + i;
+            struct plx_extent_info extent;
+            int error = plx_store_extent_read(a->store, no, &extent, fault);
+
+            if (error)
+                return error;
+            if (extent.type == PLX_EXTENT_UNUSED)
+                continue;
+            if (extent.owner && found_instance(found, extent.owner, &extent.owner_host, a->row.id))
+                return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+            found->extents[found->extent_count++] = (struct plx_registry_extent){
+                .no = no,
+                .type = extent.type,
+                .owner = extent.owner,
+                .generation = extent.generation,
+                .free_blocks = extent.blocks - extent.used_blocks,
+                .sealed = !extent.owner && extent.blocks == extent.used_blocks,
+            };
+        }
+    }
+    return 0;
+}
+
+static int scan_vdis(struct plx_attach *a, const struct plx_store_info *info, struct found *found,
+                     struct plx_fault *fault)
+{
+    found->vdis = calloc(info->vdi_slots, sizeof *found->vdis);
+    if (!found->vdis)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    for (uint32_t slot = 0; slot < info->vdi_slots; slot++) {
+        struct plx_registry_vdi *row = &found->vdis[found->vdi_count];
+        struct plx_vdi_info vdi;
+        int error = plx_vdi_read_info(a->store, slot, &vdi, fault);
+
+        if (error == PLX_ERR_NOT_FOUND)
+            continue;
+        if (error)
+            return error;
+        if (vdi.owner && found_instance(found, vdi.owner, &vdi.owner_host, a->row.id))
+            return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+        *row = (struct plx_registry_vdi){
+            .store = a->row.id,
+            .slot = slot,
+            .size_bytes = vdi.size_bytes,
+            .sector_size = vdi.sector_size,
+            .owner = vdi.owner,
+            .epoch = plx_max_u64(vdi.epoch, 1),
+            .deleted = vdi.state == PLX_VDI_DELETED,
+            .parent_seq = vdi.parent_seq,
+            .created_ns = vdi.created_ns,
+        };
+        plx_uuid_text(&vdi.id, row->id);
+        memcpy(row->name, vdi.name, sizeof row->name);
+        if (vdi.parent_seq)
+            plx_uuid_text(&vdi.parent, row->parent);
+        found->vdi_count++;
+    }
+    return 0;
+}
+
+struct label_scan {
+    struct plx_registry_label *list;
+    size_t count;
+    bool failed;
+};
+
+static void label_found(void *context, const char *name, uint64_t seq, bool removed)
+{
+    struct label_scan *scan = context;
+    struct plx_registry_label *bigger;
+    size_t i = 0;
+
+    while (i < scan->count && strcmp(scan->list[i].name, name) != 0)
+        i++;
+    if (removed) {
+        if (i < scan->count)
+            scan->list[i] = scan->list[--scan->count];
+        return;
+    }
+    if (i == scan->count) {
+        bigger = realloc(scan->list, (scan->count + 1) * sizeof *bigger);
+        if (!bigger) {
+            scan->failed = true;
+            return;
+        }
+        scan->list = bigger;
+        scan->count++;
+    }
+    scan->list[i] = (struct plx_registry_label){.seq = seq};
+    snprintf(scan->list[i].name, sizeof scan->list[i].name, "%s", name);
+}
+
+static bool label_time(void *context, const struct plx_snapshot_info *info)
+{
+    *(uint64_t *)context = info->time_ns;
+    return false;
+}
+
+static int import_labels(struct plx_attach *a, const struct plx_registry_vdi *row,
+                         struct plx_fault *fault)
+{
+    struct label_scan scan = {0};
+    int error = plx_label_list(a->store, row->slot, label_found, &scan, fault);
+
+    if (!error && scan.failed)
+        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < scan.count && !error; i++)
+        error = plx_snapshot_list(a->store, row->slot, scan.list[i].seq, label_time,
+                                  &scan.list[i].time_ns, fault);
+    if (!error && scan.count) {
+        error = plx_registry_import_labels(a->registry, row->id, scan.list, scan.count);
+        if (error)
+            registry_fault(a->registry, error, fault);
+    }
+    free(scan.list);
+    return error;
+}
+
+static int import_found(struct plx_attach *a, const struct found *found, struct plx_fault *fault)
+{
+    int error = plx_registry_import_instances(a->registry, found->instances,
+                                              found->instance_count);
+
+    if (!error)
+        error = plx_registry_import_extents(a->registry, a->row.id, found->extents,
+                                            found->extent_count);
+    if (!error)
+        error = plx_registry_import_vdis(a->registry, found->vdis, found->vdi_count);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < found->vdi_count && !error; i++)
+        if (!found->vdis[i].deleted)
+            error = import_labels(a, &found->vdis[i], fault);
+    return error;
+}
+
+static int enter_store(struct plx_attach *a, const struct plx_store_info *info,
+                       const char *const *paths, struct plx_fault *fault)
+{
+    static struct plx_registry_volume volumes[PLX_VOLUMES_MAX];
+    struct plx_registry_store row;
+    int error;
+
+    store_rows(info, 0, paths, &row, volumes);
+    error = plx_registry_store_get(a->registry, row.uuid, &a->row);
+    if (error == PLX_ERR_NOT_FOUND)
+        error = plx_registry_store_create(a->registry, &row, volumes, info->volumes, &a->row);
+    for (unsigned i = 0; i < info->volumes && !error; i++)
+        error = plx_registry_volume_set_path(a->registry, a->row.id, i, volumes[i].path);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+static int rebuild_from(struct plx_attach *a, unsigned count, struct plx_device **devices,
+                        struct plx_fault *fault)
+{
+    struct plx_store_options options = {0};
+    const char *ordered[PLX_VOLUMES_MAX];
+    char *absolute[PLX_VOLUMES_MAX] = {0};
+    struct plx_store_info info;
+    struct found found = {0};
+    int error = plx_store_open(devices, count, &options, &a->env, &a->store, fault);
+
+    if (error) {
+        close_devices(devices, count);
+        return error;
+    }
+    plx_store_get_info(a->store, &info);
+    for (unsigned i = 0; i < count; i++)
+        ordered[i] = info.volume[i].name;
+    error = absolute_paths(ordered, count, absolute, fault);
+    if (!error)
+        error = enter_store(a, &info, (const char *const *)absolute, fault);
+    if (!error)
+        error = scan_extents(a, &info, &found, fault);
+    if (!error)
+        error = scan_vdis(a, &info, &found, fault);
+    if (!error)
+        error = import_found(a, &found, fault);
+    found_free(&found);
+    free_paths(absolute);
+    plx_store_close(a->store);
+    return error;
+}
+
+int plx_attach_rebuild(const char *state_dir, const char *const *paths, unsigned count,
+                       struct plx_fault *fault)
+{
+    struct plx_device_open_options device_options = {.read_only = true};
+    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
+    struct plx_attach a;
+    int error = scratch_open(&a, state_dir, count, fault);
+
+    if (!error)
+        error = open_devices(paths, count, &device_options, devices, fault);
+    if (!error)
+        error = rebuild_from(&a, count, devices, fault);
+    plx_registry_close(a.registry);
+    pthread_mutex_destroy(&a.claims_lock);
+    return error;
+}

@@ -1,0 +1,85 @@
+/* attach.h - a store by name: registry, volumes, instance, extents and locks brought together.
+ *
+ * An attach is one instance's opening of a store. Opening it first recovers what dead instances of
+ * this host held: their virtual disks are replayed and closed, their extents taken over (INV-5:
+ * dead is proven by instance.h, never assumed).
+ *
+ * Threads: calls may block on registry and store. In a process that serves the store on a loop,
+ * the hooks lock and unlock bracket every engine call (the loop's mutex), and registry calls are
+ * made without it (INV-4). Calls on one attach are made by one thread at a time, but for
+ * plx_attach_store().
+ */
+#ifndef PLX_ATTACH_H
+#define PLX_ATTACH_H
+
+#include "engine/engine.h"
+#include "registry/paths.h"
+#include "registry/registry.h"
+
+struct plx_attach;
+
+struct plx_attach_options {
+    const char *store;     /* name or uuid */
+    const char *state_dir; /* NULL: environment, default */
+    const char *role;      /* "handler", "admin" */
+    bool read_only;        /* no instance: nothing is written, nobody recovered */
+    uint64_t cache_bytes;  /* 0: the engine's default */
+    void *context;         /* for the hooks; each may be NULL */
+    void (*lock)(void *context);
+    void (*unlock)(void *context);
+    void (*tick)(void *context); /* see struct plx_env */
+    void (*idle)(void *context);
+    /* Runs the function on another thread, then turns the loop. NULL: run at once. */
+    int (*defer)(void *context, void (*function)(void *argument), void *argument);
+    void (*event)(void *context, int error_code, const char *text);
+};
+
+int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
+                    struct plx_fault *fault);
+/* All VDIs are closed before. Gives the extents back. The attach is gone, whatever is returned. */
+int plx_attach_close(struct plx_attach *attach);
+
+struct plx_store *plx_attach_store(struct plx_attach *attach);
+struct plx_registry *plx_attach_registry(struct plx_attach *attach);
+/* Where this instance's control socket belongs. */
+void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX]);
+
+struct plx_attach_vdi_options {
+    bool write_back;
+    int overwrite; /* enum plx_overwrite, -1: the VDI's property */
+};
+
+/* snapshot NULL: for writing, under the VDI's lock. Else a label, a sequence number or a time; "0"
+ * is the newest state on the store. */
+int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char *snapshot,
+                        const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
+                        struct plx_fault *fault);
+int plx_attach_vdi_close(struct plx_attach *attach, struct plx_vdi *vdi);
+/* options->slot and parent_slot are filled in here. parent NULL: not a clone. */
+int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
+                          const char *parent, const char *snapshot,
+                          struct plx_vdi_info *ret_info, struct plx_fault *fault);
+int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, struct plx_fault *fault);
+int plx_attach_snapshot_resolve(struct plx_attach *attach, const char *name, const char *snapshot,
+                                uint64_t *ret_seq, struct plx_fault *fault);
+
+/* Changes of an open VDI that the store and the registry both know: the store first, which is the
+ * truth. seq 0 removes the label. */
+int plx_attach_label(struct plx_attach *attach, struct plx_vdi *vdi, const char *label,
+                     uint64_t seq, uint64_t time_ns, struct plx_fault *fault);
+int plx_attach_resize(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t size_bytes,
+                      struct plx_fault *fault);
+
+/* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
+int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
+                      uint64_t size, const struct plx_format_options *options,
+                      struct plx_store_info *ret_info, struct plx_fault *fault);
+/* Enters a store again from its volumes alone (INV-6). */
+int plx_attach_rebuild(const char *state_dir, const char *const *paths, unsigned count,
+                       struct plx_fault *fault);
+
+/* RFC 3339 ("2026-11-21T06:20:00.010Z", "+01:00", a space for the T), or the basic form
+ * 20261121T062000.010Z. false: it is neither. */
+bool plx_time_parse(const char *text, uint64_t *ret_time_ns);
+
+#endif
