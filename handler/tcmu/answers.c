@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "tcmu/bytes.h"
-#include "tcmu/io.h"
+#include "tcmu/sense.h"
 
 #define PROVISIONING_THIN 2
 #define OPCODE_BYTES_MAX 16
@@ -150,7 +150,7 @@ int plx_answer_mode_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     /* Changeable values (1): none. */
     length = put_pages(lun, answer + header, cdb[2] & 0x3f, cdb[3], control != 1);
     if (length == 0)
-        return TCMU_STS_INVALID_CDB;
+        return plx_sense_invalid_field(lib_cmd, 2);
     length += header;
     if (ten) {
         plx_put_be(answer, 2, length - 2);
@@ -272,9 +272,11 @@ int plx_answer_opcodes(struct tcmulib_cmd *lib_cmd)
     case 0:
         return answer_all_opcodes(lib_cmd, timeouts);
     case 1: /* a command without service actions */
-        return has_actions ? TCMU_STS_INVALID_CDB : answer_one_opcode(lib_cmd, plain, timeouts);
+        return has_actions ? plx_sense_invalid_field(lib_cmd, 2)
+                           : answer_one_opcode(lib_cmd, plain, timeouts);
     case 2: /* one with */
-        return plain ? TCMU_STS_INVALID_CDB : answer_one_opcode(lib_cmd, action, timeouts);
+        return plain ? plx_sense_invalid_field(lib_cmd, 2)
+                     : answer_one_opcode(lib_cmd, action, timeouts);
     case 3: /* either */
         return answer_one_opcode(lib_cmd,
                                  has_actions   ? action
@@ -282,6 +284,6 @@ int plx_answer_opcodes(struct tcmulib_cmd *lib_cmd)
                                                : NULL,
                                  timeouts);
     default:
-        return TCMU_STS_INVALID_CDB;
+        return plx_sense_invalid_field(lib_cmd, 2);
     }
 }

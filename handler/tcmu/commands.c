@@ -48,14 +48,6 @@ static int run(struct call *call, struct plx_request *request)
     return result;
 }
 
-static int set_label(struct call *call, const char *label, uint64_t seq, bool remove)
-{
-    struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = remove};
-
-    snprintf(request.label, sizeof request.label, "%s", label);
-    return run(call, &request);
-}
-
 /* NULL and a fault when the label is not one. */
 static const char *get_label(struct call *call)
 {
@@ -84,7 +76,7 @@ static int do_snapshot(struct call *call)
         return call->fault.code;
     result = run(call, &request);
     if (result == 0 && label)
-        result = set_label(call, label, request.seq, false);
+        result = plx_home_label(call->lun, label, request.seq, &call->fault);
     if (result == 0)
         call->result = json_pack("{s:I, s:I}", "seq", (json_int_t)request.seq, "time_ns",
                                  (json_int_t)request.time_ns);
@@ -101,15 +93,14 @@ static int do_label(struct call *call)
     if (seq <= 0)
         return plx_fault_set(&call->fault, PLX_ERR_INVALID,
                              "\"seq\" must be the number of a snapshot");
-    return set_label(call, label, (uint64_t)seq, false);
+    return plx_home_label(call->lun, label, (uint64_t)seq, &call->fault);
 }
 
 static int do_unlabel(struct call *call)
 {
     const char *label = get_label(call);
 
-    /* The number is not looked at, but must be that of some snapshot. */
-    return label ? set_label(call, label, 1, true) : call->fault.code;
+    return label ? plx_home_label(call->lun, label, 0, &call->fault) : call->fault.code;
 }
 
 static int do_flush(struct call *call)

@@ -7,8 +7,8 @@
  * H3  Engine calls happen with the loop's mutex held, registry calls without it (INV-4): a slow
  *     registry delays the LUN that is opened, and no other.
  *
- * Lock order: homes_lock, luns_lock, the loop's mutex.
- * Threads: tcmu-runner's main and recovery threads.
+ * Lock order: homes_lock, luns_lock, attach_lock, the loop's mutex.
+ * Threads: tcmu-runner's main and recovery threads, the control server's.
  */
 #include "tcmu/home.h"
 
@@ -99,6 +99,7 @@ static void close_home(struct plx_store_home *home)
     if (result < 0)
         tcmu_err("closing store %s: %s\n", home->name, plx_error_text(result));
     plx_loop_free(home->loop);
+    pthread_mutex_destroy(&home->attach_lock);
     pthread_mutex_destroy(&home->luns_lock);
     remove_home(home);
     free(home);
@@ -147,6 +148,7 @@ static int get_home(const char *name, struct plx_store_home **ret_home, struct p
             return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
         strcpy(home->name, name); /* as long as config.store, which it comes from */
         pthread_mutex_init(&home->luns_lock, NULL);
+        pthread_mutex_init(&home->attach_lock, NULL);
         home->next = homes;
         homes = home;
         result = open_home(home, fault);
@@ -211,8 +213,10 @@ static int open_vdi(struct plx_lun *lun, struct plx_fault *fault)
                              "%s/%.120s is exported by another LUN of this host already; export a "
                              "snapshot or a clone instead",
                              lun->config.store, lun->config.vdi);
+    pthread_mutex_lock(&lun->home->attach_lock);
     result = plx_attach_vdi_open(lun->home->attach, lun->config.vdi, snapshot, &options, &lun->vdi,
                                  fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
     if (result < 0)
         return result;
     plx_loop_lock(lun->loop);
@@ -249,7 +253,9 @@ void plx_home_leave(struct plx_lun *lun)
 
     pthread_mutex_lock(&homes_lock);
     remove_lun(lun->home, lun);
+    pthread_mutex_lock(&lun->home->attach_lock);
     result = plx_attach_vdi_close(lun->home->attach, lun->vdi);
+    pthread_mutex_unlock(&lun->home->attach_lock);
     if (result < 0)
         tcmu_err("closing %s/%s: %s; the next open recovers it\n", lun->config.store,
                  lun->config.vdi, plx_error_text(result));
@@ -259,7 +265,6 @@ void plx_home_leave(struct plx_lun *lun)
 
 int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault)
 {
-    struct plx_request request = {.op = PLX_RESIZE, .length = bytes};
     uint64_t now = atomic_load(&lun->size_bytes);
     int result;
 
@@ -274,12 +279,53 @@ int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%llu bytes are not a multiple of %u, or more than 256 TiB",
                              (unsigned long long)bytes, lun->sector_size);
-    result = plx_loop_run(lun->loop, lun->vdi, &request);
+    pthread_mutex_lock(&lun->home->attach_lock);
+    result = plx_attach_resize(lun->home->attach, lun->vdi, bytes, fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+    if (result == 0)
+        atomic_store(&lun->size_bytes, bytes);
+    return result;
+}
+
+static bool take_first(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return false;
+}
+
+/* The snapshot's time, for the registry; it must exist. */
+static int find_snapshot(struct plx_lun *lun, uint64_t seq, uint64_t *ret_time_ns,
+                         struct plx_fault *fault)
+{
+    struct plx_snapshot_info found = {0};
+    struct plx_vdi_info info;
+    int result;
+
+    plx_loop_lock(lun->loop);
+    plx_vdi_get_info(lun->vdi, &info);
+    result = plx_snapshot_list(plx_attach_store(lun->home->attach), info.slot, seq, take_first,
+                               &found, fault);
+    plx_loop_unlock(lun->loop);
     if (result < 0)
-        return plx_fault_set(fault, result, "%s",
-                             request.fault.text[0] ? request.fault.text : plx_error_text(result));
-    atomic_store(&lun->size_bytes, bytes);
+        return result;
+    if (found.seq != seq)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s/%.120s has no snapshot %llu",
+                             lun->config.store, lun->config.vdi, (unsigned long long)seq);
+    *ret_time_ns = found.time_ns;
     return 0;
+}
+
+int plx_home_label(struct plx_lun *lun, const char *label, uint64_t seq, struct plx_fault *fault)
+{
+    uint64_t time_ns = 0;
+    int result = seq ? find_snapshot(lun, seq, &time_ns, fault) : 0;
+
+    if (result < 0)
+        return result;
+    pthread_mutex_lock(&lun->home->attach_lock);
+    result = plx_attach_label(lun->home->attach, lun->vdi, label, seq, time_ns, fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+    return result;
 }
 
 int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault)

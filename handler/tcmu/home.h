@@ -14,8 +14,9 @@ struct plx_store_home {
     unsigned entered; /* LUNs inside, or on their way in */
     struct plx_loop *loop;
     struct plx_attach *attach;
+    pthread_mutex_t attach_lock; /* around calls of attach; taken before the loop's mutex */
     struct plx_control_server *control;
-    /* Who holds this finds the LUNs of the list open. Taken before the loop's mutex. */
+    /* Who holds this finds the LUNs of the list open. Taken before attach_lock. */
     pthread_mutex_t luns_lock;
     struct plx_lun *luns;
 };
@@ -28,5 +29,7 @@ int plx_home_enter(struct plx_lun *lun, struct plx_fault *fault);
 void plx_home_leave(struct plx_lun *lun);
 /* Grows the VDI; nothing to do when it has that size already. Waits; any thread but the loop's. */
 int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault);
+/* Names a snapshot of the VDI, seq 0: takes the name away. As above. */
+int plx_home_label(struct plx_lun *lun, const char *label, uint64_t seq, struct plx_fault *fault);
 
 #endif

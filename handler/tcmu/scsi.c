@@ -269,6 +269,17 @@ static int write_same(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
                             0);
 }
 
+/* tcmu-runner knows one kind of list only, with LIST ID USAGE 11b (ESXi's), and takes others for a
+ * mistake in the parameters. They are not: whoever sends them is to learn that this kind of copy
+ * does not exist here, so that he copies by himself. */
+static int check_extended_copy(struct tcmulib_cmd *lib_cmd)
+{
+    uint8_t header[2] = {0};
+
+    copy_data(lib_cmd, 0, header, sizeof header);
+    return (header[1] & 0x18) == 0x18 ? TCMU_STS_NOT_HANDLED : TCMU_STS_INVALID_CMD;
+}
+
 static int check_compare_and_write(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
     const uint8_t *cdb = lib_cmd->cdb;
@@ -345,6 +356,8 @@ int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
         return check_protection(cdb);
     case 0x89:
         return check_compare_and_write(lun, lib_cmd);
+    case 0x83:
+        return check_extended_copy(lib_cmd);
     case 0x41:
     case 0x93:
         return write_same(lun, lib_cmd);

@@ -23,3 +23,12 @@ int plx_sense_status(struct tcmulib_cmd *lib_cmd, int result, uint64_t miscompar
                                    (uint16_t)(sense.asc << 8 | sense.ascq));
     }
 }
+
+int plx_sense_invalid_field(struct tcmulib_cmd *lib_cmd, uint8_t byte)
+{
+    int status = tcmu_sense_set_data(lib_cmd->sense_buf, 0x05, 0x2400);
+
+    lib_cmd->sense_buf[15] = 0xc0; /* SKSV, of the CDB */
+    lib_cmd->sense_buf[17] = byte;
+    return status;
+}

@@ -9,4 +9,8 @@
  * command where SCSI wants some. miscompare_offset matters for MISCOMPARE only. */
 int plx_sense_status(struct tcmulib_cmd *lib_cmd, int result, uint64_t miscompare_offset);
 
+/* INVALID FIELD IN CDB, and which byte of it. (Some initiators take it for "command unknown" when
+ * it does not say.) */
+int plx_sense_invalid_field(struct tcmulib_cmd *lib_cmd, uint8_t byte);
+
 #endif
