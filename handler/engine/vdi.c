@@ -334,7 +334,8 @@ static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
     segments = malloc((count + 1) * sizeof *segments);
     if (!segments)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    memcpy(segments, reader->segments, count * sizeof *segments);
+    if (count)
+        memcpy(segments, reader->segments, count * sizeof *segments);
     if (cursor.next_addr)
         segments[count++] = cursor.next_addr;
     for (size_t i = 0; i < count; i++)
