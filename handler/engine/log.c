@@ -355,7 +355,7 @@ static bool form_batch(struct plx_log *log)
     size_t bytes;
 
     batch->items = batch->last_item = NULL;
-    batch->unsettled = 0;
+    batch->unsettled = 1; /* the log I/O itself */
     batch->slots = 0;
     batch->needs_durable = false;
     batch->before = log->cursor;
@@ -517,11 +517,12 @@ static int batch_error(const struct plx_batch *batch)
     return 0;
 }
 
+/* One of what the batch waits for has completed. */
 static void settle(struct plx_batch *batch)
 {
     struct plx_log *log = batch->log;
 
-    if (batch->join.pending || batch->unsettled || batch->state != BATCH_WRITING)
+    if (--batch->unsettled)
         return;
     if (batch_error(batch)) {
         batch->state = BATCH_FAILED;
@@ -563,8 +564,6 @@ void plx_log_data_done(struct plx_log *log, struct plx_log_item *item, int error
     PLX_ASSERT(item->data_pending > 0);
     if (error && !item->data_error)
         item->data_error = error;
-    if (--item->data_pending == 0 && batch) {
-        batch->unsettled--;
+    if (--item->data_pending == 0 && batch)
         settle(batch);
-    }
 }

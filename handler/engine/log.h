@@ -52,7 +52,7 @@ struct plx_batch {
     uint8_t *buffer, *header; /* header: of a segment that begins with this batch */
     struct plx_log_item *items, *last_item;
     struct plx_log_cursor before, after;
-    unsigned unsettled; /* items whose data is under way */
+    unsigned unsettled; /* the log I/O, and items whose data is under way */
     size_t slots;
     int state;
     bool needs_durable;
