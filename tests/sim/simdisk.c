@@ -1,0 +1,564 @@
+/* simdisk.c - see simdisk.h.
+ *
+ * D1  `stable` is what is left after a power cut that loses everything else; `seen` is what reads
+ *     return: stable and all completed writes in order of completion.
+ * D2  A flush makes stable what had completed when it was submitted.
+ * D3  At a power cut each write that completed but is not stable, in order of completion, and then
+ *     each pending one, in any order, is kept, lost, or torn into units of tear_bytes.
+ */
+#include "sim/simdisk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE 4096u
+#define CHUNK_PAGES 1024u
+
+struct image {
+    uint8_t ***chunks; /* of page pointers; NULL: zeroes */
+    uint64_t count;
+};
+
+struct cached_write {
+    struct cached_write *next;
+    uint64_t offset, number;
+    size_t bytes;
+    uint8_t data[];
+};
+
+struct sim_device {
+    struct plx_device device;
+    struct plx_simdisk *disk;
+    struct plx_io **pending;
+    size_t count, capacity;
+    bool dead;
+};
+
+struct plx_simdisk {
+    struct plx_simdisk_options options;
+    struct plx_simpower *power;
+    struct plx_simrng rng;
+    struct image stable, seen;
+    struct cached_write *cached, *last_cached; /* completed, not stable, oldest first */
+    uint64_t completions;
+    struct sim_device *attached;
+    uint64_t ios, fail_from, fail_to;
+    uint64_t bad_offset, bad_bytes;
+    bool bad_reads, bad_writes;
+    struct plx_simdisk_counters counters;
+};
+
+static void *must(void *memory)
+{
+    if (!memory) {
+        fputs("simdisk: out of memory\n", stderr);
+        abort();
+    }
+    return memory;
+}
+
+/* ---- Images ---- */
+
+static void image_init(struct image *image, uint64_t bytes)
+{
+    image->count = bytes / (PAGE * CHUNK_PAGES) + 1;
+    image->chunks = must(calloc(image->count, sizeof *image->chunks));
+}
+
+static void image_done(struct image *image)
+{
+    for (uint64_t c = 0; c < image->count; c++) {
+        if (!image->chunks[c])
+            continue;
+        for (unsigned p = 0; p < CHUNK_PAGES; p++)
+            free(image->chunks[c][p]);
+        free(image->chunks[c]);
+    }
+    free(image->chunks);
+    *image = (struct image){0};
+}
+
+static const uint8_t *page_at(const struct image *image, uint64_t page)
+{
+    uint8_t **chunk = image->chunks[page / CHUNK_PAGES];
+
+    return chunk ? chunk[page % CHUNK_PAGES] : NULL;
+}
+
+static uint8_t *page_make(struct image *image, uint64_t page)
+{
+    uint8_t ***chunk = &image->chunks[page / CHUNK_PAGES];
+
+    if (!*chunk)
+        *chunk = must(calloc(CHUNK_PAGES, sizeof **chunk));
+    if (!(*chunk)[page % CHUNK_PAGES])
+        (*chunk)[page % CHUNK_PAGES] = must(calloc(1, PAGE));
+    return (*chunk)[page % CHUNK_PAGES];
+}
+
+static void image_read(const struct image *image, uint64_t offset, uint8_t *buffer, size_t bytes)
+{
+    while (bytes) {
+        size_t in_page = offset % PAGE, now = PAGE - in_page < bytes ? PAGE - in_page : bytes;
+        const uint8_t *page = page_at(image, offset / PAGE);
+
+        if (page)
+            memcpy(buffer, page + in_page, now);
+        else
+            memset(buffer, 0, now);
+        buffer += now;
+        offset += now;
+        bytes -= now;
+    }
+}
+
+static void image_write(struct image *image, uint64_t offset, const uint8_t *buffer, size_t bytes)
+{
+    while (bytes) {
+        size_t in_page = offset % PAGE, now = PAGE - in_page < bytes ? PAGE - in_page : bytes;
+
+        memcpy(page_make(image, offset / PAGE) + in_page, buffer, now);
+        buffer += now;
+        offset += now;
+        bytes -= now;
+    }
+}
+
+static void image_copy(struct image *to, const struct image *from)
+{
+    for (uint64_t c = 0; c < from->count; c++)
+        for (unsigned p = 0; from->chunks[c] && p < CHUNK_PAGES; p++)
+            if (from->chunks[c][p])
+                memcpy(page_make(to, c * CHUNK_PAGES + p), from->chunks[c][p], PAGE);
+}
+
+/* ---- The volatile cache ---- */
+
+static void forget_cached(struct plx_simdisk *disk)
+{
+    while (disk->cached) {
+        struct cached_write *next = disk->cached->next;
+
+        free(disk->cached);
+        disk->cached = next;
+    }
+    disk->last_cached = NULL;
+}
+
+static void harden(struct plx_simdisk *disk, uint64_t up_to)
+{
+    while (disk->cached && disk->cached->number <= up_to) {
+        struct cached_write *w = disk->cached;
+
+        image_write(&disk->stable, w->offset, w->data, w->bytes); /* D2 */
+        disk->cached = w->next;
+        free(w);
+    }
+    if (!disk->cached)
+        disk->last_cached = NULL;
+}
+
+static void complete_write(struct plx_simdisk *disk, uint64_t offset, const uint8_t *data,
+                           size_t bytes)
+{
+    struct cached_write *w;
+
+    image_write(&disk->seen, offset, data, bytes);
+    if (!disk->options.volatile_cache) {
+        image_write(&disk->stable, offset, data, bytes);
+        return;
+    }
+    w = must(malloc(sizeof *w + bytes));
+    *w = (struct cached_write){.offset = offset, .number = ++disk->completions, .bytes = bytes};
+    memcpy(w->data, data, bytes);
+    if (disk->last_cached)
+        disk->last_cached->next = w;
+    else
+        disk->cached = w;
+    disk->last_cached = w;
+}
+
+static void gather(const struct plx_io *io, uint8_t *data)
+{
+    for (int i = 0; i < io->iovcnt; i++) {
+        memcpy(data, io->iov[i].iov_base, io->iov[i].iov_len);
+        data += io->iov[i].iov_len;
+    }
+}
+
+static void scatter(const struct plx_io *io, const uint8_t *data)
+{
+    for (int i = 0; i < io->iovcnt; i++) {
+        memcpy(io->iov[i].iov_base, data, io->iov[i].iov_len);
+        data += io->iov[i].iov_len;
+    }
+}
+
+/* ---- Power ---- */
+
+/* Kept, lost or torn, into the stable image (D3). */
+static void survive(struct plx_simdisk *disk, uint64_t offset, const uint8_t *data, size_t bytes)
+{
+    unsigned unit = disk->options.tear_bytes ? disk->options.tear_bytes : disk->options.block_size;
+    size_t prefix;
+
+    switch (plx_simrng_below(&disk->rng, 5)) {
+    case 0:
+    case 1:
+        disk->counters.lost++;
+        return;
+    case 2:
+        image_write(&disk->stable, offset, data, bytes);
+        disk->counters.kept++;
+        return;
+    case 3: /* a prefix */
+        prefix = plx_simrng_below(&disk->rng, bytes / unit + 1) * unit;
+        image_write(&disk->stable, offset, data, prefix);
+        break;
+    default: /* any of its units */
+        for (size_t at = 0; at < bytes; at += unit)
+            if (plx_simrng_chance(&disk->rng, 50))
+                image_write(&disk->stable, offset + at, data + at,
+                            unit < bytes - at ? unit : bytes - at);
+    }
+    disk->counters.torn++;
+}
+
+static void cut_disk(struct plx_simdisk *disk)
+{
+    struct sim_device *sim = disk->attached;
+
+    for (struct cached_write *w = disk->cached; w; w = w->next)
+        survive(disk, w->offset, w->data, w->bytes);
+    if (sim && !sim->dead) {
+        size_t first = sim->count ? plx_simrng_below(&disk->rng, sim->count) : 0;
+
+        for (size_t i = 0; i < sim->count; i++) {
+            const struct plx_io *io = sim->pending[(first + i) % sim->count];
+            uint8_t *data;
+
+            if (io->op != PLX_IO_WRITE)
+                continue;
+            data = must(malloc(io->bytes));
+            gather(io, data);
+            survive(disk, io->offset, data, io->bytes);
+            free(data);
+        }
+        sim->dead = true;
+    }
+    forget_cached(disk);
+    image_done(&disk->seen);
+    image_init(&disk->seen, disk->options.bytes);
+    image_copy(&disk->seen, &disk->stable);
+}
+
+void plx_simpower_cut(struct plx_simpower *power)
+{
+    if (power->off)
+        return;
+    power->off = true;
+    for (unsigned i = 0; i < power->count; i++)
+        cut_disk(power->disks[i]);
+}
+
+void plx_simpower_restore(struct plx_simpower *power)
+{
+    power->off = false;
+    power->crash_at = 0;
+    for (unsigned i = 0; i < power->count; i++)
+        power->disks[i]->attached = NULL;
+}
+
+static void count_event(struct plx_simdisk *disk)
+{
+    if (++disk->power->events == disk->power->crash_at)
+        plx_simpower_cut(disk->power);
+}
+
+/* ---- The device ---- */
+
+static void sim_submit(struct plx_device *device, struct plx_io *io)
+{
+    struct sim_device *sim = (struct sim_device *)device;
+    struct plx_simdisk *disk = sim->disk;
+    size_t sum = 0;
+
+    for (int i = 0; i < io->iovcnt; i++)
+        sum += io->iov[i].iov_len;
+    if (io->op != PLX_IO_FLUSH &&
+        (sum != io->bytes || io->offset % disk->options.block_size || io->bytes == 0 ||
+         io->bytes % disk->options.block_size || io->offset + io->bytes > disk->options.bytes)) {
+        fprintf(stderr, "simdisk: misshapen request: offset %llu, %zu bytes in iovecs of %zu\n",
+                (unsigned long long)io->offset, io->bytes, sum);
+        abort();
+    }
+    if (sim->count == sim->capacity) {
+        sim->capacity = sim->capacity ? sim->capacity * 2 : 64;
+        sim->pending = must(realloc(sim->pending, sim->capacity * sizeof(struct plx_io *)));
+    }
+    io->device_word = disk->completions;
+    sim->pending[sim->count++] = io;
+    if (!sim->dead)
+        count_event(disk);
+}
+
+static void sim_kick(struct plx_device *device)
+{
+}
+
+static bool injected(struct plx_simdisk *disk, const struct plx_io *io)
+{
+    bool bad = io->op == PLX_IO_READ ? disk->bad_reads : disk->bad_writes;
+    uint64_t number = ++disk->ios;
+
+    if (number >= disk->fail_from && number < disk->fail_to)
+        return true;
+    return bad && io->op != PLX_IO_FLUSH && io->offset < disk->bad_offset + disk->bad_bytes &&
+           disk->bad_offset < io->offset + io->bytes;
+}
+
+static int perform(struct plx_simdisk *disk, struct plx_io *io)
+{
+    bool fails = injected(disk, io);
+    uint8_t *data = NULL;
+
+    disk->counters.errors += fails;
+    if (io->op == PLX_IO_FLUSH) {
+        disk->counters.flushes++;
+        if (fails)
+            return PLX_ERR_IO_WRITE;
+        harden(disk, io->device_word);
+        return 0;
+    }
+    if (fails && io->op == PLX_IO_READ)
+        return PLX_ERR_IO_READ;
+    data = must(malloc(io->bytes));
+    if (io->op == PLX_IO_READ) {
+        image_read(&disk->seen, io->offset, data, io->bytes);
+        scatter(io, data);
+        disk->counters.reads++;
+        disk->counters.read_bytes += io->bytes;
+    } else {
+        gather(io, data);
+        disk->counters.writes++;
+        disk->counters.write_bytes += io->bytes;
+        if (!fails)
+            complete_write(disk, io->offset, data, io->bytes);
+        else if (plx_simrng_chance(&disk->rng, 50)) /* a failed write may have got somewhere */
+            complete_write(disk, io->offset, data,
+                           plx_simrng_below(&disk->rng, io->bytes / disk->options.block_size + 1) *
+                               disk->options.block_size);
+    }
+    free(data);
+    return fails ? PLX_ERR_IO_WRITE : 0;
+}
+
+static void complete_one(struct sim_device *sim, size_t which)
+{
+    struct plx_io *io = sim->pending[which];
+
+    sim->pending[which] = sim->pending[--sim->count];
+    if (!sim->dead) {
+        io->result = perform(sim->disk, io);
+        count_event(sim->disk);
+    } else {
+        io->result = PLX_ERR_LOST;
+    }
+    io->done(io);
+}
+
+static int sim_poll(struct plx_device *device, bool wait)
+{
+    struct sim_device *sim = (struct sim_device *)device;
+    struct plx_simrng *rng = &sim->disk->rng;
+    int completed = 0;
+
+    for (size_t tries = sim->count; tries && sim->count; tries--) {
+        if (sim->dead || !plx_simrng_chance(rng, sim->disk->options.patience)) {
+            complete_one(sim, plx_simrng_below(rng, sim->count));
+            completed++;
+        }
+    }
+    if (wait && !completed && sim->count) {
+        complete_one(sim, plx_simrng_below(rng, sim->count));
+        completed++;
+    }
+    return completed;
+}
+
+static int sim_event_fd(struct plx_device *device)
+{
+    return -1;
+}
+
+static void sim_close(struct plx_device *device)
+{
+    struct sim_device *sim = (struct sim_device *)device;
+
+    if (sim->count) {
+        fputs("simdisk: closed with requests under way\n", stderr);
+        abort();
+    }
+    if (sim->disk->attached == sim)
+        sim->disk->attached = NULL;
+    free(sim->pending);
+    free(sim);
+}
+
+struct plx_device *plx_simdisk_attach(struct plx_simdisk *disk, const char *name)
+{
+    static const struct plx_device_ops ops = {sim_submit, sim_kick, sim_poll, sim_event_fd,
+                                              sim_close};
+    struct sim_device *sim = must(calloc(1, sizeof *sim));
+
+    if (disk->attached) {
+        fputs("simdisk: attached twice\n", stderr);
+        abort();
+    }
+    sim->disk = disk;
+    sim->device = (struct plx_device){
+        .ops = &ops,
+        .bytes = disk->options.bytes,
+        .block_size = disk->options.block_size,
+        .volatile_cache = disk->options.volatile_cache,
+    };
+    snprintf(sim->device.name, sizeof sim->device.name, "%s", name);
+    disk->attached = sim;
+    return &sim->device;
+}
+
+/* ---- Making, looking, breaking ---- */
+
+struct plx_simdisk *plx_simdisk_new(const struct plx_simdisk_options *options,
+                                    struct plx_simpower *power)
+{
+    struct plx_simdisk *disk = must(calloc(1, sizeof *disk));
+
+    disk->options = *options;
+    disk->power = power;
+    disk->rng.state = options->seed;
+    image_init(&disk->stable, options->bytes);
+    image_init(&disk->seen, options->bytes);
+    power->disks[power->count++] = disk;
+    return disk;
+}
+
+void plx_simdisk_free(struct plx_simdisk *disk)
+{
+    struct plx_simpower *power = disk->power;
+
+    for (unsigned i = 0; i < power->count; i++)
+        if (power->disks[i] == disk)
+            power->disks[i] = power->disks[--power->count];
+    forget_cached(disk);
+    image_done(&disk->stable);
+    image_done(&disk->seen);
+    free(disk);
+}
+
+void plx_simdisk_resize(struct plx_simdisk *disk, uint64_t bytes)
+{
+    struct plx_simdisk_options options = disk->options;
+    struct plx_simpower scratch = {0};
+    struct plx_simdisk *other;
+    uint64_t kept = bytes < options.bytes ? bytes : options.bytes;
+    uint8_t page[PAGE];
+
+    options.bytes = bytes;
+    other = plx_simdisk_new(&options, &scratch);
+    for (uint64_t at = 0; at + PAGE <= kept; at += PAGE) {
+        if (!page_at(&disk->seen, at / PAGE))
+            continue;
+        plx_simdisk_peek(disk, at, page, PAGE);
+        plx_simdisk_poke(other, at, page, PAGE);
+    }
+    forget_cached(disk);
+    image_done(&disk->stable);
+    image_done(&disk->seen);
+    disk->stable = other->stable;
+    disk->seen = other->seen;
+    disk->options.bytes = bytes;
+    free(other);
+}
+
+void plx_simdisk_peek(const struct plx_simdisk *disk, uint64_t offset, void *buffer, size_t bytes)
+{
+    image_read(&disk->seen, offset, buffer, bytes);
+}
+
+void plx_simdisk_poke(struct plx_simdisk *disk, uint64_t offset, const void *buffer, size_t bytes)
+{
+    image_write(&disk->seen, offset, buffer, bytes);
+    image_write(&disk->stable, offset, buffer, bytes);
+}
+
+void plx_simdisk_flip(struct plx_simdisk *disk, uint64_t offset, uint8_t mask)
+{
+    uint8_t byte;
+
+    plx_simdisk_peek(disk, offset, &byte, 1);
+    byte ^= mask;
+    plx_simdisk_poke(disk, offset, &byte, 1);
+}
+
+void plx_simdisk_copy(struct plx_simdisk *to, const struct plx_simdisk *from)
+{
+    forget_cached(to);
+    image_done(&to->stable);
+    image_done(&to->seen);
+    image_init(&to->stable, to->options.bytes);
+    image_init(&to->seen, to->options.bytes);
+    image_copy(&to->stable, &from->seen);
+    image_copy(&to->seen, &from->seen);
+}
+
+uint64_t plx_simdisk_hash(const struct plx_simdisk *disk)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+
+    for (uint64_t p = 0; p < disk->options.bytes / PAGE; p++) {
+        const uint8_t *page = page_at(&disk->seen, p);
+        uint64_t sum = 0, word;
+
+        for (unsigned i = 0; page && i < PAGE; i += 8) {
+            memcpy(&word, page + i, 8);
+            sum = (sum ^ word) * 0x100000001b3ull;
+            sum ^= sum >> 31;
+        }
+        if (sum)
+            h = (h ^ sum ^ p) * 0x100000001b3ull;
+    }
+    return h;
+}
+
+void plx_simdisk_fail_io(struct plx_simdisk *disk, uint64_t k, uint64_t count)
+{
+    disk->fail_from = disk->ios + k;
+    disk->fail_to = disk->fail_from + count;
+}
+
+void plx_simdisk_fail_range(struct plx_simdisk *disk, uint64_t offset, uint64_t bytes, bool reads,
+                            bool writes)
+{
+    disk->bad_offset = offset;
+    disk->bad_bytes = bytes;
+    disk->bad_reads = reads;
+    disk->bad_writes = writes;
+}
+
+void plx_simdisk_heal(struct plx_simdisk *disk)
+{
+    plx_simdisk_fail_io(disk, 0, 0);
+    disk->bad_reads = disk->bad_writes = false;
+}
+
+const struct plx_simdisk_counters *plx_simdisk_counters(const struct plx_simdisk *disk)
+{
+    return &disk->counters;
+}
+
+void plx_simdisk_reset_counters(struct plx_simdisk *disk)
+{
+    disk->counters = (struct plx_simdisk_counters){0};
+}

@@ -1,0 +1,135 @@
+/* simenv.c - see simenv.h. Deterministic: nothing here asks the machine. */
+#include "sim/simenv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct plx_simenv *sim_of(struct plx_env *env)
+{
+    return (struct plx_simenv *)env;
+}
+
+static uint64_t sim_now(struct plx_env *env)
+{
+    struct plx_simenv *sim = sim_of(env);
+
+    sim->ns += sim->step_ns ? sim->step_ns : 100;
+    return 1700000000000000000ull + sim->ns;
+}
+
+static uint64_t sim_monotonic(struct plx_env *env)
+{
+    return sim_now(env) - 1700000000000000000ull + 1;
+}
+
+static void sim_random(struct plx_env *env, void *bytes, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        ((uint8_t *)bytes)[i] = (uint8_t)plx_simrng_next(&sim_of(env)->rng);
+}
+
+static void answer(struct plx_simenv *sim, enum plx_extent_type type)
+{
+    struct plx_simregistry *registry = sim->registry;
+
+    if (registry && (!registry->limit || registry->granted < registry->limit)) {
+        for (uint64_t i = 0; i < registry->count; i++) {
+            bool fresh = !registry->extents[i].used;
+
+            if (registry->extents[i].system || registry->extents[i].owner)
+                continue;
+            registry->extents[i].owner = sim->instance;
+            registry->extents[i].used = true;
+            registry->granted++;
+            plx_store_extent_granted(sim->store, type, 0, i, fresh);
+            return;
+        }
+    }
+    plx_store_extent_granted(sim->store, type, PLX_ERR_NOSPACE, 0, false);
+}
+
+static void sim_extent_wanted(struct plx_env *env, struct plx_store *store,
+                              enum plx_extent_type type)
+{
+    struct plx_simenv *sim = sim_of(env);
+
+    sim->extent_calls++;
+    sim->store = store;
+    if (!sim->grant_later) {
+        answer(sim, type);
+        return;
+    }
+    sim->asked[type] = true;
+    sim->delay[type] = (unsigned)plx_simrng_below(&sim->rng, 20);
+}
+
+static void sim_tick(struct plx_env *env)
+{
+    struct plx_simenv *sim = sim_of(env);
+
+    sim->ns += 1000;
+    for (unsigned type = 0; type <= PLX_EXTENT_META; type++) {
+        if (!sim->asked[type] || sim->delay[type]--)
+            continue;
+        sim->asked[type] = false;
+        answer(sim, (enum plx_extent_type)type);
+    }
+    if (sim->on_tick)
+        sim->on_tick(sim);
+}
+
+static void sim_idle(struct plx_env *env)
+{
+    sim_of(env)->ns += 1000000;
+}
+
+static void sim_event(struct plx_env *env, int error_code, const char *text)
+{
+    struct plx_simenv *sim = sim_of(env);
+    unsigned at = sim->event_count++ % PLX_SIMENV_EVENTS;
+
+    snprintf(sim->events[at], sizeof sim->events[at], "%s", text);
+    sim->event_codes[at] = error_code;
+    if (sim->loud)
+        printf("  event: %s: %s\n", plx_error_name(error_code), text);
+}
+
+void plx_simenv_init(struct plx_simenv *env, uint64_t seed)
+{
+    *env = (struct plx_simenv){
+        .env = {.now_ns = sim_now,
+                .monotonic_ns = sim_monotonic,
+                .random = sim_random,
+                .extent_wanted = sim_extent_wanted,
+                .tick = sim_tick,
+                .idle = sim_idle,
+                .event = sim_event},
+        .rng = {seed},
+        .instance = 1,
+    };
+}
+
+void plx_simregistry_init(struct plx_simregistry *registry, const struct plx_store_info *info)
+{
+    *registry = (struct plx_simregistry){.count = info->extents};
+    registry->extents = calloc(info->extents, sizeof *registry->extents);
+    for (unsigned v = 0; v < info->volumes; v++)
+        registry->extents[info->volume[v].first_extent].system = true;
+}
+
+void plx_simregistry_done(struct plx_simregistry *registry)
+{
+    free(registry->extents);
+    *registry = (struct plx_simregistry){0};
+}
+
+unsigned plx_simenv_heard(const struct plx_simenv *env, const char *word)
+{
+    unsigned heard = 0;
+    uint64_t held = env->event_count < PLX_SIMENV_EVENTS ? env->event_count : PLX_SIMENV_EVENTS;
+
+    for (uint64_t i = 0; i < held; i++)
+        heard += strstr(env->events[i], word) != NULL;
+    return heard;
+}

@@ -1,0 +1,48 @@
+/* simenv.h - the engine's environment in a simulation: a clock that only the run moves, seeded
+ * randomness, a registry that knows nothing but who owns which extent, and the events heard.
+ */
+#ifndef PLX_SIMENV_H
+#define PLX_SIMENV_H
+
+#include "engine/engine.h"
+#include "sim/simrng.h"
+
+#define PLX_SIMENV_EVENTS 64
+
+/* Extent ownership; outlives instances, as the real registry does. */
+struct plx_simregistry {
+    struct {
+        uint64_t owner; /* 0: nobody */
+        bool system, used;
+    } *extents;
+    uint64_t count;
+    uint64_t limit; /* at most so many are ever granted; 0: all */
+    uint64_t granted;
+};
+
+struct plx_simenv {
+    struct plx_env env; /* first */
+    struct plx_simrng rng;
+    uint64_t ns;
+    uint64_t step_ns; /* per look at the clock; 0: 100 */
+    struct plx_store *store;
+    uint64_t instance;
+    struct plx_simregistry *registry;
+    bool grant_later;        /* answer from a later turn of the loop */
+    bool asked[PLX_EXTENT_META + 1];
+    unsigned delay[PLX_EXTENT_META + 1]; /* turns */
+    uint64_t extent_calls;
+    void (*on_tick)(struct plx_simenv *env); /* may be NULL */
+    char events[PLX_SIMENV_EVENTS][256];     /* the newest, round robin */
+    int event_codes[PLX_SIMENV_EVENTS];
+    uint64_t event_count;
+    bool loud; /* print events */
+};
+
+void plx_simenv_init(struct plx_simenv *env, uint64_t seed);
+void plx_simregistry_init(struct plx_simregistry *registry, const struct plx_store_info *info);
+void plx_simregistry_done(struct plx_simregistry *registry);
+/* Events whose text holds `word`. */
+unsigned plx_simenv_heard(const struct plx_simenv *env, const char *word);
+
+#endif
