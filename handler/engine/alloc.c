@@ -4,7 +4,8 @@
  * A2  Only extents whose ownership is durable are allocated from (extent.c, E3).
  * A3  Data comes from data extents, nodes and log from metadata extents; log segments are taken
  *     from an extent's end, nodes from its start, so that segments keep finding room.
- * A4  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
+ * A4  store->free_blocks counts the free blocks of ready extents, by type.
+ * A5  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
  *     further extent is asked for ahead.
  * Loop: the store's. Crash story: see extent.c.
  */
@@ -24,10 +25,9 @@ static void set_bits(struct plx_extent *extent, uint64_t block, uint64_t count, 
         extent->bits[i / 64] ^= 1ull << i % 64;
         extent->pages[i / PLX_EXTENT_PAGE_BITS].dirty = true;
     }
-    if (allocated)
-        extent->free_blocks -= count;
-    else
-        extent->free_blocks += count;
+    extent->free_blocks += allocated ? -count : count;
+    if (extent->ready)
+        extent->store->free_blocks[extent->type] += allocated ? -count : count;
 }
 
 /* The first free block at or after `from`, or `end`. */
@@ -141,7 +141,7 @@ int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks)
 {
     if (plx_alloc_free_blocks(store, type) < blocks)
-        ask(store, type); /* A4 */
+        ask(store, type); /* A5 */
 }
 
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
@@ -186,10 +186,5 @@ void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
 
 uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type)
 {
-    uint64_t blocks = 0;
-
-    for (const struct plx_extent *extent = store->extents; extent; extent = extent->next)
-        if (extent->ready && extent->type == type)
-            blocks += extent->free_blocks;
-    return blocks;
+    return store->free_blocks[type];
 }

@@ -59,6 +59,13 @@ static void extent_unlink(struct plx_store *store, struct plx_extent *extent)
     *link = extent->next;
 }
 
+void plx_extent_set_ready(struct plx_extent *extent, bool ready)
+{
+    PLX_ASSERT(extent->ready != ready);
+    extent->ready = ready;
+    extent->store->free_blocks[extent->type] += ready ? extent->free_blocks : -extent->free_blocks;
+}
+
 static struct plx_extent *extent_new(struct plx_store *store, enum plx_extent_type type,
                                      uint64_t number, bool fresh)
 {
@@ -166,7 +173,7 @@ static void load_finish(struct plx_extent *extent, int error)
         extent_unlink(store, extent);
         extent_free(extent);
     } else {
-        extent->ready = true; /* E3 */
+        plx_extent_set_ready(extent, true); /* E3 */
     }
     plx_alloc_wake(store);
 }
@@ -264,7 +271,7 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
                              (unsigned long long)number, plx_error_text(error));
     free(extent->buffer);
     extent->buffer = NULL;
-    extent->ready = true;
+    plx_extent_set_ready(extent, true);
     return 0;
 }
 
@@ -305,12 +312,12 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     if (!extent || !extent->ready)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu is not held here",
                              (unsigned long long)number);
-    extent->ready = false;
+    plx_extent_set_ready(extent, false);
     extent->pages[0].dirty = true;
     extent->state = -1; /* page 0 is written with owner 0 */
     error = plx_bitmap_sync_run(store);
     if (error) {
-        extent->ready = true;
+        plx_extent_set_ready(extent, true);
         extent->state = LOAD_SYNCED;
         return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
                              (unsigned long long)number, plx_error_text(error));

@@ -111,6 +111,7 @@ struct plx_store {
     bool flushing;
     struct plx_cache *cache;
     struct plx_extent *extents;
+    uint64_t free_blocks[PLX_EXTENT_META + 1]; /* in ready extents */
     struct plx_bitmap_sync bitmap_sync;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
     struct plx_queue space_waiters;
@@ -169,6 +170,8 @@ void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_
 
 struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number);
 void plx_extent_free_all(struct plx_store *store);
+/* Whether the extent may be allocated from. */
+void plx_extent_set_ready(struct plx_extent *extent, bool ready);
 /* Writes every dirty bitmap page, then flushes; the task becomes ready with its error. */
 void plx_bitmap_sync(struct plx_store *store, struct plx_task *task);
 int plx_bitmap_sync_run(struct plx_store *store);
