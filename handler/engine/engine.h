@@ -118,7 +118,10 @@ struct plx_extent_info {
     uint64_t generation;
     uint64_t used_blocks, blocks;
     uint64_t header_blocks; /* always in use */
+    bool sealed;            /* nothing may be allocated in it, however free */
 };
+/* Seals all extents owned now: what a damaged log would have named may lie in their free blocks. */
+void plx_store_extents_seal(struct plx_store *store);
 /* Owned extents of this instance: index from 0; NOT_FOUND past the end. */
 int plx_store_extent_owned(struct plx_store *store, size_t index,
                            struct plx_extent_info *ret_info);

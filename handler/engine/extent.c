@@ -286,7 +286,19 @@ static void fill_info(const struct plx_extent *extent, uint64_t owner, struct pl
         .used_blocks = extent->store->info.extent_blocks - extent->free_blocks,
         .blocks = extent->store->info.extent_blocks,
         .header_blocks = 2 * page_count(extent->store),
+        .sealed = extent->sealed,
     };
+}
+
+void plx_store_extents_seal(struct plx_store *store)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+        if (!extent->ready)
+            continue;
+        plx_extent_set_ready(extent, false);
+        extent->sealed = true;
+        extent->pages[0].dirty = true;
+    }
 }
 
 int plx_store_extent_owned(struct plx_store *store, size_t index,
@@ -309,15 +321,17 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     uint64_t owner = store->options.instance;
     int error;
 
-    if (!extent || !extent->ready)
+    if (!extent || (!extent->ready && !extent->sealed))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu is not held here",
                              (unsigned long long)number);
-    plx_extent_set_ready(extent, false);
+    if (extent->ready)
+        plx_extent_set_ready(extent, false);
     extent->pages[0].dirty = true;
     extent->state = -1; /* page 0 is written with owner 0 */
     error = plx_bitmap_sync_run(store);
     if (error) {
-        plx_extent_set_ready(extent, true);
+        if (!extent->sealed)
+            plx_extent_set_ready(extent, true);
         extent->state = LOAD_SYNCED;
         return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
                              (unsigned long long)number, plx_error_text(error));
@@ -348,6 +362,7 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
         error = decode_pages(extent, &first, fault);
         if (!error) {
             extent->type = first.type;
+            extent->sealed = first.sealed;
             mark_header_blocks(extent);
             count_free(extent);
             fill_info(extent, first.owner, ret_info);
@@ -428,7 +443,7 @@ static bool sync_round(struct plx_store *store)
         struct plx_extent *extent = sync->extent;
         bool loaded = extent->state != LOAD_READ && extent->state != LOAD_DECODE;
 
-        if (sync->page == page_count(store) || (!loaded && !extent->ready)) {
+        if (sync->page == page_count(store) || (!loaded && !extent->ready && !extent->sealed)) {
             sync->extent = extent->next;
             sync->page = 0;
             continue;

@@ -372,6 +372,21 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     return error;
 }
 
+/* A1. When a log cannot be read, nothing is allocated from the extents it may name. */
+static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
+{
+    struct plx_fault why;
+    int error;
+
+    lock(a);
+    error = plx_vdi_mark(a->store, row->slot, &why);
+    if (error)
+        plx_store_extents_seal(a->store);
+    unlock(a);
+    if (error)
+        env_event(&a->env, error, why.text);
+}
+
 static int recover_instance(struct plx_attach *a, const struct plx_registry_instance *dead,
                             struct plx_fault *fault)
 {
@@ -383,11 +398,9 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
         return error;
     if (plx_registry_locks_of(a->registry, dead->id, &list, &count))
         return registry_fault(a->registry, PLX_ERR_REGISTRY, fault);
-    lock(a);
-    for (size_t i = 0; i < count && !error; i++) /* A1 */
-        error = plx_vdi_mark(a->store, list[i].slot, fault);
-    unlock(a);
-    for (size_t i = 0; i < count && !error; i++) {
+    for (size_t i = 0; i < count; i++) /* A1 */
+        mark_log(a, &list[i]);
+    for (size_t i = 0; i < count; i++) {
         struct plx_fault why = {0};
         int one = recover_vdi(a, &list[i], dead->id, &why);
 
@@ -397,11 +410,10 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
         }
     }
     free(list);
-    if (error || failed)
-        return error;
+    /* What could not be recovered is locked by us now: opening it says why. */
     error = plx_registry_instance_unregister(a->registry, dead->id);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return failed ? 0 : registry_fault(a->registry, error, fault);
     plx_instance_bury(&a->paths, dead);
     return 0;
 }
@@ -549,8 +561,8 @@ static int give_back_extents(struct plx_attach *a)
         if (!forget_extent(a, info.number, &row))
             continue;
         row.free_blocks = info.blocks - info.used_blocks;
-        row.sealed = row.free_blocks == 0;
-        if (info.used_blocks == info.header_blocks)
+        row.sealed = info.sealed || row.free_blocks == 0;
+        if (info.used_blocks == info.header_blocks && !info.sealed)
             row.type = PLX_EXTENT_UNUSED;
         error = plx_registry_extent_release(a->registry, a->row.id, &row);
         if (error)
@@ -603,10 +615,28 @@ static int get_vdi(struct plx_attach *a, const char *name, struct plx_registry_v
     return error ? registry_fault(a->registry, error, fault) : 0;
 }
 
-static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
-                    struct plx_registry_lock *ret_lock, struct plx_fault *fault)
+static bool is_held(const struct plx_attach *a, const char *id)
 {
-    int error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
+    for (const struct held_vdi *held = a->vdis; held; held = held->next)
+        if (strcmp(held->lock.vdi, id) == 0)
+            return true;
+    return false;
+}
+
+/* *ret_recover: the lock was a dead instance's, and its recovery failed: it is to be tried again. */
+static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
+                    struct plx_registry_lock *ret_lock, bool *ret_recover,
+                    struct plx_fault *fault)
+{
+    int error;
+
+    *ret_recover = row->owner == a->instance.row.id && !is_held(a, row->id);
+    if (*ret_recover) {
+        *ret_lock = (struct plx_registry_lock){.instance = row->owner, .epoch = row->epoch};
+        memcpy(ret_lock->vdi, row->id, sizeof ret_lock->vdi);
+        return 0;
+    }
+    error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
 
     if (error == PLX_ERR_BUSY) { /* its holder may have died since we attached */
         registry_fault(a->registry, error, fault);
@@ -677,7 +707,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         return open_snapshot(a, &row, snapshot, ret_vdi, fault);
     if (!a->registered)
         return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
-    error = lock_vdi(a, &row, &taken, fault);
+    error = lock_vdi(a, &row, &taken, &open.take_over, fault);
     if (error)
         return error;
     open.slot = row.slot;
@@ -691,7 +721,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         /* A2: not while the record may name us. */
         lock(a);
         if (plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
-            info.owner != a->instance.row.id)
+            info.owner != a->instance.row.id && !open.take_over)
             plx_registry_vdi_unlock(a->registry, &taken);
         unlock(a);
         return error;
@@ -798,10 +828,11 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
 {
     struct plx_registry_lock held;
     struct plx_registry_vdi row;
+    bool recover;
     int error = get_vdi(a, name, &row, fault);
 
     if (!error)
-        error = lock_vdi(a, &row, &held, fault);
+        error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
     lock(a);
@@ -1174,7 +1205,8 @@ static int scan_extents(struct plx_attach *a, const struct plx_store_info *info,
                 .owner = extent.owner,
                 .generation = extent.generation,
                 .free_blocks = extent.blocks - extent.used_blocks,
-                .sealed = !extent.owner && extent.blocks == extent.used_blocks,
+                .sealed = extent.sealed ||
+                          (!extent.owner && extent.blocks == extent.used_blocks),
             };
         }
     }
