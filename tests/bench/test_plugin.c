@@ -1,0 +1,484 @@
+/* test_plugin.c - handler_parallax.so, driven as tcmu-runner drives it (tests/bench/runner.c).
+ *
+ * A store in a temporary folder, made by the parallax command; both are taken from the folder that
+ * this program lies in. What needs the kernel's target is tested in tests/lab.
+ */
+#include <CUnit/Basic.h>
+#include <errno.h>
+#include <libgen.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runner.h"
+#include "control/control.h"
+#include "tcmu/bytes.h"
+
+#define SIZE (16u << 20)
+#define SECTOR 512u
+
+static char build[PATH_MAX], folder[] = "/var/tmp/plx-test-plugin-XXXXXX";
+static struct tcmur_handler *handler;
+static struct tcmu_device *device;
+static uint8_t sense[SENSE_BUFFERSIZE];
+
+static int shell(const char *format, ...)
+{
+    char command[2048];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    return system(command);
+}
+
+/* ---- Commands ------------------------------------------------------------------------------- */
+
+/* Runs a CDB given as bytes in hex ("12 01 b0 00 40 00") on a buffer; returns the TCMU status. */
+static int scsi_on(struct tcmu_device *on, const char *hex, void *data, size_t bytes)
+{
+    struct runner_command command = {.iov = {{data, bytes}}, .iovcnt = bytes > 0};
+    int status;
+    char *end;
+
+    for (unsigned i = 0; i < RUNNER_CDB_MAX && *hex; i++, hex = end)
+        command.cdb[i] = (uint8_t)strtoul(hex, &end, 16);
+    status = runner_run(on, &command);
+    memcpy(sense, command.sense, sizeof sense);
+    return status;
+}
+
+static int scsi(const char *hex, void *data, size_t bytes)
+{
+    return scsi_on(device, hex, data, bytes);
+}
+
+static int read_at(uint64_t lba, void *data, size_t bytes)
+{
+    struct runner_command command = {.iov = {{data, bytes}}, .iovcnt = 1};
+
+    runner_read_write(&command, false, lba, (uint32_t)(bytes / SECTOR), 0);
+    return runner_run(device, &command);
+}
+
+static int write_on(struct tcmu_device *on, uint64_t lba, void *data, size_t bytes, uint8_t flags)
+{
+    struct runner_command command = {.iov = {{data, bytes}}, .iovcnt = 1};
+    int status;
+
+    runner_read_write(&command, true, lba, (uint32_t)(bytes / SECTOR), flags);
+    status = runner_run(on, &command);
+    memcpy(sense, command.sense, sizeof sense);
+    return status;
+}
+
+static void check_sense(uint8_t key, uint16_t codes)
+{
+    CU_ASSERT_EQUAL(sense[2], key);
+    CU_ASSERT_EQUAL(plx_get_be(sense + 12, 2), codes);
+}
+
+static bool all_are(const char *bytes, size_t count, char value)
+{
+    for (size_t i = 0; i < count; i++)
+        if (bytes[i] != value)
+            return false;
+    return true;
+}
+
+static struct tcmu_device *open_lun(const char *cfgstring, uint64_t bytes, uint32_t sector,
+                                    const char *word)
+{
+    char reason[600] = "";
+    int error = 0;
+    struct tcmu_device *opened =
+        runner_open(handler, cfgstring, bytes, sector, &error, reason, sizeof reason);
+
+    if (!word) {
+        CU_ASSERT_PTR_NOT_NULL_FATAL(opened);
+        return opened;
+    }
+    CU_ASSERT_PTR_NULL(opened);
+    CU_ASSERT_TRUE(error < 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(reason, word));
+    if (!strstr(reason, word))
+        printf("  %s: said '%s', not '%s'\n", cfgstring, reason, word);
+    return NULL;
+}
+
+/* ---- Opening ------------------------------------------------------------------------------------
+ */
+
+static void test_refusals(void)
+{
+    open_lun("parallax/s/nothing", SIZE, SECTOR, "nothing");
+    open_lun("parallax/nowhere/v", SIZE, SECTOR, "nowhere");
+    open_lun("parallax/s/v;chache=on", SIZE, SECTOR, "is no option");
+    open_lun("parallax/s/v", SIZE + 4096, SECTOR, "the sizes must be the same");
+    open_lun("parallax/s/v", SIZE, 4096, "hw_block_size=512");
+    open_lun("parallax/s/v@nolabel", SIZE, SECTOR, "nolabel");
+    open_lun("parallax/s/v@17", SIZE, SECTOR, "17");
+    /* After all of that the VDI opens. */
+    device = open_lun("parallax/s/v", SIZE, SECTOR, NULL);
+    open_lun("parallax/s/v", SIZE, SECTOR, "already");
+}
+
+/* ---- Data
+ * ------------------------------------------------------------------------------------------- */
+
+static void test_read_write(void)
+{
+    static char data[65536], back[65536];
+
+    CU_ASSERT_EQUAL(read_at(0, back, sizeof back), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, sizeof back, 0));
+    memset(data, 'a', sizeof data);
+    CU_ASSERT_EQUAL(write_on(device, 3, data, sizeof data, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(write_on(device, 3, data, 512, 0x08), TCMU_STS_OK); /* FUA */
+    CU_ASSERT_EQUAL(read_at(3, back, sizeof back), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(memcmp(data, back, sizeof data), 0);
+    CU_ASSERT_EQUAL(read_at(0, back, 4096), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, 3 * SECTOR, 0) && all_are(back + 3 * SECTOR, 5 * SECTOR, 'a'));
+    /* No data, the last sector, the one behind it. */
+    CU_ASSERT_EQUAL(scsi("88 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0", NULL, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(read_at(SIZE / SECTOR - 1, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(read_at(SIZE / SECTOR, back, SECTOR), TCMU_STS_RANGE);
+    CU_ASSERT_EQUAL(scsi("35 0 0 0 0 0 0 0 0 0", NULL, 0), TCMU_STS_OK);
+    /* Protection information is not there. */
+    CU_ASSERT_EQUAL(write_on(device, 0, data, SECTOR, 0x20), TCMU_STS_INVALID_CDB);
+}
+
+static void test_unmap(void)
+{
+    static char data[65536], back[65536];
+    uint8_t list[24] = {0, 22, 0, 16};
+
+    memset(data, 'b', sizeof data);
+    CU_ASSERT_EQUAL(write_on(device, 256, data, sizeof data, 0), TCMU_STS_OK);
+    plx_put_be(list + 8, 8, 257); /* starts and ends within a block */
+    plx_put_be(list + 16, 4, 100);
+    CU_ASSERT_EQUAL(scsi("42 0 0 0 0 0 0 0 18 0", list, sizeof list), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(read_at(256, back, sizeof back), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 'b') && all_are(back + SECTOR, 100 * SECTOR, 0) &&
+                   all_are(back + 101 * SECTOR, 27 * SECTOR, 'b'));
+}
+
+static void test_write_same(void)
+{
+    static char sector[SECTOR], back[2 << 20];
+
+    memset(sector, 'c', sizeof sector);
+    /* 4095 sectors from 1001 on, more than one request's worth. */
+    CU_ASSERT_EQUAL(scsi("93 0 0 0 0 0 0 0 3 e9 0 0 f ff 0 0", sector, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(read_at(1001, back, 4095 * SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, 4095 * SECTOR, 'c'));
+    CU_ASSERT_EQUAL(read_at(1000, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 0));
+    /* Zeroes, then UNMAP, then zeroes without data (NDOB), of 16 sectors each. */
+    memset(sector, 0, sizeof sector);
+    CU_ASSERT_EQUAL(scsi("93 0 0 0 0 0 0 0 3 e9 0 0 0 10 0 0", sector, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("93 8 0 0 0 0 0 0 4 0 0 0 0 10 0 0", sector, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("93 1 0 0 0 0 0 0 5 0 0 0 0 10 0 0", NULL, 0), TCMU_STS_OK);
+    for (unsigned i = 0; i < 3; i++) {
+        static const unsigned lba[] = {0x3e9, 0x400, 0x500};
+
+        CU_ASSERT_EQUAL(read_at(lba[i], back, 17 * SECTOR), TCMU_STS_OK);
+        CU_ASSERT_TRUE(all_are(back, 16 * SECTOR, 0));
+        CU_ASSERT_TRUE(all_are(back + 16 * SECTOR, SECTOR, 'c'));
+    }
+    CU_ASSERT_EQUAL(scsi("93 10 0 0 0 0 0 0 0 0 0 0 0 1 0 0", sector, SECTOR),
+                    TCMU_STS_INVALID_CDB); /* ANCHOR */
+    CU_ASSERT_EQUAL(scsi("93 1 0 0 0 0 0 0 7f ff 0 0 0 2 0 0", NULL, 0), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x05, 0x2100);
+}
+
+static void test_compare_and_write(void)
+{
+    static char data[2 * SECTOR], back[SECTOR];
+
+    memset(data, 0, SECTOR);
+    memset(data + SECTOR, 'd', SECTOR);
+    CU_ASSERT_EQUAL(scsi("89 0 0 0 0 0 0 0 40 0 0 0 0 1 0 0", data, sizeof data), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(read_at(0x4000, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 'd'));
+    memset(data, 'd', 100);
+    CU_ASSERT_EQUAL(scsi("89 0 0 0 0 0 0 0 40 0 0 0 0 1 0 0", data, sizeof data),
+                    TCMU_STS_MISCOMPARE);
+    CU_ASSERT_EQUAL(plx_get_be(sense + 3, 4), 100); /* where */
+    CU_ASSERT_EQUAL(scsi("89 0 0 0 0 0 0 0 40 0 0 0 0 2 0 0", data, sizeof data),
+                    TCMU_STS_INVALID_CDB);
+}
+
+static void test_verify(void)
+{
+    static char data[8 * SECTOR], ones[SECTOR], back[SECTOR];
+
+    memset(data, 'e', sizeof data);
+    CU_ASSERT_EQUAL(scsi("ae 2 0 0 50 0 0 0 0 8 0 0", data, sizeof data), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("2f 0 0 0 50 0 0 0 8 0", NULL, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("2f 2 0 0 50 0 0 0 8 0", data, sizeof data), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("8f 6 0 0 0 0 0 0 50 0 0 0 0 8 0 0", data, SECTOR), TCMU_STS_OK);
+    data[5 * SECTOR + 7] = 'x';
+    CU_ASSERT_EQUAL(scsi("af 2 0 0 50 0 0 0 0 8 0 0", data, sizeof data), TCMU_STS_MISCOMPARE);
+    CU_ASSERT_EQUAL(plx_get_be(sense + 3, 4), 5 * SECTOR + 7);
+    CU_ASSERT_EQUAL(scsi("2f 4 0 0 50 0 0 0 8 0", NULL, 0), TCMU_STS_INVALID_CDB);
+    CU_ASSERT_EQUAL(scsi("34 0 0 0 50 0 0 0 8 0", NULL, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("2f 0 0 0 7f ff 0 0 2 0", NULL, 0), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x05, 0x2100);
+    memset(ones, 0x10, sizeof ones);
+    CU_ASSERT_EQUAL(scsi("8b 0 0 0 0 0 0 0 50 0 0 0 0 1 0 0", ones, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(read_at(0x5000, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 'e' | 0x10));
+}
+
+/* ---- Answers
+ * ------------------------------------------------------------------------------------------- */
+
+static void test_answers(void)
+{
+    uint8_t answer[2048];
+
+    memset(answer, 0xee, sizeof answer);
+    CU_ASSERT_EQUAL(scsi("12 1 b0 1 0 0", answer, 256), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 28, 4), 8);          /* unmap granularity */
+    CU_ASSERT_EQUAL(plx_get_be(answer + 32, 4), 0x80000000); /* aligned at 0 */
+    CU_ASSERT_TRUE(all_are((char *)answer + 64, 256 - 64, 0));
+    CU_ASSERT_EQUAL(scsi("12 1 b2 0 40 0", answer, 64), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(answer[5], 0xe4);
+    CU_ASSERT_EQUAL(answer[6], 2);
+    /* What tcmu-runner answers gets a clean buffer. */
+    memset(answer, 0xee, sizeof answer);
+    CU_ASSERT_EQUAL(scsi("12 0 0 0 ff 0", answer, 255), TCMU_STS_NOT_HANDLED);
+    CU_ASSERT_TRUE(all_are((char *)answer, 255, 0));
+    CU_ASSERT_EQUAL(scsi("1a 0 3f 0 ff 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(answer[2], 0x10); /* DPOFUA, writable */
+    CU_ASSERT_EQUAL(answer[0], 4 + 12 + 20 + 12 - 1);
+    CU_ASSERT_EQUAL(scsi("1a 0 8 0 ff 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(answer[6] & 0x04, 0); /* no write cache */
+    CU_ASSERT_EQUAL(scsi("1a 0 c8 0 ff 0", answer, 255), TCMU_STS_NOTSUPP_SAVE_PARAMS);
+    CU_ASSERT_EQUAL(scsi("1a 0 1c 0 ff 0", answer, 255), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x05, 0x2400);
+    CU_ASSERT_EQUAL(scsi("3 0 0 0 12 0", answer, 18), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(answer[0], 0x70);
+    CU_ASSERT_EQUAL(scsi("a3 c 0 0 0 0 0 0 8 0 0 0", answer, sizeof answer), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(plx_get_be(answer, 4) % 8, 0);
+    CU_ASSERT_TRUE(plx_get_be(answer, 4) > 50 * 8);
+    CU_ASSERT_EQUAL(scsi("a3 c 1 42 0 0 0 0 8 0 0 0", answer, sizeof answer), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(answer[1], 3);
+    CU_ASSERT_EQUAL(answer[4], 0x42);
+    CU_ASSERT_EQUAL(scsi("a3 c 1 9e 0 0 0 0 8 0 0 0", answer, sizeof answer),
+                    TCMU_STS_PASSTHROUGH_ERR); /* has service actions */
+    CU_ASSERT_EQUAL(sense[17], 2);
+}
+
+static void test_lba_status(void)
+{
+    uint8_t answer[8 + 4 * 16];
+    static char data[8192];
+
+    memset(data, 'f', sizeof data);
+    /* Two blocks at LBA 6000h, before and behind them nothing. */
+    CU_ASSERT_EQUAL(write_on(device, 0x6000, data, sizeof data, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("9e 12 0 0 0 0 0 0 5f f8 0 0 0 48 0 0", answer, sizeof answer),
+                    TCMU_STS_OK);
+    CU_ASSERT_TRUE(plx_get_be(answer, 4) >= 4 + 3 * 16);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 8, 8), 0x5ff8);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 16, 4), 8);
+    CU_ASSERT_EQUAL(answer[20], 1); /* deallocated */
+    CU_ASSERT_EQUAL(plx_get_be(answer + 24, 8), 0x6000);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 32, 4), 16);
+    CU_ASSERT_EQUAL(answer[36], 0); /* mapped */
+    CU_ASSERT_EQUAL(answer[52], 1);
+    CU_ASSERT_EQUAL(scsi("9e 12 0 0 0 0 0 0 80 0 0 0 0 48 0 0", answer, sizeof answer),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x05, 0x2100);
+}
+
+/* ---- The control socket
+ * ----------------------------------------------------------------------------------- */
+
+static struct plx_control_client *dial(void)
+{
+    struct plx_control_client *client = NULL;
+    struct plx_fault fault = {0};
+    char pattern[200], path[200] = "";
+    FILE *found;
+
+    snprintf(pattern, sizeof pattern, "ls %s/state/run/control/*.sock", folder);
+    found = popen(pattern, "r");
+    if (found && fgets(path, sizeof path, found))
+        path[strcspn(path, "\n")] = '\0';
+    pclose(found);
+    CU_ASSERT_EQUAL_FATAL(plx_control_connect(path, 5000, &client, &fault), 0);
+    return client;
+}
+
+/* Sends a request; returns a number of the answer, -1 when there is none of that name. */
+static json_int_t ask(int code, const char *name, const char *text)
+{
+    struct plx_control_client *client = dial();
+    struct plx_fault fault = {0};
+    json_t *request = json_loads(text, 0, NULL), *result = NULL, *member;
+    json_int_t number = -1;
+
+    CU_ASSERT_EQUAL(plx_control_call(client, request, 10000, &result, &fault), code);
+    if (fault.code != code && fault.code)
+        printf("  %s: %s\n", text, fault.text);
+    member = name ? json_object_get(result, name) : NULL;
+    if (json_is_integer(member))
+        number = json_integer_value(member);
+    else if (json_is_array(member))
+        number = (json_int_t)json_array_size(member);
+    json_decref(result);
+    json_decref(request);
+    plx_control_disconnect(client);
+    return number;
+}
+
+static void test_control(void)
+{
+    CU_ASSERT_EQUAL(ask(0, "luns", "{\"command\": \"info\"}"), 1);
+    CU_ASSERT_TRUE(ask(0, "writes", "{\"command\": \"stats\", \"vdi\": \"v\"}") > 0);
+    CU_ASSERT_TRUE(ask(0, "writes", "{\"command\": \"stats\"}") > 0);
+    ask(0, NULL, "{\"command\": \"flush\", \"vdi\": \"v\"}");
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+    ask(PLX_ERR_NOT_FOUND, NULL, "{\"command\": \"flush\", \"vdi\": \"w\"}");
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"flush\"}");
+    ask(PLX_ERR_UNSUPPORTED, NULL, "{\"command\": \"explode\"}");
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"resize\", \"vdi\": \"v\", \"size_bytes\": 4096}");
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"label\", \"vdi\": \"v\", \"label\": \"0x\"}");
+}
+
+static void test_snapshot(void)
+{
+    static char data[SECTOR], back[SECTOR];
+    struct tcmu_device *snapshot;
+    uint8_t mode[255];
+    json_int_t seq;
+
+    memset(data, 'g', sizeof data);
+    CU_ASSERT_EQUAL(write_on(device, 0x7000, data, sizeof data, 0), TCMU_STS_OK);
+    seq = ask(0, "seq", "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"one\"}");
+    CU_ASSERT_TRUE(seq > 0);
+    memset(data, 'h', sizeof data);
+    CU_ASSERT_EQUAL(write_on(device, 0x7000, data, sizeof data, 0), TCMU_STS_OK);
+    snapshot = open_lun("parallax/s/v@one", SIZE, SECTOR, NULL);
+    CU_ASSERT_EQUAL(scsi_on(snapshot, "88 0 0 0 0 0 0 0 70 0 0 0 0 1 0 0", back, SECTOR),
+                    TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 'g'));
+    CU_ASSERT_EQUAL(write_on(snapshot, 0, data, SECTOR, 0), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x07, 0x2700);
+    CU_ASSERT_EQUAL(scsi_on(snapshot, "1a 0 8 0 ff 0", mode, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(mode[2] & 0x80, 0x80); /* write protected */
+    CU_ASSERT_EQUAL(scsi_on(snapshot, "35 0 0 0 0 0 0 0 0 0", NULL, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(read_at(0x7000, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 'h'));
+    runner_close(snapshot);
+    ask(0, NULL, "{\"command\": \"unlabel\", \"vdi\": \"v\", \"label\": \"one\"}");
+    open_lun("parallax/s/v@one", SIZE, SECTOR, "one");
+}
+
+/* ---- Changes of a live LUN
+ * ----------------------------------------------------------------------------------- */
+
+static void test_write_cache(void)
+{
+    struct tcmulib_cfg_info info = {.type = TCMULIB_CFG_WRITE_CACHE};
+    uint8_t mode[255];
+    static char data[SECTOR];
+
+    info.data.write_cache = true;
+    CU_ASSERT_EQUAL(runner_reconfig(device, &info), 0);
+    CU_ASSERT_EQUAL(scsi("1a 0 8 0 ff 0", mode, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(mode[6] & 0x04, 0x04);
+    CU_ASSERT_EQUAL(write_on(device, 0, data, SECTOR, 0), TCMU_STS_OK);
+    info.data.write_cache = false;
+    CU_ASSERT_EQUAL(runner_reconfig(device, &info), 0);
+    CU_ASSERT_EQUAL(scsi("1a 0 8 0 ff 0", mode, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(mode[6] & 0x04, 0);
+}
+
+static void test_resize(void)
+{
+    struct tcmulib_cfg_info info = {.type = TCMULIB_CFG_DEV_SIZE};
+    static char data[SECTOR];
+
+    info.data.dev_size = SIZE / 2;
+    CU_ASSERT_EQUAL(runner_reconfig(device, &info), -EINVAL);
+    info.data.dev_size = 2 * SIZE;
+    CU_ASSERT_EQUAL(runner_reconfig(device, &info), 0);
+    CU_ASSERT_EQUAL(write_on(device, 2 * SIZE / SECTOR - 1, data, SECTOR, 0), TCMU_STS_OK);
+    /* By the control socket; the kernel, were there one, would then call reconfig. */
+    CU_ASSERT_EQUAL(
+        ask(0, "size_bytes", "{\"command\": \"resize\", \"vdi\": \"v\", \"size_bytes\": 67108864}"),
+        4 * SIZE);
+    info.data.dev_size = 4 * SIZE;
+    CU_ASSERT_EQUAL(runner_reconfig(device, &info), 0);
+    CU_ASSERT_EQUAL(write_on(device, 4 * SIZE / SECTOR - 1, data, SECTOR, 0), TCMU_STS_OK);
+}
+
+static void test_reopen(void)
+{
+    static char back[SECTOR];
+
+    runner_close(device);
+    device = open_lun("parallax/s/v;overwrite=copy;cache=on", 4 * SIZE, SECTOR, NULL);
+    CU_ASSERT_EQUAL(read_at(0x7000, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 'h'));
+    runner_close(device);
+    device = NULL;
+    CU_ASSERT_EQUAL(shell("%s/parallax store check s >/dev/null", build), 0);
+}
+
+static bool set_up(void)
+{
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (length <= 0 || !mkdtemp(folder))
+        return false;
+    path[length] = '\0';
+    snprintf(build, sizeof build, "%s", dirname(path));
+    snprintf(path, sizeof path, "%s/state", folder);
+    setenv("PARALLAX_STATE_DIR", path, 1);
+    if (shell("cd %s && ./parallax -q store format s --volume %s/volume --size 256M "
+              "--extent-size 4M && ./parallax -q vdi create s/v --size %u",
+              build, folder, SIZE) != 0)
+        return false;
+    runner_set_log(NULL);
+    snprintf(path, sizeof path, "%.4000s/handler_parallax.so", build);
+    handler = runner_load(path);
+    return handler != NULL;
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (!set_up() || CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    suite = CU_add_suite("plugin", NULL, NULL);
+    CU_add_test(suite, "what is refused, and why", test_refusals);
+    CU_add_test(suite, "read and write", test_read_write);
+    CU_add_test(suite, "UNMAP", test_unmap);
+    CU_add_test(suite, "WRITE SAME", test_write_same);
+    CU_add_test(suite, "COMPARE AND WRITE", test_compare_and_write);
+    CU_add_test(suite, "VERIFY, ORWRITE, PRE-FETCH", test_verify);
+    CU_add_test(suite, "INQUIRY, MODE SENSE, supported commands", test_answers);
+    CU_add_test(suite, "GET LBA STATUS", test_lba_status);
+    CU_add_test(suite, "control socket", test_control);
+    CU_add_test(suite, "snapshots", test_snapshot);
+    CU_add_test(suite, "write cache on and off", test_write_cache);
+    CU_add_test(suite, "resize", test_resize);
+    CU_add_test(suite, "closing, reopening, checking", test_reopen);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    if (shell("rm -rf %s", folder) != 0)
+        printf("left behind: %s\n", folder);
+    return failures ? 1 : 0;
+}
