@@ -26,7 +26,8 @@ void plx_answer(struct tcmulib_cmd *lib_cmd, const void *bytes, size_t length,
         struct iovec *iov = &lib_cmd->iovec[i];
         size_t part = iov->iov_len < left ? iov->iov_len : left;
 
-        memcpy(iov->iov_base, from, part);
+        if (part > 0)
+            memcpy(iov->iov_base, from, part);
         memset((char *)iov->iov_base + part, 0, iov->iov_len - part);
         from += part;
         left -= part;
@@ -75,7 +76,7 @@ int plx_answer_inquiry(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
         logical_block_provisioning(page);
         length = 8;
     } else {
-        plx_answer(lib_cmd, NULL, 0, 0); /* N2; tcmu-runner fills in the beginning */
+        plx_answer(lib_cmd, page, 0, 0); /* N2; tcmu-runner fills in the beginning */
         return TCMU_STS_NOT_HANDLED;
     }
     plx_answer(lib_cmd, page, length, plx_get_be(cdb + 3, 2));
