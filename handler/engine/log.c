@@ -357,7 +357,7 @@ static bool form_batch(struct plx_log *log)
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
     batch->slots = 0;
-    batch->needs_durable = batch->logged = false;
+    batch->needs_durable = false;
     batch->before = log->cursor;
     batch->state = BATCH_WRITING;
     batch->join = (struct plx_join){.task = &batch->task};
@@ -542,7 +542,6 @@ static void batch_step(struct plx_task *task)
 
     switch (batch->state) {
     case BATCH_WRITING: /* the log I/O has completed */
-        batch->logged = true;
         settle(batch);
         return;
     case BATCH_FLUSHING:

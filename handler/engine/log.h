@@ -56,7 +56,6 @@ struct plx_batch {
     size_t slots;
     int state;
     bool needs_durable;
-    bool logged; /* the log I/O has completed, and the task has heard of it */
 };
 
 struct plx_log {
