@@ -65,6 +65,7 @@ struct plx_store_info {
     uint64_t extent_blocks, segment_blocks;
     uint64_t extents;   /* all, system extents included */
     uint32_t vdi_slots; /* how many VDIs fit */
+    uint64_t created_ns;
     unsigned volumes;
     struct plx_volume_info volume[PLX_VOLUMES_MAX];
 };
@@ -156,6 +157,7 @@ struct plx_vdi_create_options {
     uint32_t sector_size; /* 512 or 4096 */
     enum plx_overwrite overwrite;
     uint32_t slot;
+    uint64_t created_ns; /* 0: now */
     /* A clone: the snapshot it starts from. */
     bool is_clone;
     uint32_t parent_slot;

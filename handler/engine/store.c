@@ -489,6 +489,7 @@ static void fill_info(struct plx_store *store, unsigned count)
     info->id = first->store;
     memcpy(info->name, first->name, sizeof info->name);
     info->block_size = PLX_BLOCK_SIZE;
+    info->created_ns = first->created_ns;
     info->extent_blocks = first->extent_blocks;
     info->segment_blocks = first->segment_blocks;
     info->volumes = count;
@@ -567,7 +568,7 @@ int plx_store_close(struct plx_store *store)
     plx_cache_free(store->cache);
     free(store->bitmap_sync.buffer);
     for (unsigned i = 0; i < store->info.volumes; i++)
-        plx_device_close(store->volumes[i].device);
+        store->volumes[i].device->ops->close(store->volumes[i].device);
     free(store);
     return error;
 }

@@ -225,7 +225,8 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     record.sector_size = options->sector_size;
     record.overwrite = options->overwrite;
     record.slot = options->slot;
-    record.created_ns = store->env->now_ns(store->env);
+    record.created_ns =
+        options->created_ns ? options->created_ns : store->env->now_ns(store->env);
     record.index_levels = INDEX_LEVELS;
     record.keyframe.size_bytes = options->size_bytes;
     record.keyframe.levels = plx_map_levels_for(options->size_bytes);

@@ -790,6 +790,7 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     int error = 0;
 
     plx_store_get_info(a->store, &info);
+    filled.created_ns = row.created_ns = env_now(&a->env);
     if (plx_uuid_is_zero(&filled.id))
         env_random(&a->env, filled.id.b, sizeof filled.id.b);
     filled.id.b[6] = (filled.id.b[6] & 0x0f) | 0x40; /* a random UUID (RFC 9562) */
@@ -1056,12 +1057,11 @@ int plx_attach_snapshot_resolve(struct plx_attach *a, const char *name, const ch
 
 /* ---- Formatting ---- */
 
-static void store_rows(const struct plx_store_info *info, uint64_t created_ns,
-                       const char *const *paths, struct plx_registry_store *ret_store,
+static void store_rows(const struct plx_store_info *info, const char *const *paths, struct plx_registry_store *ret_store,
                        struct plx_registry_volume *ret_volumes)
 {
     *ret_store = (struct plx_registry_store){.extent_blocks = info->extent_blocks,
-                                             .created_ns = created_ns};
+                                             .created_ns = info->created_ns};
     plx_uuid_text(&info->id, ret_store->uuid);
     memcpy(ret_store->name, info->name, sizeof ret_store->name);
     for (unsigned i = 0; i < info->volumes; i++) {
@@ -1133,7 +1133,7 @@ int plx_attach_format(const char *state_dir, const char *const *paths, unsigned 
     if (!error)
         error = absolute_paths(paths, count, absolute, fault);
     if (!error) {
-        store_rows(ret_info, 0, (const char *const *)absolute, &store, volumes);
+        store_rows(ret_info, (const char *const *)absolute, &store, volumes);
         error = plx_registry_store_create(a.registry, &store, volumes, count, NULL);
         if (error)
             registry_fault(a.registry, error, fault);
@@ -1333,7 +1333,7 @@ static int enter_store(struct plx_attach *a, const struct plx_store_info *info,
     struct plx_registry_store row;
     int error;
 
-    store_rows(info, 0, paths, &row, volumes);
+    store_rows(info, paths, &row, volumes);
     error = plx_registry_store_get(a->registry, row.uuid, &a->row);
     if (error == PLX_ERR_NOT_FOUND)
         error = plx_registry_store_create(a->registry, &row, volumes, info->volumes, &a->row);
