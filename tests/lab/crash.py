@@ -92,7 +92,7 @@ def snapshots(guest, seed, seconds):
 def daemon_rounds(guest, disk, oracle, rounds):
     for seed in range(1, rounds + 1):
         writers = Writers(guest, disk, seed)
-        snapshots(guest, seed, 2.5)
+        snapshots(guest, seed, 3)
         before = sum(len(command.out) for command in writers.commands)
         guest.run("runner_down KILL; sleep 0.5; runner_up", timeout=60)
         deadline = time.monotonic() + 60
@@ -107,7 +107,7 @@ def daemon_rounds(guest, disk, oracle, rounds):
 def host_rounds(guest, disk, oracle, rounds):
     for seed in range(101, 101 + rounds):
         writers = Writers(guest, disk, seed)
-        snapshots(guest, seed, 2.5)
+        snapshots(guest, seed, 3)
         guest.kill()
         writers.stop(oracle, alive=False)
         guest.start()

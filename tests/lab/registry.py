@@ -43,8 +43,8 @@ def test():
         check(lost.code != 0 and len(lost.err.splitlines()) == 1, "a lost registry is not one clear error:", lost.err)
         say("without registry:", lost.err.strip())
         say(guest.run("parallax store rebuild-registry --volume /dev/ubda", timeout=120).text)
-        check(guest.run("parallax snap list s/a; parallax vdi list s | sort").out == names,
-              "names differ from before:", names)
+        found = guest.run("parallax snap list s/a; parallax vdi list s | sort").out
+        check(found == names, f"names differ, before:\n{names}after:\n{found}")
         after = serve(guest)
         check(after == before, f"data differs: {before} {after}")
         guest.run(fill.format(3, 10, 0) + "; parallax snap create s/clone@later")
