@@ -141,12 +141,12 @@ static json_t *name_request(const char *operation, const struct plx_name *name, 
 static int look_up(struct plx_cli *cli, const struct plx_name *name, struct plx_registry_vdi *row,
                    uint64_t *ret_seq)
 {
-    uint64_t seq = 0;
+    uint64_t seq = 0, time_ns;
     int rc;
 
     if ((rc = plx_session_open(cli, name->store, PLX_SESSION_READ)) ||
         (rc = plx_session_vdi_row(cli, name, row)) ||
-        (*name->snapshot && (rc = plx_session_snapshot_resolve(cli, name, &seq))))
+        (*name->snapshot && (rc = plx_session_snapshot_resolve(cli, name, &seq, &time_ns))))
         return rc;
     *ret_seq = seq;
     return plx_session_close(cli);

@@ -179,9 +179,8 @@ static int count_blocks(struct plx_cli *cli, int64_t store, const struct plx_sto
             continue;
         }
         rc = plx_store_extent_read(plx_session_store(cli), list[i].no, &extent, &cli->fault);
-        /* The blocks of the extent's own header are neither free nor anybody's. */
         if (!rc)
-            used += extent.used_blocks + (info->extent_blocks - extent.blocks);
+            used += extent.used_blocks;
     }
     free(list);
     *ret_used = used;

@@ -193,9 +193,11 @@ static int open_image(struct import *import)
         return file_error(import->cli, import->path, "read");
     }
     if (S_ISREG(st.st_mode)) {
-        import->file_bytes = (uint64_t)st.st_size;
-        import->seekable = import->fd != 0;
-        if (!st.st_size)
+        off_t at = lseek(import->fd, 0, SEEK_CUR); /* standard input may have been read from */
+
+        import->file_bytes = (uint64_t)(st.st_size > at ? st.st_size - at : 0);
+        import->seekable = at == 0;
+        if (!import->file_bytes)
             return plx_cli_fail(import->cli, PLX_ERR_INVALID, "%.120s: the file is empty",
                                 import->path);
     } else if (S_ISBLK(st.st_mode) && ioctl(import->fd, BLKGETSIZE64, &import->file_bytes)) {

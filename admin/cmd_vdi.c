@@ -47,17 +47,17 @@ static json_t *describe(struct plx_registry *registry, const char *store,
 {
     struct plx_registry_vdi parent;
     struct plx_registry_instance owner;
-    json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:i,s:I}", "store", store, "vdi", vdi->name,
-                            "uuid", vdi->id, "name", "", "size_bytes", (json_int_t)vdi->size_bytes,
-                            "sector_size", (int)vdi->sector_size, "epoch", (json_int_t)vdi->epoch);
+    json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:i}", "store", store, "vdi", vdi->name, "uuid",
+                            vdi->id, "name", "", "size_bytes", (json_int_t)vdi->size_bytes,
+                            "sector_size", (int)vdi->sector_size);
 
     json_object_set_new(row, "name", json_sprintf("%s/%s", store, vdi->name));
     if (*vdi->parent) {
         bool known = plx_registry_vdi_get_by_id(registry, vdi->parent, &parent) == 0;
         json_object_set_new(row, "parent",
-                            json_sprintf("%s%s@%" PRIu64, known ? parent.name : vdi->parent,
-                                         known && parent.deleted ? " (deleted)" : "",
+                            json_sprintf("%s/%s@%" PRIu64, store, known ? parent.name : vdi->parent,
                                          vdi->parent_seq));
+        json_object_set_new(row, "parent_deleted", json_boolean(!known || parent.deleted));
         json_object_set_new(row, "parent_uuid", json_string(vdi->parent));
         json_object_set_new(row, "parent_seq", json_integer((json_int_t)vdi->parent_seq));
     }
@@ -85,6 +85,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
     json_t *object = describe(cli->session.registry, name->store, &row);
     json_t *names = json_array();
     json_object_set_new(object, "labels", names);
+    json_object_set_new(object, "epoch", json_integer((json_int_t)row.epoch));
     if ((rc = plx_registry_label_list(cli->session.registry, row.id, &labels, &count)))
         plx_session_registry_fault(cli, rc);
     for (size_t i = 0; i < count; i++)

@@ -27,7 +27,7 @@ LOCK = "/run/targetcli.lock"
 SAVED = "/etc/rtslib-fb-target/saveconfig.json"
 SERVICE, OBJECT = "org.kernel.TCMUService1", "/org/kernel/TCMUService1/parallax"
 SIOCGIFADDR = 0x8915
-CONFIG_MAX = 255  # bytes that the kernel keeps of a backstore's configuration
+CONFIG_MAX = 254  # bytes that the kernel and tcmu-runner keep of a configuration
 
 
 class Failure(Exception):

@@ -191,27 +191,21 @@ static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char
     return rc;
 }
 
-/* Runs one request on the disk in this process, opening it if need be. */
-static int run_here(struct plx_cli *cli, const struct plx_name *name, struct plx_request *request)
+/* Opens the disk in this process, unless it is open already. */
+static int open_here(struct plx_cli *cli, const struct plx_name *name)
 {
-    int rc = cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
-
-    if (!rc && (rc = plx_vdi_run(cli->session.vdi, request))) {
-        cli->fault = request->fault;
-        if (!*cli->fault.text)
-            plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
-    }
-    return rc;
+    return cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
 }
 
 int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes)
 {
-    struct plx_request request = {.op = PLX_RESIZE, .length = bytes};
     bool asked;
     int rc = ask_live(cli, name, "resize", json_pack("{s:I}", "size_bytes", (json_int_t)bytes),
                       &asked, NULL);
 
-    return rc || asked ? rc : run_here(cli, name, &request);
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_resize(cli->session.attach, cli->session.vdi, bytes, &cli->fault);
 }
 
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
@@ -228,11 +222,35 @@ int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json
     return rc;
 }
 
-int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
-                                 uint64_t *ret_seq)
+static bool keep_first(void *context, const struct plx_snapshot_info *info)
 {
-    return plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, ret_seq,
-                                       &cli->fault);
+    *(struct plx_snapshot_info *)context = *info;
+    return false;
+}
+
+int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
+                                 uint64_t *ret_seq, uint64_t *ret_time_ns)
+{
+    struct plx_snapshot_info info = {0};
+    struct plx_registry_vdi row;
+    uint64_t seq;
+    int rc;
+
+    if ((rc = plx_session_vdi_row(cli, name, &row)) ||
+        (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
+                                          &cli->fault)) ||
+        (rc = plx_snapshot_list(plx_session_store(cli), row.slot, seq, keep_first, &info,
+                                &cli->fault)))
+        return rc;
+    if (info.seq != seq)
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "%s/%.100s has no snapshot %" PRIu64
+                            "; 'parallax snap list' shows what "
+                            "there is",
+                            name->store, name->vdi, seq);
+    *ret_seq = seq;
+    *ret_time_ns = info.time_ns;
+    return 0;
 }
 
 int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
@@ -247,11 +265,14 @@ int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name
         request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
         request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
         json_decref(result);
-    } else if (!rc) {
-        rc = run_here(cli, name, &request);
+    } else if (!rc && !(rc = open_here(cli, name)) &&
+               (rc = plx_vdi_run(cli->session.vdi, &request))) {
+        cli->fault = request.fault;
+        if (!*request.fault.text)
+            plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
     }
     if (!rc && *label)
-        rc = plx_session_label_set(cli, name, label, request.seq);
+        rc = plx_session_label_set(cli, name, label, request.seq, request.time_ns);
     if (rc)
         return rc;
     *ret_seq = request.seq;
@@ -260,23 +281,24 @@ int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name
 }
 
 int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, const char *label,
-                          uint64_t seq)
+                          uint64_t seq, uint64_t time_ns)
 {
-    struct plx_request request = {.op = PLX_LABEL, .seq = seq};
     bool asked;
     int rc = ask_live(cli, name, "label",
                       json_pack("{s:s,s:I}", "label", label, "seq", (json_int_t)seq), &asked, NULL);
 
-    snprintf(request.label, sizeof request.label, "%s", label);
-    return rc || asked ? rc : run_here(cli, name, &request);
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_label(cli->session.attach, cli->session.vdi, label, seq, time_ns,
+                            &cli->fault);
 }
 
 int plx_session_label_remove(struct plx_cli *cli, const struct plx_name *name, const char *label)
 {
-    struct plx_request request = {.op = PLX_LABEL};
     bool asked;
     int rc = ask_live(cli, name, "unlabel", json_pack("{s:s}", "label", label), &asked, NULL);
 
-    snprintf(request.label, sizeof request.label, "%s", label);
-    return rc || asked ? rc : run_here(cli, name, &request);
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_label(cli->session.attach, cli->session.vdi, label, 0, 0, &cli->fault);
 }

@@ -58,14 +58,14 @@ int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uin
 /* The counters of a disk that another instance has open; NOT_FOUND when none has. */
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
 
-/* What name->snapshot stands for. */
+/* What name->snapshot stands for; NOT_FOUND when there is no such snapshot. */
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
-                                 uint64_t *ret_seq);
+                                 uint64_t *ret_seq, uint64_t *ret_time_ns);
 /* label may be empty. */
 int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
                                 uint64_t *ret_seq, uint64_t *ret_time_ns);
 int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, const char *label,
-                          uint64_t seq);
+                          uint64_t seq, uint64_t time_ns);
 int plx_session_label_remove(struct plx_cli *cli, const struct plx_name *name, const char *label);
 
 #endif
