@@ -280,6 +280,13 @@ static int check_extended_copy(struct tcmulib_cmd *lib_cmd)
     return (header[1] & 0x18) == 0x18 ? TCMU_STS_NOT_HANDLED : TCMU_STS_INVALID_CMD;
 }
 
+/* tcmu-runner writes zeroes, and makes TASK SET FULL of a first write that fails at once: the
+ * initiator would come again for ever. */
+static int check_format(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    return lun->read_only ? plx_sense_status(lib_cmd, PLX_ERR_READONLY, 0) : TCMU_STS_NOT_HANDLED;
+}
+
 static int check_compare_and_write(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
 {
     const uint8_t *cdb = lib_cmd->cdb;
@@ -356,6 +363,8 @@ int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
         return check_protection(cdb);
     case 0x89:
         return check_compare_and_write(lun, lib_cmd);
+    case 0x04:
+        return check_format(lun, lib_cmd);
     case 0x83:
         return check_extended_copy(lib_cmd);
     case 0x41:

@@ -370,6 +370,8 @@ static void test_snapshot(void)
     CU_ASSERT_TRUE(all_are(back, SECTOR, 'g'));
     CU_ASSERT_EQUAL(write_on(snapshot, 0, data, SECTOR, 0), TCMU_STS_PASSTHROUGH_ERR);
     check_sense(0x07, 0x2700);
+    CU_ASSERT_EQUAL(scsi_on(snapshot, "4 0 0 0 0 0", NULL, 0), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x07, 0x2700);
     CU_ASSERT_EQUAL(scsi_on(snapshot, "1a 0 8 0 ff 0", mode, 255), TCMU_STS_OK);
     CU_ASSERT_EQUAL(mode[2] & 0x80, 0x80); /* write protected */
     CU_ASSERT_EQUAL(scsi_on(snapshot, "35 0 0 0 0 0 0 0 0 0", NULL, 0), TCMU_STS_OK);
