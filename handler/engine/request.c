@@ -110,11 +110,18 @@ static void deactivate(struct plx_op *op)
     wake_all(vdi->store, &vdi->ticket_waiters);
 }
 
+/* Whether an operation goes by addresses that it looked up. One that waits for its turn, for space
+ * or for a key frame looks up again afterwards; a key frame must not wait for it. */
+static bool holds_addresses(const struct plx_op *op)
+{
+    return op->state != OP_LOCK && op->state != OP_RETRY && op->state != OP_KEYFRAME;
+}
+
 bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_only,
                           struct plx_task *task)
 {
     for (const struct plx_op *op = vdi->oldest; op && op->ticket < ticket; op = op->next) {
-        if (&op->task == task || (in_place_only && !op->in_place))
+        if (&op->task == task || (in_place_only ? !op->in_place : !holds_addresses(op)))
             continue;
         plx_queue_push(&vdi->ticket_waiters, task);
         return false;
@@ -616,6 +623,7 @@ static bool lock(struct plx_op *op)
             op->locks = true; /* stands in line */
             op->state = OP_LOCK;
             plx_queue_push(&op->vdi->range_waiters, &op->task);
+            wake_all(op->vdi->store, &op->vdi->ticket_waiters);
             return false;
         }
     }
@@ -1276,6 +1284,7 @@ static void op_run(struct plx_op *op)
                 if (vdi->compare_busy) {
                     op->state = OP_LOCK;
                     plx_queue_push(&vdi->compare_waiters, &op->task);
+                    wake_all(vdi->store, &vdi->ticket_waiters);
                     return;
                 }
                 vdi->compare_busy = true;
@@ -1378,9 +1387,10 @@ static void op_run(struct plx_op *op)
                     op->state = OP_RETRY;
                 else if (error == PLX_ERR_NOSPACE)
                     error = wait_for_deaths(op);
-                if (error == PLX_WAIT)
-                    return;
-                goto fail;
+                if (error != PLX_WAIT)
+                    goto fail;
+                wake_all(vdi->store, &vdi->ticket_waiters); /* it holds no address any more */
+                return;
             }
             op->state = OP_WRITTEN;
             if (!op->piece_count && !end_join(op))
