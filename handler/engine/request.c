@@ -1189,6 +1189,7 @@ static void lone_apply(struct plx_log_item *item)
         plx_map_apply_snapshot(&op->vdi->map);
     } else if (op->request->op == PLX_RESIZE) {
         op->vdi->size_bytes = op->request->length;
+        op->vdi->changed = true;
     }
 }
 
