@@ -1035,9 +1035,15 @@ static void delete_disk(struct world *w, struct disk *disk)
     struct plx_fault fault = {0};
     int error;
 
+    unsigned others = 0;
+
     for (unsigned i = 0; i < READERS_MAX; i++)
         if (w->readers[i].disk == disk && w->readers[i].vdi)
             return;
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        others += &w->vdis[i] != disk && w->vdis[i].vdi;
+    if (!others)
+        return;
     close_disk(w, disk);
     if (disk->unclean || w->power.off)
         return;
