@@ -22,7 +22,7 @@ die() {
 run() {
     local status=$1 got
     shift
-    "$PARALLAX" "$@" >"$DIR/out" 2>"$DIR/err" </dev/null
+    timeout -k 5 60 "$PARALLAX" "$@" >"$DIR/out" 2>"$DIR/err" </dev/null
     got=$?
     [[ $got == "$status" ]] || die "parallax $*: exit status $got, not $status"
     # One line at most for an error (a finding is data).
