@@ -136,19 +136,21 @@ static json_t *name_request(const char *operation, const struct plx_name *name, 
 /* ---- Commands
  * ----------------------------------------------------------------------------------------- */
 
-/* The registry's row and the snapshot's number (0: none). The store is closed again: the handler
- * is to open it. */
+/* The registry's row and the snapshot's number (0: none), with its size. The store is closed again:
+ * the handler is to open it. */
 static int look_up(struct plx_cli *cli, const struct plx_name *name, struct plx_registry_vdi *row,
                    uint64_t *ret_seq)
 {
-    uint64_t seq = 0, time_ns;
+    struct plx_snapshot_info info = {0};
     int rc;
 
     if ((rc = plx_session_open(cli, name->store, PLX_SESSION_READ)) ||
         (rc = plx_session_vdi_row(cli, name, row)) ||
-        (*name->snapshot && (rc = plx_session_snapshot_resolve(cli, name, &seq, &time_ns))))
+        (*name->snapshot && (rc = plx_session_snapshot_resolve(cli, name, &info))))
         return rc;
-    *ret_seq = seq;
+    if (info.seq) /* it keeps the size that it was taken with */
+        row->size_bytes = info.size_bytes;
+    *ret_seq = info.seq;
     return plx_session_close(cli);
 }
 

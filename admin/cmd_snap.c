@@ -160,15 +160,15 @@ int plx_cmd_snap_label(struct plx_cli *cli)
 {
     const char *label = cli->arguments[1];
     struct plx_name name;
-    uint64_t seq, time_ns;
+    struct plx_snapshot_info info;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_SNAPSHOT, &name)) || (rc = check_label(cli, label)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
-        (rc = plx_session_snapshot_resolve(cli, &name, &seq, &time_ns)) ||
-        (rc = plx_session_label_set(cli, &name, label, seq, time_ns)))
+        (rc = plx_session_snapshot_resolve(cli, &name, &info)) ||
+        (rc = plx_session_label_set(cli, &name, label, info.seq, info.time_ns)))
         return rc;
-    plx_out_note(cli, "%s/%s@%" PRIu64 " is %s", name.store, name.vdi, seq, label);
+    plx_out_note(cli, "%s/%s@%" PRIu64 " is %s", name.store, name.vdi, info.seq, label);
     return 0;
 }
 

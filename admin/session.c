@@ -229,7 +229,7 @@ static bool keep_first(void *context, const struct plx_snapshot_info *info)
 }
 
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
-                                 uint64_t *ret_seq, uint64_t *ret_time_ns)
+                                 struct plx_snapshot_info *ret_info)
 {
     struct plx_snapshot_info info = {0};
     struct plx_registry_vdi row;
@@ -248,8 +248,7 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
                             "; 'parallax snap list' shows what "
                             "there is",
                             name->store, name->vdi, seq);
-    *ret_seq = seq;
-    *ret_time_ns = info.time_ns;
+    *ret_info = info;
     return 0;
 }
 

@@ -60,7 +60,7 @@ int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json
 
 /* What name->snapshot stands for; NOT_FOUND when there is no such snapshot. */
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
-                                 uint64_t *ret_seq, uint64_t *ret_time_ns);
+                                 struct plx_snapshot_info *ret_info);
 /* label may be empty. */
 int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
                                 uint64_t *ret_seq, uint64_t *ret_time_ns);
