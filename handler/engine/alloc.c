@@ -9,6 +9,8 @@
  *     further extent is asked for ahead.
  * Loop: the store's. Crash story: see extent.c.
  */
+#include <stdlib.h>
+
 #include "engine/store.h"
 
 #define DENIED_RETRY_NS 1000000000ull
@@ -144,6 +146,59 @@ void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_
         ask(store, type); /* A5 */
 }
 
+/* ---- Blocks in extents of nobody ---- */
+
+static void remember_foreign(struct plx_store *store, uint64_t addr)
+{
+    struct plx_foreign *foreign = &store->foreign;
+
+    if (foreign->count == foreign->capacity && store->env->extent_needed) {
+        size_t capacity = foreign->capacity ? foreign->capacity * 2 : 64;
+        uint64_t *bigger = realloc(foreign->addrs, capacity * sizeof *bigger);
+
+        if (bigger) {
+            foreign->addrs = bigger;
+            foreign->capacity = capacity;
+        }
+    }
+    if (foreign->count < foreign->capacity)
+        foreign->addrs[foreign->count++] = addr;
+    else
+        store->counters.blocks_foreign++;
+}
+
+void plx_alloc_foreign_pump(struct plx_store *store)
+{
+    struct plx_foreign *foreign = &store->foreign;
+
+    if (!foreign->count || foreign->asked)
+        return;
+    foreign->asked = true;
+    foreign->extent = foreign->addrs[foreign->count - 1] / store->info.extent_blocks;
+    store->env->extent_needed(store->env, store, foreign->extent);
+}
+
+void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
+{
+    struct plx_foreign *foreign = &store->foreign;
+    const struct plx_extent *extent = plx_extent_find(store, number);
+    size_t kept = 0, count = foreign->count;
+
+    foreign->asked = false;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t addr = foreign->addrs[i];
+
+        if (addr / store->info.extent_blocks != number)
+            foreign->addrs[kept++] = addr;
+        else if (extent && extent->ready)
+            plx_alloc_free(store, addr, 1);
+        else
+            store->counters.blocks_foreign++;
+    }
+    foreign->count = kept;
+    plx_alloc_wake(store);
+}
+
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
 {
     struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
@@ -151,7 +206,8 @@ void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
     for (uint64_t i = 0; i < count; i++)
         plx_cache_forget(store->cache, addr + i);
     if (!extent || !extent->ready) {
-        store->counters.blocks_foreign += count;
+        for (uint64_t i = 0; i < count; i++)
+            remember_foreign(store, addr + i);
         return;
     }
     for (uint64_t at = addr - extent->base; count--; at++) {

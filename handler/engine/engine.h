@@ -140,6 +140,8 @@ bool plx_store_tick(struct plx_store *store);
 void plx_store_wait(struct plx_store *store);
 /* Descriptors to poll for device completions; returns how many were written. */
 unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max);
+/* Waits until freed blocks have found their extents. Before the last extents are released. */
+void plx_store_settle(struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
 

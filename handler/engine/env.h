@@ -26,6 +26,9 @@ struct plx_env {
     /* Asks for one more extent of a type for this host. Must not block: the answer comes through
      * plx_store_extent_granted(), which may be called from inside (one host, a test) or later. */
     void (*extent_wanted)(struct plx_env *env, struct plx_store *store, enum plx_extent_type type);
+    /* Asks for one extent that nobody owns, to free blocks in it; answered in the same way, with
+     * type UNUSED. May be NULL: such blocks are left to the collector. */
+    void (*extent_needed)(struct plx_env *env, struct plx_store *store, uint64_t extent);
     /* Called first in every turn of the loop; may submit requests and grant extents. May be NULL. */
     void (*tick)(struct plx_env *env);
     /* Called by synchronous calls when they wait and no device has anything under way (an extent

@@ -4,7 +4,9 @@
  *     each plx_bitmap_sync (before a VDI record that relies on it flips).
  * E2  A page's generation n + 1 is written only after n is durable: one pass at a time, each ends
  *     with a flush. So one of the two slots is always whole.
- * E3  An extent is allocated from only after a page naming its owner is durable.
+ * E3  An extent is allocated from only after both slots of all its pages are durable and name its
+ *     owner. Slot B is written first: where slot A of some page is zero the extent never came into
+ *     use, whatever a torn slot B says.
  * E4  The header pages' own bits are always set.
  * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
  *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
@@ -108,6 +110,14 @@ static void count_free(struct plx_extent *extent)
     extent->free_blocks = blocks - used;
 }
 
+/* E3: whether slot A of the page is zero. */
+static bool never_used(const struct plx_extent *extent, uint32_t page)
+{
+    const uint8_t *block = (const uint8_t *)extent->buffer + 2 * page * PLX_BLOCK_SIZE;
+
+    return block[0] == 0 && memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
+}
+
 /* Takes over the newer valid slot of each page. Of a fresh extent only the generations count: it
  * may have been in use before. */
 static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_first,
@@ -119,6 +129,9 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
         struct plx_extent_page_state *state = &extent->pages[p];
         bool found = false;
 
+        if (!extent->fresh && never_used(extent, p))
+            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
+                                 (unsigned long long)extent->number);
         for (uint8_t slot = 0; slot < 2; slot++) {
             uint8_t *block = (uint8_t *)extent->buffer + (2 * p + slot) * PLX_BLOCK_SIZE;
             struct plx_extent_page page;
@@ -155,15 +168,26 @@ static void own_pages(struct plx_extent *extent)
 enum {
     LOAD_READ,
     LOAD_DECODE,
+    LOAD_ONE_SLOT, /* one slot of each page is durable */
     LOAD_SYNCED,
 };
+
+/* type UNUSED: asked for by number, to free blocks in it. */
+static void answered(struct plx_store *store, enum plx_extent_type type, uint64_t number)
+{
+    if (type == PLX_EXTENT_UNUSED)
+        plx_alloc_foreign_answered(store, number);
+    else
+        store->wanted[type].asked = false;
+}
 
 static void load_finish(struct plx_extent *extent, int error)
 {
     struct plx_store *store = extent->store;
-    enum plx_extent_type type = extent->type;
+    enum plx_extent_type asked_as = extent->asked_as;
 
-    store->wanted[type].asked = false;
+    uint64_t number = extent->number;
+
     free(extent->buffer);
     extent->buffer = NULL;
     extent->error = error;
@@ -173,8 +197,10 @@ static void load_finish(struct plx_extent *extent, int error)
         extent_unlink(store, extent);
         extent_free(extent);
     } else {
-        plx_extent_set_ready(extent, true); /* E3 */
+        if (!extent->sealed)
+            plx_extent_set_ready(extent, true); /* E3 */
     }
+    answered(store, asked_as, number);
     plx_alloc_wake(store);
 }
 
@@ -202,7 +228,17 @@ static void load_step(struct plx_task *task)
         }
         if (!extent->fresh && (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META))
             extent->type = first.type;
+        extent->sealed = !extent->fresh && first.sealed;
         own_pages(extent);
+        extent->state = extent->fresh ? LOAD_ONE_SLOT : LOAD_SYNCED;
+        plx_bitmap_sync(store, task);
+        return;
+    case LOAD_ONE_SLOT:
+        if (task->error) {
+            load_finish(extent, task->error);
+            return;
+        }
+        own_pages(extent); /* and now the other one (E3) */
         extent->state = LOAD_SYNCED;
         plx_bitmap_sync(store, task);
         return;
@@ -224,13 +260,14 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
         error = extent ? 0 : PLX_ERR_NOMEM;
     }
     if (error) {
-        store->wanted[type].asked = false;
+        answered(store, type, store->foreign.extent);
         store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
         plx_alloc_wake(store);
         return;
     }
     extent->next = store->extents;
     store->extents = extent;
+    extent->asked_as = type;
     extent->task.step = load_step;
     extent->state = LOAD_READ;
     plx_task_ready(store, &extent->task);
@@ -262,6 +299,7 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
         return error;
     }
     extent->type = first.type;
+    extent->sealed = first.sealed;
     own_pages(extent);
     extent->next = store->extents;
     store->extents = extent;
@@ -271,7 +309,8 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
                              (unsigned long long)number, plx_error_text(error));
     free(extent->buffer);
     extent->buffer = NULL;
-    plx_extent_set_ready(extent, true);
+    if (!extent->sealed)
+        plx_extent_set_ready(extent, true);
     return 0;
 }
 
@@ -348,19 +387,18 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
     struct plx_extent *extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
     size_t bytes = (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
     struct plx_extent_page first = {0};
-    const uint8_t *buffer;
     int error;
 
     if (!extent)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    buffer = extent->buffer;
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer, bytes);
-    if (!error && buffer[0] == 0 && memcmp(buffer, buffer + 1, 2 * PLX_BLOCK_SIZE - 1) == 0) {
-        *ret_info = (struct plx_extent_info){.number = number,
-                                             .blocks = store->info.extent_blocks};
-    } else if (!error) {
+    if (!error) {
         error = decode_pages(extent, &first, fault);
-        if (!error) {
+        if (error == PLX_ERR_NOT_FOUND) {
+            error = 0;
+            *ret_info = (struct plx_extent_info){.number = number,
+                                                 .blocks = store->info.extent_blocks};
+        } else if (!error) {
             extent->type = first.type;
             extent->sealed = first.sealed;
             mark_header_blocks(extent);

@@ -21,6 +21,8 @@
 #include "engine/vdi.h"
 
 #define DEATHS_DUE 16384u
+#define UNMAPPED_DUE 8192u        /* blocks: space is given back soon after a trim */
+#define AGE_DUE_NS 30000000000ull /* changes do not wait longer than this for a key frame */
 #define RETRY_NS 1000000000ull
 #define INDEX_LEVELS 3u
 
@@ -45,6 +47,7 @@ int plx_keyframe_init(struct plx_vdi *vdi)
 
     op->vdi = vdi;
     op->task.step = keyframe_step;
+    op->begun_ns = vdi->store->env->monotonic_ns(vdi->store->env);
     op->trim_to = vdi->log.first_segment * plx_log_segment_bytes(vdi->store);
     op->block = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
     return op->block ? 0 : PLX_ERR_NOMEM;
@@ -70,13 +73,21 @@ void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task)
     vdi->keyframe.wanted = true;
 }
 
+static bool aged(const struct plx_vdi *vdi)
+{
+    struct plx_env *env = vdi->store->env;
+
+    return env->monotonic_ns(env) - vdi->keyframe.begun_ns > AGE_DUE_NS;
+}
+
 static bool due(const struct plx_vdi *vdi)
 {
     const struct plx_store_options *options = &vdi->store->options;
 
     return vdi->map.active.count >= options->keyframe_mappings || vdi->map.is_frozen ||
            vdi->log.bytes_since_keyframe >= options->keyframe_log_bytes ||
-           vdi->map.deaths.count >= DEATHS_DUE ||
+           vdi->map.deaths.count >= DEATHS_DUE || vdi->map.unmapped_blocks >= UNMAPPED_DUE ||
+           (vdi->map.active.count && aged(vdi)) ||
            vdi->map.gen - vdi->map.active.first_gen > PLX_OVERLAY_GENS / 2;
 }
 
@@ -98,6 +109,7 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
         return;
     op->wanted = false;
     op->running = true;
+    op->begun_ns = vdi->store->env->monotonic_ns(vdi->store->env);
     op->waiters = op->next_waiters;
     op->next_waiters = (struct plx_queue){0};
     op->state = KEYFRAME_START;

@@ -20,7 +20,7 @@ struct plx_keyframe_op {
     bool wanted; /* start (again) as soon as possible */
     bool quiet;  /* closing: no record about it in the log */
     int error;   /* of the last one */
-    uint64_t failed_at_ns;
+    uint64_t failed_at_ns, begun_ns;
     struct plx_queue waiters, next_waiters; /* for the one running; for one begun from now on */
     struct plx_tree tree;
     struct plx_log_cursor at; /* the log position that it includes everything before */

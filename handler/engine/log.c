@@ -479,7 +479,9 @@ static void roll_back(struct plx_log *log)
     log->cursor = first->before;
     log->batch_count = 0;
     log->failing = false;
-    if (cause && (++log->retries > RETRIES_MAX || plx_error_class(cause) == PLX_CLASS_FENCED))
+    if (log->sticky) /* stopped meanwhile: what is kept fails as well */
+        plx_log_stop(log, log->sticky);
+    else if (cause && (++log->retries > RETRIES_MAX || plx_error_class(cause) == PLX_CLASS_FENCED))
         become_sticky(log, cause);
 }
 

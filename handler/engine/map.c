@@ -263,6 +263,7 @@ void plx_map_apply_unmap(struct plx_map *map, uint64_t vblock, uint64_t count)
 {
     uint64_t end = vblock + count;
 
+    map->unmapped_blocks += count;
     while (vblock < end) {
         uint64_t leaf = vblock >> PLX_NODE_SHIFT, leaf_end = (leaf + 1) << PLX_NODE_SHIFT;
 
@@ -337,6 +338,7 @@ bool plx_map_freeze(struct plx_map *map)
     map->is_frozen = true;
     map->frozen_deaths = map->deaths;
     map->deaths = (struct plx_deaths){0};
+    map->unmapped_blocks = 0;
     return true;
 }
 

@@ -37,6 +37,7 @@ struct plx_map {
     bool is_frozen;
     uint64_t gen;           /* of what is applied */
     uint64_t gen_submitted; /* of what is submitted: writes from now on belong to it */
+    uint64_t unmapped_blocks;        /* since the freeze; what they were is known at the merge */
     struct plx_deaths deaths;        /* since the freeze */
     struct plx_deaths frozen_deaths; /* before it */
 };

@@ -269,6 +269,7 @@ bool plx_store_tick(struct plx_store *store)
     run_ready(store);
     for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
         plx_vdi_pump(vdi);
+    plx_alloc_foreign_pump(store);
     run_ready(store);
     flush_start(store);
     for (unsigned i = 0; i < store->info.volumes; i++) {
@@ -321,6 +322,13 @@ unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max)
             fds[count++] = fd;
     }
     return count;
+}
+
+void plx_store_settle(struct plx_store *store)
+{
+    while (store->foreign.count || store->foreign.asked)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
 }
 
 bool plx_store_busy(const struct plx_store *store)
@@ -565,6 +573,7 @@ int plx_store_close(struct plx_store *store)
         if (!plx_store_tick(store))
             plx_store_wait(store);
     plx_extent_free_all(store);
+    free(store->foreign.addrs);
     plx_cache_free(store->cache);
     free(store->bitmap_sync.buffer);
     for (unsigned i = 0; i < store->info.volumes; i++)
@@ -722,7 +731,8 @@ static int format_volume(struct plx_device *device, const struct plx_superblock 
         error = zero_range(device, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE,
                            2ull * super->vdi_slots * PLX_BLOCK_SIZE, buffer);
     for (uint64_t i = 1; i < super->extents && !error; i++)
-        error = zero_range(device, i * extent_bytes, 2 * PLX_BLOCK_SIZE, buffer);
+        error = zero_range(device, i * extent_bytes,
+                           2ull * plx_extent_pages(super->extent_blocks) * PLX_BLOCK_SIZE, buffer);
     if (!error)
         error = device_io(device, PLX_IO_FLUSH, 0, NULL, 0);
     return error;

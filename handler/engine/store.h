@@ -56,6 +56,7 @@ struct plx_extent {
     struct plx_extent *next;
     uint64_t number, base; /* base: address of its first block */
     enum plx_extent_type type;
+    enum plx_extent_type asked_as; /* UNUSED: by number, to free blocks in it */
     bool ready;  /* header durable: may be allocated from */
     bool sealed;
     uint64_t free_blocks;
@@ -113,6 +114,12 @@ struct plx_store {
     struct plx_extent *extents;
     uint64_t free_blocks[PLX_EXTENT_META + 1]; /* in ready extents */
     struct plx_bitmap_sync bitmap_sync;
+    struct plx_foreign { /* freed blocks in extents that this instance does not own (yet) */
+        uint64_t *addrs;
+        size_t count, capacity;
+        bool asked;
+        uint64_t extent; /* asked for */
+    } foreign;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
     struct plx_queue space_waiters;
     struct plx_vdi *vdis;
@@ -157,8 +164,13 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
                   struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count);
 /* Allocates exactly one log segment. */
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr);
-/* Frees blocks in owned extents; others are counted and left to the collector. */
+/* Frees blocks. Extents of nobody are taken over for it; blocks in others' are left to the
+ * collector. */
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);
+/* Asks for the extents that freed blocks lie in. Called once a turn. */
+void plx_alloc_foreign_pump(struct plx_store *store);
+/* The extent asked for is here (or will not come): frees its blocks (or forgets them). */
+void plx_alloc_foreign_answered(struct plx_store *store, uint64_t extent);
 /* Marks blocks as allocated (replay). Blocks in extents of others are sealed away already. */
 void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count);
 uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type);

@@ -97,8 +97,9 @@ void plx_ops_done(struct plx_vdi *vdi);
 /* One turn: starts waiting requests, key frames, forms batches. */
 void plx_vdi_pump(struct plx_vdi *vdi);
 bool plx_vdi_idle(const struct plx_vdi *vdi);
-/* Whether every operation begun before `ticket` has ended (in_place_only: those writing in
- * place); if not, the task is queued and will be ready when that may have changed. */
+/* Whether every operation begun before `ticket` that uses what it looked up then has ended
+ * (in_place_only: those writing in place); if not, the task is queued and will be ready when that
+ * may have changed. */
 bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_only,
                           struct plx_task *task);
 

@@ -35,10 +35,11 @@ struct held_vdi {
     struct held_vdi *next;
 };
 
-/* One claim at a time per extent type. */
+/* One claim at a time per extent type; under UNUSED, of an extent by its number. */
 struct claim {
     struct plx_attach *attach;
     enum plx_extent_type type;
+    uint64_t number;
     bool answered;
     int error;
     struct plx_registry_extent row;
@@ -122,8 +123,11 @@ static void claim_extent(void *argument)
     uint64_t keep = claim->type == PLX_EXTENT_DATA ? a->keep_unused : 0; /* INV-8 */
     struct plx_registry_extent row = {0};
     bool fresh = false;
-    int error = plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id,
-                                          claim->type, keep, &row, &fresh);
+    int error = claim->type == PLX_EXTENT_UNUSED
+                    ? plx_registry_extent_take(a->claims_registry, a->row.id, claim->number, 0,
+                                               a->instance.row.id, &row)
+                    : plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id,
+                                                claim->type, keep, &row, &fresh);
 
     pthread_mutex_lock(&a->claims_lock);
     claim->error = error;
@@ -137,7 +141,7 @@ static void claim_extent(void *argument)
 
 static void take_answers(struct plx_attach *a, struct plx_store *store)
 {
-    for (int type = PLX_EXTENT_DATA; type <= PLX_EXTENT_META; type++) {
+    for (int type = 0; type <= PLX_EXTENT_META; type++) {
         struct claim answer;
 
         pthread_mutex_lock(&a->claims_lock);
@@ -150,16 +154,28 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
     }
 }
 
+static void begin_claim(struct plx_attach *a, struct plx_store *store, struct claim *claim)
+{
+    if (!a->options.defer)
+        claim_extent(claim); /* answered at the next tick */
+    else if (a->options.defer(a->options.context, claim_extent, claim))
+        plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, 0, false);
+}
+
 static void env_extent_wanted(struct plx_env *env, struct plx_store *store,
                               enum plx_extent_type type)
 {
     struct plx_attach *a = attach_of(env);
-    struct claim *claim = &a->claims[type];
 
-    if (!a->options.defer)
-        claim_extent(claim); /* answered at the next tick */
-    else if (a->options.defer(a->options.context, claim_extent, claim))
-        plx_store_extent_granted(store, type, PLX_ERR_BUSY, 0, false);
+    begin_claim(a, store, &a->claims[type]);
+}
+
+static void env_extent_needed(struct plx_env *env, struct plx_store *store, uint64_t extent)
+{
+    struct plx_attach *a = attach_of(env);
+
+    a->claims[PLX_EXTENT_UNUSED].number = extent;
+    begin_claim(a, store, &a->claims[PLX_EXTENT_UNUSED]);
 }
 
 static void env_tick(struct plx_env *env)
@@ -189,6 +205,7 @@ static void init_env(struct plx_env *env)
         .monotonic_ns = env_monotonic,
         .random = env_random,
         .extent_wanted = env_extent_wanted,
+        .extent_needed = env_extent_needed,
         .tick = env_tick,
         .idle = env_idle,
         .event = env_event,
@@ -580,8 +597,10 @@ int plx_attach_close(struct plx_attach *a)
     /* The loop is gone by now; what it was asked is answered here. */
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
-    if (a->registered)
+    if (a->registered) {
+        plx_store_settle(a->store);
         error = give_back_extents(a);
+    }
     keep = error != 0;
     closed = plx_store_close(a->store);
     if (keep)
