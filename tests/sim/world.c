@@ -1251,14 +1251,17 @@ static bool adopt(struct world *w)
     struct plx_fault fault = {0};
 
     for (uint64_t e = 0; e < w->registry.count; e++) {
+        struct plx_extent_info info;
         int error;
 
         if (!w->registry.extents[e].owner)
             continue;
-        error = plx_store_extent_adopt(w->store, e, &fault);
+        error = plx_store_extent_read(w->store, e, &info, &fault);
+        if (!error && info.type != PLX_EXTENT_UNUSED)
+            error = plx_store_extent_adopt(w->store, e, &fault);
         if (w->power.off)
             return false;
-        if (error == PLX_ERR_NOT_FOUND) { /* granted, but nothing came of it */
+        if (!error && info.type == PLX_EXTENT_UNUSED) { /* granted, but nothing came of it */
             w->registry.extents[e].owner = 0;
             w->registry.extents[e].used = false;
             w->registry.granted--;
@@ -1269,6 +1272,14 @@ static bool adopt(struct world *w)
             return false;
         }
         w->registry.extents[e].owner = w->instance;
+    }
+    for (unsigned i = 0; i < w->options.vdis; i++) {
+        int error = plx_vdi_mark(w->store, i, &fault);
+
+        if (w->power.off)
+            return false;
+        if (error)
+            failure(w, "the log of VDI %u cannot be marked: %s", i, fault.text);
     }
     return true;
 }
