@@ -1005,6 +1005,7 @@ static void create_disk(struct world *w, struct disk *disk, struct disk *parent,
     if (error && !w->power.off) {
         if (!excused(w, error))
             failure(w, "VDI %u cannot be created: %s", disk->slot, fault.text);
+        plx_vdi_delete(w->store, disk->slot, &fault); /* one copy of its record may be there */
         return;
     }
     disk->exists = !error;

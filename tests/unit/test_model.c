@@ -1,0 +1,114 @@
+/* test_model.c - random operations against the oracle, without power cuts: every byte read, of
+ * every instant, is one that was written there last or is just being written.
+ *
+ * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many (default 120); a failure names its seed.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sim/world.h"
+
+static void run_seed(uint64_t seed, void (*adapt)(struct plx_world_options *options))
+{
+    struct plx_world_options options;
+    struct plx_world_result result;
+    bool good;
+
+    plx_world_options_random(seed, false, &options);
+    if (adapt)
+        adapt(&options);
+    good = plx_world_run(&options, &result);
+    if (!good)
+        printf("\n  %s\n", result.failure);
+    CU_ASSERT(good);
+}
+
+static void many(uint64_t first, uint64_t runs, void (*adapt)(struct plx_world_options *options))
+{
+    const char *seed = getenv("PLX_SEED"), *count = getenv("PLX_RUNS");
+
+    if (seed) {
+        run_seed(strtoull(seed, NULL, 0), adapt);
+        return;
+    }
+    runs = count ? strtoull(count, NULL, 0) : runs;
+    for (uint64_t i = 0; i < runs; i++)
+        run_seed(first + i, adapt);
+}
+
+static void test_random(void)
+{
+    many(1, 100, NULL);
+}
+
+static void write_back(struct plx_world_options *options)
+{
+    options->write_back = options->volatile_cache = true;
+}
+
+static void test_write_back(void)
+{
+    many(1000, 15, write_back);
+}
+
+/* A store that is nearly always full. */
+static void tight(struct plx_world_options *options)
+{
+    options->extent_bytes = 1u << 20;
+    options->segment_bytes = 16u << 10;
+    options->volumes = 1;
+    options->volume_bytes = 24u << 20;
+    options->unmap_weight = 25;
+    options->snapshot_weight = 1;
+    options->tight = true;
+}
+
+static void test_tight(void)
+{
+    many(2000, 20, tight);
+}
+
+/* I/O errors now and then. */
+static void faulty(struct plx_world_options *options)
+{
+    options->faults = 2;
+}
+
+static void test_faults(void)
+{
+    many(3000, 20, faulty);
+}
+
+static void test_deterministic(void)
+{
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct plx_world_options options;
+        struct plx_world_result once, again;
+
+        plx_world_options_random(seed, seed & 1, &options);
+        options.steps = 800;
+        plx_world_run(&options, &once);
+        plx_world_run(&options, &again);
+        CU_ASSERT_EQUAL(once.trace_hash, again.trace_hash);
+    }
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("model", NULL, NULL);
+    CU_add_test(suite, "random operations", test_random);
+    CU_add_test(suite, "write-back", test_write_back);
+    CU_add_test(suite, "a full store", test_tight);
+    CU_add_test(suite, "I/O errors", test_faults);
+    CU_add_test(suite, "the same seed gives the same run", test_deterministic);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
