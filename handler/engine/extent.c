@@ -42,23 +42,46 @@ static void extent_free(struct plx_extent *extent)
     free(extent);
 }
 
-void plx_extent_free_all(struct plx_store *store)
-{
-    while (store->extents) {
-        struct plx_extent *extent = store->extents;
+enum {
+    SYNC_IDLE,
+    SYNC_ROUND,
+    SYNC_WRITTEN,
+    SYNC_FLUSHED,
+};
 
-        store->extents = extent->next;
+static void free_list(struct plx_extent **list)
+{
+    while (*list) {
+        struct plx_extent *extent = *list;
+
+        *list = extent->next;
         extent_free(extent);
     }
 }
 
-static void extent_unlink(struct plx_store *store, struct plx_extent *extent)
+void plx_extent_free_all(struct plx_store *store)
+{
+    free_list(&store->extents);
+    free_list(&store->dropped);
+}
+
+/* Takes an extent out of the list and frees it, once no bitmap pass writes its pages. */
+static void extent_drop(struct plx_store *store, struct plx_extent *extent)
 {
     struct plx_extent **link = &store->extents;
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
 
     while (*link != extent)
         link = &(*link)->next;
     *link = extent->next;
+    if (sync->extent == extent) {
+        sync->extent = extent->next;
+        sync->page = 0;
+    }
+    extent->next = store->dropped;
+    store->dropped = extent;
+    if (sync->state == SYNC_IDLE)
+        free_list(&store->dropped);
 }
 
 void plx_extent_set_ready(struct plx_extent *extent, bool ready)
@@ -194,8 +217,7 @@ static void load_finish(struct plx_extent *extent, int error)
     if (error) {
         plx_store_event(store, error, "extent %llu cannot be used: %s",
                         (unsigned long long)extent->number, plx_error_text(error));
-        extent_unlink(store, extent);
-        extent_free(extent);
+        extent_drop(store, extent);
     } else {
         if (!extent->sealed)
             plx_extent_set_ready(extent, true); /* E3 */
@@ -376,8 +398,7 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
                              (unsigned long long)number, plx_error_text(error));
     }
     fill_info(extent, owner, ret_info);
-    extent_unlink(store, extent);
-    extent_free(extent);
+    extent_drop(store, extent);
     return 0;
 }
 
@@ -415,13 +436,6 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
 }
 
 /* ---- Writing bitmaps back ---- */
-
-enum {
-    SYNC_IDLE,
-    SYNC_ROUND,
-    SYNC_WRITTEN,
-    SYNC_FLUSHED,
-};
 
 static void sync_start(struct plx_store *store)
 {
@@ -506,6 +520,7 @@ static void sync_finish(struct plx_store *store)
     struct plx_task *task;
 
     sync->state = SYNC_IDLE;
+    free_list(&store->dropped);
     while ((task = plx_queue_pop(&sync->running)) != NULL) {
         task->error = sync->error;
         plx_task_ready(store, task);

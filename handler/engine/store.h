@@ -112,6 +112,7 @@ struct plx_store {
     bool flushing;
     struct plx_cache *cache;
     struct plx_extent *extents;
+    struct plx_extent *dropped; /* no longer owned, but a bitmap pass may hold on to them */
     uint64_t free_blocks[PLX_EXTENT_META + 1]; /* in ready extents */
     struct plx_bitmap_sync bitmap_sync;
     struct plx_foreign { /* freed blocks in extents that this instance does not own (yet) */
