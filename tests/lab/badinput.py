@@ -51,14 +51,21 @@ CFGSTRINGS = [
 
 
 def refused_by_configfs(guest, neighbour):
-    """The kernel's interface checks nothing: open() has to."""
-    for what, cfg, size, _ in CFGSTRINGS:
+    """The kernel's interface checks nothing: open() has to, and tcmu-runner's log has the reason."""
+    for what, cfg, size, words in CFGSTRINGS:
+        log = guest.run("wc -l </var/log/tcmu-runner.log").text
         cfg = cfg.replace("\\xff", "$'\\xff'") if "\\xff" in cfg else cfg
         result = guest.run(f"store_add bad {quote(cfg)} {size}", ok=False, timeout=30)
         check(result.code != 0, "configfs accepted:", what)
         check(guest.run("ls -d $CORE/user_0/bad 2>/dev/null", ok=False).text == "", what, "left a backstore")
+        reason = guest.run(f"tail -n +$(({log} + 1)) /var/log/tcmu-runner.log | grep ERROR | head -1").text.lower()
+        helpful(what, words, reason)
         neighbour.fine(what)
     say(len(CFGSTRINGS), "bad cfgstrings refused by open()")
+
+
+def helpful(what, words, reason):
+    check(reason and (not words or any(word in reason for word in words)), f"{what}: the reason does not help: {reason}")
 
 
 def quote(text):
@@ -77,13 +84,15 @@ def refused_by_targetcli(guest, neighbour):
         shown.append((what, words))
     script += ["cd /", "/backstores/user:parallax create name=good size=%d cfgstring=%s" % (SIZE, "s/w"), "exit", "END"]
     out = guest.run("\n".join(script), timeout=180, ok=False).out
-    say("targetcli says:\n" + out)
-    reasons = [line for line in out.splitlines() if "invalid" in line.lower() or "failed" in line.lower()
-               or "mismatch" in line.lower() or "not" in line.lower()]
-    check(len(reasons) >= len(shown), "targetcli showed", len(reasons), "reasons for", len(shown), "mistakes")
-    for (what, words), line in zip(shown, reasons):
-        if words:
-            check(any(word in line.lower() for word in words), f"{what}: the reason does not help: {line}")
+    print(out)
+    reasons = [line.lower() for line in out.splitlines() if "cfgstring invalid" in line or "creation failed" in line]
+    check(len(reasons) == len(shown), "targetcli gave", len(reasons), "reasons for", len(shown), "mistakes")
+    for (what, words), reason in zip(shown, reasons):
+        # check_config is not told the size and does not read the store: what only open() can refuse has its
+        # reason in the log, and targetcli does not pass it on.
+        if "size" not in what and what != "snapshot with a typo":
+            helpful(what, words, reason)
+    say("targetcli shows the reasons")
     check("Created user-backed storage object good" in out, "after the mistakes a right cfgstring is refused")
     neighbour.fine("targetcli")
     guest.run("targetcli /backstores/user:parallax delete good", timeout=60)
@@ -125,6 +134,8 @@ def full(guest, neighbour):
     check(result.code != 0, "512 MiB fit into a store of 128 MiB")
     done = int(result.out.split(" records out")[0].splitlines()[-1].split("+")[0])
     check(done >= 32, f"a store of 128 MiB is full after {done} MiB")
+    # What is left is less than 1 MiB: use it up.
+    guest.run(f"dd if=/dev/urandom of={device} bs=4k seek=114688 count=1024 oflag=direct 2>&1", ok=False, timeout=120)
     sense = guest.run(f"head -c 4096 /dev/urandom >/tmp/p; sg_raw -s 4096 -i /tmp/p {device} 2a 00 00 0f 00 00 00 00 08 00 2>&1", ok=False)
     say("full:", " ".join(sense.out.split()))
     check(sense.code != 0 and "Data Protect" in sense.out and "27" in sense.out or "pace allocation" in sense.out,

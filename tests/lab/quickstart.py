@@ -2,6 +2,7 @@
 """packaging/quickstart as a user runs it: on a kernel without target (in a guest of its own), on one with it, and again."""
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 
@@ -11,7 +12,13 @@ from lab import check, say
 SCRIPT = os.path.join(lab.SOURCE, "packaging", "quickstart")
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
 def forwarded():
+    port = free_port()
     folder = tempfile.mkdtemp(prefix="plxdemo-")
     env = {**os.environ, "PLX_DEMO": os.path.join(folder, "demo"), "PLX_LAB_BUILD": lab.BUILD}
 
@@ -22,11 +29,11 @@ def forwarded():
         return done.stdout
 
     try:
-        out = quickstart("--guest", "--port", "13260")
+        out = quickstart("--guest", "--port", port)
         print(out)
-        check("iscsi://127.0.0.1:13260/" in out, "no address was printed")
-        lab.host("iscsi-inq", "iscsi://127.0.0.1:13260/iqn.2026-11.org.parallax:demo/0")
-        again = quickstart("--guest", "--port", "13260", "--quick-exit")
+        check(f"iscsi://127.0.0.1:{port}/" in out, "no address was printed")
+        lab.host("iscsi-inq", f"iscsi://127.0.0.1:{port}/iqn.2026-11.org.parallax:demo/0")
+        again = quickstart("--guest", "--port", port, "--quick-exit")
         check("mkfs" not in again, "the second run made a new file system")
         say("in a guest, twice")
     finally:
