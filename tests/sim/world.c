@@ -800,7 +800,12 @@ static void verify_list(struct world *w, struct disk *disk)
 {
     struct listing listing = {.world = w, .disk = disk};
     struct plx_fault fault = {0};
-    int error = plx_snapshot_list(w->store, disk->slot, 0, list_visit, &listing, &fault);
+    bool before[SNAPSHOTS_MAX] = {0};
+    int error;
+
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        before[i] = disk->snapshots[i].acked;
+    error = plx_snapshot_list(w->store, disk->slot, 0, list_visit, &listing, &fault);
 
     if (error) {
         if (!excused(w, error))
@@ -814,7 +819,7 @@ static void verify_list(struct world *w, struct disk *disk)
         for (unsigned k = 0; k < listing.count; k++)
             found = found || (listing.seqs[k] == snapshot->seq &&
                               listing.times[k] == snapshot->time_ns);
-        if (snapshot->acked && !found)
+        if (before[i] && !found)
             failure(w, "VDI %u@%llu is not listed", disk->slot,
                     (unsigned long long)snapshot->seq);
     }
@@ -873,8 +878,13 @@ static void verify_labels(struct world *w, struct disk *disk)
 {
     struct label_listing listing = {0};
     struct plx_fault fault = {0};
+    bool before[LABELS_MAX] = {0};
     unsigned at = 0;
-    int error = plx_label_list(w->store, disk->slot, label_visit, &listing, &fault);
+    int error;
+
+    for (unsigned i = 0; i < disk->label_count; i++)
+        before[i] = disk->labels[i].acked;
+    error = plx_label_list(w->store, disk->slot, label_visit, &listing, &fault);
 
     if (error) {
         if (!excused(w, error))
@@ -882,7 +892,7 @@ static void verify_labels(struct world *w, struct disk *disk)
         return;
     }
     for (unsigned i = 0; i < disk->label_count; i++) {
-        if (!disk->labels[i].acked)
+        if (!before[i])
             continue;
         while (at < listing.count && (strcmp(listing.labels[at].name, disk->labels[i].name) ||
                                       listing.labels[at].seq != disk->labels[i].seq ||
@@ -1439,6 +1449,7 @@ static void finish(struct world *w)
     if (plx_store_close(w->store) && !w->options.faults)
         failure(w, "the store does not close");
     w->store = NULL;
+    memset(w->env.asked, 0, sizeof w->env.asked);
     w->instance = 0; /* once more, read only */
     if (w->result.failed || open_store(w))
         return;
