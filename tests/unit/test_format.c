@@ -1,0 +1,565 @@
+/* test_format.c - the gates of format.c: what is encoded comes back, every flipped byte and every
+ * impossible value is refused, and nothing is written to the result of a refusal.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/format.h"
+
+#define ADDR_LIMIT (1ull << 20)
+
+static const struct plx_uuid store_id = {"store store stor"};
+static const struct plx_uuid other_id = {"another store..."};
+static const struct plx_uuid vdi_id = {"a virtual disk.."};
+static uint8_t block[PLX_BLOCK_SIZE];
+
+/* Flips each bit pattern of each byte in turn; the gate must refuse every one. */
+static void every_flip(bool (*accepts)(const uint8_t *bytes), uint8_t *bytes, size_t count)
+{
+    static const uint8_t masks[] = {0x01, 0x80, 0xff};
+    size_t accepted = 0;
+
+    CU_ASSERT(accepts(bytes));
+    for (size_t i = 0; i < count; i++) {
+        for (unsigned m = 0; m < sizeof masks; m++) {
+            bytes[i] ^= masks[m];
+            accepted += accepts(bytes);
+            bytes[i] ^= masks[m];
+        }
+    }
+    CU_ASSERT_EQUAL(accepted, 0);
+    CU_ASSERT(accepts(bytes));
+}
+
+/* ---- Superblock ---- */
+
+static struct plx_superblock good_super(void)
+{
+    return (struct plx_superblock){
+        .compatible = 5,
+        .store = store_id,
+        .volume = other_id,
+        .generation = 7,
+        .volume_index = 1,
+        .volumes = 2,
+        .first_extent = 100,
+        .extents = 50,
+        .extent_blocks = 256,
+        .segment_blocks = 4,
+        .vdi_slots = 120,
+        .created_ns = 123456789,
+        .name = "mystore",
+    };
+}
+
+static int super_code(const struct plx_superblock *super)
+{
+    struct plx_superblock back;
+
+    plx_format_superblock_encode(super, block);
+    return plx_format_superblock_decode(block, &back, NULL);
+}
+
+static bool super_accepts(const uint8_t *bytes)
+{
+    struct plx_superblock super;
+
+    return plx_format_superblock_decode(bytes, &super, NULL) == 0;
+}
+
+static void test_superblock(void)
+{
+    struct plx_superblock super = good_super(), back;
+
+    memset(&back, 0, sizeof back);
+    plx_format_superblock_encode(&super, block);
+    CU_ASSERT_EQUAL(plx_format_superblock_decode(block, &back, NULL), 0);
+    CU_ASSERT(plx_uuid_equal(&back.store, &super.store));
+    CU_ASSERT(plx_uuid_equal(&back.volume, &super.volume));
+    CU_ASSERT_EQUAL(back.compatible, 5);
+    CU_ASSERT_EQUAL(back.generation, 7);
+    CU_ASSERT_EQUAL(back.volume_index, 1);
+    CU_ASSERT_EQUAL(back.volumes, 2);
+    CU_ASSERT_EQUAL(back.first_extent, 100);
+    CU_ASSERT_EQUAL(back.extents, 50);
+    CU_ASSERT_EQUAL(back.extent_blocks, 256);
+    CU_ASSERT_EQUAL(back.segment_blocks, 4);
+    CU_ASSERT_EQUAL(back.vdi_slots, 120);
+    CU_ASSERT_EQUAL(back.created_ns, 123456789);
+    CU_ASSERT_STRING_EQUAL(back.name, "mystore");
+    every_flip(super_accepts, block, PLX_BLOCK_SIZE);
+}
+
+#define REFUSED_SUPER(code, member, value)                                                         \
+    do {                                                                                           \
+        struct plx_superblock bad = good_super();                                                  \
+        bad.member = (value);                                                                      \
+        CU_ASSERT_EQUAL(super_code(&bad), PLX_ERR_##code);                                         \
+    } while (0)
+
+static void test_superblock_values(void)
+{
+    struct plx_superblock noname = good_super();
+
+    REFUSED_SUPER(UNSUPPORTED, incompatible, 1);
+    REFUSED_SUPER(UNSUPPORTED, incompatible, 1ull << 63);
+    REFUSED_SUPER(CORRUPT, volumes, 0);
+    REFUSED_SUPER(CORRUPT, volumes, PLX_VOLUMES_MAX + 1);
+    REFUSED_SUPER(CORRUPT, volume_index, 2);
+    REFUSED_SUPER(CORRUPT, extent_blocks, 0);
+    REFUSED_SUPER(CORRUPT, extent_blocks, 300);
+    REFUSED_SUPER(CORRUPT, extent_blocks, 128);
+    REFUSED_SUPER(CORRUPT, extent_blocks, 2 * PLX_EXTENT_BLOCKS_MAX);
+    REFUSED_SUPER(CORRUPT, extents, 0);
+    REFUSED_SUPER(CORRUPT, extents, UINT64_MAX);
+    REFUSED_SUPER(CORRUPT, extents, PLX_ADDR_MAX / 256 + 1);
+    REFUSED_SUPER(CORRUPT, first_extent, UINT64_MAX);
+    REFUSED_SUPER(CORRUPT, segment_blocks, 0);
+    REFUSED_SUPER(CORRUPT, segment_blocks, 65);
+    REFUSED_SUPER(CORRUPT, vdi_slots, 0);
+    REFUSED_SUPER(CORRUPT, vdi_slots, 121);
+    memset(noname.name, 'x', sizeof noname.name);
+    CU_ASSERT_EQUAL(super_code(&noname), PLX_ERR_CORRUPT);
+    memset(noname.name, 0, sizeof noname.name);
+    CU_ASSERT_EQUAL(super_code(&noname), PLX_ERR_CORRUPT);
+    memset(block, 0, sizeof block);
+    CU_ASSERT_EQUAL(plx_format_superblock_decode(block, &noname, NULL), PLX_ERR_NOT_FOUND);
+    memset(block, 0xff, sizeof block);
+    CU_ASSERT_EQUAL(plx_format_superblock_decode(block, &noname, NULL), PLX_ERR_NOT_FOUND);
+}
+
+/* ---- Extent page ---- */
+
+static bool page_accepts(const uint8_t *bytes)
+{
+    struct plx_extent_page page;
+
+    return plx_format_extent_page_decode(bytes, &store_id, 33, 2, 17, &page, NULL) == 0;
+}
+
+static void test_extent_page(void)
+{
+    struct plx_extent_page page = {
+        .type = PLX_EXTENT_META,
+        .sealed = true,
+        .page = 2,
+        .pages = 17,
+        .extent = 33,
+        .owner = 9,
+        .owner_host = vdi_id,
+        .generation = 44,
+    };
+    struct plx_extent_page back;
+
+    memset(block, 0, sizeof block);
+    for (unsigned i = 0; i < PLX_EXTENT_PAGE_BITS / 8; i++)
+        plx_format_extent_bits(block)[i] = (uint8_t)(i * 7);
+    plx_format_extent_page_encode(&store_id, &page, block);
+    CU_ASSERT_EQUAL(
+        plx_format_extent_page_decode(block, &store_id, 33, 2, 17, &back, NULL), 0);
+    CU_ASSERT_EQUAL(back.type, PLX_EXTENT_META);
+    CU_ASSERT(back.sealed);
+    CU_ASSERT_EQUAL(back.owner, 9);
+    CU_ASSERT_EQUAL(back.generation, 44);
+    CU_ASSERT(plx_uuid_equal(&back.owner_host, &vdi_id));
+    CU_ASSERT_EQUAL(plx_format_extent_bits(block)[100], (uint8_t)700);
+    CU_ASSERT_EQUAL(
+        plx_format_extent_page_decode(block, &other_id, 33, 2, 17, &back, NULL), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(
+        plx_format_extent_page_decode(block, &store_id, 34, 2, 17, &back, NULL), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(
+        plx_format_extent_page_decode(block, &store_id, 33, 1, 17, &back, NULL), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(
+        plx_format_extent_page_decode(block, &store_id, 33, 2, 16, &back, NULL), PLX_ERR_CORRUPT);
+    every_flip(page_accepts, block, PLX_BLOCK_SIZE);
+    page.type = 4;
+    plx_format_extent_page_encode(&store_id, &page, block);
+    CU_ASSERT_FALSE(page_accepts(block));
+}
+
+/* ---- VDI record ---- */
+
+static struct plx_keyframe good_keyframe(void)
+{
+    return (struct plx_keyframe){
+        .root = plx_entry_make(1234, 0xabcdef) | PLX_ENTRY_READ_ONLY,
+        .levels = 3,
+        .size_bytes = 1ull << 30,
+        .pos = 123456,
+        .batch_seq = 77,
+        .prev_hash = 0x123456789abcdef,
+        .snap_seq = 5,
+        .time_ns = 99,
+    };
+}
+
+static struct plx_vdi_record good_record(void)
+{
+    struct plx_vdi_record record = {
+        .state = PLX_VDI_LIVE,
+        .sector_size = 512,
+        .overwrite = PLX_OVERWRITE_COPY,
+        .id = vdi_id,
+        .generation = 3,
+        .epoch = 4,
+        .owner = 5,
+        .owner_host = other_id,
+        .created_ns = 6,
+        .parent = store_id,
+        .parent_seq = 7,
+        .slot = 8,
+        .keyframe = good_keyframe(),
+        .first_segment = 9,
+        .index_root = plx_entry_make(4321, 0x111111),
+        .index_levels = 3,
+        .segment_addr = 1000,
+        .next_addr = 2000,
+    };
+
+    memset(record.name, 'n', PLX_NAME_MAX);
+    return record;
+}
+
+static bool record_accepts(const uint8_t *bytes)
+{
+    struct plx_vdi_record record;
+
+    return plx_format_vdi_record_decode(bytes, &store_id, 8, ADDR_LIMIT, &record, NULL) == 0;
+}
+
+static bool record_ok(const struct plx_vdi_record *record)
+{
+    plx_format_vdi_record_encode(&store_id, record, block);
+    return record_accepts(block);
+}
+
+static void test_vdi_record(void)
+{
+    struct plx_vdi_record record = good_record(), back;
+
+    plx_format_vdi_record_encode(&store_id, &record, block);
+    CU_ASSERT_EQUAL(
+        plx_format_vdi_record_decode(block, &store_id, 8, ADDR_LIMIT, &back, NULL), 0);
+    CU_ASSERT_EQUAL(back.state, PLX_VDI_LIVE);
+    CU_ASSERT_EQUAL(back.sector_size, 512);
+    CU_ASSERT_EQUAL(back.overwrite, PLX_OVERWRITE_COPY);
+    CU_ASSERT_EQUAL(back.generation, 3);
+    CU_ASSERT_EQUAL(back.epoch, 4);
+    CU_ASSERT_EQUAL(back.owner, 5);
+    CU_ASSERT_EQUAL(back.created_ns, 6);
+    CU_ASSERT_EQUAL(back.parent_seq, 7);
+    CU_ASSERT_EQUAL(back.slot, 8);
+    CU_ASSERT_EQUAL(back.first_segment, 9);
+    CU_ASSERT_EQUAL(back.index_root, record.index_root);
+    CU_ASSERT_EQUAL(back.segment_addr, 1000);
+    CU_ASSERT_EQUAL(back.next_addr, 2000);
+    CU_ASSERT(plx_uuid_equal(&back.id, &vdi_id));
+    CU_ASSERT(plx_uuid_equal(&back.parent, &store_id));
+    CU_ASSERT(plx_uuid_equal(&back.owner_host, &other_id));
+    CU_ASSERT_STRING_EQUAL(back.name, record.name);
+    CU_ASSERT_EQUAL(back.keyframe.root, record.keyframe.root);
+    CU_ASSERT_EQUAL(back.keyframe.pos, 123456);
+    CU_ASSERT_EQUAL(back.keyframe.batch_seq, 77);
+    CU_ASSERT_EQUAL(back.keyframe.prev_hash, 0x123456789abcdef);
+    CU_ASSERT_EQUAL(back.keyframe.snap_seq, 5);
+    CU_ASSERT_EQUAL(back.keyframe.time_ns, 99);
+    every_flip(record_accepts, block, PLX_BLOCK_SIZE);
+    CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &store_id, 9, ADDR_LIMIT, &back, NULL),
+                    PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &other_id, 8, ADDR_LIMIT, &back, NULL),
+                    PLX_ERR_CORRUPT);
+    memset(block, 0, sizeof block);
+    CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &store_id, 8, ADDR_LIMIT, &back, NULL),
+                    PLX_ERR_NOT_FOUND);
+}
+
+#define REFUSED_RECORD(member, value)                                                              \
+    do {                                                                                           \
+        struct plx_vdi_record bad = good_record();                                                 \
+        bad.member = (value);                                                                      \
+        CU_ASSERT_FALSE(record_ok(&bad));                                                          \
+    } while (0)
+
+static void test_vdi_record_values(void)
+{
+    struct plx_vdi_record record = good_record();
+
+    CU_ASSERT(record_ok(&record));
+    REFUSED_RECORD(state, PLX_VDI_FREE);
+    REFUSED_RECORD(state, 3);
+    REFUSED_RECORD(overwrite, 2);
+    REFUSED_RECORD(name[0], 0);
+    REFUSED_RECORD(keyframe.levels, 0);
+    REFUSED_RECORD(keyframe.levels, PLX_LEVELS_MAX + 1);
+    REFUSED_RECORD(keyframe.root, ADDR_LIMIT);
+    REFUSED_RECORD(keyframe.root, PLX_ENTRY_SUPERPAGE | 5);
+    REFUSED_RECORD(keyframe.size_bytes, 0);
+    REFUSED_RECORD(keyframe.size_bytes, PLX_VDI_SIZE_MAX + 1);
+    REFUSED_RECORD(index_root, ADDR_LIMIT);
+    REFUSED_RECORD(index_levels, 0);
+    REFUSED_RECORD(index_levels, PLX_LEVELS_MAX + 1);
+    REFUSED_RECORD(segment_addr, ADDR_LIMIT);
+    REFUSED_RECORD(next_addr, ADDR_LIMIT);
+}
+
+/* ---- Log segment ---- */
+
+static bool segment_accepts(const uint8_t *bytes)
+{
+    struct plx_segment_header header;
+
+    return plx_format_segment_decode(bytes, &store_id, &vdi_id, 12, ADDR_LIMIT, &header, NULL) == 0;
+}
+
+static void test_segment(void)
+{
+    struct plx_segment_header header = {
+        .vdi = vdi_id,
+        .epoch = 2,
+        .segment = 12,
+        .next_addr = 777,
+        .first_batch = 1000,
+        .prev_hash = 0xfeed,
+        .snap_seq = 3,
+        .time_ns = 4,
+        .keyframe = good_keyframe(),
+    };
+    struct plx_segment_header back;
+
+    plx_format_segment_encode(&store_id, &header, block);
+    CU_ASSERT_EQUAL(
+        plx_format_segment_decode(block, &store_id, &vdi_id, 12, ADDR_LIMIT, &back, NULL), 0);
+    CU_ASSERT_EQUAL(back.epoch, 2);
+    CU_ASSERT_EQUAL(back.next_addr, 777);
+    CU_ASSERT_EQUAL(back.first_batch, 1000);
+    CU_ASSERT_EQUAL(back.prev_hash, 0xfeed);
+    CU_ASSERT_EQUAL(back.snap_seq, 3);
+    CU_ASSERT_EQUAL(back.keyframe.root, header.keyframe.root);
+    every_flip(segment_accepts, block, PLX_BLOCK_SIZE);
+    CU_ASSERT_EQUAL(
+        plx_format_segment_decode(block, &store_id, &vdi_id, 13, ADDR_LIMIT, &back, NULL),
+        PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(
+        plx_format_segment_decode(block, &store_id, &other_id, 12, ADDR_LIMIT, &back, NULL),
+        PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_segment_decode(block, &store_id, &vdi_id, 12, 777, &back, NULL),
+                    PLX_ERR_CORRUPT);
+}
+
+/* ---- Batch and records ---- */
+
+static size_t batch_bytes;
+static uint8_t batch[2048];
+
+static bool batch_accepts(const uint8_t *bytes)
+{
+    struct plx_batch_header header;
+
+    return plx_format_batch_decode(bytes, sizeof batch, &header) == 0;
+}
+
+/* One batch with a record of each type; returns its header. */
+static struct plx_batch_header make_batch(void)
+{
+    const uint32_t checksums[3] = {11, 22, 0xffffffff};
+    struct plx_keyframe keyframe = good_keyframe();
+    struct plx_batch_header header = {
+        .seq = 9, .vdi = 8, .epoch = 7, .time_ns = 6, .prev_hash = 5, .durable_seq = 4};
+    uint8_t *at = batch + PLX_BATCH_HEADER_BYTES;
+
+    memset(batch, 0, sizeof batch);
+    at += plx_record_put_map(at, 1000, 3, 5000, checksums);
+    at += plx_record_put_unmap(at, 2000, 1ull << 30);
+    at += plx_record_put_void(at, 30, 2);
+    at += plx_record_put_snapshot(at, 6, 12345);
+    at += plx_record_put_label(at, 6, "golden", true);
+    at += plx_record_put_resize(at, 1ull << 40);
+    at += plx_record_put_keyframe(at, &keyframe);
+    batch_bytes = (size_t)(at - batch);
+    header.records = 7;
+    header.bytes = 512;
+    plx_format_batch_encode(&header, batch);
+    return header;
+}
+
+static void test_batch(void)
+{
+    struct plx_batch_header header = make_batch(), back;
+    struct plx_record record;
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+
+    CU_ASSERT_FATAL(batch_bytes <= 512);
+    CU_ASSERT_EQUAL(plx_format_batch_decode(batch, sizeof batch, &back), 0);
+    CU_ASSERT_EQUAL(back.seq, 9);
+    CU_ASSERT_EQUAL(back.vdi, 8);
+    CU_ASSERT_EQUAL(back.epoch, 7);
+    CU_ASSERT_EQUAL(back.time_ns, 6);
+    CU_ASSERT_EQUAL(back.prev_hash, 5);
+    CU_ASSERT_EQUAL(back.durable_seq, 4);
+    CU_ASSERT_EQUAL(back.bytes, 512);
+    CU_ASSERT_EQUAL(back.records, 7);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.type, PLX_RECORD_MAP);
+    CU_ASSERT_EQUAL(record.vblock, 1000);
+    CU_ASSERT_EQUAL(record.count, 3);
+    CU_ASSERT_EQUAL(record.addr, 5000);
+    CU_ASSERT_EQUAL(plx_record_checksum(&record, 2), 0xffffffff);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.type, PLX_RECORD_UNMAP);
+    CU_ASSERT_EQUAL(record.vblock, 2000);
+    CU_ASSERT_EQUAL(record.count, 1ull << 30);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.type, PLX_RECORD_VOID);
+    CU_ASSERT_EQUAL(record.vblock, 30);
+    CU_ASSERT_EQUAL(record.count, 2);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.seq, 6);
+    CU_ASSERT_EQUAL(record.time_ns, 12345);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_STRING_EQUAL(record.label, "golden");
+    CU_ASSERT(record.flag);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.size_bytes, 1ull << 40);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.keyframe.batch_seq, 77);
+    CU_ASSERT_EQUAL(offset, batch_bytes);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record),
+                    PLX_ERR_CORRUPT);
+    every_flip(batch_accepts, batch, 512);
+}
+
+static void test_batch_values(void)
+{
+    struct plx_batch_header header = make_batch(), back;
+
+    CU_ASSERT_EQUAL(plx_format_batch_decode(batch, 511, &back), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_batch_decode(batch, 63, &back), PLX_ERR_CORRUPT);
+    header.durable_seq = header.seq + 1;
+    plx_format_batch_encode(&header, batch);
+    CU_ASSERT_FALSE(batch_accepts(batch));
+    header = make_batch();
+    header.records = 29;
+    plx_format_batch_encode(&header, batch);
+    CU_ASSERT_FALSE(batch_accepts(batch));
+}
+
+/* A lone record with these words, of which the second is the first of its body. */
+static int lone(uint64_t first, uint64_t second, uint64_t third)
+{
+    struct plx_batch_header header = {.bytes = 512, .records = 1};
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    struct plx_record record;
+
+    memset(batch, 0, sizeof batch);
+    memcpy(batch + offset, &first, 8);
+    memcpy(batch + offset + 8, &second, 8);
+    memcpy(batch + offset + 16, &third, 8);
+    return plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record);
+}
+
+#define WORD(type, vblock, count) ((uint64_t)(type) | (uint64_t)(vblock) << 12 | (uint64_t)(count) << 48)
+
+static void test_record_values(void)
+{
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), 100, 0), 0);
+    CU_ASSERT_EQUAL(lone(WORD(0, 5, 2), 100, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(8, 5, 2), 100, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 0), 100, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), ADDR_LIMIT - 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, PLX_VBLOCK_MAX, 2), 100, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 200), 100, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), UINT64_MAX, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), PLX_VBLOCK_MAX, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_VOID, 5, 0), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_VOID, PLX_VBLOCK_MAX, 1), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_SNAPSHOT, 0, 0), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_LABEL, 0, 0), 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_LABEL, 0, 3), 1, 0), PLX_ERR_CORRUPT); /* a zero byte */
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_LABEL, 0, 3), 0, 0x616161), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_LABEL, 0, 3), 1, 0x616161), 0);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RESIZE, 0, 0), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RESIZE, 0, 0), PLX_VDI_SIZE_MAX + 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_KEYFRAME, 0, 0), 0, 0), PLX_ERR_CORRUPT);
+}
+
+/* Whatever bytes a batch holds, records are decoded within it or refused. */
+static void test_random_records(void)
+{
+    uint64_t seed = 1;
+
+    for (unsigned run = 0; run < 200000; run++) {
+        struct plx_batch_header header = {.bytes = 512, .records = 28};
+        uint8_t *bytes = malloc(512); /* so that the sanitizer sees the end */
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+        struct plx_record record;
+
+        for (unsigned i = 0; i < 512; i += 8) {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            memcpy(bytes + i, &seed, 8);
+        }
+        bytes[offset] = (uint8_t)(1 + run % 7);
+        bytes[offset + 6] &= run & 8 ? 0x0f : 0xff;
+        bytes[offset + 7] &= run & 16 ? 0 : 0xff;
+        while (plx_record_next(bytes, &header, &offset, ADDR_LIMIT, &record) == 0)
+            CU_ASSERT_FATAL(offset <= 512);
+        free(bytes);
+    }
+}
+
+/* ---- Checksums, entries ---- */
+
+static void test_checksums(void)
+{
+    CU_ASSERT_EQUAL(plx_crc32c("123456789", 9), 0xe3069283); /* the published check value */
+    CU_ASSERT_EQUAL(plx_crc32c_more(plx_crc32c("1234", 4), "56789", 5), 0xe3069283);
+    CU_ASSERT_EQUAL(plx_checksum24(0xab000000), 1); /* never 0: unknown */
+    CU_ASSERT_EQUAL(plx_checksum24(0xab123456), 0x123456);
+    CU_ASSERT_NOT_EQUAL(plx_hash64("a", 1), plx_hash64("b", 1));
+    CU_ASSERT_NOT_EQUAL(plx_hash64("", 0), plx_hash64("\0", 1));
+}
+
+static void test_entries(void)
+{
+    uint64_t entry = plx_entry_make(PLX_ADDR_MAX, 0xffffff) | PLX_ENTRY_READ_ONLY;
+
+    CU_ASSERT_EQUAL(plx_entry_addr(entry), PLX_ADDR_MAX);
+    CU_ASSERT_EQUAL(plx_entry_checksum(entry), 0xffffff);
+    CU_ASSERT_EQUAL(plx_entry_checksum(plx_entry_void(entry)), 0);
+    CU_ASSERT_EQUAL(plx_entry_addr(plx_entry_void(entry)), PLX_ADDR_MAX);
+    CU_ASSERT((plx_entry_void(entry) & PLX_ENTRY_READ_ONLY) != 0);
+    CU_ASSERT((entry & PLX_ENTRY_SUPERPAGE) == 0);
+    plx_node_set_entry(block, 511, entry);
+    CU_ASSERT_EQUAL(plx_node_entry(block, 511), entry);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("format", NULL, NULL);
+    CU_add_test(suite, "superblock", test_superblock);
+    CU_add_test(suite, "superblock: impossible values", test_superblock_values);
+    CU_add_test(suite, "extent page", test_extent_page);
+    CU_add_test(suite, "VDI record", test_vdi_record);
+    CU_add_test(suite, "VDI record: impossible values", test_vdi_record_values);
+    CU_add_test(suite, "log segment", test_segment);
+    CU_add_test(suite, "batch", test_batch);
+    CU_add_test(suite, "batch: impossible values", test_batch_values);
+    CU_add_test(suite, "records: impossible values", test_record_values);
+    CU_add_test(suite, "records: any bytes", test_random_records);
+    CU_add_test(suite, "checksums", test_checksums);
+    CU_add_test(suite, "entries", test_entries);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
