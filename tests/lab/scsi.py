@@ -42,8 +42,11 @@ def outcomes(suite, output):
 def run_suites(url):
     names = lab.host("iscsi-test-cu", "--list").out.split()
     results = {}
-    for suite in sorted({".".join(name.split(".")[:2]) for name in names
-                         if name.startswith("ALL.") and name.count(".") == 2}):
+    suites = sorted({".".join(name.split(".")[:2]) for name in names
+                     if name.startswith("ALL.") and name.count(".") == 2})
+    # MultipathIO.CompareAndWrite zeroes 256 blocks and expects 257 to be zero: it needs a disk nobody has written.
+    suites.sort(key=lambda suite: suite != "ALL.MultipathIO")
+    for suite in suites:
         output = ""
         try:
             # Twice the same address: the tests of two paths want two sessions.
