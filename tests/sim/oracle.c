@@ -395,6 +395,18 @@ void plx_oracle_view_close(struct plx_oracle *oracle, struct plx_view *view)
     view->next = NULL;
 }
 
+void plx_oracle_view_widen(const struct plx_oracle *oracle, struct plx_view *view)
+{
+    for (uint64_t s = view->first; s < view->first + view->sectors; s++) {
+        const struct page *page = oracle->pages[s / 8];
+        const struct cell *cell = page ? &page->cells[s % 8] : NULL;
+
+        for (uint32_t i = 0; cell && i < cell->count; i++)
+            if (!superseded(cell, &cell->list[i], true))
+                add_id(&view_page(view, s)[s % 8], cell->list[i].id);
+    }
+}
+
 void plx_oracle_crash(struct plx_oracle *oracle)
 {
     uint64_t now = ++oracle->now;

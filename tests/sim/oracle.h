@@ -73,6 +73,9 @@ void plx_oracle_flush_end(struct plx_oracle *oracle, uint64_t begun);
 /* What a read of the range may return, writes that begin until the view is closed included. */
 struct plx_view *plx_oracle_view_open(struct plx_oracle *oracle, uint64_t first, uint64_t count);
 void plx_oracle_view_close(struct plx_oracle *oracle, struct plx_view *view);
+/* The power is failing: a view of an instant that nobody was told is durable may also show what a
+ * power cut may bring back. */
+void plx_oracle_view_widen(const struct plx_oracle *oracle, struct plx_view *view);
 /* The power failed: what a read may return is now all that may have survived. */
 void plx_oracle_crash(struct plx_oracle *oracle);
 /* No write is in flight, and the sector was read: it holds id from now on (durable: a power cut

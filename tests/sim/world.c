@@ -1353,9 +1353,15 @@ static void crash_and_recover(struct world *w)
 {
     plx_simpower_cut(&w->power);
     w->result.crashes++;
-    for (unsigned i = 0; i < w->options.vdis; i++)
-        if (w->vdis[i].oracle)
-            plx_oracle_crash(w->vdis[i].oracle);
+    for (unsigned i = 0; i < w->options.vdis; i++) {
+        struct disk *disk = &w->vdis[i];
+
+        for (unsigned s = 0; s < disk->snapshot_count; s++)
+            if (!disk->snapshots[s].acked && w->options.write_back)
+                plx_oracle_view_widen(disk->oracle, disk->snapshots[s].view);
+        if (disk->oracle)
+            plx_oracle_crash(disk->oracle);
+    }
     for (bool again = true; again && !w->result.failed;) {
         again = false;
         TRACE(w, "power cut; instance %llu follows", (unsigned long long)w->instance + 1);
