@@ -1482,7 +1482,13 @@ static void op_step(struct plx_task *task)
         }
         if (!plx_ops_ended_before(vdi, op->ticket, true, task))
             return;
-        finish(op, 0);
+        if (!vdi->write_back) {
+            finish(op, 0);
+            return;
+        }
+        /* What those wrote belongs to the snapshot, but completed after the batch's flush began. */
+        op->state = OP_FLUSHED;
+        plx_store_flush(vdi->store, task);
         return;
     case OP_ITEM:
     case OP_FLUSHED:
