@@ -254,27 +254,17 @@ void plx_cache_forget(struct plx_cache *cache, uint64_t addr)
         unlink_node(cache, at - 1);
 }
 
-struct sync_wait {
-    struct plx_task task;
-    bool done;
-};
-
-static void sync_step(struct plx_task *task)
-{
-    PLX_CONTAINER(task, struct sync_wait, task)->done = true;
-}
-
 int plx_cache_get_sync(struct plx_cache *cache, uint64_t entry, unsigned level,
                        const void **ret_node)
 {
     for (;;) {
-        struct sync_wait wait = {.task.step = sync_step};
-        int error = plx_cache_get(cache, entry, level, &wait.task, ret_node);
+        struct plx_waiter waiter = PLX_WAITER;
+        int error = plx_cache_get(cache, entry, level, &waiter.task, ret_node);
 
         if (error != PLX_WAIT)
             return error;
-        plx_store_run_until_true(cache->store, &wait.done);
-        if (wait.task.error)
-            return wait.task.error;
+        error = plx_waiter_wait(cache->store, &waiter);
+        if (error)
+            return error;
     }
 }

@@ -137,25 +137,15 @@ bool plx_log_has_room(const struct plx_log *log)
     return log->spare_addr || !log->spare_denied;
 }
 
-struct segment_wait {
-    struct plx_task task;
-    bool done;
-};
-
-static void segment_wait_step(struct plx_task *task)
-{
-    PLX_CONTAINER(task, struct segment_wait, task)->done = true;
-}
-
 static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
 {
     for (;;) {
-        struct segment_wait wait = {.task.step = segment_wait_step};
-        int error = plx_alloc_segment(log->store, &wait.task, ret_addr);
+        struct plx_waiter waiter = PLX_WAITER;
+        int error = plx_alloc_segment(log->store, &waiter.task, ret_addr);
 
         if (error != PLX_WAIT)
             return error;
-        plx_store_run_until_true(log->store, &wait.done);
+        plx_waiter_wait(log->store, &waiter); /* then look again */
     }
 }
 

@@ -184,19 +184,22 @@ int plx_map_lookup(struct plx_map *map, uint64_t vblock, struct plx_walk *walk,
     return 0;
 }
 
-bool plx_map_known_not_writable(const struct plx_map *map, uint64_t vblock)
+bool plx_map_known_not_writable(const struct plx_map *map, uint64_t vblock, bool *ret_absent)
 {
     struct plx_mapping mapping;
 
+    *ret_absent = false;
     switch (ask_overlays(map, vblock, &mapping)) {
     case SAYS_MAPPED:
         return !mapping.writable;
     case SAYS_ABSENT:
+        *ret_absent = true;
         return true;
     case SAYS_NOTHING:
         break;
     }
-    return !base_covers(map, vblock) || map->base.gen != map->gen_submitted ||
+    *ret_absent = !base_covers(map, vblock);
+    return *ret_absent || map->base.gen != map->gen_submitted ||
            (map->base.root & PLX_ENTRY_READ_ONLY);
 }
 

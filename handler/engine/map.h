@@ -72,9 +72,9 @@ void plx_map_done(struct plx_map *map);
 /* 0; PLX_WAIT (task queued; call again with the same walk); or an error. */
 int plx_map_lookup(struct plx_map *map, uint64_t vblock, struct plx_walk *walk,
                    struct plx_task *task, struct plx_mapping *ret_mapping);
-/* Whether a lookup needs no node at all: a blind write can be decided from memory. Returns true
- * and the mapping's writability when known; shared and absent both mean "not writable". */
-bool plx_map_known_not_writable(const struct plx_map *map, uint64_t vblock);
+/* Whether a block is known, from memory alone, to be absent or shared: a write to it is blind, it
+ * needs no node. *ret_absent: it is known to be absent. */
+bool plx_map_known_not_writable(const struct plx_map *map, uint64_t vblock, bool *ret_absent);
 
 /* How many overlay slots a change can need at most. */
 size_t plx_map_slots_for_unmap(uint64_t vblock, uint64_t count);

@@ -645,10 +645,12 @@ static int look_up(struct plx_op *op)
     while (op->looked_up < op->blocks) {
         uint64_t vblock = op->first_block + op->looked_up, waited = op->walk.nodes_waited;
         struct plx_mapping *mapping = &op->mappings[op->looked_up];
+        bool absent;
         int error;
 
-        if (writing && !edge_of(op, op->looked_up) && plx_map_known_not_writable(map, vblock)) {
-            *mapping = (struct plx_mapping){.addr = PLX_ADDR_MAX}; /* Q3: whatever it is */
+        if (writing && !edge_of(op, op->looked_up) &&
+            plx_map_known_not_writable(map, vblock, &absent)) {
+            *mapping = (struct plx_mapping){.addr = absent ? 0 : PLX_ADDR_MAX}; /* Q3 */
             op->looked_up++;
             continue;
         }

@@ -224,32 +224,32 @@ static void flush_start(struct plx_store *store)
     join_done(store, &store->flush_join, 0);
 }
 
-struct sync_task {
-    struct plx_task task;
-    bool done;
-};
-
-static void sync_task_step(struct plx_task *task)
+void plx_waiter_step(struct plx_task *task)
 {
-    PLX_CONTAINER(task, struct sync_task, task)->done = true;
+    PLX_CONTAINER(task, struct plx_waiter, task)->woken = true;
+}
+
+int plx_waiter_wait(struct plx_store *store, struct plx_waiter *waiter)
+{
+    plx_store_run_until_true(store, &waiter->woken);
+    waiter->woken = false;
+    return waiter->task.error;
 }
 
 int plx_store_flush_sync(struct plx_store *store)
 {
-    struct sync_task waiter = {.task.step = sync_task_step};
+    struct plx_waiter waiter = PLX_WAITER;
 
     plx_store_flush(store, &waiter.task);
-    plx_store_run_until_true(store, &waiter.done);
-    return waiter.task.error;
+    return plx_waiter_wait(store, &waiter);
 }
 
 int plx_bitmap_sync_run(struct plx_store *store)
 {
-    struct sync_task waiter = {.task.step = sync_task_step};
+    struct plx_waiter waiter = PLX_WAITER;
 
     plx_bitmap_sync(store, &waiter.task);
-    plx_store_run_until_true(store, &waiter.done);
-    return waiter.task.error;
+    return plx_waiter_wait(store, &waiter);
 }
 
 /* ---- The loop ---- */

@@ -135,6 +135,17 @@ void plx_task_ready(struct plx_store *store, struct plx_task *task);
 void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending);
 void plx_store_run_until_true(struct plx_store *store, const bool *done);
 
+/* What a synchronous call hands in as the task that waits. */
+struct plx_waiter {
+    struct plx_task task;
+    bool woken;
+};
+
+void plx_waiter_step(struct plx_task *task);
+#define PLX_WAITER ((struct plx_waiter){.task.step = plx_waiter_step})
+/* Runs the loop until the task was ready once; returns its error. May be waited on again. */
+int plx_waiter_wait(struct plx_store *store, struct plx_waiter *waiter);
+
 /* ---- I/O ---- */
 
 /* Submits bytes at byte `offset` from block addr. The range lies in one volume. join->pending is

@@ -118,34 +118,22 @@ int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_inf
 
 /* ---- Creating and deleting ---- */
 
-struct tree_wait {
-    struct plx_task task;
-    bool woken;
-};
-
-static void tree_wait_step(struct plx_task *task)
-{
-    PLX_CONTAINER(task, struct tree_wait, task)->woken = true;
-}
-
 /* Writes an instant's map out whole; the deaths in it are not ours to record. */
 static int write_map(struct plx_map *map, unsigned levels, uint64_t *ret_root,
                      unsigned *ret_levels)
 {
-    struct tree_wait wait = {.task.step = tree_wait_step};
+    struct plx_waiter waiter = PLX_WAITER;
     struct plx_tree tree;
     int error;
 
     if (!map->is_frozen && !plx_map_freeze(map))
         return PLX_ERR_NOMEM;
     plx_overlay_sort(&map->frozen);
-    error = plx_tree_begin_map(&tree, map, levels, &wait.task, NULL, NULL);
+    error = plx_tree_begin_map(&tree, map, levels, &waiter.task, NULL, NULL);
     if (error)
         return error;
     while ((error = plx_tree_step(&tree, ret_root)) == PLX_WAIT) {
-        plx_store_run_until_true(map->store, &wait.woken);
-        wait.woken = false;
-        error = wait.task.error;
+        error = plx_waiter_wait(map->store, &waiter);
         if (error)
             break;
     }
@@ -211,6 +199,9 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
 
     if (error)
         return error;
+    if (options->slot >= plx_vdi_slot_count(store))
+        return plx_fault_set(fault, PLX_ERR_RANGE, "VDI slot %u: the store has %u", options->slot,
+                             plx_vdi_slot_count(store));
     error = plx_vdi_record_read(store, options->slot, &old, &slot, fault);
     if (!error && old.state == PLX_VDI_LIVE)
         return plx_fault_set(fault, PLX_ERR_EXISTS, "VDI slot %u holds %s", options->slot,
@@ -364,23 +355,12 @@ static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_resu
     return error;
 }
 
-struct request_wait {
-    struct plx_task task;
-    bool done;
-};
-
-static void request_wait_step(struct plx_task *task)
-{
-    PLX_CONTAINER(task, struct request_wait, task)->done = true;
-}
-
 static int keyframe_sync(struct plx_vdi *vdi)
 {
-    struct request_wait wait = {.task.step = request_wait_step};
+    struct plx_waiter waiter = PLX_WAITER;
 
-    plx_keyframe_request(vdi, &wait.task);
-    plx_store_run_until_true(vdi->store, &wait.done);
-    return wait.task.error;
+    plx_keyframe_request(vdi, &waiter.task);
+    return plx_waiter_wait(vdi->store, &waiter);
 }
 
 static void wait_keyframe_ended(struct plx_vdi *vdi)
@@ -884,21 +864,18 @@ int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
     if (end > vdi->size_bytes || end < offset)
         return plx_fault_set(fault, PLX_ERR_RANGE, "beyond the end of the disk");
     while (at < end) {
-        struct request_wait wait = {.task.step = request_wait_step};
+        struct plx_waiter waiter = PLX_WAITER;
         uint64_t vblock = at >> PLX_BLOCK_SHIFT, span;
         struct plx_mapping mapping;
         int error = 0;
 
         plx_walk_resume(&walk);
-        while ((error = plx_map_lookup(&vdi->map, vblock, &walk, &wait.task, &mapping)) ==
+        while ((error = plx_map_lookup(&vdi->map, vblock, &walk, &waiter.task, &mapping)) ==
                PLX_WAIT) {
-            plx_store_run_until_true(vdi->store, &wait.done);
-            wait.done = false;
+            error = plx_waiter_wait(vdi->store, &waiter);
             plx_walk_resume(&walk);
-            if (wait.task.error) {
-                error = wait.task.error;
+            if (error)
                 break;
-            }
         }
         if (error)
             return plx_fault_set(fault, error, "virtual disk %s, block %llu: %s",
