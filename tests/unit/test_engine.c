@@ -1,0 +1,893 @@
+/* test_engine.c - single properties of the engine on a simulated disk: device I/O counts, sizes,
+ * checksums, space, clones, damage of each structure kind.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/format.h"
+#include "sim/simdisk.h"
+#include "sim/simenv.h"
+
+#define MIB (1ull << 20)
+#define BLOCK 4096u
+
+/* One store on one disk with one instance; each test makes its own. */
+static struct plx_simpower power;
+static struct plx_simdisk *disk;
+static struct plx_simenv env;
+static struct plx_simregistry registry;
+static struct plx_store *store;
+static struct plx_fault fault;
+static uint64_t epoch;
+static uint8_t *buffer, *other;
+
+#define OK(call) ok_(call, #call, __LINE__)
+#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
+
+static void ok_(int result, const char *call, int line)
+{
+    if (result)
+        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
+    CU_ASSERT_EQUAL_FATAL(result, 0);
+}
+
+static int open_as(uint64_t instance)
+{
+    struct plx_store_options options = {
+        .instance = instance, .cache_bytes = 1u << 20, .ops_per_vdi = 16};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+    int error = plx_store_open(&device, 1, &options, &env.env, &store, &fault);
+
+    if (error) {
+        device->ops->close(device);
+        store = NULL;
+    }
+    env.instance = instance;
+    return error;
+}
+
+static void make_store(uint64_t bytes, uint64_t extent_bytes)
+{
+    struct plx_simdisk_options options = {
+        .bytes = bytes, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
+    struct plx_format_options format = {.name = "test", .extent_bytes = extent_bytes};
+    struct plx_store_info info = {0};
+    struct plx_device *device;
+
+    memset(&power, 0, sizeof power);
+    disk = plx_simdisk_new(&options, &power);
+    plx_simenv_init(&env, 7);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
+    device->ops->close(device);
+    plx_simregistry_init(&registry, &info);
+    env.registry = &registry;
+    epoch = 0;
+    buffer = malloc(4 * MIB);
+    other = malloc(4 * MIB);
+    OK(open_as(1));
+}
+
+static void end_store(void)
+{
+    if (store)
+        OK(plx_store_close(store));
+    store = NULL;
+    plx_simdisk_free(disk);
+    plx_simregistry_done(&registry);
+    free(buffer);
+    free(other);
+}
+
+static int create(uint32_t slot, uint64_t bytes)
+{
+    struct plx_vdi_create_options options = {
+        .size_bytes = bytes, .sector_size = 512, .slot = slot};
+
+    snprintf(options.name, sizeof options.name, "v%u", slot);
+    return plx_vdi_create(store, &options, NULL, &fault);
+}
+
+static int clone_of(uint32_t slot, uint32_t parent, uint64_t seq)
+{
+    struct plx_vdi_create_options options = {
+        .sector_size = 512, .slot = slot, .is_clone = true, .parent_slot = parent,
+        .parent_seq = seq};
+
+    snprintf(options.name, sizeof options.name, "v%u", slot);
+    return plx_vdi_create(store, &options, NULL, &fault);
+}
+
+static int try_open(uint32_t slot, struct plx_vdi **ret_vdi)
+{
+    struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
+
+    return plx_vdi_open(store, &options, ret_vdi, &fault);
+}
+
+static struct plx_vdi *open_vdi(uint32_t slot)
+{
+    struct plx_vdi *vdi = NULL;
+
+    OK(try_open(slot, &vdi));
+    return vdi;
+}
+
+static int io(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length)
+{
+    struct iovec iov = {buffer, length};
+    struct plx_request request = {
+        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
+    int error = plx_vdi_run(vdi, &request);
+
+    if (error)
+        fault = request.fault;
+    return error;
+}
+
+static int write_byte(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
+{
+    memset(buffer, byte, length);
+    return io(vdi, PLX_WRITE, offset, length);
+}
+
+static bool reads_as(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
+{
+    memset(other, byte, length);
+    memset(buffer, ~byte, length);
+    return io(vdi, PLX_READ, offset, length) == 0 && memcmp(buffer, other, length) == 0;
+}
+
+static int simple(struct plx_vdi *vdi, enum plx_request_op op, uint64_t *ret_seq)
+{
+    struct plx_request request = {.op = op};
+    int error = plx_vdi_run(vdi, &request);
+
+    if (error)
+        fault = request.fault;
+    if (ret_seq)
+        *ret_seq = request.seq;
+    return error;
+}
+
+static struct plx_counters counters(void)
+{
+    struct plx_counters c;
+
+    plx_store_counters(store, &c);
+    return c;
+}
+
+static uint64_t all_writes(const struct plx_counters *c)
+{
+    return c->device_writes[PLX_KIND_DATA] + c->device_writes[PLX_KIND_LOG] +
+           c->device_writes[PLX_KIND_NODE] + c->device_writes[PLX_KIND_ADMIN];
+}
+
+static uint64_t all_reads(const struct plx_counters *c)
+{
+    return c->device_reads[PLX_KIND_DATA] + c->device_reads[PLX_KIND_LOG] +
+           c->device_reads[PLX_KIND_NODE] + c->device_reads[PLX_KIND_ADMIN];
+}
+
+static void settle(void)
+{
+    while (plx_store_busy(store))
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+}
+
+/* ---- I/O counts ---- */
+
+static void test_io_counts(void)
+{
+    struct plx_counters a, b;
+    struct plx_vdi *vdi;
+    uint64_t seq, again;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1)); /* extents are there, the segment is begun */
+    settle();
+    a = counters(); /* a blind write: data and log, no metadata read */
+    OK(write_byte(vdi, 10 * BLOCK, BLOCK, 2));
+    b = counters();
+    CU_ASSERT_EQUAL(all_writes(&b) - all_writes(&a), 2);
+    CU_ASSERT_EQUAL(all_reads(&b) - all_reads(&a), 0);
+    CU_ASSERT_EQUAL(b.device_flushes - a.device_flushes, 1);
+    OK(write_byte(vdi, 10 * BLOCK, BLOCK, 3)); /* voids the leaf's checksums, once */
+    a = counters();
+    OK(write_byte(vdi, 10 * BLOCK, BLOCK, 4)); /* in place: one write */
+    b = counters();
+    CU_ASSERT_EQUAL(all_writes(&b) - all_writes(&a), 1);
+    CU_ASSERT_EQUAL(b.device_writes[PLX_KIND_DATA] - a.device_writes[PLX_KIND_DATA], 1);
+    CU_ASSERT_EQUAL(all_reads(&b) - all_reads(&a), 0);
+    CU_ASSERT_EQUAL(b.blocks_in_place - a.blocks_in_place, 1);
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    a = counters(); /* an idle snapshot: nothing */
+    OK(simple(vdi, PLX_SNAPSHOT, &again));
+    b = counters();
+    CU_ASSERT_EQUAL(seq, again);
+    CU_ASSERT_EQUAL(all_writes(&b) - all_writes(&a), 0);
+    a = counters(); /* zeroes over nothing: nothing */
+    OK(write_byte(vdi, 2000 * BLOCK, 16 * BLOCK, 0));
+    b = counters();
+    CU_ASSERT_EQUAL(all_writes(&b) - all_writes(&a), 0);
+    a = counters(); /* absent blocks are zeroes without I/O */
+    CU_ASSERT(reads_as(vdi, 2000 * BLOCK, 16 * BLOCK, 0));
+    b = counters();
+    CU_ASSERT_EQUAL(all_reads(&b) - all_reads(&a), 0);
+    OK(write_byte(vdi, 100 * BLOCK, 256 * BLOCK, 5));
+    a = counters(); /* adjacent blocks are read in one request */
+    CU_ASSERT(reads_as(vdi, 100 * BLOCK, 64 * BLOCK, 5));
+    b = counters();
+    CU_ASSERT(all_reads(&b) - all_reads(&a) <= 2);
+    CU_ASSERT_EQUAL(b.registry_calls_on_data_path, 0);
+    CU_ASSERT_EQUAL(b.write_path_node_reads, 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_blind_after_keyframe(void)
+{
+    struct plx_counters a, b;
+    struct plx_vdi *vdi;
+    uint64_t seq;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, 2 * MIB, 1));
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_close(store));
+    OK(open_as(2)); /* nothing is cached */
+    for (uint64_t e = 0; e < registry.count; e++)
+        if (registry.extents[e].owner)
+            OK(plx_store_extent_adopt(store, e, &fault));
+    vdi = open_vdi(0);
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    a = counters();
+    OK(write_byte(vdi, 0, BLOCK, 2)); /* shared with the snapshot: known without its node */
+    b = counters();
+    CU_ASSERT_EQUAL(b.device_reads[PLX_KIND_NODE] - a.device_reads[PLX_KIND_NODE], 0);
+    CU_ASSERT_EQUAL(b.write_path_node_reads, 0);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
+    CU_ASSERT(reads_as(vdi, BLOCK, BLOCK, 1));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* ---- Contents ---- */
+
+static void test_sub_block(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned round = 0; round < 3; round++) { /* absent, new, in place */
+        OK(write_byte(vdi, 512, 512, (int)(10 + round)));
+        OK(write_byte(vdi, BLOCK + 3584, 1024, (int)(20 + round)));
+        CU_ASSERT(reads_as(vdi, 0, 512, 0));
+        CU_ASSERT(reads_as(vdi, 512, 512, (int)(10 + round)));
+        CU_ASSERT(reads_as(vdi, 1024, BLOCK + 3584 - 1024, 0));
+        CU_ASSERT(reads_as(vdi, BLOCK + 3584, 1024, (int)(20 + round)));
+        CU_ASSERT(reads_as(vdi, 2 * BLOCK + 512, 512, 0));
+    }
+    OK(write_byte(vdi, 8 * BLOCK, 3 * BLOCK, 7));
+    OK(io(vdi, PLX_UNMAP, 8 * BLOCK + 512, 2 * BLOCK));
+    CU_ASSERT(reads_as(vdi, 8 * BLOCK, 512, 7));
+    CU_ASSERT(reads_as(vdi, 8 * BLOCK + 512, 2 * BLOCK, 0));
+    CU_ASSERT(reads_as(vdi, 10 * BLOCK + 512, BLOCK - 512, 7));
+    FAILS(INVALID, io(vdi, PLX_READ, 100, 512));
+    FAILS(INVALID, io(vdi, PLX_READ, 0, 100));
+    FAILS(RANGE, io(vdi, PLX_READ, 16 * MIB - 512, 1024));
+    FAILS(RANGE, io(vdi, PLX_WRITE, UINT64_MAX - 511, 512));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_unmap_frees(void)
+{
+    struct plx_counters a, b, c;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 32 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 8; i++)
+        OK(write_byte(vdi, i * MIB, MIB, 1));
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    settle();
+    a = counters();
+    OK(io(vdi, PLX_UNMAP, 0, 8 * MIB));
+    settle();
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    settle();
+    b = counters();
+    CU_ASSERT(b.data_free_blocks >= a.data_free_blocks + 8 * MIB / BLOCK);
+    CU_ASSERT(reads_as(vdi, 0, MIB, 0));
+    /* Written with zeroes: as good as unmapped. */
+    OK(write_byte(vdi, 0, MIB, 1));
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    settle();
+    b = counters();
+    OK(write_byte(vdi, 0, MIB, 0));
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    settle();
+    c = counters();
+    CU_ASSERT(c.data_free_blocks >= b.data_free_blocks + MIB / BLOCK);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* The disk's place of the only block that holds this byte throughout; 0: none. */
+static uint64_t find_block(int byte)
+{
+    uint8_t *page = malloc(BLOCK), *wanted = malloc(BLOCK);
+    uint64_t found = 0;
+
+    memset(wanted, byte, BLOCK);
+    for (uint64_t at = 0; at < 64 * MIB && !found; at += BLOCK) {
+        plx_simdisk_peek(disk, at, page, BLOCK);
+        if (memcmp(page, wanted, BLOCK) == 0)
+            found = at;
+    }
+    free(page);
+    free(wanted);
+    return found;
+}
+
+static void test_checksum(void)
+{
+    struct plx_vdi_open_options copy = {.epoch = 5, .overwrite = PLX_OVERWRITE_COPY};
+    struct plx_vdi *vdi;
+    uint64_t at;
+    char place[64];
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 7 * BLOCK, BLOCK, 0x5a));
+    at = find_block(0x5a);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 1000, 1);
+    FAILS(CORRUPT, io(vdi, PLX_READ, 7 * BLOCK, BLOCK));
+    snprintf(place, sizeof place, "virtual block 7, store block %llu",
+             (unsigned long long)(at / BLOCK));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, place));
+    FAILS(CORRUPT, write_byte(vdi, 7 * BLOCK + 512, 512, 1)); /* nor is it merged into */
+    CU_ASSERT(reads_as(vdi, 8 * BLOCK, BLOCK, 0));            /* the neighbours live */
+    plx_simdisk_flip(disk, at + 1000, 1);
+    CU_ASSERT(reads_as(vdi, 7 * BLOCK, BLOCK, 0x5a));
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_open(store, &copy, &vdi, &fault)); /* overwrite=copy: after any overwrite */
+    epoch = 5;
+    OK(write_byte(vdi, 7 * BLOCK, BLOCK, 0x5b));
+    OK(write_byte(vdi, 7 * BLOCK, BLOCK, 0x5c));
+    at = find_block(0x5c);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at, 0x80);
+    FAILS(CORRUPT, io(vdi, PLX_READ, 7 * BLOCK, BLOCK));
+    CU_ASSERT_EQUAL(counters().blocks_in_place, 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* ---- Space ---- */
+
+static void test_no_space(void)
+{
+    struct plx_vdi *vdi, *snapshot;
+    uint64_t seq, written = 0;
+    int error = 0;
+
+    make_store(16 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    for (uint64_t at = 0; at < 64 * MIB && !error; at += 256u << 10) {
+        error = write_byte(vdi, at, 256u << 10, 9);
+        written += error ? 0 : 256u << 10;
+    }
+    CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
+    CU_ASSERT(written >= 6 * MIB);
+    OK(write_byte(vdi, 0, BLOCK, 8)); /* in place */
+    OK(write_byte(vdi, 0, BLOCK, 9));
+    CU_ASSERT(reads_as(vdi, 0, MIB, 9));
+    OK(simple(vdi, PLX_FLUSH, NULL));
+    OK(io(vdi, PLX_UNMAP, 0, MIB));
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    OK(write_byte(vdi, 0, 512u << 10, 7)); /* it came back */
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    for (error = 0; !error;) {
+        error = write_byte(vdi, written, BLOCK, 9);
+        written += BLOCK;
+    }
+    CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
+    FAILS(NOSPACE, write_byte(vdi, 0, BLOCK, 6)); /* shared now: it needs a new block */
+    for (unsigned i = 0; i < 50; i++)
+        OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    OK(simple(vdi, PLX_FLUSH, NULL));
+    OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
+    CU_ASSERT(reads_as(snapshot, 0, 512u << 10, 7));
+    plx_vdi_abandon(snapshot);
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    CU_ASSERT(reads_as(vdi, 0, 512u << 10, 7));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* ---- Snapshots, clones, sizes ---- */
+
+static unsigned finished;
+
+static void count_done(struct plx_request *request)
+{
+    finished += request->result == 0;
+}
+
+static void test_snapshot_does_not_drain(void)
+{
+    struct plx_request writes[12] = {0}, snapshot = {.op = PLX_SNAPSHOT, .done = count_done};
+    struct iovec iovs[12];
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 32 * MIB));
+    vdi = open_vdi(0);
+    memset(buffer, 3, MIB);
+    finished = 0;
+    for (unsigned i = 0; i < 12; i++) {
+        iovs[i] = (struct iovec){buffer, 64u << 10};
+        writes[i] = (struct plx_request){.op = PLX_WRITE, .offset = i * MIB, .length = 64u << 10,
+                                         .iov = &iovs[i], .iovcnt = 1, .done = count_done};
+        if (i == 6)
+            plx_vdi_submit(vdi, &snapshot);
+        plx_vdi_submit(vdi, &writes[i]);
+    }
+    CU_ASSERT_EQUAL(finished, 0);
+    /* All of it is under way at once: data of all writes is submitted before anything ended. */
+    plx_store_tick(store);
+    settle();
+    while (finished < 13)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    CU_ASSERT(counters().batches <= 13);
+    CU_ASSERT_EQUAL(snapshot.seq, 1);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_clones(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t seq;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 4 * MIB));
+    for (uint32_t depth = 0; depth < 6; depth++) {
+        vdi = open_vdi(depth);
+        OK(write_byte(vdi, depth * 65536, 65536, (int)(depth + 1)));
+        OK(write_byte(vdi, MIB, BLOCK, (int)(depth + 100)));
+        OK(simple(vdi, PLX_SNAPSHOT, &seq));
+        OK(write_byte(vdi, MIB, BLOCK, 55)); /* not seen by the clone */
+        OK(plx_vdi_close(vdi));
+        if (depth < 5)
+            OK(clone_of(depth + 1, depth, seq));
+    }
+    for (uint32_t depth = 0; depth < 6; depth++) {
+        vdi = open_vdi(depth);
+        for (uint32_t d = 0; d < 6; d++)
+            CU_ASSERT(reads_as(vdi, d * 65536, 65536, d <= depth ? (int)(d + 1) : 0));
+        CU_ASSERT(reads_as(vdi, MIB, BLOCK, 55));
+        OK(plx_vdi_close(vdi));
+        OK(plx_snapshot_open(store, depth, 1, &vdi, &fault));
+        CU_ASSERT(reads_as(vdi, MIB, BLOCK, (int)(depth + 100)));
+        plx_vdi_abandon(vdi);
+    }
+    FAILS(EXISTS, clone_of(3, 0, 1));
+    FAILS(NOT_FOUND, clone_of(9, 0, 77));
+    end_store();
+}
+
+static void test_grow(void)
+{
+    struct plx_request resize = {.op = PLX_RESIZE, .length = 1ull << 40};
+    struct plx_vdi *vdi, *snapshot;
+    struct plx_vdi_info info;
+    uint64_t old = 512ull << 30, seq;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, old));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, 65536, 1));
+    OK(write_byte(vdi, old - 65536, 65536, 2));
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    FAILS(RANGE, write_byte(vdi, old, 512, 3));
+    OK(plx_vdi_run(vdi, &resize));
+    OK(write_byte(vdi, old, 65536, 3));
+    OK(write_byte(vdi, (1ull << 40) - 65536, 65536, 4));
+    for (unsigned round = 0; round < 2; round++) {
+        CU_ASSERT(reads_as(vdi, 0, 65536, 1));
+        CU_ASSERT(reads_as(vdi, old - 65536, 65536, 2));
+        CU_ASSERT(reads_as(vdi, old, 65536, 3));
+        CU_ASSERT(reads_as(vdi, old + 65536, 65536, 0));
+        CU_ASSERT(reads_as(vdi, (1ull << 40) - 65536, 65536, 4));
+        OK(plx_vdi_close(vdi));
+        vdi = open_vdi(0);
+        plx_vdi_get_info(vdi, &info);
+        CU_ASSERT_EQUAL(info.size_bytes, 1ull << 40);
+        CU_ASSERT_EQUAL(info.levels, 4);
+    }
+    OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
+    plx_vdi_get_info(snapshot, &info);
+    CU_ASSERT_EQUAL(info.size_bytes, old);
+    CU_ASSERT(reads_as(snapshot, old - 65536, 65536, 2));
+    plx_vdi_abandon(snapshot);
+    resize.length = old; /* never smaller */
+    FAILS(INVALID, plx_vdi_run(vdi, &resize));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_many_vdis(void)
+{
+    struct plx_vdi *vdis[40];
+
+    make_store(128 * MIB, MIB);
+    for (uint32_t i = 0; i < 40; i++) {
+        OK(create(i, 4 * MIB));
+        vdis[i] = open_vdi(i);
+    }
+    for (unsigned round = 0; round < 3; round++)
+        for (uint32_t i = 0; i < 40; i++)
+            OK(write_byte(vdis[i], round * 32768, 65536, (int)(i + round + 1)));
+    for (uint32_t i = 0; i < 40; i++)
+        CU_ASSERT(reads_as(vdis[i], 65536, 65536, (int)(i + 3)));
+    for (uint32_t i = 0; i < 40; i++)
+        OK(plx_vdi_close(vdis[i]));
+    end_store();
+}
+
+/* ---- Refusals ---- */
+
+static void test_create_refusals(void)
+{
+    struct plx_vdi_info info;
+
+    make_store(64 * MIB, MIB);
+    FAILS(INVALID, create(0, 0));
+    FAILS(INVALID, create(0, 300ull << 40));
+    FAILS(INVALID, create(0, 4096 + 100));
+    FAILS(RANGE, create(100000, MIB));
+    FAILS(NOT_FOUND, plx_vdi_read_info(store, 0, &info, &fault));
+    OK(create(0, 256ull << 40));
+    FAILS(EXISTS, create(0, MIB));
+    OK(plx_vdi_delete(store, 0, &fault));
+    OK(create(0, MIB));
+    end_store();
+}
+
+static void test_two_owners(void)
+{
+    struct plx_vdi *vdi, *second;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, MIB));
+    vdi = open_vdi(0);
+    FAILS(BUSY, try_open(0, &second));
+    FAILS(BUSY, plx_vdi_delete(store, 0, &fault));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_newer_feature(void)
+{
+    struct plx_superblock super;
+    uint8_t block[BLOCK];
+    uint64_t before;
+
+    make_store(64 * MIB, MIB);
+    OK(plx_store_close(store));
+    store = NULL;
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    super.incompatible = 4;
+    super.generation++;
+    plx_format_superblock_encode(&super, block);
+    plx_simdisk_poke(disk, BLOCK, block, BLOCK);
+    before = plx_simdisk_hash(disk);
+    FAILS(UNSUPPORTED, open_as(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "newer"));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
+    end_store();
+}
+
+static void test_truncated(void)
+{
+    make_store(64 * MIB, MIB);
+    OK(plx_store_close(store));
+    store = NULL;
+    plx_simdisk_resize(disk, 63 * MIB);
+    FAILS(CORRUPT, open_as(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "truncated"));
+    plx_simdisk_resize(disk, 4096);
+    CU_ASSERT(open_as(1) < 0);
+    end_store();
+}
+
+static void test_format_refusals(void)
+{
+    struct plx_format_options options = {.name = "again", .extent_bytes = MIB};
+    struct plx_device *device;
+    uint64_t before;
+
+    make_store(64 * MIB, MIB);
+    OK(plx_store_close(store));
+    store = NULL;
+    before = plx_simdisk_hash(disk);
+    device = plx_simdisk_attach(disk, "sim");
+    FAILS(EXISTS, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    options.extent_bytes = 3 * MIB;
+    options.force = true;
+    FAILS(INVALID, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    options.extent_bytes = 32 * MIB;
+    FAILS(INVALID, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
+    options.extent_bytes = MIB;
+    OK(plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    device->ops->close(device);
+    end_store();
+}
+
+/* ---- Damage: each structure kind in turn ---- */
+
+/* A disk with a snapshot, closed; and the store closed with it. */
+static void make_history(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, MIB, 1));
+    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    OK(write_byte(vdi, 0, 65536, 2));
+    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_close(store));
+    store = NULL;
+}
+
+static uint64_t find_magic(const char *magic, uint64_t from)
+{
+    uint8_t page[BLOCK];
+
+    for (uint64_t at = from; at < 64 * MIB; at += 512) {
+        plx_simdisk_peek(disk, at, page, 512);
+        if (memcmp(page, magic, strlen(magic)) == 0)
+            return at;
+    }
+    return 0;
+}
+
+static void test_damage_superblock(void)
+{
+    make_history();
+    plx_simdisk_flip(disk, 100, 1); /* slot A: slot B is used */
+    OK(open_as(0));
+    OK(plx_store_close(store));
+    store = NULL;
+    plx_simdisk_flip(disk, BLOCK + 100, 1);
+    FAILS(CORRUPT, open_as(0));
+    end_store();
+}
+
+static void test_damage_record(void)
+{
+    uint64_t first, second;
+    struct plx_vdi_info info;
+
+    make_history();
+    first = find_magic("PLXVDREC", 0);
+    second = find_magic("PLXVDREC", first + 512);
+    CU_ASSERT_EQUAL_FATAL(second, first + BLOCK);
+    plx_simdisk_flip(disk, first + 200, 1);
+    OK(open_as(0));
+    OK(plx_vdi_read_info(store, 0, &info, &fault));
+    CU_ASSERT_STRING_EQUAL(info.name, "v0");
+    plx_simdisk_flip(disk, second + 200, 1);
+    FAILS(CORRUPT, plx_vdi_read_info(store, 0, &info, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "slot 0"));
+    OK(plx_store_close(store));
+    store = NULL;
+    plx_simdisk_flip(disk, first + 200, 1);
+    plx_simdisk_flip(disk, second + 200, 1);
+    OK(open_as(0));
+    end_store();
+}
+
+static void test_damage_extent(void)
+{
+    struct plx_extent_info info;
+    uint64_t at = 0, extent;
+    struct plx_extent_page page;
+    uint8_t block[BLOCK];
+    struct plx_superblock super;
+
+    make_history();
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    at = find_magic("PLXEXTNT", 0);
+    extent = at / MIB;
+    plx_simdisk_peek(disk, extent * MIB, block, BLOCK);
+    OK(plx_format_extent_page_decode(block, &super.store, extent, 0, 1, &page, &fault));
+    plx_simdisk_flip(disk, extent * MIB + 500, 1);
+    OK(open_as(3));
+    OK(plx_store_extent_read(store, extent, &info, &fault));
+    OK(plx_store_extent_adopt(store, extent, &fault)); /* by the other slot */
+    OK(plx_store_extent_release(store, extent, &info, &fault));
+    plx_simdisk_flip(disk, extent * MIB + 500, 1);
+    plx_simdisk_flip(disk, extent * MIB + BLOCK + 500, 1);
+    plx_simdisk_flip(disk, extent * MIB + 600, 1);
+    FAILS(CORRUPT, plx_store_extent_adopt(store, extent, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "damaged"));
+    end_store();
+}
+
+static void test_damage_segment(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t at, before;
+
+    make_history();
+    at = find_magic("PLXLOGSG", 0);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 60, 1);
+    before = plx_simdisk_hash(disk);
+    OK(open_as(0));
+    CU_ASSERT(plx_snapshot_open(store, 0, 1, &vdi, &fault) < 0);
+    CU_ASSERT(strlen(fault.text) > 10);
+    OK(plx_store_close(store));
+    store = NULL;
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
+    end_store();
+}
+
+static void test_damage_batch(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t at;
+
+    make_history();
+    at = find_magic("PLXB", 0);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 100, 4);
+    OK(open_as(0));
+    FAILS(CORRUPT, plx_snapshot_open(store, 0, 1, &vdi, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
+    end_store();
+}
+
+/* An unclean end, and a batch in the middle of what has to be replayed is damaged: refused, for
+ * what follows was acknowledged. */
+static void test_damage_in_recovery(void)
+{
+    struct plx_vdi_open_options options = {.epoch = 50, .take_over = true, .overwrite = -1};
+    struct plx_vdi *vdi;
+    uint64_t at;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 40; i++)
+        OK(write_byte(vdi, i * 65536, 65536, (int)i + 1));
+    plx_simpower_cut(&power);
+    plx_vdi_abandon(vdi);
+    plx_store_close(store);
+    store = NULL;
+    plx_simpower_restore(&power);
+    at = find_magic("PLXB", 0);
+    at = find_magic("PLXB", at + 512);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 80, 4);
+    OK(open_as(2));
+    FAILS(CORRUPT, plx_vdi_open(store, &options, &vdi, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "damaged"));
+    plx_simdisk_flip(disk, at + 80, 4); /* and nothing was changed */
+    for (uint64_t e = 0; e < registry.count; e++)
+        if (registry.extents[e].owner)
+            OK(plx_store_extent_adopt(store, e, &fault));
+    options.epoch++;
+    OK(plx_vdi_open(store, &options, &vdi, &fault));
+    for (unsigned i = 0; i < 40; i++)
+        CU_ASSERT(reads_as(vdi, i * 65536, 65536, (int)i + 1));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_damage_node(void)
+{
+    struct plx_vdi *vdi;
+    struct plx_vdi_record record;
+    struct plx_superblock super;
+    uint8_t block[BLOCK];
+    uint64_t at, root;
+
+    make_history();
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    at = find_magic("PLXVDREC", 0);
+    root = 0;
+    for (unsigned slot = 0, newest = 0; slot < 2; slot++) {
+        plx_simdisk_peek(disk, at + slot * BLOCK, block, BLOCK);
+        OK(plx_format_vdi_record_decode(block, &super.store, 0, 1u << 20, &record, &fault));
+        if (record.generation > newest) {
+            newest = (unsigned)record.generation;
+            root = plx_entry_addr(record.keyframe.root);
+        }
+    }
+    CU_ASSERT_FATAL(root != 0);
+    plx_simdisk_flip(disk, root * BLOCK + 4000, 1);
+    OK(open_as(2));
+    for (uint64_t e = 0; e < registry.count; e++)
+        if (registry.extents[e].owner)
+            OK(plx_store_extent_adopt(store, e, &fault));
+    vdi = open_vdi(0);
+    FAILS(CORRUPT, io(vdi, PLX_READ, 0, BLOCK));
+    CU_ASSERT(plx_simenv_heard(&env, "radix node") > 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
+    plx_simdisk_flip(disk, root * BLOCK + 4000, 1);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*test)(void);
+    } tests[] = {
+        {"device I/O counts", test_io_counts},
+        {"blind writes read no node", test_blind_after_keyframe},
+        {"sub-block writes", test_sub_block},
+        {"unmap and zeroes free blocks", test_unmap_frees},
+        {"checksums", test_checksum},
+        {"no space", test_no_space},
+        {"a snapshot drains nothing", test_snapshot_does_not_drain},
+        {"clones of clones", test_clones},
+        {"grow from 3 to 4 levels", test_grow},
+        {"many VDIs", test_many_vdis},
+        {"create: refusals", test_create_refusals},
+        {"one writer", test_two_owners},
+        {"newer feature", test_newer_feature},
+        {"truncated volume", test_truncated},
+        {"format: refusals", test_format_refusals},
+        {"damaged superblock", test_damage_superblock},
+        {"damaged VDI record", test_damage_record},
+        {"damaged extent page", test_damage_extent},
+        {"damaged log segment", test_damage_segment},
+        {"damaged batch", test_damage_batch},
+        {"damaged batch in recovery", test_damage_in_recovery},
+        {"damaged node", test_damage_node},
+    };
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("engine", NULL, NULL);
+    for (unsigned i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        CU_add_test(suite, tests[i].name, tests[i].test);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
