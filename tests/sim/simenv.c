@@ -29,24 +29,58 @@ static void sim_random(struct plx_env *env, void *bytes, unsigned count)
         ((uint8_t *)bytes)[i] = (uint8_t)plx_simrng_next(&sim_of(env)->rng);
 }
 
+static bool grant(struct plx_simenv *sim, enum plx_extent_type type, bool fresh)
+{
+    struct plx_simregistry *registry = sim->registry;
+
+    for (uint64_t i = 0; i < registry->count; i++) {
+        if (registry->extents[i].system || registry->extents[i].owner ||
+            registry->extents[i].used == fresh || (!fresh && registry->extents[i].type != type))
+            continue;
+        registry->extents[i].owner = sim->instance;
+        registry->extents[i].used = true;
+        registry->granted += fresh;
+        plx_store_extent_granted(sim->store, type, 0, i, fresh);
+        return true;
+    }
+    return false;
+}
+
 static void answer(struct plx_simenv *sim, enum plx_extent_type type)
 {
     struct plx_simregistry *registry = sim->registry;
 
-    if (registry && (!registry->limit || registry->granted < registry->limit)) {
-        for (uint64_t i = 0; i < registry->count; i++) {
-            bool fresh = !registry->extents[i].used;
-
-            if (registry->extents[i].system || registry->extents[i].owner)
-                continue;
-            registry->extents[i].owner = sim->instance;
-            registry->extents[i].used = true;
-            registry->granted++;
-            plx_store_extent_granted(sim->store, type, 0, i, fresh);
-            return;
-        }
-    }
+    if (registry && (grant(sim, type, false) ||
+                     ((!registry->limit || registry->granted < registry->limit) &&
+                      grant(sim, type, true))))
+        return;
     plx_store_extent_granted(sim->store, type, PLX_ERR_NOSPACE, 0, false);
+}
+
+static void answer_needed(struct plx_simenv *sim)
+{
+    struct plx_simregistry *registry = sim->registry;
+    uint64_t extent = sim->needed_extent;
+
+    if (registry->extents[extent].owner || !registry->extents[extent].used) {
+        plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, PLX_ERR_BUSY, extent, false);
+        return;
+    }
+    registry->extents[extent].owner = sim->instance;
+    plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, 0, extent, false);
+}
+
+static void sim_extent_needed(struct plx_env *env, struct plx_store *store, uint64_t extent)
+{
+    struct plx_simenv *sim = sim_of(env);
+
+    sim->needed_calls++;
+    sim->store = store;
+    sim->needed_extent = extent;
+    if (sim->grant_later)
+        sim->needed = true;
+    else
+        answer_needed(sim);
 }
 
 static void sim_extent_wanted(struct plx_env *env, struct plx_store *store,
@@ -75,6 +109,10 @@ static void sim_tick(struct plx_env *env)
         sim->asked[type] = false;
         answer(sim, (enum plx_extent_type)type);
     }
+    if (sim->needed && plx_simrng_chance(&sim->rng, 20)) {
+        sim->needed = false;
+        answer_needed(sim);
+    }
     if (sim->on_tick)
         sim->on_tick(sim);
 }
@@ -102,6 +140,7 @@ void plx_simenv_init(struct plx_simenv *env, uint64_t seed)
                 .monotonic_ns = sim_monotonic,
                 .random = sim_random,
                 .extent_wanted = sim_extent_wanted,
+                .extent_needed = sim_extent_needed,
                 .tick = sim_tick,
                 .idle = sim_idle,
                 .event = sim_event},
@@ -122,6 +161,21 @@ void plx_simregistry_done(struct plx_simregistry *registry)
 {
     free(registry->extents);
     *registry = (struct plx_simregistry){0};
+}
+
+int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault)
+{
+    struct plx_extent_info info;
+
+    while (plx_store_extent_owned(env->store, 0, &info) == 0) {
+        int error = plx_store_extent_release(env->store, info.number, &info, fault);
+
+        if (error)
+            return error;
+        env->registry->extents[info.number].owner = 0;
+        env->registry->extents[info.number].type = info.type;
+    }
+    return 0;
 }
 
 unsigned plx_simenv_heard(const struct plx_simenv *env, const char *word)

@@ -14,6 +14,7 @@ struct plx_simregistry {
     struct {
         uint64_t owner; /* 0: nobody */
         bool system, used;
+        enum plx_extent_type type; /* of one that was given up */
     } *extents;
     uint64_t count;
     uint64_t limit; /* at most so many are ever granted; 0: all */
@@ -31,7 +32,9 @@ struct plx_simenv {
     bool grant_later;        /* answer from a later turn of the loop */
     bool asked[PLX_EXTENT_META + 1];
     unsigned delay[PLX_EXTENT_META + 1]; /* turns */
-    uint64_t extent_calls;
+    bool needed;             /* extent_needed is to be answered */
+    uint64_t needed_extent;
+    uint64_t extent_calls, needed_calls;
     void (*on_tick)(struct plx_simenv *env); /* may be NULL */
     char events[PLX_SIMENV_EVENTS][256];     /* the newest, round robin */
     int event_codes[PLX_SIMENV_EVENTS];
@@ -42,6 +45,8 @@ struct plx_simenv {
 void plx_simenv_init(struct plx_simenv *env, uint64_t seed);
 void plx_simregistry_init(struct plx_simregistry *registry, const struct plx_store_info *info);
 void plx_simregistry_done(struct plx_simregistry *registry);
+/* Gives up every extent that the instance owns, as before a clean end. */
+int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault);
 /* Events whose text holds `word`. */
 unsigned plx_simenv_heard(const struct plx_simenv *env, const char *word);
 

@@ -1254,6 +1254,7 @@ static void shut_down(struct world *w)
         plx_store_close(w->store);
     w->store = NULL;
     memset(w->env.asked, 0, sizeof w->env.asked);
+    w->env.needed = false;
 }
 
 /* Before anything is allocated: all extents, and all that the logs name (W3). */
@@ -1436,6 +1437,47 @@ static void check_store(struct world *w)
 }
 #endif
 
+/* A clean end, with all extents given up, and another instance. */
+static void restart(struct world *w)
+{
+    struct plx_fault fault = {0};
+    int error;
+
+    drain(w);
+    for (unsigned i = 0; i < READERS_MAX; i++)
+        reader_close(w, &w->readers[i]);
+    for (unsigned i = 0; i < w->options.vdis && !w->power.off; i++) {
+        close_disk(w, &w->vdis[i]);
+        if (w->vdis[i].unclean && w->vdis[i].exists)
+            return;
+    }
+    if (w->power.off || w->env.needed || w->env.asked[PLX_EXTENT_DATA] ||
+        w->env.asked[PLX_EXTENT_META])
+        return;
+    while (plx_store_busy(w->store)) /* extents may still be loading */
+        if (!plx_store_tick(w->store))
+            plx_store_wait(w->store);
+    error = plx_simenv_release_all(&w->env, &fault);
+    TRACE(w, "restart: %s", plx_error_name(error));
+    if (error) {
+        if (!excused(w, error))
+            failure(w, "extents cannot be released: %s", fault.text);
+        return;
+    }
+    error = plx_store_close(w->store);
+    w->store = NULL;
+    if (w->power.off)
+        return;
+    if (error && !excused(w, error))
+        failure(w, "the store does not close: %s", plx_error_text(error));
+    w->env.instance = ++w->instance;
+    if (open_store(w))
+        return;
+    for (unsigned i = 0; i < w->options.vdis && !w->power.off && !w->result.failed; i++)
+        if (w->vdis[i].exists)
+            open_disk(w, &w->vdis[i]);
+}
+
 static void finish(struct world *w)
 {
     drain(w);
@@ -1456,6 +1498,7 @@ static void finish(struct world *w)
         failure(w, "the store does not close");
     w->store = NULL;
     memset(w->env.asked, 0, sizeof w->env.asked);
+    w->env.needed = false;
     w->instance = 0; /* once more, read only */
     if (w->result.failed || open_store(w))
         return;
@@ -1484,13 +1527,16 @@ static void run(struct world *w)
             w->power.crash_at = w->power.events + 1 + below(w, 300);
         if (w->options.faults && chance(w, w->options.faults))
             inject_fault(w);
-        if (below(w, 1000) < w->options.sync_weight)
-            sync_step(w);
-        else if (chance(w, 10))
+        if (below(w, 1000) < w->options.sync_weight) {
+            if (chance(w, 8))
+                restart(w);
+            else
+                sync_step(w);
+        } else if (chance(w, 10))
             reader_submit(w);
         else if (chance(w, 60))
             submit(w);
-        if (!w->power.off && !plx_store_tick(w->store) && chance(w, 30))
+        if (!w->power.off && w->store && !plx_store_tick(w->store) && chance(w, 30))
             plx_store_wait(w->store);
         if (w->power.off)
             crash_and_recover(w);
@@ -1515,7 +1561,8 @@ bool plx_world_run(const struct plx_world_options *options, struct plx_world_res
     w->env.loud = options->trace;
     for (unsigned i = 0; i < OPS_MAX; i++) {
         w->ops[i].world = w;
-        w->ops[i].buffer = malloc(IO_SECTORS_MAX * PLX_SECTOR);
+        if (i < options->in_flight)
+            w->ops[i].buffer = malloc(IO_SECTORS_MAX * PLX_SECTOR);
     }
     for (unsigned i = 0; i < VDIS_MAX; i++)
         w->vdis[i].slot = i;
