@@ -24,6 +24,7 @@ UML = "linux.uml"
 PORT = 7070
 SKIPPED = 77
 CLONE_NEWNET = 0x40000000
+PR_SET_PDEATHSIG = 1
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -219,6 +220,11 @@ def preload(folder):
     return {**os.environ, "LD_PRELOAD": library} if os.path.exists(library) else None
 
 
+def end_with_parent():
+    """ctest kills with SIGKILL; linux.uml takes its helpers along when it is terminated."""
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 class Guest:
     """One host of the lab. `run` runs bash -e in it with the functions of inside.sh."""
 
@@ -250,7 +256,8 @@ class Guest:
         with open(self.console, "ab") as console:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=console,
                                             stderr=console, start_new_session=True,
-                                            env=preload(self.lab.folder))
+                                            env=preload(self.lab.folder),
+                                            preexec_fn=None if self.lab.keep else end_with_parent)
         self.pid = self.process.pid
         write_pid(os.path.join(self.lab.folder, f"{self.name}.pid"), self.pid)
         deadline = begin + 90
