@@ -310,8 +310,8 @@ static struct candidate *candidate_of(struct cell *cell, uint64_t token)
     abort();
 }
 
-void plx_oracle_write_end(struct plx_oracle *oracle, uint64_t token, uint64_t first,
-                          uint64_t count, bool failed, bool durable)
+void plx_oracle_write_end(struct plx_oracle *oracle, uint64_t token, uint64_t first, uint64_t count,
+                          bool failed, bool durable)
 {
     uint64_t now = ++oracle->now;
 

@@ -61,8 +61,8 @@ struct plx_oracle *plx_oracle_clone(const struct plx_view *view, uint64_t sector
 uint64_t plx_oracle_write_begin(struct plx_oracle *oracle, uint64_t first, uint64_t count,
                                 uint64_t id);
 /* failed: the write may have happened in part. */
-void plx_oracle_write_end(struct plx_oracle *oracle, uint64_t token, uint64_t first,
-                          uint64_t count, bool failed, bool durable);
+void plx_oracle_write_end(struct plx_oracle *oracle, uint64_t token, uint64_t first, uint64_t count,
+                          bool failed, bool durable);
 /* A write that certainly did not happen (a miscompare). */
 void plx_oracle_write_cancel(struct plx_oracle *oracle, uint64_t token, uint64_t first,
                              uint64_t count);

@@ -34,10 +34,10 @@ void plx_simpower_restore(struct plx_simpower *power);
 
 struct plx_simdisk_options {
     uint64_t bytes;
-    uint32_t block_size;   /* 512 or 4096 */
+    uint32_t block_size; /* 512 or 4096 */
     bool volatile_cache;
-    unsigned patience;     /* per cent of polls in which a given request stays pending */
-    unsigned tear_bytes;   /* smallest unit that is kept or lost whole; 0: block_size */
+    unsigned patience;   /* per cent of polls in which a given request stays pending */
+    unsigned tear_bytes; /* smallest unit that is kept or lost whole; 0: block_size */
     uint64_t seed;
 };
 

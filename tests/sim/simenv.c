@@ -50,9 +50,9 @@ static void answer(struct plx_simenv *sim, enum plx_extent_type type)
 {
     struct plx_simregistry *registry = sim->registry;
 
-    if (registry && (grant(sim, type, false) ||
-                     ((!registry->limit || registry->granted < registry->limit) &&
-                      grant(sim, type, true))))
+    if (registry &&
+        (grant(sim, type, false) ||
+         ((!registry->limit || registry->granted < registry->limit) && grant(sim, type, true))))
         return;
     plx_store_extent_granted(sim->store, type, PLX_ERR_NOSPACE, 0, false);
 }

@@ -15,7 +15,7 @@ struct plx_simregistry {
         uint64_t owner; /* 0: nobody */
         bool system, used;
         enum plx_extent_type type; /* of one that was given up */
-    } *extents;
+    } * extents;
     uint64_t count;
     uint64_t limit; /* at most so many are ever granted; 0: all */
     uint64_t granted;
@@ -29,10 +29,10 @@ struct plx_simenv {
     struct plx_store *store;
     uint64_t instance;
     struct plx_simregistry *registry;
-    bool grant_later;        /* answer from a later turn of the loop */
+    bool grant_later; /* answer from a later turn of the loop */
     bool asked[PLX_EXTENT_META + 1];
     unsigned delay[PLX_EXTENT_META + 1]; /* turns */
-    bool needed;             /* extent_needed is to be answered */
+    bool needed;                         /* extent_needed is to be answered */
     uint64_t needed_extent;
     uint64_t extent_calls, needed_calls;
     void (*on_tick)(struct plx_simenv *env); /* may be NULL */

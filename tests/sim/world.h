@@ -30,8 +30,8 @@ struct plx_world_options {
     unsigned steps, in_flight;
     unsigned unmap_weight, snapshot_weight, sync_weight;
     bool big_io;
-    bool tight;        /* NOSPACE is to be expected */
-    unsigned faults;   /* I/O errors injected now and then */
+    bool tight;      /* NOSPACE is to be expected */
+    unsigned faults; /* I/O errors injected now and then */
     /* Power. */
     unsigned crashes;
     bool trace;

@@ -157,22 +157,21 @@ static void test_extent_page(void)
     for (unsigned i = 0; i < PLX_EXTENT_PAGE_BITS / 8; i++)
         plx_format_extent_bits(block)[i] = (uint8_t)(i * 7);
     plx_format_extent_page_encode(&store_id, &page, block);
-    CU_ASSERT_EQUAL(
-        plx_format_extent_page_decode(block, &store_id, 33, 2, 17, &back, NULL), 0);
+    CU_ASSERT_EQUAL(plx_format_extent_page_decode(block, &store_id, 33, 2, 17, &back, NULL), 0);
     CU_ASSERT_EQUAL(back.type, PLX_EXTENT_META);
     CU_ASSERT(back.sealed);
     CU_ASSERT_EQUAL(back.owner, 9);
     CU_ASSERT_EQUAL(back.generation, 44);
     CU_ASSERT(plx_uuid_equal(&back.owner_host, &vdi_id));
     CU_ASSERT_EQUAL(plx_format_extent_bits(block)[100], (uint8_t)700);
-    CU_ASSERT_EQUAL(
-        plx_format_extent_page_decode(block, &other_id, 33, 2, 17, &back, NULL), PLX_ERR_CORRUPT);
-    CU_ASSERT_EQUAL(
-        plx_format_extent_page_decode(block, &store_id, 34, 2, 17, &back, NULL), PLX_ERR_CORRUPT);
-    CU_ASSERT_EQUAL(
-        plx_format_extent_page_decode(block, &store_id, 33, 1, 17, &back, NULL), PLX_ERR_CORRUPT);
-    CU_ASSERT_EQUAL(
-        plx_format_extent_page_decode(block, &store_id, 33, 2, 16, &back, NULL), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_extent_page_decode(block, &other_id, 33, 2, 17, &back, NULL),
+                    PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_extent_page_decode(block, &store_id, 34, 2, 17, &back, NULL),
+                    PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_extent_page_decode(block, &store_id, 33, 1, 17, &back, NULL),
+                    PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_format_extent_page_decode(block, &store_id, 33, 2, 16, &back, NULL),
+                    PLX_ERR_CORRUPT);
     every_flip(page_accepts, block, PLX_BLOCK_SIZE);
     page.type = 4;
     plx_format_extent_page_encode(&store_id, &page, block);
@@ -240,8 +239,7 @@ static void test_vdi_record(void)
     struct plx_vdi_record record = good_record(), back;
 
     plx_format_vdi_record_encode(&store_id, &record, block);
-    CU_ASSERT_EQUAL(
-        plx_format_vdi_record_decode(block, &store_id, 8, ADDR_LIMIT, &back, NULL), 0);
+    CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &store_id, 8, ADDR_LIMIT, &back, NULL), 0);
     CU_ASSERT_EQUAL(back.state, PLX_VDI_LIVE);
     CU_ASSERT_EQUAL(back.sector_size, 512);
     CU_ASSERT_EQUAL(back.overwrite, PLX_OVERWRITE_COPY);
@@ -425,8 +423,7 @@ static void test_batch(void)
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
     CU_ASSERT_EQUAL(record.keyframe.batch_seq, 77);
     CU_ASSERT_EQUAL(offset, batch_bytes);
-    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record),
-                    PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), PLX_ERR_CORRUPT);
     every_flip(batch_accepts, batch, 512);
 }
 
@@ -459,7 +456,8 @@ static int lone(uint64_t first, uint64_t second, uint64_t third)
     return plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record);
 }
 
-#define WORD(type, vblock, count) ((uint64_t)(type) | (uint64_t)(vblock) << 12 | (uint64_t)(count) << 48)
+#define WORD(type, vblock, count)                                                                  \
+    ((uint64_t)(type) | (uint64_t)(vblock) << 12 | (uint64_t)(count) << 48)
 
 static void test_record_values(void)
 {
