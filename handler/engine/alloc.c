@@ -106,10 +106,24 @@ static bool ask(struct plx_store *store, enum plx_extent_type type)
     return wanted->asked || !wanted->denied_at_ns;
 }
 
+void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error)
+{
+    store->wanted[type].denied = error;
+    store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
+}
+
+static int denied_error(const struct plx_store *store, enum plx_extent_type type)
+{
+    int error = store->wanted[type].denied;
+
+    return plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_CORRUPT ? PLX_ERR_IO_WRITE
+                                                                              : PLX_ERR_NOSPACE;
+}
+
 int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task)
 {
     if (!ask(store, type) || !task)
-        return PLX_ERR_NOSPACE;
+        return denied_error(store, type);
     plx_queue_push(&store->space_waiters, task);
     return PLX_WAIT;
 }

@@ -109,8 +109,11 @@ void plx_store_get_info(const struct plx_store *store, struct plx_store_info *re
  * the extent held nothing before, its header is not read but made anew. */
 void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,
                               uint64_t extent, bool fresh);
-/* Adopts an extent of a dead or closed instance, or gives one back. Synchronous. */
+/* Adopts an extent of a dead instance; synchronous. It is not allocated from before
+ * plx_store_extents_adopted(), which is called when the logs of all VDIs that dead instances held
+ * have been marked (plx_vdi_mark) and writes the adopted headers and bitmaps. */
 int plx_store_extent_adopt(struct plx_store *store, uint64_t extent, struct plx_fault *fault);
+int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault);
 struct plx_extent_info {
     uint64_t number;
     enum plx_extent_type type;
@@ -121,7 +124,8 @@ struct plx_extent_info {
     uint64_t header_blocks; /* always in use */
     bool sealed;            /* nothing may be allocated in it, however free */
 };
-/* Seals all extents owned now: what a damaged log would have named may lie in their free blocks. */
+/* Seals the extents adopted since the last plx_store_extents_adopted(): what a damaged log would
+ * have named may lie in their free blocks. */
 void plx_store_extents_seal(struct plx_store *store);
 /* Owned extents of this instance: index from 0; NOT_FOUND past the end. */
 int plx_store_extent_owned(struct plx_store *store, size_t index,
@@ -140,7 +144,7 @@ bool plx_store_tick(struct plx_store *store);
 void plx_store_wait(struct plx_store *store);
 /* Descriptors to poll for device completions; returns how many were written. */
 unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max);
-/* Waits until freed blocks have found their extents. Before the last extents are released. */
+/* Waits until extents asked for have come and freed blocks have found theirs. Before the last extents are released. */
 void plx_store_settle(struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
@@ -197,8 +201,10 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
 /* Reads a record. NOT_FOUND for a slot that was never used. */
 int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_info *ret_info,
                       struct plx_fault *fault);
-/* Marks a closed VDI deleted; its space comes back through garbage collection. */
-int plx_vdi_delete(struct plx_store *store, uint32_t slot, struct plx_fault *fault);
+/* Marks a closed VDI deleted; its space comes back through garbage collection. owner_dead: the
+ * instance that the record names is proven dead. */
+int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead,
+                   struct plx_fault *fault);
 
 /* Marks the blocks that a VDI's log names as allocated in the owned extents. After a crash every
  * VDI that the dead instance held is marked before anything is allocated from its extents. */

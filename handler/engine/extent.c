@@ -193,6 +193,7 @@ enum {
     LOAD_DECODE,
     LOAD_ONE_SLOT, /* one slot of each page is durable */
     LOAD_SYNCED,
+    LOAD_ADOPTED, /* not yet known to be free where its bitmap says so */
 };
 
 /* type UNUSED: asked for by number, to free blocks in it. */
@@ -208,7 +209,6 @@ static void load_finish(struct plx_extent *extent, int error)
 {
     struct plx_store *store = extent->store;
     enum plx_extent_type asked_as = extent->asked_as;
-
     uint64_t number = extent->number;
 
     free(extent->buffer);
@@ -218,9 +218,9 @@ static void load_finish(struct plx_extent *extent, int error)
         plx_store_event(store, error, "extent %llu cannot be used: %s",
                         (unsigned long long)extent->number, plx_error_text(error));
         extent_drop(store, extent);
-    } else {
-        if (!extent->sealed)
-            plx_extent_set_ready(extent, true); /* E3 */
+        plx_alloc_denied(store, asked_as, error); /* or one after the other would be asked for */
+    } else if (!extent->sealed) {
+        plx_extent_set_ready(extent, true); /* E3 */
     }
     answered(store, asked_as, number);
     plx_alloc_wake(store);
@@ -283,7 +283,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
     }
     if (error) {
         answered(store, type, store->foreign.extent);
-        store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
+        plx_alloc_denied(store, type, error);
         plx_alloc_wake(store);
         return;
     }
@@ -322,17 +322,30 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
     }
     extent->type = first.type;
     extent->sealed = first.sealed;
+    extent->state = LOAD_ADOPTED;
     own_pages(extent);
-    extent->next = store->extents;
-    store->extents = extent;
-    error = plx_bitmap_sync_run(store);
-    if (error)
-        return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
-                             (unsigned long long)number, plx_error_text(error));
     free(extent->buffer);
     extent->buffer = NULL;
-    if (!extent->sealed)
-        plx_extent_set_ready(extent, true);
+    extent->next = store->extents;
+    store->extents = extent;
+    return 0;
+}
+
+int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault)
+{
+    int error = plx_bitmap_sync_run(store); /* E3 */
+
+    if (error)
+        return plx_fault_set(fault, error, "the headers of adopted extents cannot be written: %s",
+                             plx_error_text(error));
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+        if (extent->state != LOAD_ADOPTED)
+            continue;
+        extent->state = LOAD_SYNCED;
+        if (!extent->sealed)
+            plx_extent_set_ready(extent, true);
+    }
+    plx_alloc_wake(store);
     return 0;
 }
 
@@ -354,9 +367,8 @@ static void fill_info(const struct plx_extent *extent, uint64_t owner, struct pl
 void plx_store_extents_seal(struct plx_store *store)
 {
     for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
-        if (!extent->ready)
+        if (extent->state != LOAD_ADOPTED)
             continue;
-        plx_extent_set_ready(extent, false);
         extent->sealed = true;
         extent->pages[0].dirty = true;
     }
@@ -382,7 +394,7 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     uint64_t owner = store->options.instance;
     int error;
 
-    if (!extent || (!extent->ready && !extent->sealed))
+    if (!extent || (!extent->ready && (!extent->sealed || extent->state == LOAD_ADOPTED)))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu is not held here",
                              (unsigned long long)number);
     if (extent->ready)
@@ -495,7 +507,7 @@ static bool sync_round(struct plx_store *store)
         struct plx_extent *extent = sync->extent;
         bool loaded = extent->state != LOAD_READ && extent->state != LOAD_DECODE;
 
-        if (sync->page == page_count(store) || (!loaded && !extent->ready && !extent->sealed)) {
+        if (sync->page == page_count(store) || !loaded) {
             sync->extent = extent->next;
             sync->page = 0;
             continue;
@@ -507,11 +519,16 @@ static bool sync_round(struct plx_store *store)
     return sync->count > 0;
 }
 
-static void pages_flushed(struct plx_store *store)
+/* After a failed flush nobody knows what arrived: the pages are written again (E2). */
+static void pages_flushed(struct plx_store *store, bool durable)
 {
     for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
-        for (uint32_t p = 0; p < page_count(store); p++)
-            extent->pages[p].unflushed = false;
+        for (uint32_t p = 0; p < page_count(store); p++) {
+            struct plx_extent_page_state *page = &extent->pages[p];
+
+            page->dirty = page->dirty || (page->unflushed && !durable);
+            page->unflushed = page->unflushed && !durable;
+        }
 }
 
 static void sync_finish(struct plx_store *store)
@@ -553,8 +570,7 @@ static void sync_step(struct plx_task *task)
         return;
     case SYNC_FLUSHED:
         sync->error = task->error;
-        if (!sync->error)
-            pages_flushed(store);
+        pages_flushed(store, sync->error == 0);
         sync_finish(store);
         return;
     }

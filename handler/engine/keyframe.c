@@ -62,6 +62,7 @@ void plx_keyframe_done(struct plx_vdi *vdi)
     plx_deaths_free(&op->node_deaths);
     plx_deaths_free(&op->index_deaths);
     plx_deaths_free(&op->segment_deaths);
+    plx_deaths_free(&op->made);
     free(op->block);
     op->block = NULL;
 }
@@ -145,6 +146,13 @@ static int index_begin(struct plx_keyframe_op *op)
 
 /* ---- Ending ---- */
 
+static void free_deaths(struct plx_store *store, struct plx_deaths *deaths)
+{
+    for (size_t i = 0; i < deaths->count; i++)
+        plx_alloc_free(store, deaths->addrs[i], 1);
+    plx_deaths_free(deaths);
+}
+
 static void finish(struct plx_keyframe_op *op, int error)
 {
     struct plx_store *store = op->vdi->store;
@@ -167,6 +175,7 @@ static void finish(struct plx_keyframe_op *op, int error)
 static void give_up(struct plx_keyframe_op *op, int error)
 {
     plx_tree_abort(&op->tree);
+    free_deaths(op->vdi->store, &op->made);
     /* The merge will find the same deaths again. */
     plx_deaths_free(&op->data_deaths);
     plx_deaths_free(&op->node_deaths);
@@ -174,14 +183,15 @@ static void give_up(struct plx_keyframe_op *op, int error)
     finish(op, error);
 }
 
-static void free_deaths(struct plx_store *store, struct plx_deaths *deaths)
-{
-    for (size_t i = 0; i < deaths->count; i++)
-        plx_alloc_free(store, deaths->addrs[i], 1);
-    plx_deaths_free(deaths);
-}
-
 /* ---- Steps ---- */
+
+/* A finished tree's new nodes: freed again if the record cannot be written. */
+static void keep_made(struct plx_keyframe_op *op)
+{
+    for (size_t i = 0; i < op->tree.made.count; i++)
+        plx_deaths_add(&op->made, op->tree.made.addrs[i]);
+    plx_tree_done(&op->tree);
+}
 
 static int start(struct plx_keyframe_op *op)
 {
@@ -235,6 +245,7 @@ static void install(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
 
+    plx_deaths_free(&op->made);
     vdi->record = op->record;
     vdi->record_slot ^= 1;
     plx_map_install(&vdi->map, op->target.root, op->target.levels);
@@ -250,6 +261,7 @@ static void install(struct plx_keyframe_op *op)
 static void record_failed(struct plx_keyframe_op *op, int error)
 {
     plx_log_stop(&op->vdi->log, PLX_ERR_STICKY);
+    plx_deaths_free(&op->made); /* the record may name them */
     give_up(op, error);
 }
 
@@ -338,7 +350,7 @@ static void keyframe_step(struct plx_task *task)
             return;
         }
         op->target.levels = op->tree.result_levels;
-        plx_tree_done(&op->tree);
+        keep_made(op);
         op->state = KEYFRAME_INDEX_START;
         /* fall through */
     case KEYFRAME_INDEX_START:
@@ -358,7 +370,7 @@ static void keyframe_step(struct plx_task *task)
             give_up(op, error);
             return;
         }
-        plx_tree_done(&op->tree);
+        keep_made(op);
         op->state = KEYFRAME_BITMAPS;
         plx_bitmap_sync(store, task); /* K1: ends with a flush that covers nodes, data and log */
         return;
@@ -395,14 +407,8 @@ static void keyframe_step(struct plx_task *task)
             plx_deaths_free(&op->node_deaths);
         /* fall through */
     case KEYFRAME_ANNOUNCED:
-        if (error) { /* the log is stopped; nothing is freed */
-            plx_deaths_free(&op->data_deaths);
+        if (error) /* not announced (K3); the rest is dead all the same */
             plx_deaths_free(&op->node_deaths);
-            plx_deaths_free(&op->index_deaths);
-            plx_deaths_free(&op->segment_deaths);
-            finish(op, error);
-            return;
-        }
         op->state = KEYFRAME_FREE;
         op->ticket = ++vdi->tickets;
         /* fall through */

@@ -7,8 +7,9 @@
  *     of the segment size means that the segment is not begun); a segment's header is written along with its first
  *     batch and names the segment after it, which is allocated by then.
  * L4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
- *     stops, all in flight settle, and from the failed batch on the log is written again without
- *     the items that failed. Nothing after it was acknowledged, so nothing is lost.
+ *     stops, all in flight settle, and from the failed batch on the log is written again. Items
+ *     that failed keep their place without records, and learn of it only when that batch is
+ *     durable: until then a stale copy of the batch, which names them, could still be believed.
  * L5  Overlay slots for everything formed are reserved: applying cannot fail.
  * Loop: the VDI's.
  * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (L1). A
@@ -112,8 +113,7 @@ static bool segments_push(struct plx_log *log, uint64_t addr)
     return true;
 }
 
-/* Tries to have a spare segment at hand; waits for an extent in the background. */
-static void want_spare(struct plx_log *log)
+void plx_log_want_spare(struct plx_log *log)
 {
     int error;
 
@@ -121,7 +121,6 @@ static void want_spare(struct plx_log *log)
         return;
     error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
     log->spare_waiting = error == PLX_WAIT;
-    log->spare_denied = error && error != PLX_WAIT;
 }
 
 static void spare_step(struct plx_task *task)
@@ -129,12 +128,13 @@ static void spare_step(struct plx_task *task)
     struct plx_log *log = PLX_CONTAINER(task, struct plx_log, spare_task);
 
     log->spare_waiting = false;
-    want_spare(log);
+    plx_log_want_spare(log);
 }
 
-bool plx_log_has_room(const struct plx_log *log)
+bool plx_log_has_room(struct plx_log *log)
 {
-    return log->spare_addr || !log->spare_denied;
+    plx_log_want_spare(log);
+    return log->spare_addr || log->spare_waiting;
 }
 
 static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
@@ -165,7 +165,7 @@ int plx_log_ensure_segments(struct plx_log *log)
     }
     log->applied = log->cursor;
     if (!error)
-        want_spare(log);
+        plx_log_want_spare(log);
     return error;
 }
 
@@ -243,15 +243,14 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
     struct plx_segment_header header;
 
     if (!fresh) { /* on to the next one */
-        if (!log->spare_addr)
-            want_spare(log);
+        plx_log_want_spare(log);
         if (!log->spare_addr || !segments_push(log, log->spare_addr))
             return false;
         cursor->pos = (cursor->pos / bytes + 1) * bytes;
         cursor->addr = cursor->next_addr;
         cursor->next_addr = log->spare_addr;
         log->spare_addr = 0;
-        want_spare(log);
+        plx_log_want_spare(log);
     }
     header = (struct plx_segment_header){
         .vdi = log->vdi->record.id,
@@ -298,7 +297,7 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         item->batch = batch;
         batch->unsettled += item->data_pending > 0;
         batch->needs_durable = batch->needs_durable || item->needs_durable;
-        used = item->ops->encode(item, batch->buffer + bytes, ret_records);
+        used = item->failed ? 0 : item->ops->encode(item, batch->buffer + bytes, ret_records);
         PLX_ASSERT(used <= item->bytes);
         bytes += used;
     }
@@ -344,10 +343,13 @@ static bool form_batch(struct plx_log *log)
     uint32_t block = plx_store_device_block(log->store), records;
     size_t bytes;
 
+    if (!plx_overlay_reserve(&log->vdi->map.active, log->head->slots))
+        return false; /* no memory: a key frame will make some */
+    plx_overlay_unreserve(&log->vdi->map.active, log->head->slots);
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
     batch->slots = 0;
-    batch->needs_durable = false;
+    batch->needs_durable = batch->held = false;
     batch->before = log->cursor;
     batch->state = BATCH_WRITING;
     batch->join = (struct plx_join){.task = &batch->task};
@@ -369,14 +371,7 @@ static bool form_batch(struct plx_log *log)
         left = segment_bytes - PLX_SEGMENT_HEADER_BYTES - block;
     }
     bytes = take_items(log, batch, (size_t)plx_min_u64(left, batch_bytes_max(log)), &records);
-    if (!batch->items) {
-        /* No memory for the overlay: a key frame will make some. The header that may have gone
-         * out is only written again. */
-        PLX_ASSERT(bytes == PLX_BATCH_HEADER_BYTES);
-        if (batch->join.pending == 0)
-            return false;
-        records = 0;
-    }
+    PLX_ASSERT(batch->items);
     log->batch_count++;
     submit_batch(log, batch, bytes, records);
     return true;
@@ -404,8 +399,9 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
     while (item) {
         struct plx_log_item *next = item->next;
 
-        item->ops->apply(item);
-        item->task->error = 0;
+        if (!item->failed)
+            item->ops->apply(item);
+        item->task->error = item->data_error;
         plx_task_ready(log->store, item->task);
         item = next;
     }
@@ -413,7 +409,7 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
     if (batch->state == BATCH_SETTLED)
         log->undurable = true;
     if (batch->state == BATCH_DURABLE) {
-        log->durable_seq = batch->after.seq - 1; /* its flush began after all before completed */
+        log->durable_seq = batch->after.seq - 1;
         log->undurable = false;
     }
     log->retries = 0;
@@ -424,37 +420,29 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
 /* Everything from the first failed batch on is logged again, without what failed (L4). */
 static void roll_back(struct plx_log *log)
 {
-    struct plx_log_item *kept = NULL, *kept_tail = NULL;
+    struct plx_log_item *kept = NULL, **link = &kept, *last = NULL;
     struct plx_batch *first = &log->batches[log->first_batch];
-    int cause = first->join.error;
+    int cause = 0;
 
     for (unsigned i = 0; i < log->batch_count; i++) {
         struct plx_batch *batch = &log->batches[(log->first_batch + i) % PLX_BATCHES];
-        struct plx_log_item *item = batch->items;
 
+        cause = cause ? cause : batch->join.error;
         plx_overlay_unreserve(&log->vdi->map.active, batch->slots);
-        while (item) {
-            struct plx_log_item *next = item->next;
-
-            item->next = NULL;
-            item->batch = NULL;
-            if (item->data_error) {
-                item->task->error = item->data_error;
-                plx_task_ready(log->store, item->task);
-            } else {
-                if (kept_tail)
-                    kept_tail->next = item;
-                else
-                    kept = item;
-                kept_tail = item;
+        *link = batch->items;
+        for (; *link; link = &last->next) {
+            last = *link;
+            last->batch = NULL;
+            if (last->data_error) {
+                last->failed = true;
+                last->bytes = last->slots = 0;
             }
-            item = next;
         }
     }
     if (kept) {
-        kept_tail->next = log->head;
+        last->next = log->head;
         if (!log->head)
-            log->tail = kept_tail;
+            log->tail = last;
         log->head = kept;
     }
     /* Segments begun since are given back. A stale header may still name the last one, so it is
@@ -480,8 +468,13 @@ static void advance(struct plx_log *log)
     while (log->batch_count) {
         struct plx_batch *batch = &log->batches[log->first_batch];
 
+        /* A flush of its own that began before something ahead of it had completed is not enough
+         * once that something was applied without being flushed. */
+        if (batch->state == BATCH_DURABLE && log->undurable && !batch->held)
+            batch->state = BATCH_HELD;
         if (batch->state == BATCH_HELD) {
             batch->state = BATCH_FLUSHING;
+            batch->held = true;
             plx_store_flush(log->store, &batch->task);
         }
         if (batch->state != BATCH_DURABLE && batch->state != BATCH_SETTLED)
@@ -504,7 +497,7 @@ static int batch_error(const struct plx_batch *batch)
     if (batch->join.error)
         return batch->join.error;
     for (const struct plx_log_item *item = batch->items; item; item = item->next)
-        if (item->data_error)
+        if (item->data_error && !item->failed)
             return item->data_error;
     return 0;
 }
@@ -538,9 +531,12 @@ static void batch_step(struct plx_task *task)
         return;
     case BATCH_FLUSHING:
         if (task->error) {
+            /* What the device held in its cache may be gone, data included: writing the log again
+             * would not bring it back. */
             batch->join.error = task->error;
             batch->state = BATCH_FAILED;
             batch->log->failing = true;
+            batch->log->retries = RETRIES_MAX;
         } else {
             batch->state = BATCH_DURABLE;
         }

@@ -29,6 +29,7 @@ struct plx_log_item {
     size_t slots;          /* overlay slots that apply may need; reserved by the log */
     unsigned data_pending; /* data I/Os under way; lowered through plx_log_data_done */
     int data_error;
+    bool failed; /* data_error took its records away; it keeps its place in the log */
     bool needs_durable;    /* wait for the device's flush even in write-back mode */
     struct plx_batch *batch;
 };
@@ -56,6 +57,7 @@ struct plx_batch {
     size_t slots;
     int state;
     bool needs_durable;
+    bool held; /* its flush began when all before it were applied */
 };
 
 struct plx_log {
@@ -67,7 +69,7 @@ struct plx_log {
     size_t segment_count, segment_capacity;
     uint64_t spare_addr;        /* allocated ahead for next_addr */
     struct plx_task spare_task;
-    bool spare_waiting, spare_denied;
+    bool spare_waiting;
     struct plx_log_item *head, *tail; /* waiting to be formed */
     struct plx_batch batches[PLX_BATCHES];
     unsigned first_batch, batch_count; /* ring of those in flight */
@@ -93,7 +95,9 @@ void plx_log_data_done(struct plx_log *log, struct plx_log_item *item, int error
 void plx_log_pump(struct plx_log *log);
 bool plx_log_idle(const struct plx_log *log);
 /* Whether a further write may be logged: a segment is there to go on in. */
-bool plx_log_has_room(const struct plx_log *log);
+bool plx_log_has_room(struct plx_log *log);
+/* Tries to have a spare segment at hand; waits for an extent in the background. */
+void plx_log_want_spare(struct plx_log *log);
 /* Makes sure that the current and the next segment exist, and a spare. Synchronous. */
 int plx_log_ensure_segments(struct plx_log *log);
 /* Stops the log for good: what waits fails with the error, and so does all that comes. */

@@ -244,8 +244,12 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
         else
             high = middle;
     }
-    if (load_segment(reader, low, fault))
-        return PLX_ERR_CORRUPT;
+    {
+        int error = load_segment(reader, low, fault);
+
+        if (error)
+            return error;
+    }
     bytes = plx_log_segment_bytes(reader->store);
     reader->cursor = (struct plx_log_cursor){
         .pos = low * bytes + PLX_SEGMENT_HEADER_BYTES,
@@ -277,6 +281,7 @@ static bool try_batch(struct plx_log_reader *reader)
 
     if (offset < PLX_SEGMENT_HEADER_BYTES ||
         plx_format_batch_decode(reader->buffer + offset, (size_t)(bytes - offset), &header) ||
+        header.bytes >= bytes - offset || /* never to the very end (log.c, L3) */
         !continues(reader, &header))
         return false;
     reader->batch = reader->buffer + offset;

@@ -132,6 +132,7 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
 bool plx_vdi_idle(const struct plx_vdi *vdi)
 {
     return !vdi->oldest && !vdi->waiting && plx_log_idle(&vdi->log) && !vdi->keyframe.running &&
+           !vdi->keyframe.wanted &&
            !vdi->log.spare_waiting;
 }
 
@@ -707,7 +708,7 @@ static bool end_join(struct plx_op *op)
 
 /* Submits reads of the blocks that are wanted, adjacent ones together. When transfers or iovecs
  * run out the window is cut: the rest makes a window of its own. */
-static void submit_reads(struct plx_op *op)
+static int submit_reads(struct plx_op *op)
 {
     unsigned block = 0;
 
@@ -732,11 +733,14 @@ static void submit_reads(struct plx_op *op)
         }
         if (block > first)
             submit_run(op, PLX_IO_READ, first_iov, addr, block - first);
+        if (full && block == 0)
+            return PLX_ERR_INVALID; /* one block in more pieces than an operation has */
         if (full) {
             cut_window(op, block);
-            return;
+            return 0;
         }
     }
+    return 0;
 }
 
 /* After the reads: checksums. 0; PLX_WAIT: look up again (Q4); or CORRUPT. */
@@ -839,8 +843,10 @@ static size_t void_encode(struct plx_log_item *item, uint8_t *out, uint32_t *rec
 {
     struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
 
-    /* In memory the checksums go now: only what is applied, and so covered by this batch's
-     * durable mark, may lose its checksum by this record. */
+    /* In memory the checksums go now: only what is applied may lose its checksum by this record,
+     * because the mark must cover it, this batch's or that of the record's repetition. */
+    op->void_encoded = true;
+    op->void_covered = op->void_again || op->vdi->log.durable_seq == op->vdi->log.applied.seq - 1;
     for (uint32_t i = 0; i < op->void_count && !op->void_again; i++)
         plx_map_apply_void(&op->vdi->map, op->void_leaf + i);
     op->vdi->counters.voids++;
@@ -853,7 +859,7 @@ static void void_apply(struct plx_log_item *item)
 {
 }
 
-/* With write_back what is applied need not be durable when the record is formed: a second record,
+/* What is applied need not be durable when the record is formed (write-back): a second record,
  * formed when the first is durable and with it all before, carries the mark that covers it. */
 static void append_void(struct plx_op *op)
 {
@@ -1151,7 +1157,7 @@ static int wait_for_deaths(struct plx_op *op)
     struct plx_vdi *vdi = op->vdi;
 
     for (struct plx_vdi *v = vdi->store->vdis; v; v = v->next) {
-        if (!v->snapshot && !v->log.sticky &&
+        if (!v->snapshot && !v->log.sticky && !v->closing &&
             (v->map.deaths.count || v->map.active.count || v->keyframe.running) &&
             op->retries < 4) {
             op->retries++;
@@ -1247,7 +1253,8 @@ static void start_op(struct plx_op *op)
             finish(op, 0);
             return;
         }
-        op->vdi->unflushed = op->vdi->write_back;
+        op->cache_changes = op->vdi->cache_changes;
+        op->flush_seq = op->vdi->log.applied.seq - 1;
         plx_store_flush(op->vdi->store, &op->task);
         return;
     case OP_KEYFRAME:
@@ -1256,6 +1263,27 @@ static void start_op(struct plx_op *op)
     default:
         op_run(op);
     }
+}
+
+/* What was applied when a flush began is durable now. */
+static void note_flushed(struct plx_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+
+    vdi->log.durable_seq = plx_max_u64(vdi->log.durable_seq, op->flush_seq);
+    if (op->flush_seq == vdi->log.applied.seq - 1)
+        vdi->log.undurable = false;
+    if (!vdi->write_back && op->cache_changes == vdi->cache_changes)
+        vdi->unflushed = false;
+}
+
+/* Whether what this window did, or found done, must be flushed before it is acknowledged. What went
+ * through the log is durable already. */
+static bool must_flush(const struct plx_op *op)
+{
+    bool durable = !op->vdi->write_back || op->request->fua;
+
+    return durable && (op->in_place || (!op->piece_count && op->vdi->unflushed));
 }
 
 /* Runs until it waits or ends. A window goes WINDOW, LOCK, LOOKUP, READ (what must be read),
@@ -1307,7 +1335,9 @@ static void op_run(struct plx_op *op)
             op->state = OP_ISSUE;
             if (op->request->op == PLX_READ || comparing(op) ||
                 (has_edges(op) && !op->edges_read)) {
-                submit_reads(op);
+                error = submit_reads(op);
+                if (error)
+                    goto fail;
                 op->state = OP_READ;
                 if (!end_join(op))
                     return;
@@ -1361,6 +1391,10 @@ static void op_run(struct plx_op *op)
                 op->state = OP_LOGGED;
                 return;
             }
+            if (vdi->log.sticky) {
+                error = vdi->log.sticky;
+                goto fail;
+            }
             if (op->gen != vdi->map.gen_submitted) { /* a snapshot came in between */
                 op->looked_up = 0;
                 op->state = OP_LOOKUP;
@@ -1369,7 +1403,7 @@ static void op_run(struct plx_op *op)
             classify(op, &must_void);
             if (must_void) {
                 vdi->voids_pending++;
-                op->void_again = false;
+                op->void_again = op->void_encoded = false;
                 append_void(op);
                 return;
             }
@@ -1410,7 +1444,7 @@ static void op_run(struct plx_op *op)
                 goto fail;
             }
             op->state = OP_DURABLE;
-            if (op->in_place && (!vdi->write_back || op->request->fua)) {
+            if (must_flush(op)) {
                 plx_store_flush(vdi->store, &op->task);
                 return;
             }
@@ -1444,18 +1478,20 @@ static void op_step(struct plx_task *task)
         }
         break;
     case OP_VOIDED:
-        if (!error && !op->void_again && (vdi->write_back || vdi->log.undurable)) {
+        if (!error && !op->void_covered) {
             op->void_again = true;
             append_void(op);
             return;
         }
+        if (error && op->void_encoded) /* its checksums are gone, and no record says so */
+            plx_log_stop(&vdi->log, PLX_ERR_STICKY);
         if (!--vdi->voids_pending)
             wake_all(vdi->store, &vdi->void_waiters);
         /* fall through */
     case OP_VOID_WAIT:
     case OP_RETRY:
         if (error) {
-            finish(op, error == PLX_ERR_NOSPACE || op->state != OP_RETRY ? error : PLX_ERR_NOSPACE);
+            finish(op, error);
             return;
         }
         op->looked_up = 0;
@@ -1479,6 +1515,7 @@ static void op_step(struct plx_task *task)
     case OP_SNAPSHOT_WAIT:
         if (error) {
             vdi->map.gen_submitted--; /* it was never logged */
+            vdi->changed = true;
             finish(op, error);
             return;
         }
@@ -1492,8 +1529,12 @@ static void op_step(struct plx_task *task)
         op->state = OP_FLUSHED;
         plx_store_flush(vdi->store, task);
         return;
-    case OP_ITEM:
     case OP_FLUSHED:
+        if (!error)
+            note_flushed(op);
+        finish(op, error);
+        return;
+    case OP_ITEM:
     case OP_KEYFRAME:
         finish(op, error);
         return;

@@ -326,7 +326,8 @@ unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max)
 
 void plx_store_settle(struct plx_store *store)
 {
-    while (store->foreign.count || store->foreign.asked)
+    while (store->foreign.count || store->foreign.asked || store->wanted[PLX_EXTENT_DATA].asked ||
+           store->wanted[PLX_EXTENT_META].asked)
         if (!plx_store_tick(store))
             plx_store_wait(store);
 }

@@ -97,6 +97,7 @@ struct plx_bitmap_sync {
 struct plx_wanted {
     bool asked;
     uint64_t denied_at_ns; /* monotonic; 0: never */
+    int denied;            /* why */
 };
 
 struct plx_store {
@@ -186,8 +187,11 @@ void plx_alloc_foreign_answered(struct plx_store *store, uint64_t extent);
 /* Marks blocks as allocated (replay). Blocks in extents of others are sealed away already. */
 void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count);
 uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type);
-/* Queues the task until an extent arrives or space is freed (PLX_WAIT), or NOSPACE. */
+/* Queues the task until an extent arrives or space is freed (PLX_WAIT), or why none will: NOSPACE,
+ * or what went wrong with the last one asked for. */
 int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task);
+/* Nothing came of an extent asked for: it is not asked for again at once. */
+void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error);
 void plx_alloc_wake(struct plx_store *store); /* after freeing: who waits for space looks again */
 /* Asks for one more extent when fewer blocks than this are free: ahead of need. */
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks);

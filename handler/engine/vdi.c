@@ -229,8 +229,11 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     if (error)
         return error;
     error = plx_bitmap_sync_run(store);
+    /* First as deleted: if the second write fails, the slot can be used again. */
+    record.state = PLX_VDI_DELETED;
     if (!error)
         error = plx_vdi_record_write(store, &record, &slot);
+    record.state = PLX_VDI_LIVE;
     if (!error)
         error = plx_vdi_record_write(store, &record, &slot);
     if (error)
@@ -241,7 +244,8 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     return 0;
 }
 
-int plx_vdi_delete(struct plx_store *store, uint32_t slot, struct plx_fault *fault)
+int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead,
+                   struct plx_fault *fault)
 {
     struct plx_vdi_record record;
     uint8_t which;
@@ -249,9 +253,10 @@ int plx_vdi_delete(struct plx_store *store, uint32_t slot, struct plx_fault *fau
 
     if (error)
         return error;
-    if (record.owner)
+    if (record.owner && !owner_dead)
         return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s is open", record.name);
     record.state = PLX_VDI_DELETED;
+    record.owner = 0;
     error = plx_vdi_record_write(store, &record, &which);
     if (error)
         plx_fault_set(fault, error, "cannot write the record of %s: %s", record.name,
@@ -716,6 +721,7 @@ bool plx_vdi_is_snapshot(const struct plx_vdi *vdi)
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back)
 {
     vdi->write_back = write_back;
+    vdi->cache_changes++;
     vdi->unflushed = vdi->unflushed || write_back;
 }
 

@@ -41,7 +41,9 @@ struct plx_op {
     uint32_t head_skip, tail_skip; /* bytes of the first and last block outside the request */
     size_t window_bytes;
     uint64_t gen;                  /* for which the mappings were looked up */
-    bool edges_read, compared, compare_held, void_again;
+    bool edges_read, compared, compare_held;
+    bool void_again, void_encoded, void_covered;
+    uint64_t flush_seq, cache_changes; /* when a flush began */
     unsigned retries;
     struct plx_walk walk;
     struct plx_mapping mappings[PLX_WINDOW_BLOCKS];
@@ -67,6 +69,7 @@ struct plx_vdi {
     uint8_t record_slot;          /* which of the two holds it */
     bool snapshot;                /* read only */
     bool write_back, copy_always;
+    uint64_t cache_changes; /* how often write_back was set */
     bool unflushed; /* acknowledged writes may lie in the device's cache */
     bool closing;
     uint64_t size_bytes;

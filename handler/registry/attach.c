@@ -40,6 +40,7 @@ struct claim {
     struct plx_attach *attach;
     enum plx_extent_type type;
     uint64_t number;
+    bool busy; /* deferred, and not through */
     bool answered;
     int error;
     struct plx_registry_extent row;
@@ -112,8 +113,10 @@ static void remember_extent(struct plx_attach *a, const struct plx_registry_exte
     if (!held)
         return; /* it stays ours in the registry and is taken over like a dead one's */
     held->row = *row;
+    pthread_mutex_lock(&a->claims_lock);
     held->next = a->extents;
     a->extents = held;
+    pthread_mutex_unlock(&a->claims_lock);
 }
 
 static void claim_extent(void *argument)
@@ -129,13 +132,14 @@ static void claim_extent(void *argument)
                     : plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id,
                                                 claim->type, keep, &row, &fresh);
 
+    if (!error)
+        remember_extent(a, &row);
     pthread_mutex_lock(&a->claims_lock);
     claim->error = error;
     claim->row = row;
     claim->fresh = fresh;
     claim->answered = true;
-    if (!error)
-        remember_extent(a, &row);
+    claim->busy = false;
     pthread_mutex_unlock(&a->claims_lock);
 }
 
@@ -156,10 +160,37 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
 
 static void begin_claim(struct plx_attach *a, struct plx_store *store, struct claim *claim)
 {
+    int error = 0;
+
+    pthread_mutex_lock(&a->claims_lock);
+    claim->busy = true;
+    pthread_mutex_unlock(&a->claims_lock);
     if (!a->options.defer)
         claim_extent(claim); /* answered at the next tick */
-    else if (a->options.defer(a->options.context, claim_extent, claim))
-        plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, 0, false);
+    else
+        error = a->options.defer(a->options.context, claim_extent, claim);
+    if (!error)
+        return;
+    pthread_mutex_lock(&a->claims_lock);
+    claim->busy = false;
+    pthread_mutex_unlock(&a->claims_lock);
+    plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, 0, false);
+}
+
+/* Until no other thread works on a claim. */
+static void wait_for_claims(struct plx_attach *a)
+{
+    for (;;) {
+        bool busy = false;
+
+        pthread_mutex_lock(&a->claims_lock);
+        for (int type = 0; type <= PLX_EXTENT_META; type++)
+            busy = busy || a->claims[type].busy;
+        pthread_mutex_unlock(&a->claims_lock);
+        if (!busy)
+            return;
+        usleep(1000);
+    }
 }
 
 static void env_extent_wanted(struct plx_env *env, struct plx_store *store,
@@ -316,6 +347,11 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
         if (!error && info.type != PLX_EXTENT_UNUSED)
             error = plx_store_extent_adopt(a->store, row.no, fault);
         unlock(a);
+        if (error == PLX_ERR_CORRUPT) { /* nothing can be allocated in it; the others go on */
+            env_event(&a->env, error, fault ? fault->text : plx_error_text(error));
+            error = 0;
+            continue;
+        }
         if (!error && info.type == PLX_EXTENT_UNUSED) {
             /* Claimed, but its header never got there: nothing was allocated in it. */
             row.type = PLX_EXTENT_UNUSED;
@@ -364,7 +400,7 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     if (info.state == PLX_VDI_DELETED || row->deleted) {
         if (info.state != PLX_VDI_DELETED) {
             lock(a);
-            error = plx_vdi_delete(a->store, row->slot, fault);
+            error = plx_vdi_delete(a->store, row->slot, true, fault);
             unlock(a);
         }
         if (!error && !row->deleted)
@@ -404,25 +440,45 @@ static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
         env_event(&a->env, error, why.text);
 }
 
+/* The VDIs that an instance had locked. */
+static int locked_by(struct plx_attach *a, uint64_t instance, struct plx_registry_vdi **ret_list,
+                     size_t *ret_count, struct plx_fault *fault)
+{
+    int error = plx_registry_locks_of(a->registry, instance, ret_list, ret_count);
+
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+static int mark_logs(struct plx_attach *a, uint64_t dead, struct plx_fault *fault)
+{
+    struct plx_registry_vdi *list;
+    size_t count;
+    int error = locked_by(a, dead, &list, &count, fault);
+
+    if (error)
+        return error;
+    for (size_t i = 0; i < count; i++)
+        mark_log(a, &list[i]);
+    free(list);
+    return 0;
+}
+
 static int recover_instance(struct plx_attach *a, const struct plx_registry_instance *dead,
                             struct plx_fault *fault)
 {
     struct plx_registry_vdi *list;
     size_t count;
-    int error = adopt_extents(a, dead->id, fault), failed = 0;
+    bool failed = false;
+    int error = locked_by(a, dead->id, &list, &count, fault);
 
     if (error)
         return error;
-    if (plx_registry_locks_of(a->registry, dead->id, &list, &count))
-        return registry_fault(a->registry, PLX_ERR_REGISTRY, fault);
-    for (size_t i = 0; i < count; i++) /* A1 */
-        mark_log(a, &list[i]);
     for (size_t i = 0; i < count; i++) {
         struct plx_fault why = {0};
         int one = recover_vdi(a, &list[i], dead->id, &why);
 
         if (one) { /* its neighbours are not to suffer from it */
-            failed = one;
+            failed = true;
             env_event(&a->env, one, why.text);
         }
     }
@@ -435,18 +491,41 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
     return 0;
 }
 
+/* A1, over all of them at once: one may have died while it recovered another, having taken over
+ * its extents and not yet its disks. */
+static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead,
+                       size_t count, struct plx_fault *fault)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < count && !error; i++)
+        error = adopt_extents(a, dead[i].id, fault);
+    for (size_t i = 0; i < count && !error; i++)
+        error = mark_logs(a, dead[i].id, fault);
+    if (error)
+        return error;
+    lock(a);
+    error = plx_store_extents_adopted(a->store, fault);
+    unlock(a);
+    for (size_t i = 0; i < count && !error; i++)
+        error = recover_instance(a, &dead[i], fault);
+    return error;
+}
+
 /* Those of this host that are proven dead. */
 static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_registry_instance *list;
-    size_t count;
+    size_t count, dead = 0;
     int error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
 
     if (error)
         return registry_fault(a->registry, error, fault);
-    for (size_t i = 0; i < count && !error; i++)
+    for (size_t i = 0; i < count; i++)
         if (list[i].id != a->instance.row.id && plx_instance_is_dead(&a->paths, &list[i], NULL))
-            error = recover_instance(a, &list[i], fault);
+            list[dead++] = list[i];
+    if (dead)
+        error = recover_all(a, list, dead, fault);
     free(list);
     return error;
 }
@@ -550,17 +629,21 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
 /* The held row of an extent, taken off the list. */
 static bool forget_extent(struct plx_attach *a, uint64_t no, struct plx_registry_extent *ret_row)
 {
-    for (struct held_extent **link = &a->extents; *link; link = &(*link)->next) {
-        struct held_extent *held = *link;
+    struct held_extent **link = &a->extents, *held;
+    bool found;
 
-        if (held->row.no != no)
-            continue;
+    pthread_mutex_lock(&a->claims_lock);
+    while (*link && (*link)->row.no != no)
+        link = &(*link)->next;
+    held = *link;
+    found = held != NULL;
+    if (found) {
         *ret_row = held->row;
         *link = held->next;
-        free(held);
-        return true;
     }
-    return false;
+    pthread_mutex_unlock(&a->claims_lock);
+    free(held);
+    return found;
 }
 
 static int give_back_extents(struct plx_attach *a)
@@ -569,10 +652,14 @@ static int give_back_extents(struct plx_attach *a)
     struct plx_store_info store;
 
     plx_store_get_info(a->store, &store);
-    while (plx_store_extent_owned(a->store, 0, &info) == 0) {
+    for (size_t i = 0; plx_store_extent_owned(a->store, i, &info) == 0;) {
         struct plx_registry_extent row = {0};
         int error = plx_store_extent_release(a->store, info.number, &info, NULL);
 
+        if (error == PLX_ERR_NOT_FOUND) { /* adopted and not yet safe: the next attach goes on */
+            i++;
+            continue;
+        }
         if (error)
             return error;
         if (!forget_extent(a, info.number, &row))
@@ -595,6 +682,7 @@ int plx_attach_close(struct plx_attach *a)
 
     PLX_ASSERT(!a->vdis);
     /* The loop is gone by now; what it was asked is answered here. */
+    wait_for_claims(a);
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
     if (a->registered) {
@@ -642,7 +730,8 @@ static bool is_held(const struct plx_attach *a, const char *id)
     return false;
 }
 
-/* *ret_recover: the lock was a dead instance's, and its recovery failed: it is to be tried again. */
+/* *ret_recover: the lock is ours already, from a recovery or a closing that failed: what the record
+ * names is dead, and the epoch is raised again. */
 static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                     struct plx_registry_lock *ret_lock, bool *ret_recover,
                     struct plx_fault *fault)
@@ -651,9 +740,11 @@ static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
 
     *ret_recover = row->owner == a->instance.row.id && !is_held(a, row->id);
     if (*ret_recover) {
-        *ret_lock = (struct plx_registry_lock){.instance = row->owner, .epoch = row->epoch};
-        memcpy(ret_lock->vdi, row->id, sizeof ret_lock->vdi);
-        return 0;
+        struct plx_registry_lock ours = {.instance = row->owner, .epoch = row->epoch};
+
+        memcpy(ours.vdi, row->id, sizeof ours.vdi);
+        error = plx_registry_vdi_takeover(a->registry, &ours, a->instance.row.id, ret_lock);
+        return error ? registry_fault(a->registry, error, fault) : 0;
     }
     error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
 
@@ -834,7 +925,14 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     error = plx_vdi_create(a->store, &filled, ret_info, fault);
     unlock(a);
     if (error) {
-        finish_creation(a, &held, NULL);
+        int undone;
+
+        lock(a);
+        undone = plx_vdi_delete(a->store, row.slot, false, NULL);
+        unlock(a);
+        /* Else it stays locked, and recovery finds out what the record says. */
+        if (!undone || undone == PLX_ERR_NOT_FOUND)
+            finish_creation(a, &held, NULL);
         return error;
     }
     if (ret_info->size_bytes != row.size_bytes)
@@ -856,14 +954,15 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     if (error)
         return error;
     lock(a);
-    error = plx_vdi_delete(a->store, row.slot, fault);
+    error = plx_vdi_delete(a->store, row.slot, recover, fault);
     unlock(a);
     if (!error) {
         error = plx_registry_vdi_delete(a->registry, &held);
         if (error)
             registry_fault(a->registry, error, fault);
     }
-    plx_registry_vdi_unlock(a->registry, &held);
+    if (!error || !recover)
+        plx_registry_vdi_unlock(a->registry, &held);
     return error;
 }
 

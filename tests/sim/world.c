@@ -94,8 +94,7 @@ struct world {
     unsigned step;
 };
 
-static void failure(struct world *w, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void failure(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void failure(struct world *w, const char *format, ...)
 {
     va_list args;
@@ -150,7 +149,10 @@ static bool excused(struct world *w, int error)
         w->result.nospace++;
         return true;
     }
-    return w->options.faults && (plx_error_class(error) == PLX_CLASS_IO);
+    /* An extent whose header could not be read or written is not used again by this instance, so
+     * faults may use the store up. */
+    return w->options.faults &&
+           (plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_NOSPACE);
 }
 
 /* ---- The store ---- */
@@ -232,8 +234,9 @@ static void check_sectors(struct world *w, const struct plx_view *view, uint64_t
 
         w->result.sectors_checked++;
         if (!plx_sector_id(bytes, s, &id))
-            failure(w, "%s of VDI %u@%llu, sector %llu: bytes that nobody wrote there (like id "
-                       "%llu; %llu expected)",
+            failure(w,
+                    "%s of VDI %u@%llu, sector %llu: bytes that nobody wrote there (like id "
+                    "%llu; %llu expected)",
                     what, slot, (unsigned long long)seq, (unsigned long long)s,
                     (unsigned long long)id, (unsigned long long)plx_view_any(view, s));
         else if (s < view->first + view->sectors && !plx_view_allows(view, s, id))
@@ -280,8 +283,7 @@ static void compare_ended(struct op *op)
     }
     if (result == PLX_ERR_MISCOMPARE) {
         uint64_t sector = op->first + op->request.miscompare_offset / PLX_SECTOR;
-        const struct plx_idset *page =
-            op->view->pages[sector / 8 - op->view->first / 8];
+        const struct plx_idset *page = op->view->pages[sector / 8 - op->view->first / 8];
 
         if (plx_view_allows(op->view, sector, op->expected[sector - op->first]) &&
             (!page || page[sector % 8].count == 1))
@@ -305,8 +307,8 @@ static void read_ended(struct op *op)
         if (!excused(w, op->request.result))
             failure(w, "read of VDI %u failed: %s", op->disk->slot, op->request.fault.text);
     } else {
-        check_sectors(w, op->view ? op->view : op->frozen, op->first, op->count, op->buffer,
-                      "read", op->disk->slot, op->view ? 0 : 1);
+        check_sectors(w, op->view ? op->view : op->frozen, op->first, op->count, op->buffer, "read",
+                      op->disk->slot, op->view ? 0 : 1);
         if (op->frozen) /* W2 */
             for (uint64_t s = 0; s < op->count && !w->result.failed; s++) {
                 uint64_t id;
@@ -661,8 +663,11 @@ static int read_at(struct world *w, struct plx_vdi *vdi, uint64_t first, uint64_
                    struct plx_fault *ret_fault)
 {
     struct iovec iov = {w->scratch, count * PLX_SECTOR};
-    struct plx_request request = {.op = PLX_READ, .offset = first * PLX_SECTOR,
-                                  .length = count * PLX_SECTOR, .iov = &iov, .iovcnt = 1};
+    struct plx_request request = {.op = PLX_READ,
+                                  .offset = first * PLX_SECTOR,
+                                  .length = count * PLX_SECTOR,
+                                  .iov = &iov,
+                                  .iovcnt = 1};
     int error = plx_vdi_run(vdi, &request);
 
     *ret_fault = request.fault;
@@ -758,8 +763,8 @@ static void verify_snapshot(struct world *w, struct disk *disk, struct snapshot 
             break;
         if (error) {
             if (!excused(w, error))
-                failure(w, "read of VDI %u@%llu: %s", disk->slot,
-                        (unsigned long long)snapshot->seq, fault.text);
+                failure(w, "read of VDI %u@%llu: %s", disk->slot, (unsigned long long)snapshot->seq,
+                        fault.text);
             break;
         }
         check_sectors(w, snapshot->view, at, count, w->scratch, "whole snapshot", disk->slot,
@@ -817,11 +822,10 @@ static void verify_list(struct world *w, struct disk *disk)
         bool found = false;
 
         for (unsigned k = 0; k < listing.count; k++)
-            found = found || (listing.seqs[k] == snapshot->seq &&
-                              listing.times[k] == snapshot->time_ns);
+            found = found ||
+                    (listing.seqs[k] == snapshot->seq && listing.times[k] == snapshot->time_ns);
         if (before[i] && !found)
-            failure(w, "VDI %u@%llu is not listed", disk->slot,
-                    (unsigned long long)snapshot->seq);
+            failure(w, "VDI %u@%llu is not listed", disk->slot, (unsigned long long)snapshot->seq);
     }
     for (unsigned k = 0; k < listing.count; k++) {
         struct snapshot *unknown = NULL;
@@ -831,8 +835,8 @@ static void verify_list(struct world *w, struct disk *disk)
             failure(w, "VDI %u: snapshot %llu is listed after %llu", disk->slot,
                     (unsigned long long)listing.seqs[k], (unsigned long long)listing.seqs[k - 1]);
         for (unsigned i = 0; i < disk->snapshot_count; i++) {
-            known = known || (disk->snapshots[i].acked &&
-                              disk->snapshots[i].seq == listing.seqs[k]);
+            known =
+                known || (disk->snapshots[i].acked && disk->snapshots[i].seq == listing.seqs[k]);
             if (!disk->snapshots[i].acked && !unknown)
                 unknown = &disk->snapshots[i];
         }
@@ -1013,9 +1017,11 @@ static void create_disk(struct world *w, struct disk *disk, struct disk *parent,
     TRACE(w, "create %u (parent %d): %s", disk->slot, parent ? (int)parent->slot : -1,
           plx_error_name(error));
     if (error && !w->power.off) {
-        if (!excused(w, error))
+        /* EXISTS: an earlier attempt failed after its first copy of the record. */
+        if (!excused(w, error) && !(w->options.faults && error == PLX_ERR_EXISTS))
             failure(w, "VDI %u cannot be created: %s", disk->slot, fault.text);
-        plx_vdi_delete(w->store, disk->slot, &fault); /* one copy of its record may be there */
+        plx_vdi_delete(w->store, disk->slot, false,
+                       &fault); /* one copy of its record may be there */
         return;
     }
     disk->exists = !error;
@@ -1058,7 +1064,7 @@ static void delete_disk(struct world *w, struct disk *disk)
     close_disk(w, disk);
     if (disk->unclean || w->power.off)
         return;
-    error = plx_vdi_delete(w->store, disk->slot, &fault);
+    error = plx_vdi_delete(w->store, disk->slot, false, &fault);
     TRACE(w, "delete %u: %s", disk->slot, plx_error_name(error));
     if (!error)
         forget_disk(disk);
@@ -1293,7 +1299,9 @@ static bool adopt(struct world *w)
         if (error)
             failure(w, "the log of VDI %u cannot be marked: %s", i, fault.text);
     }
-    return true;
+    if (plx_store_extents_adopted(w->store, &fault) && !w->power.off)
+        failure(w, "adopted extents cannot be used: %s", fault.text);
+    return !w->power.off;
 }
 
 static bool recover_disk(struct world *w, struct disk *disk)
@@ -1405,8 +1413,7 @@ static void check_everything(struct world *w)
         verify_list(w, disk);
         verify_labels(w, disk);
         for (unsigned s = 0; s < disk->snapshot_count && !w->result.failed; s++)
-            if (disk->snapshots[s].acked &&
-                (disk->snapshot_count < 20 || chance(w, 30)))
+            if (disk->snapshots[s].acked && (disk->snapshot_count < 20 || chance(w, 30)))
                 verify_snapshot(w, disk, &disk->snapshots[s]);
     }
 }
@@ -1429,7 +1436,8 @@ static void check_store(struct world *w)
     int error = plx_store_check(w->store, &options, &result, &fault);
 
     if (error || result.errors)
-        failure(w, "check: %s, %llu errors", error ? fault.text : "", (unsigned long long)result.errors);
+        failure(w, "check: %s, %llu errors", error ? fault.text : "",
+                (unsigned long long)result.errors);
 }
 #else
 static void check_store(struct world *w)

@@ -83,8 +83,7 @@ static void end_store(void)
 
 static int create(uint32_t slot, uint64_t bytes)
 {
-    struct plx_vdi_create_options options = {
-        .size_bytes = bytes, .sector_size = 512, .slot = slot};
+    struct plx_vdi_create_options options = {.size_bytes = bytes, .sector_size = 512, .slot = slot};
 
     snprintf(options.name, sizeof options.name, "v%u", slot);
     return plx_vdi_create(store, &options, NULL, &fault);
@@ -92,9 +91,11 @@ static int create(uint32_t slot, uint64_t bytes)
 
 static int clone_of(uint32_t slot, uint32_t parent, uint64_t seq)
 {
-    struct plx_vdi_create_options options = {
-        .sector_size = 512, .slot = slot, .is_clone = true, .parent_slot = parent,
-        .parent_seq = seq};
+    struct plx_vdi_create_options options = {.sector_size = 512,
+                                             .slot = slot,
+                                             .is_clone = true,
+                                             .parent_slot = parent,
+                                             .parent_seq = seq};
 
     snprintf(options.name, sizeof options.name, "v%u", slot);
     return plx_vdi_create(store, &options, NULL, &fault);
@@ -105,6 +106,16 @@ static int try_open(uint32_t slot, struct plx_vdi **ret_vdi)
     struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
 
     return plx_vdi_open(store, &options, ret_vdi, &fault);
+}
+
+static void adopt_all(void)
+{
+    struct plx_fault why;
+
+    for (uint64_t e = 0; e < registry.count; e++)
+        if (registry.extents[e].owner)
+            CU_ASSERT_EQUAL(plx_store_extent_adopt(store, e, &why), 0);
+    CU_ASSERT_EQUAL(plx_store_extents_adopted(store, &why), 0);
 }
 
 static struct plx_vdi *open_vdi(uint32_t slot)
@@ -245,9 +256,7 @@ static void test_blind_after_keyframe(void)
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
     OK(open_as(2)); /* nothing is cached */
-    for (uint64_t e = 0; e < registry.count; e++)
-        if (registry.extents[e].owner)
-            OK(plx_store_extent_adopt(store, e, &fault));
+    adopt_all();
     vdi = open_vdi(0);
     OK(simple(vdi, PLX_SNAPSHOT, &seq));
     a = counters();
@@ -445,8 +454,12 @@ static void test_snapshot_does_not_drain(void)
     finished = 0;
     for (unsigned i = 0; i < 12; i++) {
         iovs[i] = (struct iovec){buffer, 64u << 10};
-        writes[i] = (struct plx_request){.op = PLX_WRITE, .offset = i * MIB, .length = 64u << 10,
-                                         .iov = &iovs[i], .iovcnt = 1, .done = count_done};
+        writes[i] = (struct plx_request){.op = PLX_WRITE,
+                                         .offset = i * MIB,
+                                         .length = 64u << 10,
+                                         .iov = &iovs[i],
+                                         .iovcnt = 1,
+                                         .done = count_done};
         if (i == 6)
             plx_vdi_submit(vdi, &snapshot);
         plx_vdi_submit(vdi, &writes[i]);
@@ -569,7 +582,7 @@ static void test_create_refusals(void)
     FAILS(NOT_FOUND, plx_vdi_read_info(store, 0, &info, &fault));
     OK(create(0, 256ull << 40));
     FAILS(EXISTS, create(0, MIB));
-    OK(plx_vdi_delete(store, 0, &fault));
+    OK(plx_vdi_delete(store, 0, false, &fault));
     OK(create(0, MIB));
     end_store();
 }
@@ -582,7 +595,7 @@ static void test_two_owners(void)
     OK(create(0, MIB));
     vdi = open_vdi(0);
     FAILS(BUSY, try_open(0, &second));
-    FAILS(BUSY, plx_vdi_delete(store, 0, &fault));
+    FAILS(BUSY, plx_vdi_delete(store, 0, false, &fault));
     OK(plx_vdi_close(vdi));
     end_store();
 }
@@ -732,6 +745,7 @@ static void test_damage_extent(void)
     OK(open_as(3));
     OK(plx_store_extent_read(store, extent, &info, &fault));
     OK(plx_store_extent_adopt(store, extent, &fault)); /* by the other slot */
+    OK(plx_store_extents_adopted(store, &fault));
     OK(plx_store_extent_release(store, extent, &info, &fault));
     plx_simdisk_flip(disk, extent * MIB + 500, 1);
     plx_simdisk_flip(disk, extent * MIB + BLOCK + 500, 1);
@@ -801,9 +815,7 @@ static void test_damage_in_recovery(void)
     FAILS(CORRUPT, plx_vdi_open(store, &options, &vdi, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "damaged"));
     plx_simdisk_flip(disk, at + 80, 4); /* and nothing was changed */
-    for (uint64_t e = 0; e < registry.count; e++)
-        if (registry.extents[e].owner)
-            OK(plx_store_extent_adopt(store, e, &fault));
+    adopt_all();
     options.epoch++;
     OK(plx_vdi_open(store, &options, &vdi, &fault));
     for (unsigned i = 0; i < 40; i++)
@@ -836,9 +848,7 @@ static void test_damage_node(void)
     CU_ASSERT_FATAL(root != 0);
     plx_simdisk_flip(disk, root * BLOCK + 4000, 1);
     OK(open_as(2));
-    for (uint64_t e = 0; e < registry.count; e++)
-        if (registry.extents[e].owner)
-            OK(plx_store_extent_adopt(store, e, &fault));
+    adopt_all();
     vdi = open_vdi(0);
     FAILS(CORRUPT, io(vdi, PLX_READ, 0, BLOCK));
     CU_ASSERT(plx_simenv_heard(&env, "radix node") > 0);
