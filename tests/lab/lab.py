@@ -310,7 +310,9 @@ class Guest:
             print(f"---- {self.name} console\n" + "".join(text.readlines()[-30:]), flush=True)
         try:
             log = self.run("dmesg | tail -30; tail -n 50 /var/log/tcmu-runner.log; "
-                           "cat $RUNNER_OUT", timeout=10, ok=False)
+                           "cat $RUNNER_OUT; ! command -v gdb >/dev/null || ! runner_alive || "
+                           "timeout 30 gdb -p $(runner_pid) -batch -ex 'thread apply all bt 12' 2>&1 | grep -E '^(#|Thread)'",
+                           timeout=60, ok=False)
             print(f"---- {self.name} kernel and tcmu-runner\n" + log.out, flush=True)
         except (OSError, Failure) as error:
             print(f"---- {self.name} does not answer: {error}", flush=True)
