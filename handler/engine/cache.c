@@ -25,7 +25,7 @@ struct cached_node {
     uint64_t addr;
     uint32_t next; /* in its hash chain: index + 1 */
     uint8_t state, level;
-    uint8_t chances; /* clock hands to survive */
+    uint8_t chances;   /* clock hands to survive */
     uint32_t checksum; /* 24 bits of the contents, once READY */
     struct plx_queue waiters;
     struct load *load;

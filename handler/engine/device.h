@@ -43,10 +43,10 @@ struct plx_io {
     int iovcnt;
     int result; /* 0 or PLX_ERR_*; valid in done */
     void (*done)(struct plx_io *io);
-    void *owner;            /* the submitter's */
-    struct plx_io *next;    /* the device's while submitted */
-    void *device_private;   /* the device's while submitted */
-    uint64_t device_word;   /* the device's while submitted */
+    void *owner;          /* the submitter's */
+    struct plx_io *next;  /* the device's while submitted */
+    void *device_private; /* the device's while submitted */
+    uint64_t device_word; /* the device's while submitted */
 };
 
 struct plx_device;
@@ -64,10 +64,10 @@ struct plx_device_ops {
 
 struct plx_device {
     const struct plx_device_ops *ops;
-    char name[256];       /* path or URL, for messages */
-    uint64_t bytes;       /* size */
-    uint32_t block_size;  /* logical block: 512 or 4096 */
-    bool volatile_cache;  /* completed writes need a flush to be durable */
+    char name[256];      /* path or URL, for messages */
+    uint64_t bytes;      /* size */
+    uint32_t block_size; /* logical block: 512 or 4096 */
+    bool volatile_cache; /* completed writes need a flush to be durable */
     bool read_only;
 };
 

@@ -32,7 +32,7 @@
 #include "engine/error.h"
 #include "engine/units.h"
 
-#define PLX_NAME_MAX 255   /* bytes of a VDI name */
+#define PLX_NAME_MAX 255 /* bytes of a VDI name */
 #define PLX_STORE_NAME_MAX 63
 #define PLX_LABEL_MAX 127
 #define PLX_VOLUMES_MAX 64
@@ -87,12 +87,12 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
                          struct plx_fault *fault);
 
 struct plx_store_options {
-    uint64_t instance;          /* owner written into extents and VDI records; 0: read only */
+    uint64_t instance; /* owner written into extents and VDI records; 0: read only */
     struct plx_uuid host;
-    uint64_t cache_bytes;       /* node cache, 0: 64 MiB; at least 32 nodes */
-    uint64_t keyframe_mappings; /* a key frame is due after so many changed blocks; 0: 65536 */
+    uint64_t cache_bytes;        /* node cache, 0: 64 MiB; at least 32 nodes */
+    uint64_t keyframe_mappings;  /* a key frame is due after so many changed blocks; 0: 65536 */
     uint64_t keyframe_log_bytes; /* or so many bytes of log; 0: 64 MiB */
-    unsigned ops_per_vdi;       /* requests in progress at once per VDI, 0: 128 */
+    unsigned ops_per_vdi;        /* requests in progress at once per VDI, 0: 128 */
 };
 
 /* Takes the devices over (closes them with the store) only on success. All volumes of the store
@@ -128,8 +128,7 @@ struct plx_extent_info {
  * have named may lie in their free blocks. */
 void plx_store_extents_seal(struct plx_store *store);
 /* Owned extents of this instance: index from 0; NOT_FOUND past the end. */
-int plx_store_extent_owned(struct plx_store *store, size_t index,
-                           struct plx_extent_info *ret_info);
+int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_extent_info *ret_info);
 /* Gives up an owned extent; nothing may be allocated in it by this instance any more. */
 int plx_store_extent_release(struct plx_store *store, uint64_t extent,
                              struct plx_extent_info *ret_info, struct plx_fault *fault);
@@ -144,7 +143,8 @@ bool plx_store_tick(struct plx_store *store);
 void plx_store_wait(struct plx_store *store);
 /* Descriptors to poll for device completions; returns how many were written. */
 unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max);
-/* Waits until extents asked for have come and freed blocks have found theirs. Before the last extents are released. */
+/* Waits until extents asked for have come and freed blocks have found theirs. Before the last
+ * extents are released. */
 void plx_store_settle(struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
@@ -158,8 +158,8 @@ enum plx_overwrite {
 
 struct plx_vdi_create_options {
     char name[PLX_NAME_MAX + 1];
-    struct plx_uuid id; /* all zero: made here */
-    uint64_t size_bytes; /* multiple of sector_size */
+    struct plx_uuid id;   /* all zero: made here */
+    uint64_t size_bytes;  /* multiple of sector_size */
     uint32_t sector_size; /* 512 or 4096 */
     enum plx_overwrite overwrite;
     uint32_t slot;
@@ -188,8 +188,8 @@ struct plx_vdi_info {
     struct plx_uuid owner_host;
     uint64_t epoch;
     uint64_t created_ns;
-    uint64_t parent_seq;      /* 0: no parent */
-    uint64_t snapshots;       /* newest snapshot's sequence number in the key frame */
+    uint64_t parent_seq; /* 0: no parent */
+    uint64_t snapshots;  /* newest snapshot's sequence number in the key frame */
     uint64_t log_first_segment, log_segments; /* retained log, in segments */
     unsigned levels;
 };
@@ -214,10 +214,10 @@ struct plx_vdi;
 
 struct plx_vdi_open_options {
     uint32_t slot;
-    uint64_t epoch;     /* granted by the registry; greater than the record's */
-    bool take_over;     /* the record's owner is proven dead: replace it */
-    bool write_back;    /* acknowledge before the device's cache is flushed */
-    int overwrite;      /* enum plx_overwrite, or -1: the VDI's own property */
+    uint64_t epoch;  /* granted by the registry; greater than the record's */
+    bool take_over;  /* the record's owner is proven dead: replace it */
+    bool write_back; /* acknowledge before the device's cache is flushed */
+    int overwrite;   /* enum plx_overwrite, or -1: the VDI's own property */
 };
 
 /* Opens for writing: replays the log from the last key frame (crash recovery included), then

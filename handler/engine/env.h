@@ -29,7 +29,8 @@ struct plx_env {
     /* Asks for one extent that nobody owns, to free blocks in it; answered in the same way, with
      * type UNUSED. May be NULL: such blocks are left to the collector. */
     void (*extent_needed)(struct plx_env *env, struct plx_store *store, uint64_t extent);
-    /* Called first in every turn of the loop; may submit requests and grant extents. May be NULL. */
+    /* Called first in every turn of the loop; may submit requests and grant extents. May be NULL.
+     */
     void (*tick)(struct plx_env *env);
     /* Called by synchronous calls when they wait and no device has anything under way (an extent
      * is being asked for elsewhere). Should block a little. May be NULL. */

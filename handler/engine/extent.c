@@ -374,8 +374,7 @@ void plx_store_extents_seal(struct plx_store *store)
     }
 }
 
-int plx_store_extent_owned(struct plx_store *store, size_t index,
-                           struct plx_extent_info *ret_info)
+int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_extent_info *ret_info)
 {
     struct plx_extent *extent = store->extents;
 
@@ -429,8 +428,8 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
         error = decode_pages(extent, &first, fault);
         if (error == PLX_ERR_NOT_FOUND) {
             error = 0;
-            *ret_info = (struct plx_extent_info){.number = number,
-                                                 .blocks = store->info.extent_blocks};
+            *ret_info =
+                (struct plx_extent_info){.number = number, .blocks = store->info.extent_blocks};
         } else if (!error) {
             extent->type = first.type;
             extent->sealed = first.sealed;
@@ -491,8 +490,8 @@ static void write_page(struct plx_store *store, struct plx_extent *extent, uint3
     sync->written[sync->count] = state;
     sync->iovs[sync->count] = (struct iovec){block, PLX_BLOCK_SIZE};
     plx_store_xfer(store, &sync->xfers[sync->count], PLX_IO_WRITE, PLX_KIND_ADMIN,
-                   extent->base + 2 * p + state->slot, 0, PLX_BLOCK_SIZE,
-                   &sync->iovs[sync->count], 1, &sync->join);
+                   extent->base + 2 * p + state->slot, 0, PLX_BLOCK_SIZE, &sync->iovs[sync->count],
+                   1, &sync->join);
     sync->count++;
 }
 

@@ -634,9 +634,8 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
     case PLX_RECORD_MAP:
         r->addr = word;
         r->checksums = payload;
-        return r->count >= 1 && r->count <= PLX_RECORD_MAP_MAX && word != 0 &&
-               word < addr_limit && r->count <= addr_limit - word &&
-               r->vblock + r->count <= PLX_VBLOCK_MAX + 1;
+        return r->count >= 1 && r->count <= PLX_RECORD_MAP_MAX && word != 0 && word < addr_limit &&
+               r->count <= addr_limit - word && r->vblock + r->count <= PLX_VBLOCK_MAX + 1;
     case PLX_RECORD_UNMAP:
         r->count = word;
         return word >= 1 && word <= PLX_VBLOCK_MAX + 1 &&

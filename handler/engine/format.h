@@ -231,14 +231,14 @@ enum plx_record_type {
 
 struct plx_record {
     enum plx_record_type type;
-    bool flag;       /* LABEL: removed */
+    bool flag; /* LABEL: removed */
     uint64_t vblock;
-    uint64_t count;  /* blocks or leaves */
-    uint64_t addr;   /* MAP */
-    uint64_t seq;    /* SNAPSHOT, LABEL */
+    uint64_t count; /* blocks or leaves */
+    uint64_t addr;  /* MAP */
+    uint64_t seq;   /* SNAPSHOT, LABEL */
     uint64_t time_ns;
-    uint64_t size_bytes;            /* RESIZE */
-    const uint8_t *checksums;       /* MAP: little-endian u32 each, inside the batch */
+    uint64_t size_bytes;      /* RESIZE */
+    const uint8_t *checksums; /* MAP: little-endian u32 each, inside the batch */
     char label[PLX_LABEL_MAX + 1];
     struct plx_keyframe keyframe;
 };

@@ -136,8 +136,8 @@ static int index_begin(struct plx_keyframe_op *op)
     for (uint64_t s = old_first; s < trimmed; s++)
         changes[n++] = (struct plx_tree_change){.index = s};
     for (uint64_t s = from; s < end; s++)
-        changes[n++] = (struct plx_tree_change){.index = s,
-                                                .entry = vdi->log.segments[s - old_first]};
+        changes[n++] =
+            (struct plx_tree_change){.index = s, .entry = vdi->log.segments[s - old_first]};
     error = plx_tree_begin_plain(&op->tree, vdi->store, vdi->record.index_root, INDEX_LEVELS,
                                  changes, n, &op->task, &op->index_deaths);
     free(changes);
@@ -216,8 +216,8 @@ static int start(struct plx_keyframe_op *op)
         vdi->log.bytes_since_keyframe = 0;
     }
     op->old_snap_seq = vdi->record.keyframe.snap_seq;
-    return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task,
-                              &op->data_deaths, &op->node_deaths);
+    return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task, &op->data_deaths,
+                              &op->node_deaths);
 }
 
 static void write_record(struct plx_keyframe_op *op)

@@ -25,11 +25,11 @@ struct plx_keyframe_op {
     struct plx_tree tree;
     struct plx_log_cursor at; /* the log position that it includes everything before */
     struct plx_keyframe target;
-    uint64_t old_snap_seq;    /* of the key frame before */
+    uint64_t old_snap_seq; /* of the key frame before */
     uint64_t index_root;
     struct plx_deaths data_deaths, node_deaths, index_deaths, segment_deaths;
-    struct plx_deaths made;   /* new nodes that no record names yet */
-    uint64_t trim_to;         /* the next record may drop the log before this position */
+    struct plx_deaths made; /* new nodes that no record names yet */
+    uint64_t trim_to;       /* the next record may drop the log before this position */
     uint64_t ticket;
     struct plx_vdi_record record;
     uint8_t *block;

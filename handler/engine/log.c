@@ -4,18 +4,17 @@
  *     data and the flush after both have completed, and the same holds for all before it.
  * L2  A batch's durable mark names a batch that was durable, data included, when it was formed.
  * L3  A batch lies wholly in one segment and never reaches its very end (a position at a multiple
- *     of the segment size means that the segment is not begun); a segment's header is written along with its first
- *     batch and names the segment after it, which is allocated by then.
- * L4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
- *     stops, all in flight settle, and from the failed batch on the log is written again. Items
- *     that failed keep their place without records, and learn of it only when that batch is
- *     durable: until then a stale copy of the batch, which names them, could still be believed.
- * L5  Overlay slots for everything formed are reserved: applying cannot fail.
- * Loop: the VDI's.
- * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (L1). A
- *   batch whose data did not make it fails its checksums in replay, unless a later batch's mark
- *   covers it, in which case the data is durable (L2). Leftovers of rewritten batches do not fit
- *   the chain of hashes, and those of an older owner carry an older epoch.
+ *     of the segment size means that the segment is not begun); a segment's header is written along
+ * with its first batch and names the segment after it, which is allocated by then. L4  What failed
+ * is never followed by what succeeded: when a batch's I/O or data fails, forming stops, all in
+ * flight settle, and from the failed batch on the log is written again. Items that failed keep
+ * their place without records, and learn of it only when that batch is durable: until then a stale
+ * copy of the batch, which names them, could still be believed. L5  Overlay slots for everything
+ * formed are reserved: applying cannot fail. Loop: the VDI's. Crash story: a torn or missing batch
+ * ends the log; what follows was not acknowledged (L1). A batch whose data did not make it fails
+ * its checksums in replay, unless a later batch's mark covers it, in which case the data is durable
+ * (L2). Leftovers of rewritten batches do not fit the chain of hashes, and those of an older owner
+ * carry an older epoch.
  */
 #include "engine/log.h"
 
@@ -30,8 +29,8 @@
 
 enum {
     BATCH_WRITING,
-    BATCH_SETTLED,  /* log and data have completed; durability is not waited for */
-    BATCH_HELD,     /* the same, but a flush must follow once all before it are applied */
+    BATCH_SETTLED, /* log and data have completed; durability is not waited for */
+    BATCH_HELD,    /* the same, but a flush must follow once all before it are applied */
     BATCH_FLUSHING,
     BATCH_DURABLE,
     BATCH_FAILED,
@@ -337,8 +336,7 @@ static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t by
 /* One batch from what waits; false when nothing could be formed. */
 static bool form_batch(struct plx_log *log)
 {
-    struct plx_batch *batch =
-        &log->batches[(log->first_batch + log->batch_count) % PLX_BATCHES];
+    struct plx_batch *batch = &log->batches[(log->first_batch + log->batch_count) % PLX_BATCHES];
     uint64_t segment_bytes = plx_log_segment_bytes(log->store), offset, left;
     uint32_t block = plx_store_device_block(log->store), records;
     size_t bytes;

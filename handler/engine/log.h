@@ -29,8 +29,8 @@ struct plx_log_item {
     size_t slots;          /* overlay slots that apply may need; reserved by the log */
     unsigned data_pending; /* data I/Os under way; lowered through plx_log_data_done */
     int data_error;
-    bool failed; /* data_error took its records away; it keeps its place in the log */
-    bool needs_durable;    /* wait for the device's flush even in write-back mode */
+    bool failed;        /* data_error took its records away; it keeps its place in the log */
+    bool needs_durable; /* wait for the device's flush even in write-back mode */
     struct plx_batch *batch;
 };
 
@@ -64,21 +64,21 @@ struct plx_log {
     struct plx_vdi *vdi;
     struct plx_store *store;
     struct plx_log_cursor cursor;
-    uint64_t first_segment;     /* retained */
-    uint64_t *segments;         /* addresses of first_segment... */
+    uint64_t first_segment; /* retained */
+    uint64_t *segments;     /* addresses of first_segment... */
     size_t segment_count, segment_capacity;
-    uint64_t spare_addr;        /* allocated ahead for next_addr */
+    uint64_t spare_addr; /* allocated ahead for next_addr */
     struct plx_task spare_task;
     bool spare_waiting;
     struct plx_log_item *head, *tail; /* waiting to be formed */
     struct plx_batch batches[PLX_BATCHES];
     unsigned first_batch, batch_count; /* ring of those in flight */
-    uint64_t durable_seq;       /* everything up to it is durable, data too */
-    struct plx_log_cursor applied; /* after the last applied batch */
-    bool undurable;             /* applied batches may lie in the device's cache */
+    uint64_t durable_seq;              /* everything up to it is durable, data too */
+    struct plx_log_cursor applied;     /* after the last applied batch */
+    bool undurable;                    /* applied batches may lie in the device's cache */
     bool failing;
     unsigned retries;
-    int sticky;                 /* set for good after the log could not be written */
+    int sticky; /* set for good after the log could not be written */
     uint64_t bytes_since_keyframe;
     uint8_t *memory;
 };

@@ -117,14 +117,14 @@ static void from_base(const struct plx_map *map, uint64_t vblock, uint64_t entry
         .writable = plx_entry_addr(entry) && !read_only && map->base.gen == map->gen_submitted,
     };
     if (!read_only && ret->checksum &&
-        (voided_in(map, &map->active, leaf) || (map->is_frozen && voided_in(map, &map->frozen, leaf))))
+        (voided_in(map, &map->active, leaf) ||
+         (map->is_frozen && voided_in(map, &map->frozen, leaf))))
         ret->checksum = 0; /* M4 */
 }
 
 static bool base_covers(const struct plx_map *map, uint64_t vblock)
 {
-    return plx_entry_addr(map->base.root) &&
-           vblock >> (map->base.levels * PLX_NODE_SHIFT) == 0;
+    return plx_entry_addr(map->base.root) && vblock >> (map->base.levels * PLX_NODE_SHIFT) == 0;
 }
 
 static void walk_begin(const struct plx_map *map, uint64_t vblock, struct plx_walk *walk)
@@ -280,15 +280,15 @@ void plx_map_apply_unmap(struct plx_map *map, uint64_t vblock, uint64_t count)
     }
 }
 
-/* The frozen layer's mapping of a block that is still writable: copied up with its checksum gone. */
+/* The frozen layer's mapping of a block that is still writable: copied up with its checksum gone.
+ */
 static void void_frozen_block(struct plx_map *map, uint64_t vblock)
 {
     const struct plx_slot *below = plx_overlay_find(&map->frozen, PLX_OVERLAY_BLOCK, vblock);
     struct plx_slot *slot;
     bool is_new;
 
-    if (!below || !plx_entry_addr(below->value) ||
-        plx_overlay_gen(&map->frozen, below) != map->gen)
+    if (!below || !plx_entry_addr(below->value) || plx_overlay_gen(&map->frozen, below) != map->gen)
         return;
     slot = plx_overlay_put(&map->active, PLX_OVERLAY_BLOCK, vblock, &is_new);
     slot->value = plx_entry_addr(below->value) | PLX_SLOT_OLDER;

@@ -35,17 +35,17 @@ struct plx_map {
     uint64_t base_changes; /* counts installs; walks that began before start over */
     struct plx_overlay active, frozen;
     bool is_frozen;
-    uint64_t gen;           /* of what is applied */
-    uint64_t gen_submitted; /* of what is submitted: writes from now on belong to it */
+    uint64_t gen;                    /* of what is applied */
+    uint64_t gen_submitted;          /* of what is submitted: writes from now on belong to it */
     uint64_t unmapped_blocks;        /* since the freeze; what they were is known at the merge */
     struct plx_deaths deaths;        /* since the freeze */
     struct plx_deaths frozen_deaths; /* before it */
 };
 
 struct plx_mapping {
-    uint64_t addr; /* 0: absent */
+    uint64_t addr;     /* 0: absent */
     uint32_t checksum; /* 24 bits, 0: unknown */
-    bool writable; /* in place */
+    bool writable;     /* in place */
 };
 
 /* A lookup's way down the tree; survives waiting for nodes. Zero-initialised. leaf is valid only

@@ -56,10 +56,10 @@ static int index_lookup(struct plx_log_reader *reader, uint64_t segment, uint64_
         error = plx_cache_get_sync(reader->store->cache, entry, level, &node);
         if (error)
             return plx_fault_set(fault, error, "virtual disk %s: log index, block %llu: %s",
-                                 reader->record->name,
-                                 (unsigned long long)plx_entry_addr(entry), plx_error_text(error));
-        entry = plx_node_entry(node, segment >> ((level - 1) * PLX_NODE_SHIFT) &
-                                         (PLX_NODE_ENTRIES - 1));
+                                 reader->record->name, (unsigned long long)plx_entry_addr(entry),
+                                 plx_error_text(error));
+        entry = plx_node_entry(node,
+                               segment >> ((level - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
         if (plx_entry_addr(entry) >= reader->store->addr_limit)
             return plx_fault_set(fault, PLX_ERR_CORRUPT,
                                  "virtual disk %s: log index: impossible address",
@@ -81,9 +81,8 @@ static int load_segment(struct plx_log_reader *reader, uint64_t segment, struct 
         return plx_fault_set(fault, error, "virtual disk %s: log segment %llu at block %llu: %s",
                              reader->record->name, (unsigned long long)segment,
                              (unsigned long long)addr, plx_error_text(error));
-    error = plx_format_segment_decode(reader->buffer, &reader->store->info.id,
-                                      &reader->record->id, segment, reader->store->addr_limit,
-                                      &reader->header, fault);
+    error = plx_format_segment_decode(reader->buffer, &reader->store->info.id, &reader->record->id,
+                                      segment, reader->store->addr_limit, &reader->header, fault);
     if (!error)
         reader->loaded = segment;
     return error;
@@ -232,8 +231,8 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the log is empty");
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
-        int error = read_header(reader, middle,
-                                reader->segments[middle - reader->first_segment], &header);
+        int error =
+            read_header(reader, middle, reader->segments[middle - reader->first_segment], &header);
 
         if (error)
             return plx_fault_set(fault, error, "virtual disk %s: log segment %llu: %s",
@@ -385,8 +384,8 @@ static int verify_map(struct plx_store *store, const struct plx_record *record, 
 {
     *ret_match = true;
     for (uint64_t i = 0; i < record->count && *ret_match; i++) {
-        int error = plx_store_read_sync(store, PLX_KIND_DATA, record->addr + i, buffer,
-                                        PLX_BLOCK_SIZE);
+        int error =
+            plx_store_read_sync(store, PLX_KIND_DATA, record->addr + i, buffer, PLX_BLOCK_SIZE);
 
         if (error)
             return error;
@@ -568,11 +567,11 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
     }
     free(buffer);
     if (error == PLX_ERR_NOT_FOUND)
-        error = until_seq && !replay.reached
-                    ? plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                                    "virtual disk %s has no snapshot %llu",
-                                    reader->record->name, (unsigned long long)until_seq)
-                    : 0;
+        error =
+            until_seq && !replay.reached
+                ? plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s has no snapshot %llu",
+                                reader->record->name, (unsigned long long)until_seq)
+                : 0;
     if (error)
         return error;
     replay.result.end = reader->cursor;

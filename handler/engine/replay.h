@@ -17,11 +17,11 @@ struct plx_log_reader {
     size_t count;
     /* The segment in memory. */
     uint8_t *buffer;
-    uint64_t loaded;    /* its number, UINT64_MAX: none */
+    uint64_t loaded; /* its number, UINT64_MAX: none */
     struct plx_segment_header header;
     /* Where the next batch is expected. */
     struct plx_log_cursor cursor;
-    uint64_t epoch;     /* of the last batch read */
+    uint64_t epoch; /* of the last batch read */
     const uint8_t *batch;
     struct plx_batch_header batch_header;
 };

@@ -17,27 +17,27 @@
 
 #include "engine/vdi.h"
 
-#define RUN_BLOCKS 256u          /* allocated at once per VDI: about 1 MiB */
-#define UNMAP_WINDOW 32768u      /* blocks in one UNMAP record here */
+#define RUN_BLOCKS 256u     /* allocated at once per VDI: about 1 MiB */
+#define UNMAP_WINDOW 32768u /* blocks in one UNMAP record here */
 #define READ_RETRIES 16u
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
 #define COMPARE_BLOCKS (PLX_COMPARE_MAX / PLX_BLOCK_SIZE + 1)
 
 enum {
-    OP_WINDOW,  /* lay out the next window */
+    OP_WINDOW, /* lay out the next window */
     OP_LOCK,
     OP_LOOKUP,
-    OP_READ,    /* a read window's blocks, or old contents that a write needs */
+    OP_READ, /* a read window's blocks, or old contents that a write needs */
     OP_VOIDED,
     OP_VOID_WAIT,
     OP_ISSUE,
     OP_WRITTEN, /* data in place has completed */
     OP_LOGGED,
     OP_DURABLE,
-    OP_RETRY,   /* space may have become free: look again */
+    OP_RETRY, /* space may have become free: look again */
     OP_SNAPSHOT_LOGGED,
     OP_SNAPSHOT_WAIT,
-    OP_ITEM,    /* a lone log record */
+    OP_ITEM, /* a lone log record */
     OP_FLUSHED,
     OP_KEYFRAME,
 };
@@ -132,8 +132,7 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
 bool plx_vdi_idle(const struct plx_vdi *vdi)
 {
     return !vdi->oldest && !vdi->waiting && plx_log_idle(&vdi->log) && !vdi->keyframe.running &&
-           !vdi->keyframe.wanted &&
-           !vdi->log.spare_waiting;
+           !vdi->keyframe.wanted && !vdi->log.spare_waiting;
 }
 
 /* ---- Latency and counters ---- */
@@ -774,7 +773,7 @@ static int verify_reads(struct plx_op *op)
 
 static void deliver_edges(struct plx_op *op)
 {
-    for (unsigned i = 0; i < op->blocks; i += op->blocks > 1 ? op->blocks - 1 : 1) {
+    for (unsigned i = 0; i<op->blocks; i += op->blocks> 1 ? op->blocks - 1 : 1) {
         uint8_t *edge = edge_of(op, i);
         uint32_t from, bytes;
 
@@ -789,7 +788,7 @@ static void deliver_edges(struct plx_op *op)
 
 static void merge_edges(struct plx_op *op)
 {
-    for (unsigned i = 0; i < op->blocks; i += op->blocks > 1 ? op->blocks - 1 : 1) {
+    for (unsigned i = 0; i<op->blocks; i += op->blocks> 1 ? op->blocks - 1 : 1) {
         uint8_t *edge = edge_of(op, i);
         uint32_t from, bytes;
 
@@ -896,8 +895,7 @@ static int metadata_room(struct plx_op *op)
     uint64_t need = leaves + inner + 2 * store->info.segment_blocks;
 
     plx_alloc_spare(store, PLX_EXTENT_META, 2 * need);
-    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need &&
-        plx_log_has_room(&vdi->log))
+    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need && plx_log_has_room(&vdi->log))
         return 0;
     return plx_alloc_wait(store, PLX_EXTENT_META, &op->task);
 }
@@ -993,7 +991,8 @@ static void pieces_apply(struct plx_log_item *item)
             continue;
         }
         for (uint32_t b = 0; b < piece->count; b++)
-            plx_map_apply_map(map, piece->vblock + b, piece->addr + b, plx_checksum24(checksums[b]));
+            plx_map_apply_map(map, piece->vblock + b, piece->addr + b,
+                              plx_checksum24(checksums[b]));
     }
 }
 
@@ -1006,8 +1005,7 @@ static void append_pieces(struct plx_op *op)
         const struct plx_piece *piece = &op->pieces[i];
 
         bytes += plx_record_bytes(piece->addr ? PLX_RECORD_MAP : PLX_RECORD_UNMAP, piece->count);
-        slots += piece->addr ? piece->count
-                             : plx_map_slots_for_unmap(piece->vblock, piece->count);
+        slots += piece->addr ? piece->count : plx_map_slots_for_unmap(piece->vblock, piece->count);
     }
     op->item = (struct plx_log_item){
         .ops = &ops,
@@ -1381,8 +1379,7 @@ static void op_run(struct plx_op *op)
             break;
         case OP_ISSUE:
             if (whole_unmap(op)) {
-                op->pieces[0] =
-                    (struct plx_piece){.vblock = op->first_block, .count = op->blocks};
+                op->pieces[0] = (struct plx_piece){.vblock = op->first_block, .count = op->blocks};
                 op->piece_count = 1;
                 vdi->changed = true;
                 append_pieces(op);

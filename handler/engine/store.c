@@ -18,6 +18,7 @@
 #define KEYFRAME_MAPPINGS_DEFAULT 65536u
 #define KEYFRAME_LOG_BYTES_DEFAULT (64ull << 20)
 #define OPS_DEFAULT 128u
+#define ROUNDS_MAX 64u /* of one turn; then others get theirs */
 
 /* ---- Tasks ---- */
 
@@ -136,8 +137,8 @@ void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_
         .iovcnt = iovcnt,
         .done = xfer_done,
     };
-    PLX_ASSERT(xfer->io.offset + bytes <=
-               volume->super.extents * store->info.extent_blocks << PLX_BLOCK_SHIFT);
+    PLX_ASSERT(xfer->io.offset + bytes <= volume->super.extents * store->info.extent_blocks
+                                              << PLX_BLOCK_SHIFT);
     join->pending++;
     volume->under_way++;
     count_io(&store->counters, &xfer->io);
@@ -256,6 +257,8 @@ int plx_bitmap_sync_run(struct plx_store *store)
 
 bool plx_store_tick(struct plx_store *store)
 {
+    unsigned rounds = 0;
+
     PLX_ASSERT(!store->in_tick); /* S3 */
     store->in_tick = true;
     if (store->env->tick)
@@ -266,11 +269,14 @@ bool plx_store_tick(struct plx_store *store)
         if (store->volumes[i].under_way)
             device->ops->poll(device, false);
     }
-    run_ready(store);
-    for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
-        plx_vdi_pump(vdi);
-    plx_alloc_foreign_pump(store);
-    run_ready(store);
+    /* What a pump wakes may have more to pump: nothing may be left lying when the loop goes to
+     * sleep, for no completion would come and wake it. */
+    do {
+        run_ready(store);
+        for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
+            plx_vdi_pump(vdi);
+        plx_alloc_foreign_pump(store);
+    } while (store->ready.head && rounds++ < ROUNDS_MAX);
     flush_start(store);
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_device *device = store->volumes[i].device;
@@ -372,9 +378,13 @@ static int device_io(struct plx_device *device, enum plx_io_op op, uint64_t offs
                      size_t bytes)
 {
     struct iovec iov = {buffer, bytes};
-    struct plain_io plain = {
-        .io = {.op = op, .kind = PLX_KIND_ADMIN, .offset = offset, .bytes = bytes, .iov = &iov,
-               .iovcnt = op == PLX_IO_FLUSH ? 0 : 1, .done = plain_done}};
+    struct plain_io plain = {.io = {.op = op,
+                                    .kind = PLX_KIND_ADMIN,
+                                    .offset = offset,
+                                    .bytes = bytes,
+                                    .iov = &iov,
+                                    .iovcnt = op == PLX_IO_FLUSH ? 0 : 1,
+                                    .done = plain_done}};
 
     device->ops->submit(device, &plain.io);
     device->ops->kick(device);
@@ -462,12 +472,12 @@ static int place_volume(struct plx_store *store, struct plx_device *device, unsi
         return plx_fault_set(fault, PLX_ERR_INVALID, "%s: volume %u was given twice", device->name,
                              super.volume_index);
     if (super.extents * super.extent_blocks > device->bytes >> PLX_BLOCK_SHIFT)
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "%s: truncated: %llu bytes, the superblock says %llu; restore the "
-                             "missing part",
-                             device->name, (unsigned long long)device->bytes,
-                             (unsigned long long)(super.extents * super.extent_blocks
-                                                  << PLX_BLOCK_SHIFT));
+        return plx_fault_set(
+            fault, PLX_ERR_CORRUPT,
+            "%s: truncated: %llu bytes, the superblock says %llu; restore the "
+            "missing part",
+            device->name, (unsigned long long)device->bytes,
+            (unsigned long long)(super.extents * super.extent_blocks << PLX_BLOCK_SHIFT));
     if (store->options.instance && device->read_only)
         return plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", device->name);
     store->volumes[super.volume_index].device = device;
@@ -680,8 +690,8 @@ static int format_geometry(struct plx_device **devices, unsigned count,
     for (unsigned i = 0; i < count; i++)
         total += devices[i]->bytes;
     extent_bytes = options->extent_bytes ? options->extent_bytes : choose_extent_bytes(total);
-    segment_bytes = options->segment_bytes ? options->segment_bytes
-                                           : plx_min_u64(1u << 20, extent_bytes / 8);
+    segment_bytes =
+        options->segment_bytes ? options->segment_bytes : plx_min_u64(1u << 20, extent_bytes / 8);
     if ((extent_bytes & (extent_bytes - 1)) || extent_bytes < 1u << 20 || extent_bytes > 2ull << 30)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "extent size: a power of two from 1M to 2G is needed");
@@ -701,8 +711,8 @@ static int format_geometry(struct plx_device **devices, unsigned count,
             .extents = extents,
             .extent_blocks = extent_blocks,
             .segment_blocks = (uint32_t)(segment_bytes >> PLX_BLOCK_SHIFT),
-            .vdi_slots = (uint32_t)plx_min_u64((extent_blocks - PLX_VDI_TABLE_BLOCK) / 2,
-                                               PLX_VDI_SLOTS_MAX),
+            .vdi_slots =
+                (uint32_t)plx_min_u64((extent_blocks - PLX_VDI_TABLE_BLOCK) / 2, PLX_VDI_SLOTS_MAX),
             .generation = 1,
         };
         extent += extents;
@@ -772,8 +782,7 @@ static int format_checked(struct plx_device **devices, unsigned count,
                                  plx_error_text(error));
         if (holds && !options->force)
             return plx_fault_set(fault, PLX_ERR_EXISTS,
-                                 "%s: holds data already; --force overwrites it",
-                                 devices[i]->name);
+                                 "%s: holds data already; --force overwrites it", devices[i]->name);
     }
     env->random(env, store_id.b, sizeof store_id.b);
     for (unsigned i = 0; i < count && !error; i++) {

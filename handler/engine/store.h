@@ -26,12 +26,12 @@ void plx_queue_push(struct plx_queue *queue, struct plx_task *task);
 struct plx_task *plx_queue_pop(struct plx_queue *queue);
 
 #define PLX_CONTAINER(pointer, type, member)                                                       \
-    ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+    ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 /* Several I/Os, one task: the task becomes ready when the last has completed. */
 struct plx_join {
     unsigned pending;
-    int error; /* the first one */
+    int error;             /* the first one */
     struct plx_task *task; /* NULL: somebody polls pending */
 };
 
@@ -57,7 +57,7 @@ struct plx_extent {
     uint64_t number, base; /* base: address of its first block */
     enum plx_extent_type type;
     enum plx_extent_type asked_as; /* UNUSED: by number, to free blocks in it */
-    bool ready;  /* header durable: may be allocated from */
+    bool ready;                    /* header durable: may be allocated from */
     bool sealed;
     uint64_t free_blocks;
     uint64_t cursor; /* block to look at next */
@@ -67,7 +67,7 @@ struct plx_extent {
         uint8_t slot;   /* holds that generation */
         bool dirty;     /* the bitmap in memory is newer */
         bool unflushed; /* written, not known to be durable: the same slot is written again */
-    } *pages;
+    } * pages;
     struct plx_xfer read; /* loading */
     struct plx_join join;
     struct iovec iov;
@@ -165,7 +165,6 @@ int plx_store_flush_sync(struct plx_store *store);
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
 
 /* ---- Extents and allocation ---- */
 

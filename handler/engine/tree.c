@@ -132,9 +132,8 @@ static int find_old(struct plx_tree *tree, unsigned level, uint64_t index, struc
             return error;
         if (l == level)
             break;
-        at.entry = plx_node_entry(at.node,
-                                  index >> ((l - 1 - level) * PLX_NODE_SHIFT) &
-                                      (PLX_NODE_ENTRIES - 1));
+        at.entry = plx_node_entry(at.node, index >> ((l - 1 - level) * PLX_NODE_SHIFT) &
+                                               (PLX_NODE_ENTRIES - 1));
         if (plx_entry_addr(at.entry) >= tree->store->addr_limit)
             return PLX_ERR_CORRUPT; /* INV-7 */
         at.read_only = at.read_only || (at.entry & PLX_ENTRY_READ_ONLY);
@@ -195,8 +194,7 @@ static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *cha
         if ((slot->value & PLX_SLOT_BASE_DEAD) && !old_read_only)
             died(tree->data_deaths, plx_entry_addr(old)); /* T3 */
         entry = slot->value & ~(PLX_SLOT_OLDER | PLX_SLOT_BASE_DEAD);
-        if (plx_entry_addr(entry) &&
-            plx_overlay_gen(frozen, slot) != tree->map->active.first_gen)
+        if (plx_entry_addr(entry) && plx_overlay_gen(frozen, slot) != tree->map->active.first_gen)
             entry |= PLX_ENTRY_READ_ONLY;
         return entry;
     }
@@ -225,7 +223,8 @@ static int build_leaf(struct plx_tree *tree, uint8_t *node, struct old_node *old
     tree->slot = collect_leaf(tree->map, tree->slot, &changes);
     for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++)
         plx_node_set_entry(node, i,
-                           edit_entry(tree, &changes, i, old->node ? plx_node_entry(old->node, i) : 0,
+                           edit_entry(tree, &changes, i,
+                                      old->node ? plx_node_entry(old->node, i) : 0,
                                       old->read_only));
     *ret_index = leaf;
     return 0;
@@ -313,9 +312,8 @@ static int alloc_and_write(struct plx_tree *tree)
 
         if (error)
             return error;
-        tree->iovs[tree->xfer_count] =
-            (struct iovec){tree->buffer + (size_t)tree->written * PLX_BLOCK_SIZE,
-                           count * PLX_BLOCK_SIZE};
+        tree->iovs[tree->xfer_count] = (struct iovec){
+            tree->buffer + (size_t)tree->written * PLX_BLOCK_SIZE, count * PLX_BLOCK_SIZE};
         plx_store_xfer(tree->store, &tree->xfers[tree->xfer_count], PLX_IO_WRITE, PLX_KIND_NODE,
                        addr, 0, count * PLX_BLOCK_SIZE, &tree->iovs[tree->xfer_count], 1,
                        &tree->join);
@@ -384,9 +382,8 @@ int plx_tree_step(struct plx_tree *tree, uint64_t *ret_root)
             tree->result_levels = tree->new_levels;
             if (tree->level == 1 && !tree->out_count) { /* nothing changed */
                 tree->result_levels = tree->levels;
-                *ret_root = tree->root | (tree->shared && plx_entry_addr(tree->root)
-                                              ? PLX_ENTRY_READ_ONLY
-                                              : 0);
+                *ret_root = tree->root |
+                            (tree->shared && plx_entry_addr(tree->root) ? PLX_ENTRY_READ_ONLY : 0);
                 return 0;
             }
             if (tree->level == tree->new_levels) {

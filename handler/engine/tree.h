@@ -22,14 +22,14 @@ struct plx_tree {
     struct plx_task *task;
     /* The old tree. */
     uint64_t root;
-    unsigned levels;     /* of the old tree */
-    bool shared;         /* a snapshot sees all of it: untouched children become read-only */
+    unsigned levels; /* of the old tree */
+    bool shared;     /* a snapshot sees all of it: untouched children become read-only */
     /* The changes: either of a map's frozen overlay, or ready entries at level 0. */
     struct plx_map *map;
     size_t slot;
     unsigned new_levels;
     unsigned result_levels; /* of the tree that *ret_root names */
-    unsigned level;      /* being built */
+    unsigned level;         /* being built */
     struct plx_tree_change *in, *out;
     size_t in_count, in_at, out_count, capacity;
     /* Nodes built and not yet written. */
@@ -42,7 +42,7 @@ struct plx_tree {
     unsigned xfer_count;
     int state;
     struct plx_deaths *data_deaths, *node_deaths; /* NULL: not recorded */
-    struct plx_deaths made; /* nodes allocated, for abort */
+    struct plx_deaths made;                       /* nodes allocated, for abort */
 };
 
 /* For a map: merges map->frozen (sorted) into the base. */

@@ -8,10 +8,9 @@ void plx_uuid_text(const struct plx_uuid *id, char ret_text[37])
 {
     const uint8_t *b = id->b;
 
-    snprintf(ret_text, 37,
-             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-             b[15]);
+    snprintf(ret_text, 37, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
 }
 
 static int hex_digit(char c)
@@ -61,9 +60,14 @@ bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b)
     return memcmp(a->b, b->b, sizeof a->b) == 0;
 }
 
-#define COUNTER(member) {#member, offsetof(struct plx_counters, member)}
+#define COUNTER(member)                                                                            \
+    {                                                                                              \
+#member, offsetof(struct plx_counters, member)                                             \
+    }
 #define COUNTER_OF(member, kind, suffix)                                                           \
-    {#member "_" suffix, offsetof(struct plx_counters, member) + sizeof(uint64_t) * (kind)}
+    {                                                                                              \
+#member "_" suffix, offsetof(struct plx_counters, member) + sizeof(uint64_t) * (kind)      \
+    }
 #define COUNTERS_BY_KIND(member)                                                                   \
     COUNTER_OF(member, PLX_KIND_DATA, "data"), COUNTER_OF(member, PLX_KIND_LOG, "log"),            \
         COUNTER_OF(member, PLX_KIND_NODE, "node"), COUNTER_OF(member, PLX_KIND_ADMIN, "admin")

@@ -119,8 +119,7 @@ int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_inf
 /* ---- Creating and deleting ---- */
 
 /* Writes an instant's map out whole; the deaths in it are not ours to record. */
-static int write_map(struct plx_map *map, unsigned levels, uint64_t *ret_root,
-                     unsigned *ret_levels)
+static int write_map(struct plx_map *map, unsigned levels, uint64_t *ret_root, unsigned *ret_levels)
 {
     struct plx_waiter waiter = PLX_WAITER;
     struct plx_tree tree;
@@ -216,8 +215,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     record.sector_size = options->sector_size;
     record.overwrite = options->overwrite;
     record.slot = options->slot;
-    record.created_ns =
-        options->created_ns ? options->created_ns : store->env->now_ns(store->env);
+    record.created_ns = options->created_ns ? options->created_ns : store->env->now_ns(store->env);
     record.index_levels = INDEX_LEVELS;
     record.keyframe.size_bytes = options->size_bytes;
     record.keyframe.levels = plx_map_levels_for(options->size_bytes);
@@ -244,8 +242,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     return 0;
 }
 
-int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead,
-                   struct plx_fault *fault)
+int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, struct plx_fault *fault)
 {
     struct plx_vdi_record record;
     uint8_t which;
@@ -317,8 +314,8 @@ static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
         if (segment != vdi->record.keyframe.pos / bytes) {
             uint8_t block[PLX_BLOCK_SIZE];
             struct plx_segment_header header;
-            int error = plx_store_read_sync(vdi->store, PLX_KIND_LOG, cursor.addr, block,
-                                            sizeof block);
+            int error =
+                plx_store_read_sync(vdi->store, PLX_KIND_LOG, cursor.addr, block, sizeof block);
 
             if (!error)
                 error = plx_format_segment_decode(block, &vdi->store->info.id, &vdi->record.id,
@@ -845,14 +842,13 @@ static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
 }
 
 /* After a lookup that found nothing in the base: how many blocks are surely absent, too. */
-static uint64_t absent_span(const struct plx_vdi *vdi, const struct plx_walk *walk,
-                            uint64_t vblock)
+static uint64_t absent_span(const struct plx_vdi *vdi, const struct plx_walk *walk, uint64_t vblock)
 {
     unsigned shift = walk->level * PLX_NODE_SHIFT;
     uint64_t end, change;
 
-    if (walk->under_way || walk->vblock != vblock || walk->level == 0 ||
-        vdi->map.active.count || !vdi->snapshot)
+    if (walk->under_way || walk->vblock != vblock || walk->level == 0 || vdi->map.active.count ||
+        !vdi->snapshot)
         return 1;
     end = ((vblock >> shift) + 1) << shift;
     change = next_change(&vdi->map.frozen, vblock);
@@ -884,9 +880,8 @@ int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
                 break;
         }
         if (error)
-            return plx_fault_set(fault, error, "virtual disk %s, block %llu: %s",
-                                 vdi->record.name, (unsigned long long)vblock,
-                                 plx_error_text(error));
+            return plx_fault_set(fault, error, "virtual disk %s, block %llu: %s", vdi->record.name,
+                                 (unsigned long long)vblock, plx_error_text(error));
         if ((mapping.addr != 0) != run_mapped) {
             if (at > run_start && !visit(context, run_start, at - run_start, run_mapped))
                 return 0;

@@ -13,8 +13,8 @@
 
 /* What happens to a block of a write window. */
 enum plx_action {
-    PLX_ACTION_SKIP,     /* zeroes where nothing is mapped */
-    PLX_ACTION_UNMAP,    /* zeroes over something */
+    PLX_ACTION_SKIP,  /* zeroes where nothing is mapped */
+    PLX_ACTION_UNMAP, /* zeroes over something */
     PLX_ACTION_IN_PLACE,
     PLX_ACTION_NEW,
 };
@@ -40,7 +40,7 @@ struct plx_op {
     unsigned blocks, looked_up;
     uint32_t head_skip, tail_skip; /* bytes of the first and last block outside the request */
     size_t window_bytes;
-    uint64_t gen;                  /* for which the mappings were looked up */
+    uint64_t gen; /* for which the mappings were looked up */
     bool edges_read, compared, compare_held;
     bool void_again, void_encoded, void_covered;
     uint64_t flush_seq, cache_changes; /* when a flush began */
@@ -70,7 +70,7 @@ struct plx_vdi {
     bool snapshot;                /* read only */
     bool write_back, copy_always;
     uint64_t cache_changes; /* how often write_back was set */
-    bool unflushed; /* acknowledged writes may lie in the device's cache */
+    bool unflushed;         /* acknowledged writes may lie in the device's cache */
     bool closing;
     uint64_t size_bytes;
     struct plx_map map;

@@ -84,8 +84,7 @@ static enum plx_extent_type type_at(const struct verify *v, uint64_t addr)
     return (enum plx_extent_type)v->types[addr / v->store->info.extent_blocks];
 }
 
-static bool good_addr(struct verify *v, uint64_t addr, enum plx_extent_type type,
-                      const char *what)
+static bool good_addr(struct verify *v, uint64_t addr, enum plx_extent_type type, const char *what)
 {
     if (addr < v->store->addr_limit && type_at(v, addr) == type)
         return true;
@@ -177,7 +176,7 @@ static void check_extent(struct verify *v, uint64_t number)
 
 struct walk {
     enum mark mark;
-    bool index;   /* leaves name log segments, not blocks */
+    bool index;      /* leaves name log segments, not blocks */
     uint64_t blocks; /* virtual blocks of the disk: what lies beyond is an error */
 };
 
@@ -284,8 +283,7 @@ static void walk_tree(struct verify *v, const struct walk *walk, uint64_t root, 
 
 static void walk_keyframe(struct verify *v, const struct plx_keyframe *keyframe, enum mark mark)
 {
-    struct walk walk = {
-        .mark = mark, .blocks = plx_div_up(keyframe->size_bytes, PLX_BLOCK_SIZE)};
+    struct walk walk = {.mark = mark, .blocks = plx_div_up(keyframe->size_bytes, PLX_BLOCK_SIZE)};
 
     walk_tree(v, &walk, keyframe->root, keyframe->levels);
 }
@@ -398,8 +396,8 @@ static void check_log(struct verify *v)
                     plx_store_read_sync(v->store, PLX_KIND_NODE, plx_entry_addr(entry), v->data,
                                         PLX_BLOCK_SIZE))
                     return;
-                entry = plx_node_entry(v->data, s >> ((l - 1) * PLX_NODE_SHIFT) &
-                                                    (PLX_NODE_ENTRIES - 1));
+                entry = plx_node_entry(v->data,
+                                       s >> ((l - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
             }
             addr = plx_entry_addr(entry);
         } else if (s != record->first_segment) {
@@ -426,8 +424,10 @@ static void check_log(struct verify *v)
         }
         if (log.begun && (header.first_batch != log.seq || header.prev_hash != log.hash)) {
             if (s <= last)
-                find(v, PLX_FINDING_ERROR, "virtual disk %s: the log breaks off before segment "
-                     "%llu", record->name, (unsigned long long)s);
+                find(v, PLX_FINDING_ERROR,
+                     "virtual disk %s: the log breaks off before segment "
+                     "%llu",
+                     record->name, (unsigned long long)s);
             return;
         }
         if (!log.begun) {

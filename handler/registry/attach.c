@@ -153,8 +153,7 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
         a->claims[type].answered = false;
         pthread_mutex_unlock(&a->claims_lock);
         if (answer.answered)
-            plx_store_extent_granted(store, answer.type, answer.error, answer.row.no,
-                                     answer.fresh);
+            plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
     }
 }
 
@@ -493,8 +492,8 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
 
 /* A1, over all of them at once: one may have died while it recovered another, having taken over
  * its extents and not yet its disks. */
-static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead,
-                       size_t count, struct plx_fault *fault)
+static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead, size_t count,
+                       struct plx_fault *fault)
 {
     int error = 0;
 
@@ -733,8 +732,7 @@ static bool is_held(const struct plx_attach *a, const char *id)
 /* *ret_recover: the lock is ours already, from a recovery or a closing that failed: what the record
  * names is dead, and the epoch is raised again. */
 static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
-                    struct plx_registry_lock *ret_lock, bool *ret_recover,
-                    struct plx_fault *fault)
+                    struct plx_registry_lock *ret_lock, bool *ret_recover, struct plx_fault *fault)
 {
     int error;
 
@@ -870,8 +868,8 @@ static int fill_parent(struct plx_attach *a, const char *parent, const char *sna
     if (error)
         return error;
     if (!snapshot)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "a clone starts from a snapshot: %s@SNAPSHOT", parent);
+        return plx_fault_set(fault, PLX_ERR_INVALID, "a clone starts from a snapshot: %s@SNAPSHOT",
+                             parent);
     error = plx_attach_snapshot_resolve(a, parent, snapshot, &options->parent_seq, fault);
     if (error)
         return error;
@@ -888,13 +886,12 @@ static int fill_parent(struct plx_attach *a, const char *parent, const char *sna
 }
 
 int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_options *options,
-                          const char *parent, const char *snapshot,
-                          struct plx_vdi_info *ret_info, struct plx_fault *fault)
+                          const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
+                          struct plx_fault *fault)
 {
     struct plx_vdi_create_options filled = *options;
-    struct plx_registry_vdi row = {.store = a->row.id,
-                                   .size_bytes = options->size_bytes,
-                                   .owner = a->instance.row.id};
+    struct plx_registry_vdi row = {
+        .store = a->row.id, .size_bytes = options->size_bytes, .owner = a->instance.row.id};
     struct plx_registry_lock held = {.instance = a->instance.row.id, .epoch = 1};
     struct plx_store_info info;
     int error = 0;
@@ -999,10 +996,11 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
             return plx_fault_set(fault, error, "there is no label %s", label);
         request.seq = row.seq;
     } else if (!error) {
-        return row.seq == seq ? 0
-                              : plx_fault_set(fault, PLX_ERR_EXISTS,
-                                              "label %s names snapshot %llu already; remove it first",
-                                              label, (unsigned long long)row.seq);
+        return row.seq == seq
+                   ? 0
+                   : plx_fault_set(fault, PLX_ERR_EXISTS,
+                                   "label %s names snapshot %llu already; remove it first", label,
+                                   (unsigned long long)row.seq);
     }
     error = run_request(a, vdi, &request, fault);
     if (error)
@@ -1175,7 +1173,8 @@ int plx_attach_snapshot_resolve(struct plx_attach *a, const char *name, const ch
 
 /* ---- Formatting ---- */
 
-static void store_rows(const struct plx_store_info *info, const char *const *paths, struct plx_registry_store *ret_store,
+static void store_rows(const struct plx_store_info *info, const char *const *paths,
+                       struct plx_registry_store *ret_store,
                        struct plx_registry_volume *ret_volumes)
 {
     *ret_store = (struct plx_registry_store){.extent_blocks = info->extent_blocks,
@@ -1291,8 +1290,8 @@ static int found_instance(struct found *found, uint64_t id, const struct plx_uui
     if (!bigger)
         return PLX_ERR_NOMEM;
     found->instances = bigger;
-    bigger[found->instance_count] = (struct plx_registry_instance){
-        .id = id, .store = store, .role = "lost", .started_ns = 1};
+    bigger[found->instance_count] =
+        (struct plx_registry_instance){.id = id, .store = store, .role = "lost", .started_ns = 1};
     if (!plx_uuid_is_zero(host))
         plx_uuid_text(host, bigger[found->instance_count].host);
     found->instance_count++;
@@ -1323,8 +1322,7 @@ static int scan_extents(struct plx_attach *a, const struct plx_store_info *info,
                 .owner = extent.owner,
                 .generation = extent.generation,
                 .free_blocks = extent.blocks - extent.used_blocks,
-                .sealed = extent.sealed ||
-                          (!extent.owner && extent.blocks == extent.used_blocks),
+                .sealed = extent.sealed || (!extent.owner && extent.blocks == extent.used_blocks),
             };
         }
     }
@@ -1428,8 +1426,7 @@ static int import_labels(struct plx_attach *a, const struct plx_registry_vdi *ro
 
 static int import_found(struct plx_attach *a, const struct found *found, struct plx_fault *fault)
 {
-    int error = plx_registry_import_instances(a->registry, found->instances,
-                                              found->instance_count);
+    int error = plx_registry_import_instances(a->registry, found->instances, found->instance_count);
 
     if (!error)
         error = plx_registry_import_extents(a->registry, a->row.id, found->extents,

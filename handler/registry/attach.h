@@ -57,8 +57,8 @@ int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char 
 int plx_attach_vdi_close(struct plx_attach *attach, struct plx_vdi *vdi);
 /* options->slot and parent_slot are filled in here. parent NULL: not a clone. */
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
-                          const char *parent, const char *snapshot,
-                          struct plx_vdi_info *ret_info, struct plx_fault *fault);
+                          const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
+                          struct plx_fault *fault);
 int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, struct plx_fault *fault);
 int plx_attach_snapshot_resolve(struct plx_attach *attach, const char *name, const char *snapshot,
                                 uint64_t *ret_seq, struct plx_fault *fault);
