@@ -733,6 +733,8 @@ int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault)
 void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counters)
 {
     *ret_counters = vdi->counters;
+    ret_counters->data_free_blocks = plx_alloc_free_blocks(vdi->store, PLX_EXTENT_DATA);
+    ret_counters->meta_free_blocks = plx_alloc_free_blocks(vdi->store, PLX_EXTENT_META);
 }
 
 /* ---- Listing ---- */

@@ -328,8 +328,18 @@ int plx_home_label(struct plx_lun *lun, const char *label, uint64_t seq, struct 
     return result;
 }
 
+/* A label has to be there; a number or a time is looked up when the LUN is opened. */
+static bool names_label(const char *snapshot)
+{
+    uint64_t time_ns;
+
+    return snapshot[0] && strspn(snapshot, "0123456789") != strlen(snapshot) &&
+           !plx_time_parse(snapshot, &time_ns);
+}
+
 int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault)
 {
+    struct plx_registry_label label;
     struct plx_registry *registry;
     struct plx_registry_store store;
     struct plx_registry_vdi vdi;
@@ -343,6 +353,8 @@ int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault)
     result = plx_registry_store_get(registry, config->store, &store);
     if (result == 0)
         result = plx_registry_vdi_get(registry, store.id, config->vdi, &vdi);
+    if (result == 0 && names_label(config->snapshot))
+        result = plx_registry_label_get(registry, vdi.id, config->snapshot, &label);
     if (result < 0)
         plx_fault_set(fault, result, "%s", plx_registry_error(registry));
     plx_registry_close(registry);
