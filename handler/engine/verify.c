@@ -312,7 +312,9 @@ static void log_record(struct verify *v, struct log_walk *log, const struct plx_
         log->keyframe_walked = true;
         break;
     case PLX_RECORD_KEYFRAME:
-        if (record->keyframe.pos > log->keyframe.pos) {
+        /* The later one counts: two may stand at one position, when between them only checksums
+         * were voided. */
+        if (record->keyframe.pos >= log->keyframe.pos) {
             log->keyframe = record->keyframe;
             log->keyframe_walked = false;
         }
@@ -410,7 +412,7 @@ static void check_log(struct verify *v)
             return;
         }
         next = header.next_addr;
-        if (header.keyframe.pos > log.keyframe.pos || !log.begun) {
+        if (header.keyframe.pos >= log.keyframe.pos || !log.begun) {
             log.keyframe = header.keyframe;
             log.keyframe_walked = false;
         }
