@@ -83,6 +83,13 @@ static void test_often(void)
     many(3000, 50, often);
 }
 
+/* Seeds that once found something. */
+static void test_found(void)
+{
+    many(12477, 1, NULL); /* a view that nobody was told of */
+    many(50968, 1, NULL); /* two key frames at one log position */
+}
+
 int main(void)
 {
     CU_pSuite suite;
@@ -94,6 +101,7 @@ int main(void)
     CU_add_test(suite, "write-back", test_write_back);
     CU_add_test(suite, "in place", test_in_place);
     CU_add_test(suite, "often", test_often);
+    CU_add_test(suite, "seeds that found something", test_found);
     CU_basic_set_mode(CU_BRM_NORMAL);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
