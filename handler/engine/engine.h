@@ -321,7 +321,7 @@ struct plx_counters {
     uint64_t keyframes, keyframe_nodes;
     uint64_t cache_hits, cache_misses;
     uint64_t blocks_freed, blocks_foreign; /* foreign: in others' extents, left for the collector */
-    uint64_t registry_calls_on_data_path;  /* stays 0 */
+    uint64_t registry_calls_on_data_path;  /* writes that waited for one: every extent was full */
     uint64_t snapshot_latency[PLX_HISTOGRAM_BUCKETS];
     uint64_t read_latency[PLX_HISTOGRAM_BUCKETS], write_latency[PLX_HISTOGRAM_BUCKETS];
     uint64_t data_free_blocks, meta_free_blocks; /* in owned extents, now */

@@ -213,7 +213,6 @@ static void load_finish(struct plx_extent *extent, int error)
 
     free(extent->buffer);
     extent->buffer = NULL;
-    extent->error = error;
     if (error) {
         plx_store_event(store, error, "extent %llu cannot be used: %s",
                         (unsigned long long)extent->number, plx_error_text(error));

@@ -149,7 +149,7 @@ struct plx_keyframe {
     uint64_t root; /* entry; read-only bit: a snapshot sees all of it */
     uint32_t levels;
     uint64_t size_bytes;
-    uint64_t pos;       /* struct plx_logpos: where the log goes on after it */
+    uint64_t pos;       /* log position: where the log goes on after it */
     uint64_t batch_seq; /* the last batch it includes */
     uint64_t prev_hash; /* that batch's hash */
     uint64_t snap_seq;  /* snapshots taken before it */

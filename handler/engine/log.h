@@ -36,7 +36,7 @@ struct plx_log_item {
 
 /* Where the next batch goes. */
 struct plx_log_cursor {
-    uint64_t pos;       /* struct plx_logpos; offset 0: the segment is not begun */
+    uint64_t pos;       /* log position; offset 0: the segment is not begun */
     uint64_t addr;      /* of the segment holding pos, 0: none yet */
     uint64_t next_addr; /* of the one after it, 0: none yet */
     uint64_t seq;       /* of the next batch */

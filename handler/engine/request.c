@@ -1417,10 +1417,12 @@ static void op_run(struct plx_op *op)
             }
             error = issue(op);
             if (error) {
-                if (error == PLX_WAIT)
+                if (error == PLX_WAIT) { /* for an extent: the registry is asked */
+                    vdi->store->counters.registry_calls_on_data_path++;
                     op->state = OP_RETRY;
-                else if (error == PLX_ERR_NOSPACE)
+                } else if (error == PLX_ERR_NOSPACE) {
                     error = wait_for_deaths(op);
+                }
                 if (error != PLX_WAIT)
                     goto fail;
                 wake_all(vdi->store, &vdi->ticket_waiters); /* it holds no address any more */

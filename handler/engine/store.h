@@ -74,7 +74,7 @@ struct plx_extent {
     void *buffer;
     struct plx_task task;
     struct plx_store *store;
-    int state, error;
+    int state;
     bool fresh;
 };
 

@@ -1,8 +1,8 @@
-/* units.h - sizes and the units that must never be mixed up.
+/* units.h - sizes, and what the numbers in names mean.
  *
- * A block is 4 KiB. A struct plx_addr is a block's number in the store (38 bits, 1 PiB); a
- * struct plx_vblock is a block's number in a virtual disk (36 bits, 256 TiB). Log positions are
- * bytes in the VDI's endless log: segment number times segment size plus the offset in it.
+ * A block is 4 KiB. addr: a block's number in the store (38 bits, 1 PiB). vblock: a block's number
+ * in a virtual disk (36 bits, 256 TiB). pos: a log position, in bytes of the VDI's endless log:
+ * segment number times segment size plus the offset in it.
  */
 #ifndef PLX_UNITS_H
 #define PLX_UNITS_H
@@ -17,22 +17,6 @@
 #define PLX_NODE_ENTRIES (1u << PLX_NODE_SHIFT)
 #define PLX_LEVELS_MAX 4
 #define PLX_VBLOCK_MAX ((1ull << (PLX_NODE_SHIFT * PLX_LEVELS_MAX)) - 1)
-
-struct plx_addr {
-    uint64_t v;
-};
-
-struct plx_vblock {
-    uint64_t v;
-};
-
-struct plx_logpos {
-    uint64_t v;
-};
-
-#define PLX_ADDR(x) ((struct plx_addr){x})
-#define PLX_VBLOCK(x) ((struct plx_vblock){x})
-#define PLX_LOGPOS(x) ((struct plx_logpos){x})
 
 static inline uint64_t plx_min_u64(uint64_t a, uint64_t b)
 {
