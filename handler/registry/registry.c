@@ -175,7 +175,7 @@ int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t
         return plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory changing the registry");
     code = run(reg, true, batch, count, &sink);
     PLX_ASSERT(sink.count <= 1);
-    if (code == 0 && sink.count)
+    if (code == 0 && ret_item && sink.count)
         memcpy(ret_item, sink.items, shape->size);
     free(sink.items);
     return code;
