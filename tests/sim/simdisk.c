@@ -13,10 +13,23 @@
 #include <string.h>
 
 #define PAGE 4096u
-#define CHUNK_PAGES 1024u
+#define CHUNK_PAGES 256u
+
+/* Pages and chunks are shared between images and copied when they are written to. */
+struct page {
+    unsigned refs;
+    bool hashed;
+    uint64_t hash;
+    uint8_t data[PAGE];
+};
+
+struct chunk {
+    unsigned refs;
+    struct page *pages[CHUNK_PAGES]; /* NULL: zeroes */
+};
 
 struct image {
-    uint8_t ***chunks; /* of page pointers; NULL: zeroes */
+    struct chunk **chunks; /* NULL: zeroes */
     uint64_t count;
 };
 
@@ -29,10 +42,11 @@ struct cached_write {
 
 struct sim_device {
     struct plx_device device;
+    struct sim_device *next; /* of the disk's, newest first */
     struct plx_simdisk *disk;
     struct plx_io **pending;
     size_t count, capacity;
-    bool dead;
+    int dead; /* 0, or what everything fails with */
 };
 
 struct plx_simdisk {
@@ -42,7 +56,7 @@ struct plx_simdisk {
     struct image stable, seen;
     struct cached_write *cached, *last_cached; /* completed, not stable, oldest first */
     uint64_t completions;
-    struct sim_device *attached;
+    struct sim_device *attached; /* one for each host */
     uint64_t ios, fail_from, fail_to;
     uint64_t bad_offset, bad_bytes;
     bool bad_reads, bad_writes;
@@ -66,45 +80,85 @@ static void image_init(struct image *image, uint64_t bytes)
     image->chunks = must(calloc(image->count, sizeof *image->chunks));
 }
 
+static void chunk_put(struct chunk *chunk)
+{
+    if (!chunk || --chunk->refs)
+        return;
+    for (unsigned p = 0; p < CHUNK_PAGES; p++)
+        if (chunk->pages[p] && --chunk->pages[p]->refs == 0)
+            free(chunk->pages[p]);
+    free(chunk);
+}
+
 static void image_done(struct image *image)
 {
-    for (uint64_t c = 0; c < image->count; c++) {
-        if (!image->chunks[c])
-            continue;
-        for (unsigned p = 0; p < CHUNK_PAGES; p++)
-            free(image->chunks[c][p]);
-        free(image->chunks[c]);
-    }
+    for (uint64_t c = 0; c < image->count; c++)
+        chunk_put(image->chunks[c]);
     free(image->chunks);
     *image = (struct image){0};
 }
 
-static const uint8_t *page_at(const struct image *image, uint64_t page)
+static void image_share(struct image *to, const struct image *from)
 {
-    uint8_t **chunk = image->chunks[page / CHUNK_PAGES];
-
-    return chunk ? chunk[page % CHUNK_PAGES] : NULL;
+    to->count = from->count;
+    to->chunks = must(malloc(from->count * sizeof *to->chunks));
+    memcpy(to->chunks, from->chunks, from->count * sizeof *to->chunks);
+    for (uint64_t c = 0; c < to->count; c++)
+        if (to->chunks[c])
+            to->chunks[c]->refs++;
 }
 
-static uint8_t *page_make(struct image *image, uint64_t page)
+static struct page *page_at(const struct image *image, uint64_t page)
 {
-    uint8_t ***chunk = &image->chunks[page / CHUNK_PAGES];
+    const struct chunk *chunk = image->chunks[page / CHUNK_PAGES];
 
-    if (!*chunk)
-        *chunk = must(calloc(CHUNK_PAGES, sizeof **chunk));
-    if (!(*chunk)[page % CHUNK_PAGES])
-        (*chunk)[page % CHUNK_PAGES] = must(calloc(1, PAGE));
-    return (*chunk)[page % CHUNK_PAGES];
+    return chunk ? chunk->pages[page % CHUNK_PAGES] : NULL;
+}
+
+static struct chunk *chunk_make(struct image *image, uint64_t number)
+{
+    struct chunk *old = image->chunks[number], *chunk;
+
+    if (old && old->refs == 1)
+        return old;
+    chunk = must(calloc(1, sizeof *chunk));
+    if (old) {
+        memcpy(chunk->pages, old->pages, sizeof chunk->pages);
+        for (unsigned p = 0; p < CHUNK_PAGES; p++)
+            if (chunk->pages[p])
+                chunk->pages[p]->refs++;
+        chunk_put(old);
+    }
+    chunk->refs = 1;
+    image->chunks[number] = chunk;
+    return chunk;
+}
+
+static uint8_t *page_make(struct image *image, uint64_t number)
+{
+    struct page **page = &chunk_make(image, number / CHUNK_PAGES)->pages[number % CHUNK_PAGES];
+    struct page *old = *page;
+
+    if (!old || old->refs > 1) {
+        *page = must(calloc(1, sizeof **page));
+        (*page)->refs = 1;
+        if (old) {
+            memcpy((*page)->data, old->data, PAGE);
+            old->refs--;
+        }
+    }
+    (*page)->hashed = false;
+    return (*page)->data;
 }
 
 static void image_read(const struct image *image, uint64_t offset, uint8_t *buffer, size_t bytes)
 {
     while (bytes) {
         size_t in_page = offset % PAGE, now = PAGE - in_page < bytes ? PAGE - in_page : bytes;
-        const uint8_t *page = page_at(image, offset / PAGE);
+        const struct page *page = page_at(image, offset / PAGE);
 
         if (page)
-            memcpy(buffer, page + in_page, now);
+            memcpy(buffer, page->data + in_page, now);
         else
             memset(buffer, 0, now);
         buffer += now;
@@ -125,12 +179,36 @@ static void image_write(struct image *image, uint64_t offset, const uint8_t *buf
     }
 }
 
-static void image_copy(struct image *to, const struct image *from)
+/* 0 for zeroes, whether the page is there or not. */
+static uint64_t page_hash(struct page *page)
 {
-    for (uint64_t c = 0; c < from->count; c++)
-        for (unsigned p = 0; from->chunks[c] && p < CHUNK_PAGES; p++)
-            if (from->chunks[c][p])
-                memcpy(page_make(to, c * CHUNK_PAGES + p), from->chunks[c][p], PAGE);
+    uint64_t sum = 0, word;
+
+    if (page->hashed)
+        return page->hash;
+    for (unsigned i = 0; i < PAGE; i += 8) {
+        memcpy(&word, page->data + i, 8);
+        sum = (sum ^ word) * 0x100000001b3ull;
+        sum ^= sum >> 31;
+    }
+    page->hash = sum;
+    page->hashed = true;
+    return sum;
+}
+
+static uint64_t image_hash(const struct image *image)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+
+    for (uint64_t c = 0; c < image->count; c++)
+        for (unsigned p = 0; image->chunks[c] && p < CHUNK_PAGES; p++) {
+            struct page *page = image->chunks[c]->pages[p];
+            uint64_t sum = page ? page_hash(page) : 0;
+
+            if (sum)
+                h = (h ^ sum ^ (c * CHUNK_PAGES + p)) * 0x100000001b3ull;
+        }
+    return h;
 }
 
 /* ---- The volatile cache ---- */
@@ -197,60 +275,75 @@ static void scatter(const struct plx_io *io, const uint8_t *data)
 
 /* ---- Power ---- */
 
-/* Kept, lost or torn, into the stable image (D3). */
-static void survive(struct plx_simdisk *disk, uint64_t offset, const uint8_t *data, size_t bytes)
+/* What is left of a write, into an image (D3). */
+static void survive(struct plx_simdisk *disk, struct image *image, enum plx_simfate fate,
+                    uint64_t offset, const uint8_t *data, size_t bytes)
 {
     unsigned unit = disk->options.tear_bytes ? disk->options.tear_bytes : disk->options.block_size;
-    size_t prefix;
+    size_t units = (bytes + unit - 1) / unit, cut;
 
-    switch (plx_simrng_below(&disk->rng, 5)) {
-    case 0:
-    case 1:
+    switch (fate) {
+    case PLX_FATE_LOST:
         disk->counters.lost++;
         return;
-    case 2:
-        image_write(&disk->stable, offset, data, bytes);
+    case PLX_FATE_KEPT:
+        image_write(image, offset, data, bytes);
         disk->counters.kept++;
         return;
-    case 3: /* a prefix */
-        prefix = plx_simrng_below(&disk->rng, bytes / unit + 1) * unit;
-        image_write(&disk->stable, offset, data, prefix);
+    case PLX_FATE_HEAD:
+    case PLX_FATE_TAIL:
+        cut = plx_simrng_below(&disk->rng, units) * unit;
+        if (fate == PLX_FATE_HEAD)
+            image_write(image, offset, data, cut);
+        else
+            image_write(image, offset + cut, data + cut, bytes - cut);
         break;
-    default: /* any of its units */
+    case PLX_FATE_ANY:
         for (size_t at = 0; at < bytes; at += unit)
             if (plx_simrng_chance(&disk->rng, 50))
-                image_write(&disk->stable, offset + at, data + at,
-                            unit < bytes - at ? unit : bytes - at);
+                image_write(image, offset + at, data + at, unit < bytes - at ? unit : bytes - at);
     }
     disk->counters.torn++;
 }
 
+static enum plx_simfate random_fate(struct plx_simdisk *disk)
+{
+    static const enum plx_simfate fates[] = {PLX_FATE_LOST, PLX_FATE_LOST, PLX_FATE_KEPT,
+                                             PLX_FATE_HEAD, PLX_FATE_ANY};
+
+    return fates[plx_simrng_below(&disk->rng, sizeof fates / sizeof *fates)];
+}
+
+static uint8_t *gathered(const struct plx_io *io)
+{
+    uint8_t *data = must(malloc(io->bytes));
+
+    gather(io, data);
+    return data;
+}
+
 static void cut_disk(struct plx_simdisk *disk)
 {
-    struct sim_device *sim = disk->attached;
-
     for (struct cached_write *w = disk->cached; w; w = w->next)
-        survive(disk, w->offset, w->data, w->bytes);
-    if (sim && !sim->dead) {
+        survive(disk, &disk->stable, random_fate(disk), w->offset, w->data, w->bytes);
+    for (struct sim_device *sim = disk->attached; sim; sim = sim->next) {
         size_t first = sim->count ? plx_simrng_below(&disk->rng, sim->count) : 0;
 
-        for (size_t i = 0; i < sim->count; i++) {
+        for (size_t i = 0; i < sim->count && !sim->dead; i++) {
             const struct plx_io *io = sim->pending[(first + i) % sim->count];
             uint8_t *data;
 
             if (io->op != PLX_IO_WRITE)
                 continue;
-            data = must(malloc(io->bytes));
-            gather(io, data);
-            survive(disk, io->offset, data, io->bytes);
+            data = gathered(io);
+            survive(disk, &disk->stable, random_fate(disk), io->offset, data, io->bytes);
             free(data);
         }
-        sim->dead = true;
+        sim->dead = PLX_ERR_LOST;
     }
     forget_cached(disk);
     image_done(&disk->seen);
-    image_init(&disk->seen, disk->options.bytes);
-    image_copy(&disk->seen, &disk->stable);
+    image_share(&disk->seen, &disk->stable);
 }
 
 void plx_simpower_cut(struct plx_simpower *power)
@@ -272,8 +365,76 @@ void plx_simpower_restore(struct plx_simpower *power)
 
 static void count_event(struct plx_simdisk *disk)
 {
-    if (++disk->power->events == disk->power->crash_at)
-        plx_simpower_cut(disk->power);
+    struct plx_simpower *power = disk->power;
+
+    if (power->off)
+        return;
+    power->events++;
+    if (power->on_event)
+        power->on_event(power->context);
+    if (power->events == power->crash_at)
+        plx_simpower_cut(power);
+}
+
+/* ---- Forks ---- */
+
+unsigned plx_simpower_volatile(const struct plx_simpower *power)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < power->count; i++) {
+        const struct plx_simdisk *disk = power->disks[i];
+
+        for (const struct cached_write *w = disk->cached; w; w = w->next)
+            count++;
+        for (const struct sim_device *sim = disk->attached; sim; sim = sim->next)
+            for (size_t k = 0; k < sim->count && !sim->dead; k++)
+                count += sim->pending[k]->op == PLX_IO_WRITE;
+    }
+    return count;
+}
+
+static struct plx_simdisk *fork_disk(const struct plx_simdisk *from, const uint8_t **fates,
+                                     uint64_t seed, struct plx_simpower *power)
+{
+    struct plx_simdisk *disk = must(calloc(1, sizeof *disk));
+
+    disk->options = from->options;
+    disk->power = power;
+    disk->rng.state = seed;
+    image_share(&disk->stable, &from->stable);
+    for (const struct cached_write *w = from->cached; w; w = w->next)
+        survive(disk, &disk->stable, *(*fates)++, w->offset, w->data, w->bytes);
+    for (const struct sim_device *sim = from->attached; sim; sim = sim->next)
+        for (size_t k = 0; k < sim->count && !sim->dead; k++) {
+            const struct plx_io *io = sim->pending[k];
+            uint8_t *data;
+
+            if (io->op != PLX_IO_WRITE)
+                continue;
+            data = gathered(io);
+            survive(disk, &disk->stable, *(*fates)++, io->offset, data, io->bytes);
+            free(data);
+        }
+    image_share(&disk->seen, &disk->stable);
+    return disk;
+}
+
+void plx_simpower_fork(const struct plx_simpower *power, const uint8_t *fates, uint64_t seed,
+                       struct plx_simpower *ret_power)
+{
+    *ret_power = (struct plx_simpower){.count = power->count, .off = true};
+    for (unsigned i = 0; i < power->count; i++)
+        ret_power->disks[i] = fork_disk(power->disks[i], &fates, seed + i, ret_power);
+}
+
+uint64_t plx_simpower_hash(const struct plx_simpower *power)
+{
+    uint64_t h = 0;
+
+    for (unsigned i = 0; i < power->count; i++)
+        h = h * 0x9e3779b97f4a7c15ull + image_hash(&power->disks[i]->stable);
+    return h;
 }
 
 /* ---- The device ---- */
@@ -363,7 +524,7 @@ static void complete_one(struct sim_device *sim, size_t which)
         io->result = perform(sim->disk, io);
         count_event(sim->disk);
     } else {
-        io->result = PLX_ERR_LOST;
+        io->result = sim->dead;
     }
     io->done(io);
 }
@@ -400,8 +561,11 @@ static void sim_close(struct plx_device *device)
         fputs("simdisk: closed with requests under way\n", stderr);
         abort();
     }
-    if (sim->disk->attached == sim)
-        sim->disk->attached = NULL;
+    for (struct sim_device **link = &sim->disk->attached; *link; link = &(*link)->next)
+        if (*link == sim) {
+            *link = sim->next;
+            break;
+        }
     free(sim->pending);
     free(sim);
 }
@@ -412,11 +576,8 @@ struct plx_device *plx_simdisk_attach(struct plx_simdisk *disk, const char *name
                                               sim_close};
     struct sim_device *sim = must(calloc(1, sizeof *sim));
 
-    if (disk->attached) {
-        fputs("simdisk: attached twice\n", stderr);
-        abort();
-    }
     sim->disk = disk;
+    sim->next = disk->attached;
     sim->device = (struct plx_device){
         .ops = &ops,
         .bytes = disk->options.bytes,
@@ -426,6 +587,32 @@ struct plx_device *plx_simdisk_attach(struct plx_simdisk *disk, const char *name
     snprintf(sim->device.name, sizeof sim->device.name, "%s", name);
     disk->attached = sim;
     return &sim->device;
+}
+
+void plx_simdisk_stop(struct plx_device *device, int error)
+{
+    struct sim_device *sim = (struct sim_device *)device;
+    struct plx_simdisk *disk = sim->disk;
+
+    if (sim->dead)
+        return;
+    sim->dead = error;
+    for (size_t i = 0; i < sim->count; i++) {
+        const struct plx_io *io = sim->pending[i];
+        struct image image;
+        uint8_t *data;
+
+        if (io->op != PLX_IO_WRITE)
+            continue;
+        /* Whatever of it arrived, arrived in the disk's cache: over what a reader saw there. */
+        data = gathered(io);
+        image_share(&image, &disk->seen);
+        survive(disk, &image, random_fate(disk), io->offset, data, io->bytes);
+        image_read(&image, io->offset, data, io->bytes);
+        complete_write(disk, io->offset, data, io->bytes);
+        image_done(&image);
+        free(data);
+    }
 }
 
 /* ---- Making, looking, breaking ---- */
@@ -507,29 +694,13 @@ void plx_simdisk_copy(struct plx_simdisk *to, const struct plx_simdisk *from)
     forget_cached(to);
     image_done(&to->stable);
     image_done(&to->seen);
-    image_init(&to->stable, to->options.bytes);
-    image_init(&to->seen, to->options.bytes);
-    image_copy(&to->stable, &from->seen);
-    image_copy(&to->seen, &from->seen);
+    image_share(&to->stable, &from->seen);
+    image_share(&to->seen, &from->seen);
 }
 
 uint64_t plx_simdisk_hash(const struct plx_simdisk *disk)
 {
-    uint64_t h = 0xcbf29ce484222325ull;
-
-    for (uint64_t p = 0; p < disk->options.bytes / PAGE; p++) {
-        const uint8_t *page = page_at(&disk->seen, p);
-        uint64_t sum = 0, word;
-
-        for (unsigned i = 0; page && i < PAGE; i += 8) {
-            memcpy(&word, page + i, 8);
-            sum = (sum ^ word) * 0x100000001b3ull;
-            sum ^= sum >> 31;
-        }
-        if (sum)
-            h = (h ^ sum ^ p) * 0x100000001b3ull;
-    }
-    return h;
+    return image_hash(&disk->seen);
 }
 
 void plx_simdisk_fail_io(struct plx_simdisk *disk, uint64_t k, uint64_t count)

@@ -1,13 +1,17 @@
 /* simdisk.h - a simulated disk: a stable image, and writes that a power cut may keep, lose or tear.
  *
- * The disk outlives the devices that are attached to it, one at a time. A device completes
+ * The disk outlives the devices that are attached to it, one for each host. A device completes
  * requests from poll() in an order and at times that the seed chooses. A completed write is seen by
  * every later read; it is stable only once a flush submitted after its completion has completed
  * (volatile cache), or at once (write-through).
  *
  * Disks that share a struct plx_simpower lose power together. From then on the attached devices
  * are dead: whatever is under way and whatever comes fails with LOST and changes nothing. The
- * image is then what a new device, attached afterwards, finds.
+ * image is then what a new device, attached afterwards, finds. A single device can be stopped, too:
+ * its host died, or its reservation was preempted; the others go on.
+ *
+ * At any event the disks can be forked: copies as a power cut at this moment would leave them, for
+ * a chosen fate of each volatile write, while the original goes on. Copies share memory.
  */
 #ifndef PLX_SIMDISK_H
 #define PLX_SIMDISK_H
@@ -25,12 +29,34 @@ struct plx_simpower {
     bool off;
     uint64_t events;   /* submissions and completions so far, on all disks */
     uint64_t crash_at; /* power fails with this event; 0: never */
+    /* After each event, from inside the device: may fork, must not touch the disks. May be NULL. */
+    void (*on_event)(void *context);
+    void *context;
 };
 
 /* The power fails now. */
 void plx_simpower_cut(struct plx_simpower *power);
 /* Power is back; devices may be attached. */
 void plx_simpower_restore(struct plx_simpower *power);
+
+/* What a power cut does to a volatile write. */
+enum plx_simfate {
+    PLX_FATE_LOST,
+    PLX_FATE_KEPT,
+    PLX_FATE_HEAD, /* torn: some of its first units are kept */
+    PLX_FATE_TAIL, /* some of its last */
+    PLX_FATE_ANY,  /* any of its units */
+};
+
+/* Writes that a power cut now may lose: for each disk those completed since its last flush, in
+ * order, then those under way. */
+unsigned plx_simpower_volatile(const struct plx_simpower *power);
+/* Copies of all disks as a power cut now would leave them, in the same order, without power;
+ * fates has an enum plx_simfate for each volatile write, the seed chooses where torn ones break. */
+void plx_simpower_fork(const struct plx_simpower *power, const uint8_t *fates, uint64_t seed,
+                       struct plx_simpower *ret_power);
+/* Of all disks' stable images: equal for equal bytes. */
+uint64_t plx_simpower_hash(const struct plx_simpower *power);
 
 struct plx_simdisk_options {
     uint64_t bytes;
@@ -50,8 +76,11 @@ struct plx_simdisk_counters {
 struct plx_simdisk *plx_simdisk_new(const struct plx_simdisk_options *options,
                                     struct plx_simpower *power);
 void plx_simdisk_free(struct plx_simdisk *disk);
-/* The disk as a device for the engine, which closes it. */
+/* The disk as a device for a host's engine, which closes it. */
 struct plx_device *plx_simdisk_attach(struct plx_simdisk *disk, const char *name);
+/* The device's host has died (LOST), or another host has preempted its reservation (FENCED): what
+ * is under way is kept, lost or torn, and everything fails with this error from now on. */
+void plx_simdisk_stop(struct plx_device *device, int error);
 void plx_simdisk_resize(struct plx_simdisk *disk, uint64_t bytes);
 
 /* The image as a reader would see it now, and changes behind the engine's back. */
@@ -60,7 +89,7 @@ void plx_simdisk_poke(struct plx_simdisk *disk, uint64_t offset, const void *buf
 void plx_simdisk_flip(struct plx_simdisk *disk, uint64_t offset, uint8_t mask);
 /* A copy of another disk's image; nothing is pending on either. */
 void plx_simdisk_copy(struct plx_simdisk *to, const struct plx_simdisk *from);
-/* A hash of the image. */
+/* A hash of the image as a reader would see it. */
 uint64_t plx_simdisk_hash(const struct plx_simdisk *disk);
 
 /* Faults. The k-th I/O from now (1: the next) fails, and `count` in a row; count 0: no more. */
