@@ -291,7 +291,8 @@ int plx_format_extent_page_decode(const void *block, const struct plx_uuid *stor
     if (error)
         return error;
     if (!plx_uuid_equal(&id, store) || get64(b + 32) != extent || get16(b + 14) != page ||
-        get32(b + 72) != pages || b[12] > PLX_EXTENT_META || b[13] > 1)
+        get32(b + 72) != pages || b[12] > PLX_EXTENT_META || b[13] > 1 ||
+        get64(b + 48) > PLX_COUNTER_MAX)
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "extent page: belongs to another store or place");
     *ret_page = (struct plx_extent_page){
@@ -337,7 +338,9 @@ static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyfr
     };
 
     if (k.levels < 1 || k.levels > PLX_LEVELS_MAX || plx_entry_addr(k.root) >= addr_limit ||
-        (k.root & PLX_ENTRY_SUPERPAGE) || k.size_bytes > PLX_VDI_SIZE_MAX)
+        (k.root & PLX_ENTRY_SUPERPAGE) || k.size_bytes > PLX_VDI_SIZE_MAX || k.size_bytes % 512 ||
+        k.pos > PLX_COUNTER_MAX || k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX ||
+        k.snap_seq > PLX_COUNTER_MAX)
         return false;
     *ret = k;
     return true;
@@ -415,9 +418,11 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
     r.index_levels = get32(b + 480);
     r.segment_addr = get64(b + 488);
     r.next_addr = get64(b + 496);
-    if (plx_entry_addr(r.index_root) >= addr_limit || r.index_levels < 1 ||
-        r.index_levels > PLX_LEVELS_MAX || r.segment_addr >= addr_limit ||
-        r.next_addr >= addr_limit || r.keyframe.size_bytes < PLX_VDI_SIZE_MIN)
+    if (plx_entry_addr(r.index_root) >= addr_limit || r.index_levels != PLX_INDEX_LEVELS ||
+        r.segment_addr >= addr_limit || r.next_addr >= addr_limit ||
+        r.keyframe.size_bytes < PLX_VDI_SIZE_MIN || r.keyframe.size_bytes % r.sector_size ||
+        r.generation > PLX_COUNTER_MAX || r.epoch > PLX_COUNTER_MAX ||
+        r.first_segment > r.keyframe.pos)
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible log");
     *ret_record = r;
     return 0;
@@ -467,7 +472,8 @@ int plx_format_segment_decode(const void *block, const struct plx_uuid *store,
         .time_ns = get64(b + 96),
     };
     if (!plx_uuid_equal(&store_id, store) || !plx_uuid_equal(&vdi_id, vdi) ||
-        h.segment != segment || h.next_addr >= addr_limit ||
+        h.segment != segment || h.next_addr >= addr_limit || h.epoch > PLX_COUNTER_MAX ||
+        h.first_batch > PLX_COUNTER_MAX || h.snap_seq > PLX_COUNTER_MAX ||
         !get_keyframe(b + 104, addr_limit, &h.keyframe))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "log segment: belongs to another disk or place");
@@ -526,7 +532,8 @@ int plx_format_batch_decode(const void *buffer, size_t available, struct plx_bat
         .records = get32(b + 60),
     };
     if (h.bytes < PLX_BATCH_HEADER_BYTES || h.bytes > available || h.bytes > PLX_BATCH_BYTES_MAX ||
-        h.bytes % 512 != 0 || h.durable_seq > h.seq ||
+        h.bytes % 512 != 0 || h.durable_seq > h.seq || h.seq > PLX_COUNTER_MAX ||
+        h.epoch > PLX_COUNTER_MAX ||
         h.records > (h.bytes - PLX_BATCH_HEADER_BYTES) / RECORD_BYTES ||
         get32(b + 4) != batch_checksum(b, h.bytes))
         return PLX_ERR_CORRUPT;
@@ -645,7 +652,7 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
     case PLX_RECORD_SNAPSHOT:
         r->seq = word;
         r->time_ns = get64(payload);
-        return word != 0;
+        return word != 0 && word <= PLX_COUNTER_MAX;
     case PLX_RECORD_LABEL:
         r->seq = word;
         if (r->count < 1 || r->count > PLX_LABEL_MAX || memchr(payload, 0, r->count))
@@ -655,7 +662,7 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
         return word != 0;
     case PLX_RECORD_RESIZE:
         r->size_bytes = word;
-        return word >= PLX_VDI_SIZE_MIN && word <= PLX_VDI_SIZE_MAX;
+        return word >= PLX_VDI_SIZE_MIN && word <= PLX_VDI_SIZE_MAX && word % 512 == 0;
     case PLX_RECORD_KEYFRAME:
         return get_keyframe(payload, addr_limit, &r->keyframe);
     }

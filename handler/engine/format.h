@@ -61,6 +61,10 @@
 #define PLX_VDI_SLOTS_MAX 4096u
 #define PLX_SEGMENT_BLOCKS_MAX 256u
 #define PLX_SEGMENT_HEADER_BYTES PLX_BLOCK_SIZE
+#define PLX_INDEX_LEVELS 3u /* of the tree of a log's segments */
+/* Generations, epochs, sequence numbers and log positions: no store lives to count further, so
+ * whatever says more is damage, and arithmetic on what passed a gate does not wrap around. */
+#define PLX_COUNTER_MAX (1ull << 60)
 
 /* ---- Checksums and hashes ---- */
 

@@ -24,7 +24,6 @@
 #define UNMAPPED_DUE 8192u        /* blocks: space is given back soon after a trim */
 #define AGE_DUE_NS 30000000000ull /* changes do not wait longer than this for a key frame */
 #define RETRY_NS 1000000000ull
-#define INDEX_LEVELS 3u
 
 enum {
     KEYFRAME_START,
@@ -119,6 +118,13 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
 
 /* ---- The log's index: a radix tree from segment number to address ---- */
 
+/* Segment numbers grow for ever, the index does not: it holds the number modulo its size, of which
+ * no store has room for a fraction at one time. */
+static uint64_t index_of(uint64_t segment)
+{
+    return segment & ((1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 1);
+}
+
 static int index_begin(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -134,11 +140,11 @@ static int index_begin(struct plx_keyframe_op *op)
     if (!changes)
         return PLX_ERR_NOMEM;
     for (uint64_t s = old_first; s < trimmed; s++)
-        changes[n++] = (struct plx_tree_change){.index = s};
+        changes[n++] = (struct plx_tree_change){.index = index_of(s)};
     for (uint64_t s = from; s < end; s++)
-        changes[n++] =
-            (struct plx_tree_change){.index = s, .entry = vdi->log.segments[s - old_first]};
-    error = plx_tree_begin_plain(&op->tree, vdi->store, vdi->record.index_root, INDEX_LEVELS,
+        changes[n++] = (struct plx_tree_change){.index = index_of(s),
+                                                .entry = vdi->log.segments[s - old_first]};
+    error = plx_tree_begin_plain(&op->tree, vdi->store, vdi->record.index_root, PLX_INDEX_LEVELS,
                                  changes, n, &op->task, &op->index_deaths);
     free(changes);
     return error;
@@ -229,7 +235,7 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.keyframe = op->target;
     op->record.generation++;
     op->record.index_root = op->index_root;
-    op->record.index_levels = INDEX_LEVELS;
+    op->record.index_levels = PLX_INDEX_LEVELS;
     op->record.first_segment = op->trim_to / plx_log_segment_bytes(store);
     op->record.segment_addr = op->at.addr;
     op->record.next_addr = op->at.next_addr;

@@ -353,6 +353,8 @@ static bool form_batch(struct plx_log *log)
     batch->join = (struct plx_join){.task = &batch->task};
     offset = log->cursor.pos % segment_bytes;
     left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0; /* L3 */
+    if (offset % block) /* the store came from a device of smaller blocks */
+        left = 0;
     if (left < plx_div_up(PLX_BATCH_HEADER_BYTES + log->head->bytes, block) * block) {
         if (!begin_segment(log, batch)) {
             struct plx_log_item *item = log->head;

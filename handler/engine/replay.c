@@ -6,7 +6,9 @@
  *     checksum; the first batch that does not ends the log (it was never acknowledged).
  *     A batch missing from the chain although a later one's mark calls it durable is damage, not
  *     an end: replay refuses rather than lose acknowledged writes.
- * R3  Nothing is written: replay can be interrupted and repeated (crash during recovery).
+ * R3  What a batch names lies in the store and within the disk as large as it is then, and segments
+ *     lie where segments may lie: what is built on a replayed log relies on it (INV-7).
+ * R4  Nothing is written: replay can be interrupted and repeated (crash during recovery).
  */
 #include "engine/replay.h"
 
@@ -134,16 +136,35 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
         struct plx_segment_header header;
         int error = read_header(reader, s, next, &header);
 
-        if (error && error != PLX_ERR_CORRUPT)
-            return error; /* unread is not unbegun: nothing may be cut off for that */
+        if (plx_error_class(error) == PLX_CLASS_IO)
+            return error;
         if (error || header.epoch != epoch) /* R1: not begun, or a leftover */
             return 0;
+        if (!segment_addr_valid(reader->store, header.next_addr)) /* R3 */
+            return PLX_ERR_CORRUPT;
         error = push_segment(reader, next, capacity);
         if (error)
             return error;
         next = header.next_addr;
     }
     return 0;
+}
+
+/* R3, for a record. Without a segment the log goes on in a new one. */
+static bool record_plausible(const struct plx_store *store, const struct plx_vdi_record *record)
+{
+    uint64_t bytes = plx_log_segment_bytes(store), last = record->keyframe.pos / bytes;
+    uint64_t offset = record->keyframe.pos % bytes;
+
+    if (last < record->first_segment ||
+        last - record->first_segment >= store->addr_limit / store->info.segment_blocks)
+        return false;
+    if (!record->segment_addr)
+        return !offset && last == record->first_segment && !record->next_addr;
+    return segment_addr_valid(store, record->segment_addr) &&
+           segment_addr_valid(store, record->next_addr) &&
+           record->next_addr != record->segment_addr &&
+           (!offset || offset >= PLX_SEGMENT_HEADER_BYTES);
 }
 
 int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *record,
@@ -159,8 +180,7 @@ int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *re
     size_t capacity = 0;
     int error = 0;
 
-    if (last < record->first_segment ||
-        (record->segment_addr && !segment_addr_valid(store, record->segment_addr)))
+    if (!record_plausible(store, record))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "virtual disk %s: impossible log position",
                              record->name);
     reader.buffer = malloc(plx_log_segment_bytes(store));
@@ -220,7 +240,7 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
     while (high > low) {
         int error = read_header(reader, high - 1, reader->segments[high - 1 - low], &header);
 
-        if (error && error != PLX_ERR_CORRUPT)
+        if (plx_error_class(error) == PLX_CLASS_IO)
             return plx_fault_set(fault, error, "virtual disk %s: reading its log: %s",
                                  reader->record->name, plx_error_text(error));
         if (!error)
@@ -428,6 +448,24 @@ static int batch_proven(struct plx_log_reader *reader, uint8_t *buffer, bool *re
     return 0;
 }
 
+/* R3: whether the record names blocks of the disk alone, and does not make it smaller. */
+static bool within_disk(const struct plx_record *record, uint64_t size_bytes)
+{
+    uint64_t blocks = plx_div_up(size_bytes, PLX_BLOCK_SIZE);
+
+    switch (record->type) {
+    case PLX_RECORD_MAP:
+    case PLX_RECORD_UNMAP:
+        return record->vblock + record->count <= blocks;
+    case PLX_RECORD_VOID:
+        return record->vblock + record->count <= plx_div_up(blocks, PLX_NODE_ENTRIES);
+    case PLX_RECORD_RESIZE:
+        return record->size_bytes >= size_bytes;
+    default:
+        return true;
+    }
+}
+
 static size_t slots_for(const struct plx_record *record)
 {
     switch (record->type) {
@@ -456,6 +494,8 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
     struct plx_map *map = replay->map;
     size_t slots = slots_for(record);
 
+    if (!within_disk(record, replay->result.size_bytes))
+        return bad_record(replay->reader, fault);
     if (!plx_overlay_reserve(&map->active, slots))
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     switch (record->type) {
@@ -478,7 +518,7 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
             plx_map_apply_void(map, record->vblock + i);
         break;
     case PLX_RECORD_SNAPSHOT:
-        if (record->seq != map->gen + 1)
+        if (record->seq != map->gen + 1 || record->seq - map->active.first_gen >= PLX_OVERLAY_GENS)
             return bad_record(replay->reader, fault);
         plx_map_apply_snapshot(map);
         replay->result.snapshot_ns = record->time_ns;

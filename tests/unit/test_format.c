@@ -186,7 +186,7 @@ static struct plx_keyframe good_keyframe(void)
         .root = plx_entry_make(1234, 0xabcdef) | PLX_ENTRY_READ_ONLY,
         .levels = 3,
         .size_bytes = 1ull << 30,
-        .pos = 123456,
+        .pos = 241 * 512,
         .batch_seq = 77,
         .prev_hash = 0x123456789abcdef,
         .snap_seq = 5,
@@ -258,7 +258,7 @@ static void test_vdi_record(void)
     CU_ASSERT(plx_uuid_equal(&back.owner_host, &other_id));
     CU_ASSERT_STRING_EQUAL(back.name, record.name);
     CU_ASSERT_EQUAL(back.keyframe.root, record.keyframe.root);
-    CU_ASSERT_EQUAL(back.keyframe.pos, 123456);
+    CU_ASSERT_EQUAL(back.keyframe.pos, 241 * 512);
     CU_ASSERT_EQUAL(back.keyframe.batch_seq, 77);
     CU_ASSERT_EQUAL(back.keyframe.prev_hash, 0x123456789abcdef);
     CU_ASSERT_EQUAL(back.keyframe.snap_seq, 5);
@@ -295,9 +295,17 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(keyframe.root, PLX_ENTRY_SUPERPAGE | 5);
     REFUSED_RECORD(keyframe.size_bytes, 0);
     REFUSED_RECORD(keyframe.size_bytes, PLX_VDI_SIZE_MAX + 1);
+    REFUSED_RECORD(keyframe.size_bytes, (1 << 20) + 256);
+    REFUSED_RECORD(keyframe.pos, 123456);
+    REFUSED_RECORD(keyframe.pos, PLX_COUNTER_MAX + 512);
+    REFUSED_RECORD(keyframe.batch_seq, PLX_COUNTER_MAX + 1);
+    REFUSED_RECORD(keyframe.snap_seq, UINT64_MAX);
+    REFUSED_RECORD(generation, UINT64_MAX);
+    REFUSED_RECORD(epoch, UINT64_MAX);
+    REFUSED_RECORD(first_segment, UINT64_MAX);
     REFUSED_RECORD(index_root, ADDR_LIMIT);
     REFUSED_RECORD(index_levels, 0);
-    REFUSED_RECORD(index_levels, PLX_LEVELS_MAX + 1);
+    REFUSED_RECORD(index_levels, PLX_INDEX_LEVELS + 1);
     REFUSED_RECORD(segment_addr, ADDR_LIMIT);
     REFUSED_RECORD(next_addr, ADDR_LIMIT);
 }
@@ -481,6 +489,8 @@ static void test_record_values(void)
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_LABEL, 0, 3), 1, 0x616161), 0);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RESIZE, 0, 0), 0, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RESIZE, 0, 0), PLX_VDI_SIZE_MAX + 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RESIZE, 0, 0), 8192 + 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_SNAPSHOT, 0, 0), UINT64_MAX, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_KEYFRAME, 0, 0), 0, 0), PLX_ERR_CORRUPT);
 }
 
