@@ -16,8 +16,6 @@
 
 #include "engine/replay.h"
 
-#define INDEX_LEVELS 3u
-
 /* ---- Records ---- */
 
 static bool block_is_zero(const uint8_t *block)
@@ -216,7 +214,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     record.overwrite = options->overwrite;
     record.slot = options->slot;
     record.created_ns = options->created_ns ? options->created_ns : store->env->now_ns(store->env);
-    record.index_levels = INDEX_LEVELS;
+    record.index_levels = PLX_INDEX_LEVELS;
     record.keyframe.size_bytes = options->size_bytes;
     record.keyframe.levels = plx_map_levels_for(options->size_bytes);
     record.keyframe.time_ns = record.created_ns;
@@ -372,13 +370,15 @@ static void wait_keyframe_ended(struct plx_vdi *vdi)
             plx_store_wait(vdi->store);
 }
 
-/* Ownership on the store (V2). */
+/* Ownership on the store (V2). *ret_unwritten: on failure, whether the record surely stayed what it
+ * was; a write that failed may have got there. */
 static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options *options,
-                          bool unclean)
+                          bool unclean, bool *ret_unwritten)
 {
     struct plx_store *store = vdi->store;
     int error = plx_log_ensure_segments(&vdi->log);
 
+    *ret_unwritten = true;
     if (error)
         return error;
     vdi->record.owner = store->options.instance;
@@ -387,18 +387,42 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
     if (unclean) {
         error = keyframe_sync(vdi);
         wait_keyframe_ended(vdi);
+        *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
         return error;
     }
     vdi->record.segment_addr = vdi->log.cursor.addr;
     vdi->record.next_addr = vdi->log.cursor.next_addr;
     error = plx_bitmap_sync_run(store);
-    if (!error)
-        error = plx_vdi_record_write(store, &vdi->record, &vdi->record_slot);
+    if (error)
+        return error;
+    *ret_unwritten = false;
+    error = plx_vdi_record_write(store, &vdi->record, &vdi->record_slot);
     if (!error && plx_keyframe_announce(vdi)) {
         wait_keyframe_ended(vdi);
         error = vdi->keyframe.error;
     }
     return error;
+}
+
+static void drain(struct plx_vdi *vdi);
+static void give_back(struct plx_vdi *vdi);
+
+/* Takes back what an open that failed did: its segments (those the log did not have) are free again
+ * unless the record may name them. */
+static void undo_open(struct plx_vdi *vdi, bool had_segment, bool had_next, bool unwritten)
+{
+    uint64_t blocks = vdi->store->info.segment_blocks;
+    const struct plx_log_cursor *cursor = &vdi->log.cursor;
+
+    vdi->closing = true;
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    drain(vdi);
+    give_back(vdi);
+    if (unwritten && !had_segment && cursor->addr)
+        plx_alloc_free(vdi->store, cursor->addr, blocks);
+    if (unwritten && !had_next && cursor->next_addr)
+        plx_alloc_free(vdi->store, cursor->next_addr, blocks);
+    vdi_free(vdi);
 }
 
 static int check_open(const struct plx_store *store, const struct plx_vdi_record *record,
@@ -427,7 +451,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     struct plx_replay_result result = {0};
     struct plx_vdi *vdi;
     uint8_t slot;
-    bool unclean;
+    bool unclean, unwritten = true, had_segment, had_next;
     int error = plx_vdi_record_read(store, options->slot, &record, &slot, fault);
 
     if (!error)
@@ -449,16 +473,18 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     vdi->size_bytes = result.size_bytes;
     vdi->last_snapshot_ns = result.snapshot_ns;
     vdi->changed = true; /* unknown: the next snapshot is taken in any case */
+    had_segment = vdi->log.cursor.addr;
+    had_next = vdi->log.cursor.next_addr;
     error = plx_keyframe_init(vdi);
     if (!error) {
         vdi->next = store->vdis;
         store->vdis = vdi;
-        error = take_ownership(vdi, options, unclean);
+        error = take_ownership(vdi, options, unclean, &unwritten);
     }
     if (error) {
         plx_fault_set(fault, error, "virtual disk %s cannot be opened: %s", record.name,
                       plx_error_text(error));
-        plx_vdi_abandon(vdi);
+        undo_open(vdi, had_segment, had_next, unwritten);
         return error;
     }
     if (unclean)
