@@ -14,7 +14,8 @@
  * A VDI that is open elsewhere moves on while it is read: when something does not fit and its
  * record has changed meanwhile, it is read again. Blocks that only the log behind the key frame
  * names need not be in the store's bitmap yet.
- * Synchronous; memory: three bits per block of the store.
+ * A node is walked once: a tree that names its own nodes would have no end.
+ * Synchronous; memory: four bits per block of the store.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ enum mark {
     MARK_ALLOCATED, /* says the bitmap */
     MARK_REACHED,   /* by a live VDI's key frame or log index: must be allocated */
     MARK_HISTORY,   /* named by retained log or an older key frame: may be allocated */
+    MARK_WALKED,    /* a node that was read, in this attempt */
     MARKS,
 };
 
@@ -241,6 +243,9 @@ static void walk_node(struct verify *v, const struct walk *walk, uint64_t entry,
     if (read_only && (marked(v, MARK_REACHED, addr) || marked(v, walk->mark, addr)))
         return; /* shared, and seen already */
     reach(v, walk->mark, addr, !read_only, "a map node");
+    if (marked(v, MARK_WALKED, addr))
+        return;
+    set_mark(v, MARK_WALKED, addr);
     node = malloc(PLX_BLOCK_SIZE);
     if (!node || plx_store_read_sync(v->store, PLX_KIND_NODE, addr, node, PLX_BLOCK_SIZE)) {
         find(v, PLX_FINDING_ERROR, "virtual disk %s: map node at block %llu cannot be read",
@@ -361,7 +366,10 @@ static bool segment_at(struct verify *v, uint64_t segment, uint64_t addr,
 {
     uint64_t blocks = v->store->info.segment_blocks;
 
-    return addr && addr + blocks <= v->store->addr_limit &&
+    return addr && addr + blocks <= v->store->addr_limit && type_at(v, addr) == PLX_EXTENT_META &&
+           type_at(v, addr + blocks - 1) == PLX_EXTENT_META &&
+           addr / v->store->info.extent_blocks ==
+               (addr + blocks - 1) / v->store->info.extent_blocks &&
            plx_store_read_sync(v->store, PLX_KIND_LOG, addr, v->segment,
                                (size_t)(blocks << PLX_BLOCK_SHIFT)) == 0 &&
            plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
@@ -468,6 +476,8 @@ static void check_vdi(struct verify *v, uint32_t slot)
         }
         v->quiet = record.owner && attempt + 1 < TRIES;
         v->walk_errors = 0;
+        if (attempt)
+            memset(v->marks[MARK_WALKED], 0, plx_div_up(v->store->addr_limit, 64) * 8);
         walk_keyframe(v, &record.keyframe, MARK_REACHED);
         check_log(v);
         if (!v->walk_errors || !v->quiet)
