@@ -136,8 +136,8 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
         struct plx_segment_header header;
         int error = read_header(reader, s, next, &header);
 
-        if (plx_error_class(error) == PLX_CLASS_IO)
-            return error;
+        if (error && error != PLX_ERR_CORRUPT)
+            return error; /* unread is not unbegun: nothing may be cut off for that */
         if (error || header.epoch != epoch) /* R1: not begun, or a leftover */
             return 0;
         if (!segment_addr_valid(reader->store, header.next_addr)) /* R3 */
@@ -240,7 +240,7 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
     while (high > low) {
         int error = read_header(reader, high - 1, reader->segments[high - 1 - low], &header);
 
-        if (plx_error_class(error) == PLX_CLASS_IO)
+        if (error && error != PLX_ERR_CORRUPT)
             return plx_fault_set(fault, error, "virtual disk %s: reading its log: %s",
                                  reader->record->name, plx_error_text(error));
         if (!error)

@@ -24,7 +24,9 @@ struct cell {
     struct candidate *list;
 };
 
+/* Shared between an oracle and its forks, copied when it is changed. */
 struct page {
+    unsigned refs;
     struct cell cells[8];
 };
 
@@ -134,7 +136,7 @@ void plx_view_free(struct plx_view *view)
 {
     uint64_t pages;
 
-    if (!view)
+    if (!view || --view->refs)
         return;
     pages = (view->first + view->sectors + 7) / 8 - view->first / 8;
     for (uint64_t p = 0; p < pages; p++) {
@@ -149,6 +151,40 @@ void plx_view_free(struct plx_view *view)
     free(view);
 }
 
+struct plx_view *plx_view_share(struct plx_view *view)
+{
+    view->refs++;
+    return view;
+}
+
+struct plx_view *plx_view_copy(const struct plx_view *view)
+{
+    struct plx_view *copy = must(malloc(sizeof *copy));
+    uint64_t pages = (view->first + view->sectors + 7) / 8 - view->first / 8;
+
+    *copy = *view;
+    copy->next = NULL;
+    copy->refs = 1;
+    copy->pages = must(calloc(pages ? pages : 1, sizeof *copy->pages));
+    for (uint64_t p = 0; p < pages; p++) {
+        if (!view->pages[p])
+            continue;
+        copy->pages[p] = must(malloc(8 * sizeof **copy->pages));
+        memcpy(copy->pages[p], view->pages[p], 8 * sizeof **copy->pages);
+        for (unsigned i = 0; i < 8; i++) {
+            struct plx_idset *set = &copy->pages[p][i];
+
+            if (set->count > 1) {
+                uint64_t *many = must(malloc(set->count * sizeof *many));
+
+                memcpy(many, set->many, set->count * sizeof *many);
+                set->many = many;
+            }
+        }
+    }
+    return copy;
+}
+
 bool plx_view_allows(const struct plx_view *view, uint64_t sector, uint64_t id)
 {
     const struct plx_idset *page = view->pages[sector / 8 - view->first / 8];
@@ -156,13 +192,20 @@ bool plx_view_allows(const struct plx_view *view, uint64_t sector, uint64_t id)
     return page ? has_id(&page[sector % 8], id) : id == 0;
 }
 
-void plx_view_pin(struct plx_view *view, uint64_t sector, uint64_t id)
+void plx_view_pin(struct plx_view **view, uint64_t sector, uint64_t id)
 {
+    const struct plx_idset *page = (*view)->pages[sector / 8 - (*view)->first / 8];
     struct plx_idset *set;
 
-    if (!view->pages[sector / 8 - view->first / 8] && id == 0)
-        return;
-    set = &view_page(view, sector)[sector % 8];
+    if (!page || page[sector % 8].count == 1)
+        return; /* nothing else was possible */
+    if ((*view)->refs > 1) {
+        struct plx_view *copy = plx_view_copy(*view);
+
+        plx_view_free(*view);
+        *view = copy;
+    }
+    set = &view_page(*view, sector)[sector % 8];
     if (set->count > 1)
         free(set->many);
     set->count = 1;
@@ -189,21 +232,39 @@ struct plx_oracle *plx_oracle_new(uint64_t sectors)
     return oracle;
 }
 
+static void page_put(struct page *page)
+{
+    if (!page || --page->refs)
+        return;
+    for (unsigned i = 0; i < 8; i++)
+        free(page->cells[i].list);
+    free(page);
+}
+
 void plx_oracle_free(struct plx_oracle *oracle)
 {
     if (!oracle)
         return;
     while (oracle->views)
         plx_oracle_view_close(oracle, oracle->views);
-    for (uint64_t p = 0; p < oracle->page_count; p++) {
-        if (!oracle->pages[p])
-            continue;
-        for (unsigned i = 0; i < 8; i++)
-            free(oracle->pages[p]->cells[i].list);
-        free(oracle->pages[p]);
-    }
+    for (uint64_t p = 0; p < oracle->page_count; p++)
+        page_put(oracle->pages[p]);
     free(oracle->pages);
     free(oracle);
+}
+
+struct plx_oracle *plx_oracle_fork(const struct plx_oracle *oracle)
+{
+    struct plx_oracle *fork = must(malloc(sizeof *fork));
+
+    *fork = *oracle;
+    fork->views = NULL;
+    fork->pages = must(malloc(oracle->page_count * sizeof *fork->pages));
+    memcpy(fork->pages, oracle->pages, oracle->page_count * sizeof *fork->pages);
+    for (uint64_t p = 0; p < fork->page_count; p++)
+        if (fork->pages[p])
+            fork->pages[p]->refs++;
+    return fork;
 }
 
 uint64_t plx_oracle_sectors(const struct plx_oracle *oracle)
@@ -230,16 +291,35 @@ static struct candidate *add_candidate(struct cell *cell)
     return &cell->list[cell->count++];
 }
 
+/* A page that may be changed. */
+static struct page *page_own(struct page **at)
+{
+    struct page *old = *at, *page;
+
+    if (old && old->refs == 1)
+        return old;
+    page = must(calloc(1, sizeof *page));
+    page->refs = 1;
+    for (unsigned i = 0; i < 8; i++) {
+        struct cell *cell = &page->cells[i];
+
+        if (!old) {
+            *add_candidate(cell) = (struct candidate){.durable = true};
+            continue;
+        }
+        *cell = old->cells[i];
+        cell->capacity = cell->count;
+        cell->list = must(malloc((cell->count + 1) * sizeof *cell->list));
+        memcpy(cell->list, old->cells[i].list, cell->count * sizeof *cell->list);
+    }
+    page_put(old);
+    *at = page;
+    return page;
+}
+
 static struct cell *cell_make(struct plx_oracle *oracle, uint64_t sector)
 {
-    struct page **page = &oracle->pages[sector / 8];
-
-    if (!*page) {
-        *page = must(calloc(1, sizeof **page));
-        for (unsigned i = 0; i < 8; i++)
-            *add_candidate(&(*page)->cells[i]) = (struct candidate){.durable = true};
-    }
-    return &(*page)->cells[sector % 8];
+    return &page_own(&oracle->pages[sector / 8])->cells[sector % 8];
 }
 
 struct plx_oracle *plx_oracle_clone(const struct plx_view *view, uint64_t sectors)
@@ -347,7 +427,7 @@ void plx_oracle_flush_end(struct plx_oracle *oracle, uint64_t begun)
     ++oracle->now;
     for (uint64_t p = 0; p < oracle->page_count; p++) {
         for (unsigned i = 0; oracle->pages[p] && i < 8; i++) {
-            struct cell *cell = &oracle->pages[p]->cells[i];
+            struct cell *cell = &page_own(&oracle->pages[p])->cells[i];
 
             for (uint32_t k = 0; k < cell->count; k++)
                 if (cell->list[k].ended < begun && !cell->list[k].failed)
@@ -362,6 +442,7 @@ struct plx_view *plx_oracle_view_open(struct plx_oracle *oracle, uint64_t first,
     struct plx_view *view = must(calloc(1, sizeof *view));
     uint64_t pages = (first + count + 7) / 8 - first / 8;
 
+    view->refs = 1;
     view->first = first;
     view->sectors = count;
     view->pages = must(calloc(pages ? pages : 1, sizeof *view->pages));
@@ -416,6 +497,9 @@ void plx_oracle_crash(struct plx_oracle *oracle)
             struct cell *cell = &oracle->pages[p]->cells[i];
             uint32_t kept = 0;
 
+            if (cell->count == 1) /* nothing else can come back */
+                continue;
+            cell = cell_make(oracle, p * 8 + i);
             for (uint32_t k = 0; k < cell->count; k++)
                 if (superseded(cell, &cell->list[k], true))
                     cell->list[k].token = NEVER;
@@ -444,8 +528,9 @@ bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id, 
     cell = &oracle->pages[sector / 8]->cells[sector % 8];
     for (uint32_t i = 0; i < cell->count; i++)
         found = found || (cell->list[i].id == id && !superseded(cell, &cell->list[i], false));
-    if (!found)
-        return false;
+    if (!found || cell->count == 1)
+        return found;
+    cell = cell_make(oracle, sector);
     /* Others stay as what a power cut may bring back, unless this is durable. */
     for (uint32_t i = 0; i < cell->count; i++)
         if (!durable && cell->list[i].id != id) {

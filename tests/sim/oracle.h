@@ -35,14 +35,18 @@ struct plx_idset {
 
 struct plx_view {
     struct plx_view *next; /* the oracle's, while open */
+    unsigned refs;
     uint64_t first, sectors;
     struct plx_idset **pages; /* of 8 sectors, from first / 8 on */
 };
 
-void plx_view_free(struct plx_view *view);
+void plx_view_free(struct plx_view *view); /* one reference; NULL is fine */
+struct plx_view *plx_view_share(struct plx_view *view);
+/* Closed, and a reference of its own. */
+struct plx_view *plx_view_copy(const struct plx_view *view);
 bool plx_view_allows(const struct plx_view *view, uint64_t sector, uint64_t id);
-/* From now on only `id` is right for this sector. */
-void plx_view_pin(struct plx_view *view, uint64_t sector, uint64_t id);
+/* From now on only `id` is right for this sector; other references do not learn of it. */
+void plx_view_pin(struct plx_view **view, uint64_t sector, uint64_t id);
 /* Some id that the view allows. */
 uint64_t plx_view_any(const struct plx_view *view, uint64_t sector);
 
@@ -52,6 +56,8 @@ struct plx_oracle;
 
 struct plx_oracle *plx_oracle_new(uint64_t sectors);
 void plx_oracle_free(struct plx_oracle *oracle);
+/* A copy that goes its own way; views are not copied. */
+struct plx_oracle *plx_oracle_fork(const struct plx_oracle *oracle);
 uint64_t plx_oracle_sectors(const struct plx_oracle *oracle);
 void plx_oracle_grow(struct plx_oracle *oracle, uint64_t sectors);
 /* A clone's oracle starts from a view of the whole parent. */

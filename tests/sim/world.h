@@ -1,7 +1,10 @@
-/* world.h - a whole run from one seed: disks, a store, virtual disks, a workload, power cuts.
+/* world.h - a whole run from one seed: disks, a store, hosts, virtual disks, a workload, and death:
+ * power cuts, killed processes, fenced hosts.
  *
- * Everything that is read is held against the oracle. With power cuts each one is followed by a
- * new instance that adopts and recovers what the dead one held, and reads everything back.
+ * Everything that is read is held against the oracle. Each death is followed by an instance that
+ * adopts and recovers what the dead one held, beside the disks that live on, and reads everything
+ * back. At chosen events the whole world is forked as a power cut would leave it, once for each of
+ * many fates of the volatile writes, and each fork is recovered and judged while the run goes on.
  */
 #ifndef PLX_WORLD_H
 #define PLX_WORLD_H
@@ -17,7 +20,8 @@ struct plx_world_options {
     uint32_t block_size;
     bool volatile_cache;
     unsigned patience, tear_bytes;
-    /* Instance. */
+    /* Instances. */
+    unsigned hosts; /* at work on the store at the same time */
     uint64_t cache_bytes, keyframe_mappings;
     unsigned ops_per_vdi;
     bool grant_later;
@@ -30,22 +34,31 @@ struct plx_world_options {
     unsigned steps, in_flight;
     unsigned unmap_weight, snapshot_weight, sync_weight;
     bool big_io;
-    bool tight;      /* NOSPACE is to be expected */
-    unsigned faults; /* I/O errors injected now and then */
-    /* Power. */
-    unsigned crashes;
+    bool toggle_cache; /* the cache mode changes now and then */
+    bool tight;        /* NOSPACE is to be expected */
+    unsigned faults;   /* I/O errors injected now and then, in per cent of steps */
+    /* Death. */
+    unsigned crashes;    /* power cuts */
+    unsigned kills;      /* of one host; half of them fenced instead, alive a while longer */
+    unsigned fork_every; /* forks are made at every so many-th event; 0: never */
+    unsigned forks;      /* at most so many at one event */
     bool trace;
 };
 
 struct plx_world_result {
     bool failed;
     char failure[512];
-    uint64_t requests, snapshots, crashes, recovery_crashes, sectors_checked, io_events, nospace;
+    uint64_t requests, snapshots, crashes, kills, recovery_crashes, sectors_checked, io_events,
+        nospace;
+    uint64_t
+        states; /* different contents of the disks that a power cut left and that were judged */
     uint64_t trace_hash; /* of the disks' images and the events: the same for the same options */
 };
 
 /* All of it follows from the seed: sizes, profile, mix. */
 void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world_options *ret);
+/* Few and small disks, and forks at many events: what a run costs goes into crash states. */
+void plx_world_options_states(uint64_t seed, struct plx_world_options *ret);
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result);
 
 #endif

@@ -1,0 +1,97 @@
+/* model.c - what each virtual disk is expected to hold; see parts.h.
+ *
+ * M1  A snapshot is remembered as the view that was open from its submission to its completion; it
+ *     never changes afterwards, and what was once read of it is right for ever. Forks share the
+ *     views of acknowledged snapshots: what one fork reads of them is not known to the others.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/parts.h"
+
+static void *must(void *memory)
+{
+    if (!memory) {
+        fputs("model: out of memory\n", stderr);
+        abort();
+    }
+    return memory;
+}
+
+void plx_sim_disk_forget(struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        plx_view_free(disk->snapshots[i].view);
+    plx_oracle_free(disk->oracle);
+    free(disk->snapshots);
+    free(disk->labels);
+    /* The slot remembers its epochs, as the registry does. */
+    *disk = (struct plx_sim_disk){.slot = disk->slot, .epoch = disk->epoch};
+}
+
+static void *copy_list(const void *list, unsigned count, unsigned room, size_t size)
+{
+    void *copy;
+
+    if (!list)
+        return NULL;
+    copy = must(malloc(room * size));
+    memcpy(copy, list, count * size);
+    return copy;
+}
+
+void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret_fork)
+{
+    struct plx_sim_disk fork = *disk;
+
+    fork.host = NULL;
+    fork.vdi = NULL;
+    fork.in_flight = 0;
+    if (disk->oracle)
+        fork.oracle = plx_oracle_fork(disk->oracle);
+    fork.snapshots = copy_list(disk->snapshots, disk->snapshot_count, PLX_SIM_SNAPSHOTS,
+                               sizeof *disk->snapshots);
+    fork.labels = copy_list(disk->labels, disk->label_count, PLX_SIM_LABELS, sizeof *disk->labels);
+    for (unsigned i = 0; i < fork.snapshot_count; i++) /* M1 */
+        fork.snapshots[i].view = fork.snapshots[i].acked ? plx_view_share(disk->snapshots[i].view)
+                                                         : plx_view_copy(disk->snapshots[i].view);
+    *ret_fork = fork;
+}
+
+void plx_sim_disk_crash(struct plx_sim_disk *disk)
+{
+    if (!disk->oracle)
+        return;
+    /* An instant that nobody was told of may have lost what was not durable then. */
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        if (!disk->snapshots[i].acked && (disk->write_back || disk->mode_changes))
+            plx_oracle_view_widen(disk->oracle, disk->snapshots[i].view);
+    plx_oracle_crash(disk->oracle);
+}
+
+struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk)
+{
+    if (disk->snapshot_count == PLX_SIM_SNAPSHOTS)
+        return NULL;
+    if (!disk->snapshots)
+        disk->snapshots = must(malloc(PLX_SIM_SNAPSHOTS * sizeof *disk->snapshots));
+    return &disk->snapshots[disk->snapshot_count++];
+}
+
+struct plx_sim_snapshot *plx_sim_snapshot_find(struct plx_sim_disk *disk, uint64_t seq)
+{
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        if (disk->snapshots[i].acked && disk->snapshots[i].seq == seq)
+            return &disk->snapshots[i];
+    return NULL;
+}
+
+struct plx_sim_label *plx_sim_label_add(struct plx_sim_disk *disk)
+{
+    if (disk->label_count == PLX_SIM_LABELS)
+        return NULL;
+    if (!disk->labels)
+        disk->labels = must(malloc(PLX_SIM_LABELS * sizeof *disk->labels));
+    return &disk->labels[disk->label_count++];
+}

@@ -1,0 +1,518 @@
+/* ops.c - requests to a simulated world's disks, and what their completions say.
+ *
+ * P1  The oracle hears of a completion only while there is power and its host lives: what completes
+ *     in the wake of a dead device was in flight when it died.
+ * P2  An acknowledgement promises durability if the request asked for it, or if the disk was in
+ *     write-through mode from submission to completion.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/parts.h"
+
+/* ---- Completions ---- */
+
+static bool excused(struct plx_sim_op *op)
+{
+    return plx_sim_excused(op->world, op->host, op->request.result);
+}
+
+static void expect_success(struct plx_sim_op *op, const char *what)
+{
+    if (op->request.result && !excused(op))
+        plx_sim_fail(op->world, "%s of VDI %u failed: %s", what, op->disk->slot,
+                     op->request.fault.text);
+}
+
+static void write_ended(struct plx_sim_op *op)
+{
+    bool durable =
+        op->request.fua || (op->durable && op->mode_changes == op->disk->mode_changes); /* P2 */
+
+    plx_oracle_write_end(op->disk->oracle, op->token, op->first, op->count, op->request.result != 0,
+                         durable);
+    expect_success(op, "write");
+}
+
+static void compare_ended(struct plx_sim_op *op)
+{
+    struct plx_world *w = op->world;
+    int result = op->request.result;
+
+    plx_oracle_view_close(op->disk->oracle, op->view);
+    for (uint64_t s = 0; s < op->count && !result; s++)
+        if (!plx_view_allows(op->view, op->first + s, op->expected[s]))
+            plx_sim_fail(w, "compare-and-write of VDI %u: sector %llu cannot have held %llu",
+                         op->disk->slot, (unsigned long long)(op->first + s),
+                         (unsigned long long)op->expected[s]);
+    if (result == PLX_ERR_MISCOMPARE) {
+        uint64_t sector = op->first + op->request.miscompare_offset / PLX_SECTOR;
+        const struct plx_idset *page = op->view->pages[sector / 8 - op->view->first / 8];
+
+        if (plx_view_allows(op->view, sector, op->expected[sector - op->first]) &&
+            (!page || page[sector % 8].count == 1))
+            plx_sim_fail(w, "compare-and-write of VDI %u: sector %llu holds %llu for sure",
+                         op->disk->slot, (unsigned long long)sector,
+                         (unsigned long long)op->expected[sector - op->first]);
+        plx_oracle_write_cancel(op->disk->oracle, op->token, op->first, op->count);
+    } else {
+        write_ended(op);
+    }
+    plx_view_free(op->view);
+}
+
+static void read_ended(struct plx_sim_op *op)
+{
+    struct plx_world *w = op->world;
+
+    if (op->view)
+        plx_oracle_view_close(op->disk->oracle, op->view);
+    if (op->request.result) {
+        expect_success(op, "read");
+    } else if (op->view) {
+        plx_sim_check_sectors(w, op->view, op->first, op->count, op->buffer, "read", op->disk->slot,
+                              0);
+    } else {
+        struct plx_sim_snapshot *snapshot = plx_sim_snapshot_find(op->disk, op->frozen);
+
+        plx_sim_check_sectors(w, snapshot->view, op->first, op->count, op->buffer, "read",
+                              op->disk->slot, op->frozen);
+        for (uint64_t s = 0; s < op->count && !w->result.failed; s++) { /* M1 */
+            uint64_t id;
+
+            if (op->first + s < snapshot->view->sectors &&
+                plx_sector_id(op->buffer + s * PLX_SECTOR, op->first + s, &id))
+                plx_view_pin(&snapshot->view, op->first + s, id);
+        }
+    }
+    plx_view_free(op->view);
+}
+
+static void snapshot_ended(struct plx_sim_op *op)
+{
+    struct plx_sim_snapshot *snapshot = &op->disk->snapshots[op->snapshot];
+
+    plx_oracle_view_close(op->disk->oracle, snapshot->view);
+    expect_success(op, "snapshot");
+    if (op->request.result)
+        return; /* never taken, or taken and not told: it stays unknown */
+    snapshot->seq = op->request.seq;
+    snapshot->time_ns = op->request.time_ns;
+    snapshot->acked = true;
+    op->world->result.snapshots++;
+}
+
+/* P1 */
+static void unheard(struct plx_sim_op *op)
+{
+    switch (op->request.op) {
+    case PLX_READ:
+        if (op->view)
+            plx_oracle_view_close(op->disk->oracle, op->view);
+        plx_view_free(op->view);
+        break;
+    case PLX_COMPARE_WRITE:
+        plx_oracle_view_close(op->disk->oracle, op->view);
+        plx_view_free(op->view);
+        /* fallthrough */
+    case PLX_WRITE:
+    case PLX_UNMAP:
+        if (!op->world->power.off)
+            plx_oracle_write_end(op->disk->oracle, op->token, op->first, op->count, true, false);
+        break;
+    case PLX_SNAPSHOT:
+        plx_oracle_view_close(op->disk->oracle, op->disk->snapshots[op->snapshot].view);
+        break;
+    default:
+        break;
+    }
+}
+
+static void op_done(struct plx_request *request)
+{
+    struct plx_sim_op *op = request->owner;
+    struct plx_world *w = op->world;
+
+    op->busy = false;
+    op->disk->in_flight -= !op->deaf;
+    plx_sim_hash_in(w, (uint64_t)(op - w->ops) << 8 ^ (uint64_t)(int64_t)request->result ^
+                           request->seq);
+    PLX_SIM_TRACE(w, "done %d on %u, sectors %llu+%llu: %s", request->op, op->disk->slot,
+                  (unsigned long long)op->first, (unsigned long long)op->count,
+                  plx_error_name(request->result));
+    if (op->deaf)
+        return;
+    if (w->power.off || op->host->dead) {
+        unheard(op);
+        return;
+    }
+    w->acks++;
+    switch (request->op) {
+    case PLX_READ:
+        read_ended(op);
+        break;
+    case PLX_WRITE:
+    case PLX_UNMAP:
+        write_ended(op);
+        break;
+    case PLX_COMPARE_WRITE:
+        compare_ended(op);
+        break;
+    case PLX_SNAPSHOT:
+        snapshot_ended(op);
+        break;
+    case PLX_FLUSH:
+        if (!request->result)
+            plx_oracle_flush_end(op->disk->oracle, op->flush_begun);
+        expect_success(op, "flush");
+        break;
+    case PLX_LABEL:
+        op->disk->labels[op->label].acked = !request->result;
+        expect_success(op, "label");
+        break;
+    case PLX_RESIZE:
+        if (!request->result)
+            plx_sim_settle_size(w, op->disk, op->disk->resizing);
+        expect_success(op, "resize");
+        break;
+    case PLX_KEYFRAME:
+        expect_success(op, "key frame");
+        break;
+    }
+}
+
+void plx_sim_disown(struct plx_world *w, const struct plx_sim_host *host)
+{
+    for (unsigned i = 0; i < w->options.in_flight; i++) {
+        struct plx_sim_op *op = &w->ops[i];
+
+        if (!op->busy || op->deaf || op->host != host)
+            continue;
+        unheard(op);
+        op->deaf = true;
+        op->disk->in_flight--;
+    }
+}
+
+/* ---- Submitting ---- */
+
+static struct plx_sim_op *op_new(struct plx_world *w, struct plx_sim_disk *disk,
+                                 struct plx_sim_host *host)
+{
+    for (unsigned i = 0; i < w->options.in_flight; i++) {
+        struct plx_sim_op *op = &w->ops[i];
+        uint8_t *buffer = op->buffer;
+
+        if (op->busy)
+            continue;
+        memset(op, 0, sizeof *op);
+        op->buffer = buffer ? buffer : malloc(PLX_SIM_IO_SECTORS * PLX_SECTOR);
+        op->world = w;
+        op->disk = disk;
+        op->host = host;
+        return op;
+    }
+    return NULL;
+}
+
+struct plx_sim_op *plx_sim_op_new(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    return disk->vdi ? op_new(w, disk, disk->host) : NULL;
+}
+
+static void submit_to(struct plx_world *w, struct plx_sim_op *op, struct plx_vdi *vdi)
+{
+    op->request.offset = op->first * PLX_SECTOR;
+    op->request.done = op_done;
+    op->request.owner = op;
+    op->busy = true;
+    op->durable = !op->disk->write_back;
+    op->mode_changes = op->disk->mode_changes;
+    op->disk->in_flight++;
+    w->result.requests++;
+    PLX_SIM_TRACE(w, "submit %d to %u, sectors %llu+%llu id %llu%s", op->request.op, op->disk->slot,
+                  (unsigned long long)op->first, (unsigned long long)op->count,
+                  (unsigned long long)w->next_id, op->request.fua ? " fua" : "");
+    plx_vdi_submit(vdi, &op->request);
+}
+
+void plx_sim_op_submit(struct plx_world *w, struct plx_sim_op *op)
+{
+    submit_to(w, op, op->disk->vdi);
+}
+
+static void cut_iov(struct plx_world *w, struct plx_sim_op *op, uint64_t bytes)
+{
+    uint8_t *at = op->buffer;
+    int count = 0;
+
+    while (bytes) {
+        uint64_t now = bytes;
+
+        if (count < 7 && plx_sim_chance(w, 40))
+            now = 512 * (1 + plx_sim_below(w, bytes / 512));
+        op->iov[count++] = (struct iovec){at, now};
+        at += now;
+        bytes -= now;
+    }
+    op->request.iov = op->iov;
+    op->request.iovcnt = count;
+}
+
+static void set_range(struct plx_sim_op *op, enum plx_request_op kind, uint64_t first,
+                      uint64_t count)
+{
+    op->request.op = kind;
+    op->request.length = count * PLX_SECTOR;
+    op->first = first;
+    op->count = count;
+}
+
+void plx_sim_write(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count,
+                   bool zeroes, bool fua)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+    uint64_t id;
+
+    if (!op)
+        return;
+    id = zeroes ? 0 : ++w->next_id;
+    set_range(op, PLX_WRITE, first, count);
+    op->request.fua = fua;
+    plx_sector_fill(op->buffer, id, first, count);
+    cut_iov(w, op, op->request.length);
+    op->token = plx_oracle_write_begin(disk->oracle, first, count, id);
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_unmap(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+
+    if (!op)
+        return;
+    set_range(op, PLX_UNMAP, first, count);
+    op->token = plx_oracle_write_begin(disk->oracle, first, count, 0);
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_compare(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+    struct plx_view *before;
+    uint64_t id;
+
+    if (!op)
+        return;
+    id = ++w->next_id;
+    count = count > PLX_COMPARE_MAX / PLX_SECTOR ? PLX_COMPARE_MAX / PLX_SECTOR : count;
+    set_range(op, PLX_COMPARE_WRITE, first, count);
+    before = plx_oracle_view_open(disk->oracle, first, count);
+    for (uint64_t s = 0; s < count; s++) {
+        op->expected[s] = plx_sim_chance(w, 1) ? id : plx_view_any(before, first + s);
+        plx_sector_fill(op->buffer + s * PLX_SECTOR, op->expected[s], first + s, 1);
+    }
+    plx_oracle_view_close(disk->oracle, before);
+    plx_view_free(before);
+    plx_sector_fill(op->buffer + op->request.length, id, first, count);
+    cut_iov(w, op, 2 * op->request.length);
+    op->token = plx_oracle_write_begin(disk->oracle, first, count, id);
+    op->view = plx_oracle_view_open(disk->oracle, first, count);
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+    struct plx_sim_snapshot *snapshot;
+
+    if (!op)
+        return;
+    snapshot = plx_sim_snapshot_add(disk);
+    if (!snapshot)
+        return;
+    *snapshot = (struct plx_sim_snapshot){
+        .view = plx_oracle_view_open(disk->oracle, 0, disk->size / PLX_SECTOR),
+        .size_min = disk->size,
+        .size_max = disk->resizing ? disk->resizing : disk->size,
+    };
+    op->request.op = PLX_SNAPSHOT;
+    op->snapshot = (unsigned)(snapshot - disk->snapshots);
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_flush(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+
+    if (!op)
+        return;
+    op->request.op = PLX_FLUSH;
+    op->flush_begun = plx_oracle_flush_begin(disk->oracle);
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_keyframe(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+
+    if (!op)
+        return;
+    op->request.op = PLX_KEYFRAME;
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+
+    if (!op || disk->resizing)
+        return;
+    op->request.op = PLX_RESIZE;
+    op->request.length = disk->resizing = bytes;
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove)
+{
+    const struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+    struct plx_sim_op *op = snapshot ? plx_sim_op_new(w, disk) : NULL;
+    struct plx_sim_label *label = op ? plx_sim_label_add(disk) : NULL;
+
+    if (!label)
+        return;
+    *label = (struct plx_sim_label){.seq = snapshot->seq, .removed = remove};
+    snprintf(label->name, sizeof label->name, "l%u", (unsigned)plx_sim_below(w, 6));
+    op->request.op = PLX_LABEL;
+    op->request.seq = snapshot->seq;
+    op->request.remove = remove;
+    memcpy(op->request.label, label->name, sizeof label->name);
+    op->label = (unsigned)(label - disk->labels);
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_set_write_back(struct plx_world *w, struct plx_sim_disk *disk, bool write_back)
+{
+    disk->write_back = write_back;
+    disk->mode_changes++;
+    PLX_SIM_TRACE(w, "cache of %u: write-%s", disk->slot, write_back ? "back" : "through");
+    plx_vdi_set_write_back(disk->vdi, write_back);
+}
+
+/* ---- Anything ---- */
+
+static void choose_range(struct plx_world *w, const struct plx_sim_disk *disk, uint64_t *ret_first,
+                         uint64_t *ret_count)
+{
+    uint64_t unit = disk->sector_size / PLX_SECTOR;
+    uint64_t sectors = disk->size / PLX_SECTOR / unit, count, first;
+
+    switch (plx_sim_below(w, 10)) {
+    case 0:
+    case 1:
+        count = 1 + plx_sim_below(w, 8 / unit);
+        break;
+    case 2:
+        count = 1 + plx_sim_below(w, w->options.big_io ? PLX_SIM_IO_SECTORS / unit : 200);
+        break;
+    case 3:
+    case 4:
+        count = 1 + plx_sim_below(w, 200);
+        break;
+    default:
+        count = (1 + plx_sim_below(w, 8)) * 8 / unit;
+    }
+    count = count > PLX_SIM_IO_SECTORS / unit ? PLX_SIM_IO_SECTORS / unit : count;
+    count = count > sectors ? sectors : count;
+    first = plx_sim_below(w, sectors - count + 1);
+    if (plx_sim_chance(w, 70)) /* a hot place */
+        first = first % (256 / unit);
+    if (plx_sim_chance(w, 60))
+        first = first / (8 / unit) * (8 / unit);
+    if (first + count > sectors)
+        first = sectors - count;
+    *ret_first = first * unit;
+    *ret_count = count * unit;
+}
+
+static void unmap_anything(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first,
+                           uint64_t count)
+{
+    uint64_t unit = disk->sector_size / PLX_SECTOR, sectors = disk->size / PLX_SECTOR;
+
+    if (plx_sim_chance(w, 30)) {
+        first = plx_sim_below(w, sectors / unit) * unit;
+        count = (1 + plx_sim_below(w, (sectors - first) / unit)) * unit;
+    }
+    plx_sim_unmap(w, disk, first, count);
+}
+
+static void read_anything(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first,
+                          uint64_t count)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+
+    if (!op)
+        return;
+    set_range(op, PLX_READ, first, count);
+    op->view = plx_oracle_view_open(disk->oracle, first, count);
+    cut_iov(w, op, op->request.length);
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_submit_random(struct plx_world *w, const struct plx_sim_host * not )
+{
+    struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
+    unsigned unmaps = w->options.unmap_weight, snapshots = w->options.snapshot_weight;
+    uint64_t kind = plx_sim_below(w, 101 + unmaps + snapshots), first, count;
+    bool fua = plx_sim_chance(w, 15);
+
+    if (!disk->vdi || disk->in_flight >= 12 || disk->host == not || disk->host->dead)
+        return;
+    choose_range(w, disk, &first, &count);
+    if (kind < 45)
+        plx_sim_write(w, disk, first, count, false, fua);
+    else if (kind < 50)
+        plx_sim_write(w, disk, first, count, true, fua);
+    else if (kind < 80)
+        read_anything(w, disk, first, count);
+    else if (kind < 85)
+        plx_sim_compare(w, disk, first, count);
+    else if (kind < 92)
+        plx_sim_flush(w, disk);
+    else if (kind < 96)
+        plx_sim_keyframe(w, disk);
+    else if (kind < 99)
+        plx_sim_label(w, disk, plx_sim_chance(w, 20));
+    else if (kind < 100 && disk->size < 3 * w->options.vdi_bytes)
+        plx_sim_resize(w, disk, disk->size + (1 + plx_sim_below(w, 64)) * 4096);
+    else if (kind < 101 && w->options.toggle_cache)
+        plx_sim_set_write_back(w, disk, !disk->write_back);
+    else if (kind >= 101 && kind < 101 + unmaps)
+        unmap_anything(w, disk, first, count);
+    else if (kind >= 101 + unmaps)
+        plx_sim_snapshot(w, disk);
+}
+
+void plx_sim_reader_submit(struct plx_world *w)
+{
+    struct plx_sim_reader *reader = &w->readers[plx_sim_below(w, PLX_SIM_READERS)];
+    const struct plx_sim_snapshot *snapshot;
+    struct plx_sim_op *op;
+    uint64_t first, count;
+
+    if (!reader->vdi || reader->host->dead)
+        return;
+    snapshot = plx_sim_snapshot_find(reader->disk, reader->seq);
+    choose_range(w, reader->disk, &first, &count);
+    if (first + count > snapshot->view->sectors)
+        return;
+    op = op_new(w, reader->disk, reader->host);
+    if (!op)
+        return;
+    set_range(op, PLX_READ, first, count);
+    op->frozen = reader->seq;
+    cut_iov(w, op, op->request.length);
+    submit_to(w, op, reader->vdi);
+}

@@ -1,0 +1,250 @@
+/* parts.h - the inside of a simulated world, shared by the files that make it up and by tests that
+ * direct one step by step (tests/crash).
+ *
+ *   model.c     what each virtual disk is expected to hold
+ *   world.c     disks, hosts, virtual disks: made, opened, closed
+ *   ops.c       requests, and what their completions say
+ *   readback.c  everything read and compared
+ *   death.c     power cuts, kills, recovery; forks and their judgement
+ *   swarm.c     a random run
+ */
+#ifndef PLX_PARTS_H
+#define PLX_PARTS_H
+
+#include <stdio.h>
+
+#include "engine/engine.h"
+#include "sim/oracle.h"
+#include "sim/simdisk.h"
+#include "sim/simenv.h"
+#include "sim/world.h"
+
+#define PLX_SIM_DISKS 4u
+#define PLX_SIM_HOSTS 3u
+#define PLX_SIM_VDIS 8u
+#define PLX_SIM_SNAPSHOTS 400u
+#define PLX_SIM_LABELS 64u
+#define PLX_SIM_OPS 64u
+#define PLX_SIM_READERS 3u
+#define PLX_SIM_IO_SECTORS 4096u
+
+/* ---- model.c ---- */
+
+struct plx_sim_snapshot {
+    uint64_t seq; /* 0: in flight, or unknown after a death */
+    uint64_t time_ns;
+    bool acked;
+    uint64_t size_min, size_max; /* bytes */
+    struct plx_view *view;
+};
+
+struct plx_sim_label {
+    char name[16];
+    uint64_t seq;
+    bool removed, acked;
+};
+
+enum plx_sim_state {
+    PLX_SIM_ABSENT,
+    PLX_SIM_CREATING, /* after a death: there or not */
+    PLX_SIM_LIVE,
+    PLX_SIM_DELETING, /* after a death: still there or not */
+};
+
+struct plx_sim_disk {
+    enum plx_sim_state state;
+    uint32_t slot;
+    uint64_t epoch;
+    uint64_t size, resizing; /* bytes; resizing: 0 or the size in flight */
+    uint32_t sector_size;
+    struct plx_oracle *oracle;
+    struct plx_sim_snapshot *snapshots; /* room for PLX_SIM_SNAPSHOTS, once one was taken */
+    unsigned snapshot_count;
+    struct plx_sim_label *labels; /* room for PLX_SIM_LABELS */
+    unsigned label_count;
+    uint64_t holder; /* the instance that has its lock; 0: nobody */
+    struct plx_sim_host *host;
+    struct plx_vdi *vdi; /* NULL: not open */
+    bool write_back;
+    uint64_t mode_changes;
+    unsigned in_flight;
+};
+
+void plx_sim_disk_forget(struct plx_sim_disk *disk);
+/* What is expected after a power cut now; not open. */
+void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret_fork);
+/* The power failed: all that may have survived is possible. */
+void plx_sim_disk_crash(struct plx_sim_disk *disk);
+struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk);
+/* An acknowledged one; NULL: none with this number. */
+struct plx_sim_snapshot *plx_sim_snapshot_find(struct plx_sim_disk *disk, uint64_t seq);
+struct plx_sim_label *plx_sim_label_add(struct plx_sim_disk *disk);
+
+/* ---- world.c ---- */
+
+struct plx_sim_host {
+    struct plx_simenv env; /* first */
+    struct plx_world *world;
+    struct plx_store *store; /* NULL: not at work */
+    struct plx_device *devices[PLX_SIM_DISKS];
+    uint64_t instance;
+    bool dead;                             /* killed or fenced; its store is still to be closed */
+    struct plx_vdi *zombies[PLX_SIM_VDIS]; /* what it had open when it died */
+    unsigned zombie_count;
+};
+
+struct plx_sim_op {
+    struct plx_request request;
+    struct plx_world *world;
+    struct plx_sim_disk *disk;
+    struct plx_sim_host *host;
+    bool busy;
+    bool deaf;                                 /* its host is dead: what it says is not heard */
+    bool durable;                              /* submitted in write-through mode */
+    uint64_t mode_changes;                     /* when it was submitted */
+    uint64_t token, first, count, flush_begun; /* sectors of 512 */
+    uint64_t expected[PLX_COMPARE_MAX / PLX_SECTOR];
+    struct plx_view *view;
+    uint64_t frozen; /* the snapshot that is read; 0: the live disk */
+    unsigned snapshot, label;
+    struct iovec iov[8];
+    uint8_t *buffer;
+};
+
+struct plx_sim_reader {
+    struct plx_vdi *vdi;
+    struct plx_sim_disk *disk;
+    struct plx_sim_host *host;
+    uint64_t seq;
+};
+
+struct plx_sim_states; /* contents of disks already judged */
+
+struct plx_world {
+    struct plx_world_options options;
+    struct plx_world_result result;
+    struct plx_simrng rng, fork_rng; /* forks do not change the run they are made from */
+    struct plx_simpower power;
+    struct plx_simregistry registry;
+    struct plx_sim_host hosts[PLX_SIM_HOSTS];
+    struct plx_sim_disk vdis[PLX_SIM_VDIS];
+    struct plx_sim_op *ops; /* options.in_flight of them */
+    struct plx_sim_reader readers[PLX_SIM_READERS];
+    struct plx_sim_states *states;
+    uint64_t instances, next_id;
+    uint64_t acks;    /* completions heard: what is expected may have changed */
+    uint64_t kill_at; /* a host dies with this event; 0: never */
+    bool turning;     /* all hosts are being turned */
+    bool busy_rest;   /* other hosts get requests while one is in a synchronous call */
+    bool is_fork, forking, forks_on;
+    uint8_t *scratch;
+    unsigned step;
+};
+
+#define PLX_SIM_TRACE(w, ...)                                                                      \
+    do {                                                                                           \
+        if ((w)->options.trace) {                                                                  \
+            printf("%s[%u] ", (w)->is_fork ? "    " : "", (w)->step);                              \
+            printf(__VA_ARGS__);                                                                   \
+            printf("\n");                                                                          \
+        }                                                                                          \
+    } while (0)
+
+struct plx_world *plx_sim_new(const struct plx_world_options *options);
+void plx_sim_free(struct plx_world *w, struct plx_world_result *ret_result);
+
+void plx_sim_fail(struct plx_world *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Whether the run is over or its devices are gone: nothing more can be expected of it now. */
+bool plx_sim_interrupted(const struct plx_world *w);
+/* An error that the options, or a death, make legitimate. */
+bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int error);
+uint64_t plx_sim_below(struct plx_world *w, uint64_t n);
+bool plx_sim_chance(struct plx_world *w, unsigned percent);
+void plx_sim_hash_in(struct plx_world *w, uint64_t value);
+
+/* A host with a store open, not dead; NULL: none. */
+struct plx_sim_host *plx_sim_live_host(struct plx_world *w);
+struct plx_sim_host *plx_sim_random_host(struct plx_world *w);
+bool plx_sim_instance_lives(const struct plx_world *w, uint64_t instance);
+int plx_sim_host_start(struct plx_world *w, struct plx_sim_host *host, bool read_only);
+/* Without a word to the store, as a death leaves it. */
+void plx_sim_host_drop(struct plx_world *w, struct plx_sim_host *host);
+/* One turn of every host's loop, dead ones included: a fenced host does not know yet. */
+bool plx_sim_turn(struct plx_world *w);
+/* Lets a device of each host complete something, if any has something to complete. */
+void plx_sim_wait(struct plx_world *w);
+/* Until no request of any disk, or of one, is under way. */
+void plx_sim_drain(struct plx_world *w);
+void plx_sim_drain_disk(struct plx_world *w, const struct plx_sim_disk *disk);
+
+struct plx_sim_disk *plx_sim_absent(struct plx_world *w);
+/* parent NULL: not a clone. */
+void plx_sim_create(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk,
+                    struct plx_sim_disk *parent, const struct plx_sim_snapshot *snapshot);
+/* A resize or creation is over: it has this size, which must be one of those expected. */
+void plx_sim_settle_size(struct plx_world *w, struct plx_sim_disk *disk, uint64_t size);
+void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk);
+void plx_sim_close(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_reader_open(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader);
+
+/* ---- ops.c ---- */
+
+/* A free one for this disk, which is open; NULL: none. */
+struct plx_sim_op *plx_sim_op_new(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_op_submit(struct plx_world *w, struct plx_sim_op *op);
+/* Each prepares and submits. Sectors of 512 bytes. */
+void plx_sim_write(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count,
+                   bool zeroes, bool fua);
+void plx_sim_unmap(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count);
+void plx_sim_compare(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first,
+                     uint64_t count);
+void plx_sim_snapshot(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_flush(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_keyframe(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes);
+void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove);
+void plx_sim_set_write_back(struct plx_world *w, struct plx_sim_disk *disk, bool write_back);
+/* Any of them, at random; only on other hosts' disks than `not` (may be NULL). */
+void plx_sim_submit_random(struct plx_world *w, const struct plx_sim_host * not );
+void plx_sim_reader_submit(struct plx_world *w);
+
+/* The host is dead: its requests are in doubt from now on. */
+void plx_sim_disown(struct plx_world *w, const struct plx_sim_host *host);
+
+/* ---- readback.c ---- */
+
+void plx_sim_check_sectors(struct plx_world *w, const struct plx_view *view, uint64_t first,
+                           uint64_t count, const uint8_t *bytes, const char *what, uint32_t slot,
+                           uint64_t seq);
+/* All of an idle, open disk; what is read there sticks. */
+void plx_sim_verify_live(struct plx_world *w, struct plx_sim_disk *disk, bool durable,
+                         const char *what);
+struct plx_sim_snapshot *plx_sim_snapshot_pick(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_verify_snapshot(struct plx_world *w, struct plx_sim_disk *disk,
+                             struct plx_sim_snapshot *snapshot);
+void plx_sim_verify_runs(struct plx_world *w, struct plx_sim_disk *disk,
+                         struct plx_sim_snapshot *snapshot);
+/* Snapshots and labels: all acknowledged ones are listed, and nothing that never was. */
+void plx_sim_verify_lists(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_check_store(struct plx_world *w);
+/* Lists, some snapshots; closes everything; reads it all once more read-only, and checks. */
+void plx_sim_finish(struct plx_world *w, unsigned snapshots);
+
+/* ---- death.c ---- */
+
+/* What happens with each event of the disks: a host's death, forks. */
+void plx_sim_on_event(void *world);
+/* The process is killed; or its reservation is preempted, and it does not know yet. */
+void plx_sim_kill(struct plx_world *w, struct plx_sim_host *host, bool fenced);
+/* After a power cut or with dead hosts: until everything is open and read back again. */
+void plx_sim_recover(struct plx_world *w);
+/* Forks now; while w->forks_on, that happens at every fork_every-th event. */
+void plx_sim_fork_now(struct plx_world *w);
+uint64_t plx_sim_states_count(const struct plx_sim_states *states);
+struct plx_sim_states *plx_sim_states_new(void);
+void plx_sim_states_free(struct plx_sim_states *states);
+
+#endif

@@ -1,0 +1,302 @@
+/* swarm.c - a random run: everything follows from the seed. See world.h. */
+#include <string.h>
+
+#include "sim/parts.h"
+
+/* ---- Steps that take their time ---- */
+
+static bool others_open(const struct plx_world *w, const struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        if (&w->vdis[i] != disk && w->vdis[i].vdi)
+            return true;
+    return false;
+}
+
+static void reopen(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_host *host;
+
+    plx_sim_close(w, disk);
+    host = plx_sim_random_host(w);
+    if (host && !disk->vdi && !disk->holder && !plx_sim_interrupted(w))
+        plx_sim_open(w, host, disk);
+}
+
+static void make_disk(struct plx_world *w, struct plx_sim_disk *absent, struct plx_sim_disk *parent,
+                      const struct plx_sim_snapshot *snapshot)
+{
+    struct plx_sim_host *host = plx_sim_random_host(w);
+
+    if (!host)
+        return;
+    plx_sim_create(w, host, absent, parent, snapshot);
+    if (absent->state == PLX_SIM_LIVE && !plx_sim_interrupted(w) && !host->dead)
+        plx_sim_open(w, host, absent);
+}
+
+static void long_step(struct plx_world *w)
+{
+    struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
+    struct plx_sim_disk *absent = plx_sim_absent(w);
+    struct plx_sim_snapshot *snapshot;
+
+    if (absent && plx_sim_chance(w, 20)) {
+        make_disk(w, absent, NULL, NULL);
+        return;
+    }
+    if (disk->state != PLX_SIM_LIVE)
+        return;
+    snapshot = plx_sim_snapshot_pick(w, disk);
+    switch (plx_sim_below(w, 13)) {
+    case 0:
+    case 1:
+        if (snapshot)
+            plx_sim_verify_snapshot(w, disk, snapshot);
+        break;
+    case 2:
+    case 3:
+    case 4:
+        plx_sim_reader_open(w, disk);
+        break;
+    case 5:
+        plx_sim_reader_close(w, &w->readers[plx_sim_below(w, PLX_SIM_READERS)]);
+        break;
+    case 6:
+        if (disk->vdi)
+            reopen(w, disk);
+        break;
+    case 7:
+        plx_sim_drain_disk(w, disk);
+        if (disk->vdi && !w->power.off && !disk->host->dead)
+            plx_sim_verify_live(w, disk, false, "live");
+        break;
+    case 8:
+        plx_sim_verify_lists(w, disk);
+        break;
+    case 9:
+    case 10:
+        if (snapshot && absent)
+            make_disk(w, absent, disk, snapshot);
+        break;
+    case 11:
+        if (snapshot)
+            plx_sim_verify_runs(w, disk, snapshot);
+        break;
+    case 12:
+        if (plx_sim_chance(w, 20) && others_open(w, disk))
+            plx_sim_delete(w, disk);
+        break;
+    }
+}
+
+/* A clean end of one host: disks closed, extents given up; then another instance. */
+static void restart(struct plx_world *w)
+{
+    struct plx_sim_host *host = plx_sim_random_host(w);
+    struct plx_fault fault = {0};
+    bool had[PLX_SIM_VDIS] = {false};
+    int error;
+
+    if (!host)
+        return;
+    for (unsigned i = 0; i < PLX_SIM_READERS; i++)
+        if (w->readers[i].host == host) {
+            plx_sim_drain_disk(w, w->readers[i].disk);
+            plx_sim_reader_close(w, &w->readers[i]);
+        }
+    for (unsigned i = 0; i < w->options.vdis; i++) {
+        struct plx_sim_disk *disk = &w->vdis[i];
+
+        if (disk->host != host || !disk->vdi)
+            continue;
+        plx_sim_close(w, disk);
+        if (disk->holder || plx_sim_interrupted(w))
+            return;
+        had[i] = true;
+    }
+    error = plx_simenv_release_all(&host->env, &fault);
+    PLX_SIM_TRACE(w, "restart: %s", plx_error_name(error));
+    if (error) {
+        if (!plx_sim_excused(w, host, error))
+            plx_sim_fail(w, "extents cannot be released: %s", fault.text);
+        return;
+    }
+    if (w->power.off || host->dead)
+        return;
+    error = plx_store_close(host->store);
+    host->store = NULL;
+    if (w->power.off || host->dead) {
+        host->dead = false;
+        return;
+    }
+    if (error && !plx_sim_excused(w, host, error))
+        plx_sim_fail(w, "the store does not close: %s", plx_error_text(error));
+    if (plx_sim_host_start(w, host, false))
+        return;
+    for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w) && !host->dead; i++)
+        if (had[i])
+            plx_sim_open(w, host, &w->vdis[i]);
+}
+
+/* ---- Faults ---- */
+
+static void inject_fault(struct plx_world *w)
+{
+    struct plx_simdisk *disk = w->power.disks[plx_sim_below(w, w->power.count)];
+
+    plx_simdisk_fail_io(disk, 1 + plx_sim_below(w, 40), 1 + plx_sim_below(w, 3));
+}
+
+/* A disk that stopped (a log that could not be written) or did not open is opened again. */
+static void revive(struct plx_world *w)
+{
+    for (unsigned i = 0; i < w->options.vdis; i++) {
+        struct plx_sim_disk *disk = &w->vdis[i];
+        struct plx_sim_host *host;
+        struct plx_fault fault;
+
+        if (disk->state != PLX_SIM_LIVE || (disk->vdi && !plx_vdi_health(disk->vdi, &fault)))
+            continue;
+        for (unsigned d = 0; d < w->power.count; d++)
+            plx_simdisk_heal(w->power.disks[d]);
+        if (disk->vdi) {
+            plx_sim_drain_disk(w, disk);
+            plx_vdi_abandon(disk->vdi);
+            disk->vdi = NULL;
+            disk->host = NULL;
+        }
+        host = plx_sim_live_host(w);
+        if (host && !plx_sim_interrupted(w))
+            plx_sim_open(w, host, disk);
+    }
+}
+
+/* ---- A run ---- */
+
+static void one_step(struct plx_world *w)
+{
+    if (w->options.faults && plx_sim_chance(w, w->options.faults))
+        inject_fault(w);
+    if (plx_sim_below(w, 1000) < w->options.sync_weight) {
+        w->busy_rest = true;
+        if (plx_sim_chance(w, 8))
+            restart(w);
+        else
+            long_step(w);
+        w->busy_rest = false;
+    } else if (plx_sim_chance(w, 10)) {
+        plx_sim_reader_submit(w);
+    } else if (plx_sim_chance(w, 60)) {
+        plx_sim_submit_random(w, NULL);
+    }
+    if (!plx_sim_turn(w) && plx_sim_chance(w, 30))
+        plx_sim_wait(w);
+}
+
+static void run(struct plx_world *w)
+{
+    const struct plx_world_options *o = &w->options;
+    unsigned deaths = o->crashes + o->kills, every = o->steps / (deaths + 1);
+
+    w->forks_on = o->fork_every != 0;
+    for (w->step = 1; w->step <= o->steps && !w->result.failed; w->step++) {
+        if (deaths && w->step % every == 0 && !w->power.crash_at && w->kill_at <= w->power.events) {
+            uint64_t when = w->power.events + 1 + plx_sim_below(w, 300);
+
+            if (plx_sim_below(w, deaths) < o->crashes)
+                w->power.crash_at = when;
+            else
+                w->kill_at = when;
+        }
+        one_step(w);
+        w->busy_rest = true;
+        plx_sim_recover(w);
+        w->busy_rest = false;
+        if (o->faults && w->step % 16 == 0)
+            revive(w);
+    }
+    w->power.crash_at = w->kill_at = 0;
+    w->forks_on = false;
+    if (w->result.failed)
+        return;
+    plx_sim_drain(w);
+    for (unsigned d = 0; d < w->power.count; d++)
+        plx_simdisk_heal(w->power.disks[d]);
+    if (o->faults)
+        revive(w);
+    plx_sim_finish(w, 20);
+}
+
+bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result)
+{
+    struct plx_world *w = plx_sim_new(options);
+
+    if (!w->result.failed)
+        run(w);
+    plx_sim_free(w, ret_result);
+    return !ret_result->failed;
+}
+
+/* ---- Options ---- */
+
+void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 2 + with_crashes};
+    bool tiny = plx_simrng_chance(&rng, 75);
+    struct plx_world_options o = {.seed = seed};
+
+    o.volumes = plx_simrng_chance(&rng, 25) ? 2 : 1;
+    o.extent_bytes = tiny ? 1u << 20 : 8u << 20;
+    o.volume_bytes = tiny ? 96u << 20 : 256u << 20;
+    o.segment_bytes = tiny ? 16u << 10 : 256u << 10;
+    o.block_size = plx_simrng_chance(&rng, 60) ? 512 : 4096;
+    o.volatile_cache = plx_simrng_chance(&rng, 60);
+    o.patience = (unsigned)plx_simrng_below(&rng, 90);
+    o.tear_bytes = o.block_size == 512 && plx_simrng_chance(&rng, 30) ? 4096 : 0;
+    o.hosts = plx_simrng_chance(&rng, 50) ? 1 : 2 + (unsigned)plx_simrng_below(&rng, 2);
+    o.cache_bytes = tiny ? 1 : 0;
+    o.keyframe_mappings = tiny ? 20 + plx_simrng_below(&rng, 400) : 0;
+    o.ops_per_vdi = tiny ? 2 + (unsigned)plx_simrng_below(&rng, 8) : 0;
+    o.grant_later = plx_simrng_chance(&rng, 50);
+    o.vdis = 1 + (unsigned)plx_simrng_below(&rng, 5);
+    o.vdi_bytes = (uint64_t)(tiny ? 1 + plx_simrng_below(&rng, 8) : 16) << 20;
+    o.sector_size = plx_simrng_chance(&rng, 80) ? 512 : 4096;
+    o.write_back = plx_simrng_chance(&rng, 25);
+    o.toggle_cache = plx_simrng_chance(&rng, 25);
+    o.copy = plx_simrng_chance(&rng, 20);
+    o.steps = with_crashes ? 1200 : 2500;
+    o.in_flight = 1 + (unsigned)plx_simrng_below(&rng, 24);
+    o.unmap_weight = (unsigned)plx_simrng_below(&rng, 20);
+    o.snapshot_weight = (unsigned)plx_simrng_below(&rng, 12);
+    o.sync_weight = (unsigned)plx_simrng_below(&rng, 12);
+    o.big_io = plx_simrng_chance(&rng, 20);
+    o.crashes = with_crashes ? 1 + (unsigned)plx_simrng_below(&rng, 4) : 0;
+    o.kills = with_crashes ? (unsigned)plx_simrng_below(&rng, 4) : 0;
+    *ret = o;
+}
+
+void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 3 + 7};
+    struct plx_world_options o;
+
+    plx_world_options_random(seed, true, &o);
+    o.volumes = 1;
+    o.extent_bytes = 1u << 20;
+    o.volume_bytes = 32u << 20;
+    o.segment_bytes = 16u << 10;
+    o.cache_bytes = 1;
+    o.keyframe_mappings = 10 + plx_simrng_below(&rng, 60);
+    o.ops_per_vdi = 2 + (unsigned)plx_simrng_below(&rng, 6);
+    o.vdis = 1 + (unsigned)plx_simrng_below(&rng, 2);
+    o.vdi_bytes = (uint64_t)(16 + plx_simrng_below(&rng, 48)) << 12;
+    o.steps = 150;
+    o.sync_weight = 20;
+    o.big_io = false;
+    o.crashes = 1;
+    o.kills = o.hosts > 1;
+    o.fork_every = 1 + (unsigned)plx_simrng_below(&rng, 7);
+    o.forks = 8 + (unsigned)plx_simrng_below(&rng, 24);
+    *ret = o;
+}
