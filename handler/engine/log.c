@@ -4,17 +4,19 @@
  *     data and the flush after both have completed, and the same holds for all before it.
  * L2  A batch's durable mark names a batch that was durable, data included, when it was formed.
  * L3  A batch lies wholly in one segment and never reaches its very end (a position at a multiple
- *     of the segment size means that the segment is not begun); a segment's header is written along
- * with its first batch and names the segment after it, which is allocated by then. L4  What failed
- * is never followed by what succeeded: when a batch's I/O or data fails, forming stops, all in
- * flight settle, and from the failed batch on the log is written again. Items that failed keep
- * their place without records, and learn of it only when that batch is durable: until then a stale
- * copy of the batch, which names them, could still be believed. L5  Overlay slots for everything
- * formed are reserved: applying cannot fail. Loop: the VDI's. Crash story: a torn or missing batch
- * ends the log; what follows was not acknowledged (L1). A batch whose data did not make it fails
- * its checksums in replay, unless a later batch's mark covers it, in which case the data is durable
- * (L2). Leftovers of rewritten batches do not fit the chain of hashes, and those of an older owner
- * carry an older epoch.
+ *     of the segment size means that the segment is not begun); a segment's header is written
+ *     along with its first batch and names the segment after it, which is allocated by then.
+ * L4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
+ *     stops, all in flight settle, and from the failed batch on the log is written again. Items
+ *     that failed keep their place without records, and learn of it only when that batch is
+ *     durable: until then a stale copy of the batch, which names them, could still be believed.
+ * L5  What forming and applying an item needs in memory (overlay slots, a place for the next
+ *     segment's address) is reserved before anything of the item is submitted: neither can fail.
+ * Loop: the VDI's.
+ * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (L1). A
+ *   batch whose data did not make it fails its checksums in replay, unless a later batch's mark
+ *   covers it, in which case the data is durable (L2). Leftovers of rewritten batches do not fit
+ *   the chain of hashes, and those of an older owner carry an older epoch.
  */
 #include "engine/log.h"
 
@@ -97,7 +99,8 @@ void plx_log_done(struct plx_log *log)
 
 /* ---- Segments ---- */
 
-static bool segments_push(struct plx_log *log, uint64_t addr)
+/* Room for one more address; false: out of memory. */
+static bool segments_reserve(struct plx_log *log)
 {
     if (log->segment_count == log->segment_capacity) {
         size_t capacity = log->segment_capacity ? log->segment_capacity * 2 : 16;
@@ -108,8 +111,13 @@ static bool segments_push(struct plx_log *log, uint64_t addr)
         log->segments = bigger;
         log->segment_capacity = capacity;
     }
-    log->segments[log->segment_count++] = addr;
     return true;
+}
+
+static void segments_push(struct plx_log *log, uint64_t addr)
+{
+    PLX_ASSERT(log->segment_count < log->segment_capacity);
+    log->segments[log->segment_count++] = addr;
 }
 
 void plx_log_want_spare(struct plx_log *log)
@@ -118,8 +126,12 @@ void plx_log_want_spare(struct plx_log *log)
 
     if (log->spare_addr || log->spare_waiting)
         return;
-    error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
+    /* A spare has its place in the list, so that going on in it cannot fail (L5). */
+    error = segments_reserve(log)
+                ? plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr)
+                : PLX_ERR_NOMEM;
     log->spare_waiting = error == PLX_WAIT;
+    log->spare_error = log->spare_waiting ? 0 : error;
 }
 
 static void spare_step(struct plx_task *task)
@@ -130,18 +142,23 @@ static void spare_step(struct plx_task *task)
     plx_log_want_spare(log);
 }
 
-bool plx_log_has_room(struct plx_log *log)
+int plx_log_room(struct plx_log *log)
 {
     plx_log_want_spare(log);
-    return log->spare_addr || log->spare_waiting;
+    return log->spare_error;
 }
 
+/* Allocates a segment and enters it into the list. */
 static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
 {
+    if (!segments_reserve(log))
+        return PLX_ERR_NOMEM;
     for (;;) {
         struct plx_waiter waiter = PLX_WAITER;
         int error = plx_alloc_segment(log->store, &waiter.task, ret_addr);
 
+        if (!error)
+            segments_push(log, *ret_addr);
         if (error != PLX_WAIT)
             return error;
         plx_waiter_wait(log->store, &waiter); /* then look again */
@@ -152,16 +169,10 @@ int plx_log_ensure_segments(struct plx_log *log)
 {
     int error = 0;
 
-    if (!log->cursor.addr) {
+    if (!log->cursor.addr)
         error = segment_sync(log, &log->cursor.addr);
-        if (!error && !segments_push(log, log->cursor.addr))
-            error = PLX_ERR_NOMEM;
-    }
-    if (!error && !log->cursor.next_addr) {
+    if (!error && !log->cursor.next_addr)
         error = segment_sync(log, &log->cursor.next_addr);
-        if (!error && !segments_push(log, log->cursor.next_addr))
-            error = PLX_ERR_NOMEM;
-    }
     log->applied = log->cursor;
     if (!error)
         plx_log_want_spare(log);
@@ -184,15 +195,12 @@ void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed)
 
 /* ---- Failing for good ---- */
 
-static void fail_items(struct plx_log *log, struct plx_log_item *items, int error)
+/* For an item that stands in no batch. */
+static void fail_item(struct plx_log *log, struct plx_log_item *item, int error)
 {
-    while (items) {
-        struct plx_log_item *next = items->next;
-
-        items->task->error = error;
-        plx_task_ready(log->store, items->task);
-        items = next;
-    }
+    plx_overlay_unreserve(&log->vdi->map.active, item->slots);
+    item->task->error = error;
+    plx_task_ready(log->store, item->task);
 }
 
 void plx_log_stop(struct plx_log *log, int error)
@@ -202,8 +210,12 @@ void plx_log_stop(struct plx_log *log, int error)
     if (!log->sticky)
         log->sticky = error;
     log->head = log->tail = NULL;
-    if (items)
-        fail_items(log, items, log->sticky);
+    while (items) {
+        struct plx_log_item *next = items->next;
+
+        fail_item(log, items, log->sticky);
+        items = next;
+    }
 }
 
 static void become_sticky(struct plx_log *log, int cause)
@@ -217,13 +229,18 @@ static void become_sticky(struct plx_log *log, int cause)
 
 /* ---- Forming ---- */
 
+int plx_log_reserve(struct plx_log *log, const struct plx_log_item *item)
+{
+    return !item->slots || plx_overlay_reserve(&log->vdi->map.active, item->slots) ? 0
+                                                                                   : PLX_ERR_NOMEM;
+}
+
 void plx_log_append(struct plx_log *log, struct plx_log_item *item)
 {
     item->next = NULL;
     item->batch = NULL;
     if (log->sticky) {
-        item->task->error = log->sticky;
-        plx_task_ready(log->store, item->task);
+        fail_item(log, item, log->sticky);
         return;
     }
     if (log->tail)
@@ -243,8 +260,9 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
 
     if (!fresh) { /* on to the next one */
         plx_log_want_spare(log);
-        if (!log->spare_addr || !segments_push(log, log->spare_addr))
+        if (!log->spare_addr)
             return false;
+        segments_push(log, log->spare_addr);
         cursor->pos = (cursor->pos / bytes + 1) * bytes;
         cursor->addr = cursor->next_addr;
         cursor->next_addr = log->spare_addr;
@@ -281,8 +299,6 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         struct plx_log_item *item = log->head;
         size_t used;
 
-        if (!plx_overlay_reserve(&log->vdi->map.active, item->slots)) /* L5 */
-            break;
         batch->slots += item->slots;
         log->head = item->next;
         if (!log->head)
@@ -341,9 +357,6 @@ static bool form_batch(struct plx_log *log)
     uint32_t block = plx_store_device_block(log->store), records;
     size_t bytes;
 
-    if (!plx_overlay_reserve(&log->vdi->map.active, log->head->slots))
-        return false; /* no memory: a key frame will make some */
-    plx_overlay_unreserve(&log->vdi->map.active, log->head->slots);
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
     batch->slots = 0;
@@ -364,8 +377,7 @@ static bool form_batch(struct plx_log *log)
             log->head = item->next;
             if (!log->head)
                 log->tail = NULL;
-            item->task->error = PLX_ERR_NOSPACE;
-            plx_task_ready(log->store, item->task);
+            fail_item(log, item, log->spare_error);
             return log->head != NULL;
         }
         left = segment_bytes - PLX_SEGMENT_HEADER_BYTES - block;
@@ -428,12 +440,12 @@ static void roll_back(struct plx_log *log)
         struct plx_batch *batch = &log->batches[(log->first_batch + i) % PLX_BATCHES];
 
         cause = cause ? cause : batch->join.error;
-        plx_overlay_unreserve(&log->vdi->map.active, batch->slots);
         *link = batch->items;
         for (; *link; link = &last->next) {
             last = *link;
             last->batch = NULL;
             if (last->data_error) {
+                plx_overlay_unreserve(&log->vdi->map.active, last->slots);
                 last->failed = true;
                 last->bytes = last->slots = 0;
             }

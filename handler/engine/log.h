@@ -26,7 +26,7 @@ struct plx_log_item {
     const struct plx_log_item_ops *ops;
     struct plx_task *task; /* ready when applied, or failed: task->error */
     size_t bytes;          /* of records, at most */
-    size_t slots;          /* overlay slots that apply may need; reserved by the log */
+    size_t slots;          /* overlay slots that apply may need; see plx_log_reserve() */
     unsigned data_pending; /* data I/Os under way; lowered through plx_log_data_done */
     int data_error;
     bool failed;        /* data_error took its records away; it keeps its place in the log */
@@ -70,6 +70,7 @@ struct plx_log {
     uint64_t spare_addr; /* allocated ahead for next_addr */
     struct plx_task spare_task;
     bool spare_waiting;
+    int spare_error;                  /* why there is no spare */
     struct plx_log_item *head, *tail; /* waiting to be formed */
     struct plx_batch batches[PLX_BATCHES];
     unsigned first_batch, batch_count; /* ring of those in flight */
@@ -87,15 +88,19 @@ struct plx_log {
 int plx_log_init(struct plx_log *log, struct plx_vdi *vdi, const struct plx_log_cursor *cursor,
                  uint64_t first_segment, uint64_t *segments, size_t segment_count);
 void plx_log_done(struct plx_log *log);
-/* Queues an item; its task will become ready. */
+/* Makes room in memory for what applying the item may need (item->slots): 0 or NOMEM. Before
+ * anything of it is submitted; from then on nothing can fail for want of memory. */
+int plx_log_reserve(struct plx_log *log, const struct plx_log_item *item);
+/* Queues an item that plx_log_reserve() was called for; its task will become ready. */
 void plx_log_append(struct plx_log *log, struct plx_log_item *item);
 /* One of the item's data I/Os has completed. */
 void plx_log_data_done(struct plx_log *log, struct plx_log_item *item, int error);
 /* Forms and submits batches from what waits. Called once a turn. */
 void plx_log_pump(struct plx_log *log);
 bool plx_log_idle(const struct plx_log *log);
-/* Whether a further write may be logged: a segment is there to go on in. */
-bool plx_log_has_room(struct plx_log *log);
+/* Whether a further write may be logged: 0, a segment is there to go on in (or on its way); else
+ * why there is none. */
+int plx_log_room(struct plx_log *log);
 /* Tries to have a spare segment at hand; waits for an extent in the background. */
 void plx_log_want_spare(struct plx_log *log);
 /* Makes sure that the current and the next segment exist, and a spare. Synchronous. */

@@ -860,19 +860,24 @@ static void void_apply(struct plx_log_item *item)
 
 /* What is applied need not be durable when the record is formed (write-back): a second record,
  * formed when the first is durable and with it all before, carries the mark that covers it. */
-static void append_void(struct plx_op *op)
+static int append_void(struct plx_op *op)
 {
     static const struct plx_log_item_ops ops = {void_encode, void_apply};
+    int error;
 
     op->item = (struct plx_log_item){
         .ops = &ops,
         .task = &op->task,
         .bytes = plx_record_bytes(PLX_RECORD_VOID, op->void_count),
-        .slots = op->void_count * PLX_MAP_SLOTS_FOR_VOID,
+        .slots = op->void_again ? 0 : op->void_count * PLX_MAP_SLOTS_FOR_VOID,
         .needs_durable = true,
     };
+    error = plx_log_reserve(&op->vdi->log, &op->item);
+    if (error)
+        return error;
     op->state = OP_VOIDED;
     plx_log_append(&op->vdi->log, &op->item);
+    return 0;
 }
 
 static void release_pieces(struct plx_op *op)
@@ -895,8 +900,12 @@ static int metadata_room(struct plx_op *op)
     uint64_t need = leaves + inner + 2 * store->info.segment_blocks;
 
     plx_alloc_spare(store, PLX_EXTENT_META, 2 * need);
-    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need && plx_log_has_room(&vdi->log))
-        return 0;
+    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need) {
+        int error = plx_log_room(&vdi->log);
+
+        if (!error || error == PLX_ERR_NOMEM)
+            return error;
+    }
     return plx_alloc_wait(store, PLX_EXTENT_META, &op->task);
 }
 
@@ -996,7 +1005,8 @@ static void pieces_apply(struct plx_log_item *item)
     }
 }
 
-static void append_pieces(struct plx_op *op)
+/* The item for the pieces, with the memory that applying it needs: 0 or NOMEM. */
+static int make_item(struct plx_op *op)
 {
     static const struct plx_log_item_ops ops = {pieces_encode, pieces_apply};
     size_t bytes = 0, slots = 0;
@@ -1014,6 +1024,7 @@ static void append_pieces(struct plx_op *op)
         .slots = slots,
         .needs_durable = op->request->fua,
     };
+    return plx_log_reserve(&op->vdi->log, &op->item);
 }
 
 /* Data of new blocks reports to the log item; data in place to the op's join. */
@@ -1134,6 +1145,8 @@ static int issue(struct plx_op *op)
         error = metadata_room(op);
     if (!error)
         error = lay_out_pieces(op);
+    if (!error && op->piece_count)
+        error = make_item(op);
     if (error) {
         release_pieces(op);
         return error;
@@ -1142,7 +1155,6 @@ static int issue(struct plx_op *op)
     start_join(op);
     submit_in_place(op);
     if (op->piece_count) {
-        append_pieces(op);
         op->item.data_pending = submit_new(op);
         plx_log_append(&op->vdi->log, &op->item);
     }
@@ -1381,8 +1393,10 @@ static void op_run(struct plx_op *op)
             if (whole_unmap(op)) {
                 op->pieces[0] = (struct plx_piece){.vblock = op->first_block, .count = op->blocks};
                 op->piece_count = 1;
+                error = make_item(op);
+                if (error)
+                    goto fail;
                 vdi->changed = true;
-                append_pieces(op);
                 start_join(op);
                 plx_log_append(&vdi->log, &op->item);
                 op->state = OP_LOGGED;
@@ -1399,9 +1413,11 @@ static void op_run(struct plx_op *op)
             }
             classify(op, &must_void);
             if (must_void) {
-                vdi->voids_pending++;
                 op->void_again = op->void_encoded = false;
-                append_void(op);
+                error = append_void(op);
+                if (error)
+                    goto fail;
+                vdi->voids_pending++;
                 return;
             }
             if (vdi->voids_pending) {
@@ -1439,6 +1455,10 @@ static void op_run(struct plx_op *op)
             break;
         case OP_WRITTEN:
             if (op->join.error) {
+                /* What the log has let go nobody will ever map. A log that has stopped has let
+                 * nothing go: recovery may believe a record that was on its way. */
+                if (op->piece_count && op->item.data_error && !vdi->log.sticky)
+                    release_pieces(op);
                 error = op->join.error;
                 goto fail;
             }
@@ -1479,8 +1499,9 @@ static void op_step(struct plx_task *task)
     case OP_VOIDED:
         if (!error && !op->void_covered) {
             op->void_again = true;
-            append_void(op);
-            return;
+            error = append_void(op);
+            if (!error)
+                return;
         }
         if (error && op->void_encoded) /* its checksums are gone, and no record says so */
             plx_log_stop(&vdi->log, PLX_ERR_STICKY);
