@@ -219,6 +219,10 @@ static void finish(struct plx_op *op, int result)
     struct plx_vdi *vdi = op->vdi;
     struct plx_request *request = op->request;
 
+    if (op->in_place && result) { /* it may be seen, and no flush has followed it */
+        vdi->unflushed = true;
+        vdi->cache_changes++;
+    }
     op->in_place = false;
     release_compare(op);
     unlock(op);

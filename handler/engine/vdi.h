@@ -69,8 +69,8 @@ struct plx_vdi {
     uint8_t record_slot;          /* which of the two holds it */
     bool snapshot;                /* read only */
     bool write_back, copy_always;
-    uint64_t cache_changes; /* how often write_back was set */
-    bool unflushed;         /* acknowledged writes may lie in the device's cache */
+    uint64_t cache_changes; /* how often something other than a flush set unflushed */
+    bool unflushed;         /* what can be read may lie in the device's cache only */
     bool closing;
     uint64_t size_bytes;
     struct plx_map map;
