@@ -121,8 +121,8 @@ static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t 
             error = plx_fault_set(fault, PLX_ERR_CORRUPT,
                                   "virtual disk %s: log segment %llu is missing from the index",
                                   record->name, (unsigned long long)s);
-        if (!error)
-            error = push_segment(reader, addr, capacity);
+        if (!error && push_segment(reader, addr, capacity))
+            error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     }
     return error;
 }

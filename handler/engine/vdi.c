@@ -187,6 +187,29 @@ static int check_create(const struct plx_vdi_create_options *options, struct plx
     return 0;
 }
 
+/* First as deleted: if the second write fails, the slot can be used again. But the second may have
+ * got there although it failed; then that is taken back, in the same slot of the record. If that
+ * fails as well, whoever creates learns from the record which it was (EXISTS), or deletes it. */
+static int write_new_record(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
+{
+    int error;
+
+    record->state = PLX_VDI_DELETED;
+    error = plx_vdi_record_write(store, record, slot);
+    if (error)
+        return error;
+    record->state = PLX_VDI_LIVE;
+    error = plx_vdi_record_write(store, record, slot);
+    if (error) {
+        struct plx_vdi_record undone = *record;
+
+        undone.state = PLX_VDI_DELETED;
+        undone.generation++; /* newer than the one that failed */
+        plx_vdi_record_write(store, &undone, slot);
+    }
+    return error;
+}
+
 int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options *options,
                    struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
@@ -225,13 +248,8 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     if (error)
         return error;
     error = plx_bitmap_sync_run(store);
-    /* First as deleted: if the second write fails, the slot can be used again. */
-    record.state = PLX_VDI_DELETED;
     if (!error)
-        error = plx_vdi_record_write(store, &record, &slot);
-    record.state = PLX_VDI_LIVE;
-    if (!error)
-        error = plx_vdi_record_write(store, &record, &slot);
+        error = write_new_record(store, &record, &slot);
     if (error)
         return plx_fault_set(fault, error, "cannot write the record of %s: %s", options->name,
                              plx_error_text(error));
@@ -315,9 +333,11 @@ static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
             int error =
                 plx_store_read_sync(vdi->store, PLX_KIND_LOG, cursor.addr, block, sizeof block);
 
-            if (!error)
-                error = plx_format_segment_decode(block, &vdi->store->info.id, &vdi->record.id,
-                                                  segment, vdi->store->addr_limit, &header, fault);
+            if (error)
+                return plx_fault_set(fault, error, "virtual disk %s: reading its log: %s",
+                                     vdi->record.name, plx_error_text(error));
+            error = plx_format_segment_decode(block, &vdi->store->info.id, &vdi->record.id, segment,
+                                              vdi->store->addr_limit, &header, fault);
             if (error)
                 return error;
             cursor.next_addr = header.next_addr;
@@ -332,7 +352,9 @@ static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
         segments[count++] = cursor.next_addr;
     for (size_t i = 0; i < count; i++)
         plx_alloc_mark(vdi->store, segments[i], vdi->store->info.segment_blocks);
-    return plx_log_init(&vdi->log, vdi, &cursor, vdi->record.first_segment, segments, count);
+    if (plx_log_init(&vdi->log, vdi, &cursor, vdi->record.first_segment, segments, count))
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    return 0;
 }
 
 static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_result *ret_result,
