@@ -1,0 +1,631 @@
+/* test_fault.c - the fault loop: in every operation of the engine, the k-th allocation or I/O
+ * fails, for k = 1, 2, 3 ... until the operation gets through without meeting the fault.
+ *
+ * After each fault: what failed said so, and everything that was acknowledged is there; the disks
+ * go on, or are opened again and go on; the checker finds nothing; a power cut (in every other
+ * case) changes nothing of that.
+ *
+ * PLX_FAULT=OPERATION:KIND:K runs one case, PLX_FAULT=OPERATION all of one operation.
+ */
+#include <CUnit/Basic.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/vdi.h" /* to stop right before the end of a log segment */
+#include "fault/alloc.h"
+#include "fault/bench.h"
+
+#define K_MAX 4000u
+#define FAILURES_MAX 8u /* of one operation; then the next one's turn */
+
+/* ---- What is there before ---- */
+
+static void must(struct bench *b, int error, const char *what)
+{
+    if (!error)
+        return;
+    printf("\n    prepare: %s: %s: %s\n", what, plx_error_name(error), b->fault.text);
+    abort();
+}
+
+#define MUST(call) must(b, call, #call)
+
+static void open_both(struct bench *b)
+{
+    MUST(bench_open_store(b, 1));
+    MUST(bench_open(b, 0, false));
+    MUST(bench_open(b, 1, false));
+}
+
+/* Disk 0: a snapshot, what it shares, what came after. */
+static void write_history(struct bench *b)
+{
+    MUST(bench_write(b, 0, 0, 256 * KIB));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_write(b, 0, 64 * KIB, 64 * KIB));
+    MUST(bench_write(b, 0, 256 * KIB, 64 * KIB));
+    MUST(bench_unmap(b, 0, 192 * KIB, 32 * KIB));
+    MUST(bench_write(b, 1, 0, 64 * KIB));
+}
+
+static void nothing(struct bench *b)
+{
+}
+
+static void history(struct bench *b)
+{
+    open_both(b);
+    write_history(b);
+}
+
+static void write_back_history(struct bench *b)
+{
+    b->disks[0].write_back = true;
+    history(b);
+}
+
+static void base_history(struct bench *b) /* in the tree, and then more */
+{
+    history(b);
+    MUST(bench_keyframe(b, 0));
+    MUST(bench_write(b, 0, 300 * KIB, 64 * KIB));
+    MUST(bench_write(b, 0, 100 * KIB, 8 * KIB));
+}
+
+static void closed_disks(struct bench *b)
+{
+    history(b);
+    MUST(bench_close(b, 0));
+    MUST(bench_close(b, 1));
+}
+
+static void closed_store(struct bench *b)
+{
+    closed_disks(b);
+    MUST(bench_release(b));
+    MUST(bench_close_store(b));
+}
+
+static void cold(struct bench *b) /* nothing is cached, no extent is owned */
+{
+    closed_store(b);
+    MUST(bench_open_store(b, 2));
+    MUST(bench_open(b, 0, false));
+    MUST(bench_open(b, 1, false));
+}
+
+static void first_closed(struct bench *b)
+{
+    history(b);
+    MUST(bench_close(b, 0));
+}
+
+static void first_closed_virgin(struct bench *b)
+{
+    MUST(bench_open_store(b, 1));
+    MUST(bench_open(b, 1, false));
+}
+
+static void crashed(struct bench *b)
+{
+    base_history(b);
+    bench_crash(b);
+    MUST(bench_open_store(b, 2));
+}
+
+static void third_closed(struct bench *b)
+{
+    history(b);
+    MUST(bench_create(b, 2, MIB));
+    MUST(bench_open(b, 2, false));
+    MUST(bench_write(b, 2, 0, 64 * KIB));
+    MUST(bench_close(b, 2));
+}
+
+static void written_twice(struct bench *b) /* its checksum is gone */
+{
+    history(b);
+    MUST(bench_write(b, 0, 256 * KIB, 8 * KIB));
+}
+
+static void segment_almost_full(struct bench *b)
+{
+    const struct plx_log *log;
+
+    history(b);
+    log = &b->disks[0].vdi->log;
+    for (uint64_t at = 0; log->cursor.pos % BENCH_SEGMENT < BENCH_SEGMENT - BLOCK; at += BLOCK)
+        MUST(bench_write(b, 0, 1024 * KIB + at, BLOCK));
+}
+
+/* ---- The operations ---- */
+
+static int run_format(struct bench *b)
+{
+    return bench_format(b, false);
+}
+
+static int format_again(struct bench *b)
+{
+    int error = bench_format(b, true);
+
+    if (!error)
+        error = bench_open_store(b, 1);
+    if (!error)
+        error = bench_create(b, 0, MIB);
+    return error ? error : bench_create(b, 1, MIB);
+}
+
+static int run_store_open(struct bench *b)
+{
+    return bench_open_store(b, 2);
+}
+
+static int run_create(struct bench *b)
+{
+    return bench_create(b, 2, MIB);
+}
+
+static int create_again(struct bench *b)
+{
+    int error = b->disks[2].exists == FATE_YES ? 0 : bench_create(b, 2, MIB);
+
+    return error || b->disks[2].vdi ? error : bench_open(b, 2, false);
+}
+
+static int run_clone(struct bench *b)
+{
+    return bench_clone(b, 2, 0, 1);
+}
+
+static int clone_again(struct bench *b)
+{
+    int error = b->disks[2].exists == FATE_YES ? 0 : bench_clone(b, 2, 0, 1);
+
+    return error || b->disks[2].vdi ? error : bench_open(b, 2, false);
+}
+
+static int run_open(struct bench *b)
+{
+    return bench_open(b, 0, false);
+}
+
+/* Also what is left to do after it was interrupted. */
+static int run_recover(struct bench *b)
+{
+    int error = bench_adopt(b);
+
+    for (unsigned n = 0; n < 2 && !error; n++)
+        if (!b->disks[n].vdi)
+            error = bench_open(b, n, true);
+    return error;
+}
+
+static int run_close(struct bench *b)
+{
+    return bench_close(b, 0);
+}
+
+static int run_delete(struct bench *b)
+{
+    return bench_delete(b, 2);
+}
+
+static int delete_again(struct bench *b)
+{
+    if (b->disks[2].vdi) {
+        int error = bench_close(b, 2);
+
+        if (error)
+            return error;
+    }
+    return b->disks[2].exists == FATE_NO ? 0 : bench_delete(b, 2);
+}
+
+static int run_release(struct bench *b)
+{
+    return bench_release(b);
+}
+
+static int run_store_close(struct bench *b)
+{
+    return bench_close_store(b);
+}
+
+static void ignore_finding(void *context, enum plx_finding_severity severity, const char *text)
+{
+}
+
+static int run_check(struct bench *b)
+{
+    struct plx_check_options options = {.data = true, .finding = ignore_finding};
+    struct plx_check_result result;
+    int error = bench_open_store(b, 0);
+
+    if (error)
+        return error;
+    error = plx_store_check(b->store, &options, &result, &b->fault);
+    if (!error && result.errors) /* it read on and counted what it could not read */
+        error = plx_fault_set(&b->fault, b->plan.kind ? PLX_ERR_IO_READ : PLX_ERR_NOMEM,
+                              "%" PRIu64 " errors", result.errors);
+    bench_close_store(b);
+    b->env.instance = 1;
+    return error;
+}
+
+static int run_write_first(struct bench *b)
+{
+    return bench_write(b, 0, 1024 * KIB, 16 * KIB);
+}
+
+static int run_write_shared(struct bench *b)
+{
+    return bench_write(b, 0, 16 * KIB, 16 * KIB);
+}
+
+static int run_write_in_place(struct bench *b)
+{
+    return bench_write(b, 0, 256 * KIB, 8 * KIB);
+}
+
+static int run_write_mixed(struct bench *b) /* in place, shared, unmapped, absent */
+{
+    return bench_write(b, 0, 120 * KIB, 240 * KIB);
+}
+
+static int run_write_sub_block(struct bench *b)
+{
+    int error = bench_write(b, 0, 256 * KIB + 512, 512);
+
+    if (!error)
+        error = bench_write(b, 0, 1024, 1024);
+    return error ? error : bench_write(b, 0, 1024 * KIB + 512, 512);
+}
+
+static int run_write_unaligned(struct bench *b)
+{
+    return bench_write(b, 0, 250 * KIB + 512, 20 * KIB);
+}
+
+static int run_write_large(struct bench *b)
+{
+    return bench_write(b, 0, 256 * KIB, 1280 * KIB);
+}
+
+static int run_compare_write(struct bench *b)
+{
+    int error = bench_compare_write(b, 0, 256 * KIB, 4 * KIB);
+
+    return error ? error : bench_compare_write(b, 0, 512, 512);
+}
+
+static int compare_write_again(struct bench *b) /* what it compares with is read first */
+{
+    int error = bench_read(b, 0, 0, 512 * KIB);
+
+    return error ? error : run_compare_write(b);
+}
+
+static int run_unmap(struct bench *b)
+{
+    return bench_unmap(b, 0, 60 * KIB + 512, 210 * KIB);
+}
+
+static int run_read(struct bench *b)
+{
+    return bench_read(b, 0, 512, 512 * KIB);
+}
+
+static int run_snapshot(struct bench *b)
+{
+    int error = bench_write(b, 0, 256 * KIB, 8 * KIB);
+
+    return error ? error : bench_snapshot(b, 0);
+}
+
+static int run_label(struct bench *b)
+{
+    return bench_label(b, 0);
+}
+
+static int run_keyframe(struct bench *b)
+{
+    return bench_keyframe(b, 0);
+}
+
+static int run_segment(struct bench *b)
+{
+    int error = 0;
+
+    for (unsigned i = 0; i < 9 && !error; i++)
+        error = bench_write(b, 0, 1536 * KIB + i * BLOCK, BLOCK);
+    return error;
+}
+
+static int run_flush(struct bench *b)
+{
+    int error = bench_write(b, 0, 1024 * KIB, 16 * KIB);
+
+    if (!error)
+        error = bench_write(b, 0, 256 * KIB, 16 * KIB);
+    return error ? error : bench_flush(b, 0);
+}
+
+static int run_resize(struct bench *b)
+{
+    int error = bench_resize(b, 0, 3 * MIB);
+
+    return error ? error : bench_write(b, 0, 2560 * KIB, 16 * KIB);
+}
+
+static int run_resize_levels(struct bench *b) /* 3 to 4 */
+{
+    int error = bench_resize(b, 0, 600ull << 30);
+
+    if (!error)
+        error = bench_write_far(b, 0);
+    return error ? error : bench_keyframe(b, 0);
+}
+
+static int run_snapshot_read(struct bench *b)
+{
+    return bench_read_snapshot(b, 0, 1);
+}
+
+static int run_list(struct bench *b)
+{
+    return bench_list(b, 0);
+}
+
+static int run_list_labels(struct bench *b)
+{
+    return bench_list_labels(b, 0);
+}
+
+static int run_map_runs(struct bench *b)
+{
+    return bench_map_runs(b, 0);
+}
+
+enum {
+    FIRST = 1,     /* `again` comes before the disks are brought back */
+    NEIGHBOUR = 2, /* disk 1 is written meanwhile */
+    BLANK = 4,     /* the disk is not formatted */
+};
+
+static const struct operation {
+    const char *name;
+    void (*prepare)(struct bench *b);
+    int (*run)(struct bench *b);
+    int (*again)(struct bench *b); /* must succeed once the fault is gone; may be NULL */
+    unsigned flags;
+} operations[] = {
+    {"format", nothing, run_format, format_again, FIRST | BLANK},
+    {"store-open", closed_store, run_store_open, NULL, 0},
+    {"extent-fresh", open_both, run_write_first, run_write_first, NEIGHBOUR},
+    {"extent-known", cold, run_write_first, run_write_first, NEIGHBOUR},
+    {"create", history, run_create, create_again, NEIGHBOUR},
+    {"clone", base_history, run_clone, clone_again, NEIGHBOUR},
+    {"open-virgin", first_closed_virgin, run_open, NULL, NEIGHBOUR},
+    {"open", first_closed, run_open, NULL, NEIGHBOUR},
+    {"recover", crashed, run_recover, run_recover, FIRST},
+    {"write-first", history, run_write_first, run_write_first, NEIGHBOUR},
+    {"write-shared", base_history, run_write_shared, run_write_shared, NEIGHBOUR},
+    {"write-in-place", history, run_write_in_place, run_write_in_place, NEIGHBOUR},
+    {"write-in-place-again", written_twice, run_write_in_place, run_write_in_place, NEIGHBOUR},
+    {"write-mixed", base_history, run_write_mixed, run_write_mixed, NEIGHBOUR},
+    {"write-sub-block", base_history, run_write_sub_block, run_write_sub_block, 0},
+    {"write-unaligned", cold, run_write_unaligned, run_write_unaligned, 0},
+    {"write-large", history, run_write_large, run_write_large, NEIGHBOUR},
+    {"compare-write", base_history, run_compare_write, compare_write_again, 0},
+    {"unmap", base_history, run_unmap, run_unmap, NEIGHBOUR},
+    {"read", cold, run_read, run_read, 0},
+    {"snapshot", history, run_snapshot, run_snapshot, NEIGHBOUR},
+    {"label", history, run_label, run_label, 0},
+    {"keyframe", base_history, run_keyframe, run_keyframe, NEIGHBOUR},
+    {"segment", segment_almost_full, run_segment, NULL, 0},
+    {"flush", write_back_history, run_flush, run_flush, NEIGHBOUR},
+    {"snapshot-write-back", write_back_history, run_snapshot, run_snapshot, 0},
+    {"keyframe-write-back", write_back_history, run_keyframe, run_keyframe, 0},
+    {"resize", history, run_resize, run_resize, 0},
+    {"resize-levels", base_history, run_resize_levels, run_resize_levels, 0},
+    {"snapshot-read", cold, run_snapshot_read, run_snapshot_read, 0},
+    {"snapshot-list", cold, run_list, run_list, 0},
+    {"label-list", history, run_list_labels, run_list_labels, 0},
+    {"map-runs", cold, run_map_runs, run_map_runs, 0},
+    {"close", history, run_close, NULL, 0},
+    {"delete", third_closed, run_delete, delete_again, 0},
+    {"extent-release", closed_disks, run_release, NULL, 0},
+    {"store-close", closed_disks, run_store_close, NULL, 0},
+    {"check", closed_store, run_check, run_check, FIRST},
+};
+#define OPERATIONS (sizeof operations / sizeof operations[0])
+
+static const struct kind {
+    const char *name;
+    enum fault_io io;
+    bool alloc, all; /* all: every later one fails as well */
+} kinds[] = {
+    {"alloc", FAULT_IO_NONE, true, false}, {"nomem", FAULT_IO_NONE, true, true},
+    {"io", FAULT_IO_ONCE, false, false},   {"torn", FAULT_IO_TORN, false, false},
+    {"lost", FAULT_IO_LOST, false, false}, {"flush", FAULT_IO_FLUSH, false, false},
+};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+/* ---- One case ---- */
+
+static char current[96]; /* for PLX_FAULT */
+
+static void on_abort(int signal_number)
+{
+    static const char text[] = "\n  aborted in PLX_FAULT=";
+
+    if (write(STDOUT_FILENO, text, sizeof text - 1) < 0 ||
+        write(STDOUT_FILENO, current, strlen(current)) < 0 || write(STDOUT_FILENO, "\n", 1) < 0)
+        _exit(2);
+}
+
+static void check_result(struct bench *b, const struct kind *kind, int error, bool met)
+{
+    enum plx_error_class class = kind->alloc ? PLX_CLASS_NOMEM : PLX_CLASS_IO;
+
+    if (!error)
+        return;
+    bench_expect(b, met, "it failed although nothing did: %s: %s", plx_error_name(error),
+                 b->fault.text);
+    bench_expect(b, plx_error_class(error) == class, "it failed with %s: %s", plx_error_name(error),
+                 b->fault.text);
+    bench_expect(b, b->fault.text[0] != 0, "%s, without a word", plx_error_name(error));
+}
+
+static void exercise(struct bench *b)
+{
+    for (unsigned n = 0; n < BENCH_DISKS; n++) {
+        if (!b->disks[n].vdi)
+            continue;
+        if (bench_write(b, n, 200 * KIB, 8 * KIB) || bench_write(b, n, 201 * KIB, KIB) ||
+            bench_read(b, n, 192 * KIB, 64 * KIB) || bench_flush(b, n) || bench_snapshot(b, n))
+            bench_expect(b, false, "disk %u does not go on: %s", n, b->fault.text);
+    }
+}
+
+static void crash_and_recover(struct bench *b)
+{
+    bench_crash(b);
+    bench_bring_back(b);
+    bench_verify(b);
+}
+
+/* Whether the fault was met; *ret_leaked: blocks that nobody knows any more. */
+static bool run_case(const struct operation *op, const struct kind *kind, uint64_t k,
+                     unsigned *failures, uint64_t *ret_counted, uint64_t *ret_leaked)
+{
+    static struct bench bench;
+    struct bench *b = &bench;
+    uint64_t failed = 0;
+    bool met;
+    int error;
+
+    snprintf(current, sizeof current, "%s:%s:%" PRIu64, op->name, kind->name, k);
+    bench_init(b, !(op->flags & BLANK), 42);
+    op->prepare(b);
+    bench_settle(b);
+    b->fault.text[0] = 0;
+    fault_plan_arm(&b->plan, kind->io, k);
+    if (kind->alloc)
+        fault_alloc_arm(k, kind->all);
+    if (op->flags & NEIGHBOUR)
+        bench_neighbour_begin(b);
+    error = op->run(b);
+    bench_neighbour_end(b);
+    bench_settle(b);
+    *ret_counted = fault_alloc_disarm(&failed);
+    met = fault_plan_heal(&b->plan) || failed;
+    check_result(b, kind, error, met);
+    if (kind->io == FAULT_IO_DROP) /* what nobody was promised may be gone */
+        for (unsigned n = 0; n < BENCH_DISKS; n++)
+            if (b->disks[n].oracle && b->disks[n].write_back)
+                plx_oracle_crash(b->disks[n].oracle);
+    b->env.ns += 5000000000u;
+    if (op->again && (op->flags & FIRST))
+        bench_expect(b, op->again(b) == 0, "not even afterwards: %s", b->fault.text);
+    bench_bring_back(b);
+    if (op->again && !(op->flags & FIRST))
+        bench_expect(b, op->again(b) == 0, "not even afterwards: %s", b->fault.text);
+    exercise(b);
+    bench_verify(b);
+    if (k % 2 == 1)
+        crash_and_recover(b);
+    bench_finish(b, ret_leaked);
+    if (b->failures) {
+        printf("\n  replay: PLX_FAULT=%s\n", current);
+        ++*failures;
+    }
+    bench_done(b);
+    return met;
+}
+
+/* ---- The loop ---- */
+
+static const struct operation *chosen;
+static const struct kind *chosen_kind;
+static uint64_t chosen_k;
+
+static void loop(const struct operation *op)
+{
+    const struct kind none = {"none", FAULT_IO_NONE, true, false};
+    uint64_t allocations = 0, usual = 0;
+    unsigned failures = 0;
+
+    run_case(op, &none, 0, &failures, &allocations, &usual);
+    printf("\n    %-21s %" PRIu64 " allocations;", op->name, allocations);
+    for (const struct kind *kind = kinds; kind < kinds + KINDS; kind++) {
+        uint64_t counted = 0, leaked = 0, sum = 0, k = chosen_k ? chosen_k : 1;
+
+        if (chosen_kind && kind != chosen_kind)
+            continue;
+        while (run_case(op, kind, k, &failures, &counted, &leaked) && !chosen_k && k < K_MAX &&
+               failures < FAILURES_MAX) {
+            if (kind->alloc && k % 2 == 0 && leaked > usual) /* no crash made it */
+                sum += leaked - usual;
+            k++;
+        }
+        printf(" %s %" PRIu64, kind->name, k - 1);
+        if (kind->alloc && sum)
+            printf(" (%" PRIu64 " blocks leaked)", sum);
+        fflush(stdout);
+        if (k >= K_MAX)
+            failures++;
+    }
+    CU_ASSERT_EQUAL(failures, 0);
+}
+
+static void test_operation(void)
+{
+    loop(chosen);
+}
+
+static bool choose(const char *text)
+{
+    char name[64], kind[16];
+    int fields = sscanf(text, "%63[^:]:%15[^:]:%" SCNu64, name, kind, &chosen_k);
+
+    for (size_t i = 0; i < OPERATIONS; i++)
+        if (fields >= 1 && strcmp(operations[i].name, name) == 0)
+            chosen = &operations[i];
+    for (size_t i = 0; i < KINDS; i++)
+        if (fields >= 2 && strcmp(kinds[i].name, kind) == 0)
+            chosen_kind = &kinds[i];
+    return chosen && (fields < 2 || chosen_kind);
+}
+
+static void test_all(void)
+{
+    for (size_t i = 0; i < OPERATIONS; i++)
+        loop(&operations[i]);
+}
+
+int main(void)
+{
+    const char *wanted = getenv("PLX_FAULT");
+    CU_pSuite suite;
+    unsigned failures;
+
+    signal(SIGABRT, on_abort);
+    if (wanted && !choose(wanted)) {
+        fprintf(stderr, "PLX_FAULT=%s: no such operation or kind\n", wanted);
+        return 2;
+    }
+    CU_initialize_registry();
+    suite = CU_add_suite("faults", NULL, NULL);
+    CU_add_test(suite, "every operation, every fault", wanted ? test_operation : test_all);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
