@@ -1,6 +1,7 @@
 /* cache.c - see cache.h.
  *
- * C1  A node in state READY has passed its checksum, or was built here.
+ * C1  A node in state READY has passed its checksum and the gate, or was built here: its entries
+ *     name blocks of the store (INV-7).
  * C2  A node being loaded is never evicted; its waiters are woken exactly once.
  * C3  At most one node per address.
  * Loop: the store's.
@@ -173,6 +174,11 @@ static void load_done(struct plx_task *task)
     if (!error && known && actual != known) {
         error = PLX_ERR_CORRUPT; /* INV-7 */
         plx_store_event(cache->store, error, "radix node at block %llu: checksum mismatch",
+                        (unsigned long long)plx_entry_addr(load->entry));
+    }
+    if (!error && !plx_format_node_valid(data_of(cache, load->node), cache->store->addr_limit)) {
+        error = PLX_ERR_CORRUPT;
+        plx_store_event(cache->store, error, "radix node at block %llu: impossible address",
                         (unsigned long long)plx_entry_addr(load->entry));
     }
     if (error) {

@@ -170,6 +170,17 @@ void plx_node_set_entry(void *node, unsigned index, uint64_t entry)
     put64((uint8_t *)node + index * 8, entry);
 }
 
+bool plx_format_node_valid(const void *node, uint64_t addr_limit)
+{
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
+        uint64_t entry = plx_node_entry(node, i);
+
+        if (plx_entry_addr(entry) >= addr_limit || (entry & PLX_ENTRY_SUPERPAGE))
+            return false;
+    }
+    return true;
+}
+
 /* ---- Superblock ---- */
 
 void plx_format_superblock_encode(const struct plx_superblock *s, void *block)
@@ -645,7 +656,7 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
                r->count <= addr_limit - word && r->vblock + r->count <= PLX_VBLOCK_MAX + 1;
     case PLX_RECORD_UNMAP:
         r->count = word;
-        return word >= 1 && word <= PLX_VBLOCK_MAX + 1 &&
+        return word >= 1 && word <= PLX_RECORD_UNMAP_MAX &&
                r->vblock + r->count <= PLX_VBLOCK_MAX + 1;
     case PLX_RECORD_VOID:
         return r->count >= 1 && r->vblock + r->count <= (PLX_VBLOCK_MAX + 1) >> PLX_NODE_SHIFT;

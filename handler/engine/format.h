@@ -101,6 +101,8 @@ static inline uint64_t plx_entry_void(uint64_t entry)
 
 uint64_t plx_node_entry(const void *node, unsigned index);
 void plx_node_set_entry(void *node, unsigned index, uint64_t entry);
+/* The gate: whether every entry names a block of the store, or none. */
+bool plx_format_node_valid(const void *node, uint64_t addr_limit);
 
 /* ---- Superblock ---- */
 
@@ -247,7 +249,8 @@ struct plx_record {
     struct plx_keyframe keyframe;
 };
 
-#define PLX_RECORD_MAP_MAX 1024u /* blocks in one MAP record */
+#define PLX_RECORD_MAP_MAX 1024u    /* blocks in one MAP record */
+#define PLX_RECORD_UNMAP_MAX 32768u /* and in one UNMAP record: what it may cost to apply */
 
 size_t plx_record_bytes(enum plx_record_type type, uint64_t count);
 /* Encode into out, return the bytes used (plx_record_bytes). */

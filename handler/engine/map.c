@@ -173,9 +173,6 @@ int plx_map_lookup(struct plx_map *map, uint64_t vblock, struct plx_walk *walk,
             walk->leaf_read_only = walk->read_only;
         }
         walk->entry = plx_node_entry(node, index);
-        if (plx_entry_addr(walk->entry) >= map->store->addr_limit ||
-            (walk->entry & PLX_ENTRY_SUPERPAGE)) /* INV-7 */
-            return PLX_ERR_CORRUPT;
         walk->read_only = walk->read_only || (walk->entry & PLX_ENTRY_READ_ONLY);
         walk->level--;
     }

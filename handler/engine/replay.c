@@ -62,10 +62,6 @@ static int index_lookup(struct plx_log_reader *reader, uint64_t segment, uint64_
                                  plx_error_text(error));
         entry = plx_node_entry(node,
                                segment >> ((level - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
-        if (plx_entry_addr(entry) >= reader->store->addr_limit)
-            return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "virtual disk %s: log index: impossible address",
-                                 reader->record->name);
     }
     *ret_addr = plx_entry_addr(entry);
     return 0;

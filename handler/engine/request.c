@@ -17,8 +17,7 @@
 
 #include "engine/vdi.h"
 
-#define RUN_BLOCKS 256u     /* allocated at once per VDI: about 1 MiB */
-#define UNMAP_WINDOW 32768u /* blocks in one UNMAP record here */
+#define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define READ_RETRIES 16u
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
 #define COMPARE_BLOCKS (PLX_COMPARE_MAX / PLX_BLOCK_SIZE + 1)
@@ -607,7 +606,7 @@ static void lay_out_window(struct plx_op *op)
     else if (left >= PLX_BLOCK_SIZE)
         set_window(op, offset,
                    plx_min_u64(left & ~(uint64_t)(PLX_BLOCK_SIZE - 1),
-                               (uint64_t)UNMAP_WINDOW * PLX_BLOCK_SIZE));
+                               (uint64_t)PLX_RECORD_UNMAP_MAX * PLX_BLOCK_SIZE));
     else
         set_window(op, offset, left);
 }
@@ -677,6 +676,17 @@ static bool wanted_for_read(const struct plx_op *op, unsigned block)
     return op->request->op == PLX_READ || comparing(op) || edge_of(op, block);
 }
 
+/* Whether block lies behind the one before it on the store: one transfer takes both. It never
+ * crosses the end of an extent, which may be that of a volume. No two blocks of ours adjoin there,
+ * for an extent begins with its header; but a damaged map may say so. */
+static bool adjoins(const struct plx_op *op, unsigned block)
+{
+    uint64_t addr = op->mappings[block].addr;
+
+    return addr == op->mappings[block - 1].addr + 1 &&
+           addr % op->vdi->store->info.extent_blocks != 0;
+}
+
 static void submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov, uint64_t addr,
                        unsigned blocks)
 {
@@ -730,7 +740,7 @@ static int submit_reads(struct plx_op *op)
             continue;
         }
         while (!full && block < op->blocks && wanted_for_read(op, block) &&
-               op->mappings[block].addr == addr + (block - first)) {
+               (block == first || adjoins(op, block))) {
             full = op->xfer_count == PLX_OP_XFERS || !add_block_iovs(op, block, first_iov);
             block += !full;
         }
@@ -1087,8 +1097,7 @@ static void submit_in_place(struct plx_op *op)
             continue;
         }
         while (block < op->blocks && op->actions[block] == PLX_ACTION_IN_PLACE &&
-               op->mappings[block].addr == addr + (block - first) &&
-               add_block_iovs(op, block, first_iov))
+               (block == first || adjoins(op, block)) && add_block_iovs(op, block, first_iov))
             block++;
         PLX_ASSERT(block > first);
         submit_run(op, PLX_IO_WRITE, first_iov, addr, block - first);
@@ -1105,8 +1114,7 @@ static int fit_window(struct plx_op *op)
 
     for (unsigned i = 0; i < op->blocks; i++) {
         bool starts = i == 0 || op->actions[i] != op->actions[i - 1] ||
-                      (op->actions[i] == PLX_ACTION_IN_PLACE &&
-                       op->mappings[i].addr != op->mappings[i - 1].addr + 1);
+                      (op->actions[i] == PLX_ACTION_IN_PLACE && !adjoins(op, i));
         unsigned slices = 1;
 
         if (op->actions[i] == PLX_ACTION_SKIP || op->actions[i] == PLX_ACTION_UNMAP)

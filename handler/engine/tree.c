@@ -134,8 +134,6 @@ static int find_old(struct plx_tree *tree, unsigned level, uint64_t index, struc
             break;
         at.entry = plx_node_entry(at.node, index >> ((l - 1 - level) * PLX_NODE_SHIFT) &
                                                (PLX_NODE_ENTRIES - 1));
-        if (plx_entry_addr(at.entry) >= tree->store->addr_limit)
-            return PLX_ERR_CORRUPT; /* INV-7 */
         at.read_only = at.read_only || (at.entry & PLX_ENTRY_READ_ONLY);
     }
     *ret = at;

@@ -377,7 +377,7 @@ static struct plx_batch_header make_batch(void)
 
     memset(batch, 0, sizeof batch);
     at += plx_record_put_map(at, 1000, 3, 5000, checksums);
-    at += plx_record_put_unmap(at, 2000, 1ull << 30);
+    at += plx_record_put_unmap(at, 2000, 30000);
     at += plx_record_put_void(at, 30, 2);
     at += plx_record_put_snapshot(at, 6, 12345);
     at += plx_record_put_label(at, 6, "golden", true);
@@ -415,7 +415,7 @@ static void test_batch(void)
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
     CU_ASSERT_EQUAL(record.type, PLX_RECORD_UNMAP);
     CU_ASSERT_EQUAL(record.vblock, 2000);
-    CU_ASSERT_EQUAL(record.count, 1ull << 30);
+    CU_ASSERT_EQUAL(record.count, 30000);
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
     CU_ASSERT_EQUAL(record.type, PLX_RECORD_VOID);
     CU_ASSERT_EQUAL(record.vblock, 30);
@@ -480,6 +480,9 @@ static void test_record_values(void)
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), 0, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), UINT64_MAX, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), PLX_VBLOCK_MAX, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), PLX_RECORD_UNMAP_MAX, 0), 0);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), PLX_RECORD_UNMAP_MAX + 1, 0),
+                    PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_VOID, 5, 0), 0, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_VOID, PLX_VBLOCK_MAX, 1), 0, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_SNAPSHOT, 0, 0), 0, 0), PLX_ERR_CORRUPT);
@@ -544,6 +547,14 @@ static void test_entries(void)
     CU_ASSERT((entry & PLX_ENTRY_SUPERPAGE) == 0);
     plx_node_set_entry(block, 511, entry);
     CU_ASSERT_EQUAL(plx_node_entry(block, 511), entry);
+    memset(block, 0, sizeof block);
+    CU_ASSERT(plx_format_node_valid(block, ADDR_LIMIT));
+    plx_node_set_entry(block, 511, plx_entry_make(ADDR_LIMIT - 1, 5) | PLX_ENTRY_READ_ONLY);
+    CU_ASSERT(plx_format_node_valid(block, ADDR_LIMIT));
+    plx_node_set_entry(block, 0, ADDR_LIMIT);
+    CU_ASSERT(!plx_format_node_valid(block, ADDR_LIMIT));
+    plx_node_set_entry(block, 0, PLX_ENTRY_SUPERPAGE | 5);
+    CU_ASSERT(!plx_format_node_valid(block, ADDR_LIMIT));
 }
 
 int main(void)
