@@ -1107,7 +1107,7 @@ bool plx_time_parse(const char *text, uint64_t *ret_time_ns)
                      .tm_sec = (int)second,
                      .tm_isdst = -1};
     seconds = local ? mktime(&tm) : timegm(&tm) - zone;
-    if (seconds < 0)
+    if (seconds < 0 || (uint64_t)seconds >= UINT64_MAX / 1000000000u) /* until 2554 */
         return false;
     *ret_time_ns = (uint64_t)seconds * 1000000000u + fraction;
     return true;
