@@ -502,11 +502,11 @@ static uint64_t value(struct fuzz_input *input, uint64_t old)
     case 6:
         return old ^ 1ull << (fuzz_take(input, 1) & 63);
     case 7: /* around the boundaries of extents and of the volumes */
-        return fuzz_take(input, 1) % (IMAGE_BYTES / EXTENT_BYTES) * (EXTENT_BYTES / BLOCK) +
-               (uint64_t)(int8_t)fuzz_take(input, 1);
+        old = fuzz_take(input, 1) % (IMAGE_BYTES / EXTENT_BYTES) * (EXTENT_BYTES / BLOCK);
+        return old + (uint64_t)(int8_t)fuzz_take(input, 1);
     default: /* around the boundaries of log segments */
-        return (old / SEGMENT_BYTES + fuzz_take(input, 1)) * SEGMENT_BYTES +
-               (uint64_t)(int8_t)fuzz_take(input, 1) * 256;
+        old = (old / SEGMENT_BYTES + fuzz_take(input, 1)) * SEGMENT_BYTES;
+        return old + (uint64_t)(int8_t)fuzz_take(input, 1) * 256;
     }
 }
 
@@ -701,13 +701,13 @@ static size_t forge_record(struct fuzz_input *input, uint8_t *out)
     case 6:
         return plx_record_put_resize(out, word);
     default:
-        keyframe = (struct plx_keyframe){.root = word,
-                                         .levels = (uint32_t)count,
-                                         .size_bytes = value(input, MIB),
-                                         .pos = value(input, SEGMENT_BYTES),
-                                         .batch_seq = value(input, count),
-                                         .prev_hash = fuzz_take(input, 8),
-                                         .snap_seq = value(input, count)};
+        /* One by one: the order within an initializer is the compiler's choice. */
+        keyframe = (struct plx_keyframe){.root = word, .levels = (uint32_t)count};
+        keyframe.size_bytes = value(input, MIB);
+        keyframe.pos = value(input, SEGMENT_BYTES);
+        keyframe.batch_seq = value(input, count);
+        keyframe.prev_hash = fuzz_take(input, 8);
+        keyframe.snap_seq = value(input, count);
         return plx_record_put_keyframe(out, &keyframe);
     }
 }
