@@ -303,6 +303,30 @@ static void test_sub_block(void)
     end_store();
 }
 
+/* An open that fails before its record was written gives its log segments back. */
+static void test_failed_open_frees(void)
+{
+    struct plx_counters a, b;
+    struct plx_vdi *vdi, *other_vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    OK(create(1, 16 * MIB));
+    other_vdi = open_vdi(1); /* so that extents are there */
+    settle();
+    a = counters();
+    plx_simdisk_fail_range(disk, 0, 64 * MIB, false, true);
+    FAILS(IO_WRITE, try_open(0, &vdi));
+    plx_simdisk_heal(disk);
+    b = counters();
+    CU_ASSERT_EQUAL(a.meta_free_blocks, b.meta_free_blocks);
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_close(other_vdi));
+    end_store();
+}
+
 static void test_unmap_frees(void)
 {
     struct plx_counters a, b, c;
@@ -871,6 +895,7 @@ int main(void)
         {"blind writes read no node", test_blind_after_keyframe},
         {"sub-block writes", test_sub_block},
         {"unmap and zeroes free blocks", test_unmap_frees},
+        {"a failed open frees its segments", test_failed_open_frees},
         {"checksums", test_checksum},
         {"no space", test_no_space},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
