@@ -503,6 +503,61 @@ static void test_snapshot_does_not_drain(void)
     end_store();
 }
 
+static bool count_snapshot(void *context, const struct plx_snapshot_info *info)
+{
+    ++*(unsigned *)context;
+    return true;
+}
+
+/* As if so much had been logged before that the index has no room for a segment's whole number. */
+static void set_log_position(uint32_t slot, uint64_t segment)
+{
+    uint64_t at = (PLX_VDI_TABLE_BLOCK + 2 * slot) * BLOCK;
+    struct plx_vdi_record record;
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    for (unsigned i = 0; i < 2; i++) {
+        plx_simdisk_peek(disk, at + i * BLOCK, buffer, BLOCK);
+        OK(plx_format_vdi_record_decode(buffer, &info.id, slot, UINT32_MAX, &record, &fault));
+        record.first_segment = segment;
+        record.keyframe.pos = segment * info.segment_blocks * BLOCK;
+        plx_format_vdi_record_encode(&info.id, &record, buffer);
+        plx_simdisk_poke(disk, at + i * BLOCK, buffer, BLOCK);
+    }
+}
+
+static void test_long_log(void)
+{
+    unsigned snapshots = 0;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    set_log_position(0, (1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 3);
+    vdi = open_vdi(0);
+    for (unsigned i = 1; i <= 1600; i++) {
+        OK(write_byte(vdi, i % 7 * BLOCK, BLOCK, (int)(i % 200) + 1));
+        if (i % 10 == 0)
+            OK(simple(vdi, PLX_SNAPSHOT, NULL));
+        if (i % 400 == 0)
+            OK(simple(vdi, PLX_KEYFRAME, NULL));
+    }
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_close(store));
+    OK(open_as(2));
+    adopt_all();
+    OK(plx_snapshot_list(store, 0, 0, count_snapshot, &snapshots, &fault));
+    CU_ASSERT_EQUAL(snapshots, 160);
+    OK(plx_snapshot_open(store, 0, 5, &vdi, &fault));
+    CU_ASSERT(reads_as(vdi, 50 % 7 * BLOCK, BLOCK, 51));
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    CU_ASSERT(reads_as(vdi, 1600 % 7 * BLOCK, BLOCK, 1));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 static void test_clones(void)
 {
     struct plx_vdi *vdi;
@@ -896,6 +951,7 @@ int main(void)
         {"sub-block writes", test_sub_block},
         {"unmap and zeroes free blocks", test_unmap_frees},
         {"a failed open frees its segments", test_failed_open_frees},
+        {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},
         {"no space", test_no_space},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
