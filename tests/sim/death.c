@@ -100,12 +100,10 @@ static bool settle_existence(struct plx_world *w, struct plx_sim_host *host,
     return true;
 }
 
-static void recover_disk(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
+static void open_and_read(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
 {
     struct plx_vdi_info info;
 
-    if (disk->vdi || !settle_existence(w, host, disk))
-        return;
     plx_sim_open(w, host, disk);
     if (!disk->vdi || w->power.off || host->dead)
         return;
@@ -114,6 +112,16 @@ static void recover_disk(struct plx_world *w, struct plx_sim_host *host, struct 
     plx_sim_verify_live(w, disk, true, "recovered");
     if (!w->power.off && !host->dead)
         plx_sim_verify_lists(w, disk);
+}
+
+/* Nothing is written to it before everything that was in doubt is known. */
+static void recover_disk(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
+{
+    if (disk->vdi || !settle_existence(w, host, disk))
+        return;
+    disk->still = true;
+    open_and_read(w, host, disk);
+    disk->still = false;
 }
 
 static bool dead_hosts(const struct plx_world *w)
@@ -318,7 +326,7 @@ static void judge(struct plx_world *f)
 {
     plx_sim_recover(f);
     for (unsigned i = 0; i < 6 && !plx_sim_interrupted(f); i++)
-        plx_sim_submit_random(f, NULL);
+        plx_sim_submit_random(f);
     if (!f->result.failed)
         f->power.crash_at = f->power.events + 1 + plx_sim_below(f, 40);
     for (unsigned i = 0; i < 20 && !plx_sim_interrupted(f); i++)

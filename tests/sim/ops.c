@@ -101,6 +101,7 @@ static void snapshot_ended(struct plx_sim_op *op)
     snapshot->time_ns = op->request.time_ns;
     snapshot->acked = true;
     op->world->result.snapshots++;
+    op->world->fresh = op->disk;
 }
 
 /* P1 */
@@ -461,14 +462,14 @@ static void read_anything(struct plx_world *w, struct plx_sim_disk *disk, uint64
     plx_sim_op_submit(w, op);
 }
 
-void plx_sim_submit_random(struct plx_world *w, const struct plx_sim_host * not )
+void plx_sim_submit_random(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
     unsigned unmaps = w->options.unmap_weight, snapshots = w->options.snapshot_weight;
     uint64_t kind = plx_sim_below(w, 101 + unmaps + snapshots), first, count;
     bool fua = plx_sim_chance(w, 15);
 
-    if (!disk->vdi || disk->in_flight >= 12 || disk->host == not || disk->host->dead)
+    if (!disk->vdi || disk->still || disk->in_flight >= 12 || disk->host->dead)
         return;
     choose_range(w, disk, &first, &count);
     if (kind < 45)

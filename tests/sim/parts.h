@@ -68,6 +68,7 @@ struct plx_sim_disk {
     bool write_back;
     uint64_t mode_changes;
     unsigned in_flight;
+    bool still; /* gets no requests: it is being read as a whole */
 };
 
 void plx_sim_disk_forget(struct plx_sim_disk *disk);
@@ -132,10 +133,11 @@ struct plx_world {
     struct plx_sim_reader readers[PLX_SIM_READERS];
     struct plx_sim_states *states;
     uint64_t instances, next_id;
-    uint64_t acks;    /* completions heard: what is expected may have changed */
-    uint64_t kill_at; /* a host dies with this event; 0: never */
-    bool turning;     /* all hosts are being turned */
-    bool busy_rest;   /* other hosts get requests while one is in a synchronous call */
+    uint64_t acks;              /* completions heard: what is expected may have changed */
+    uint64_t kill_at;           /* a host dies with this event; 0: never */
+    bool turning;               /* all hosts are being turned */
+    bool busy;                  /* disks get requests while a synchronous call is under way */
+    struct plx_sim_disk *fresh; /* its newest snapshot was acknowledged just now; or NULL */
     bool is_fork, forking, forks_on;
     uint8_t *scratch;
     unsigned step;
@@ -207,8 +209,8 @@ void plx_sim_keyframe(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes);
 void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove);
 void plx_sim_set_write_back(struct plx_world *w, struct plx_sim_disk *disk, bool write_back);
-/* Any of them, at random; only on other hosts' disks than `not` (may be NULL). */
-void plx_sim_submit_random(struct plx_world *w, const struct plx_sim_host * not );
+/* Any of them, at random. */
+void plx_sim_submit_random(struct plx_world *w);
 void plx_sim_reader_submit(struct plx_world *w);
 
 /* The host is dead: its requests are in doubt from now on. */

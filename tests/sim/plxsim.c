@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "sim/world.h"
 
@@ -59,49 +61,107 @@ static void print(const struct plx_world_result *sum)
            (unsigned long long)sum->sectors_checked);
 }
 
-int main(int argc, char **argv)
+/* The program with the bug planted lies in the folder canary beside this one. */
+static int become_canary(int argc, char **argv)
 {
-    struct plx_world_result sum = {0}, result = {0};
-    uint64_t from = 1, count = 1, runs = 0, failed = 0;
-    enum profile profile = CRASH;
-    bool trace = false, forks = true;
-    time_t until = 0;
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    char *slash;
 
+    if (argc < 3 || length < 0)
+        return fputs(usage, stderr), 2;
+    path[length] = 0;
+    slash = strrchr(path, '/');
+    snprintf(slash, sizeof path - (size_t)(slash - path), "/canary/plxsim-%s", argv[2]);
+    execv(path, argv + 2);
+    fprintf(stderr, "plxsim: no canary %s: build the target canaries first\n", argv[2]);
+    return 2;
+}
+
+/* Runs in a child, whose assertions count as well as what it finds. */
+static int expect_failure(void)
+{
+    int status;
+    pid_t child = fork();
+
+    if (child <= 0)
+        return -1; /* the child goes on */
+    if (waitpid(child, &status, 0) < 0)
+        return 2;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return puts("NOT CAUGHT"), 1;
+    puts("caught");
+    return 0;
+}
+
+struct plan {
+    uint64_t from, count;
+    enum profile profile;
+    bool trace, forks, caught;
+    time_t until;
+};
+
+static bool parse(int argc, char **argv, struct plan *plan)
+{
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--model"))
-            profile = MODEL;
+            plan->profile = MODEL;
         else if (!strcmp(argv[i], "--crash"))
-            profile = CRASH;
+            plan->profile = CRASH;
         else if (!strcmp(argv[i], "--states"))
-            profile = STATES;
+            plan->profile = STATES;
         else if (!strcmp(argv[i], "--all"))
-            profile = ALL;
+            plan->profile = ALL;
         else if (!strcmp(argv[i], "--trace"))
-            trace = true;
+            plan->trace = true;
         else if (!strcmp(argv[i], "--no-forks"))
-            forks = false;
+            plan->forks = false;
+        else if (!strcmp(argv[i], "--caught"))
+            plan->caught = true;
         else if (i + 1 < argc && (!strcmp(argv[i], "--seed") || !strcmp(argv[i], "--from")))
-            from = strtoull(argv[++i], NULL, 0);
+            plan->from = strtoull(argv[++i], NULL, 0);
         else if (i + 1 < argc && !strcmp(argv[i], "--count"))
-            count = strtoull(argv[++i], NULL, 0);
+            plan->count = strtoull(argv[++i], NULL, 0);
         else if (i + 1 < argc && !strcmp(argv[i], "--seconds"))
-            until = time(NULL) + (time_t)strtoull(argv[++i], NULL, 0);
+            plan->until = time(NULL) + (time_t)strtoull(argv[++i], NULL, 0);
         else
-            return fputs(usage, stderr), 2;
+            return false;
     }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct plan plan = {.from = 1, .count = 1, .profile = CRASH, .forks = true};
+    struct plx_world_result sum = {0}, result = {0};
+    uint64_t runs = 0, failed = 0;
+
+    if (argc > 1 && !strcmp(argv[1], "--canary"))
+        return become_canary(argc, argv);
+    if (!parse(argc, argv, &plan))
+        return fputs(usage, stderr), 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    for (uint64_t seed = from; until ? time(NULL) < until : runs < count; seed++, runs++) {
+    if (plan.caught) {
+        int verdict = expect_failure();
+
+        if (verdict >= 0)
+            return verdict;
+    }
+    for (uint64_t seed = plan.from; plan.until ? time(NULL) < plan.until : runs < plan.count;
+         seed++, runs++) {
         struct plx_world_options options;
 
-        options_for(profile, seed, &options);
-        options.trace = trace;
-        if (!forks)
+        options_for(plan.profile, seed, &options);
+        options.trace = plan.trace;
+        if (!plan.forks)
             options.fork_every = 0;
         if (!plx_world_run(&options, &result)) {
             printf("FAILED %s\n", result.failure);
             failed++;
         }
         add(&sum, &result);
+        if (failed && plan.caught)
+            break;
     }
     printf("%llu runs, %llu failed: ", (unsigned long long)runs, (unsigned long long)failed);
     print(&sum);

@@ -53,7 +53,7 @@ static bool read_at(struct plx_world *w, struct plx_sim_host *host, struct plx_v
     return !error;
 }
 
-void plx_sim_verify_live(struct plx_world *w, struct plx_sim_disk *disk, bool durable,
+static void verify_still(struct plx_world *w, struct plx_sim_disk *disk, bool durable,
                          const char *what)
 {
     uint64_t sectors = disk->size / PLX_SECTOR, count;
@@ -83,6 +83,18 @@ void plx_sim_verify_live(struct plx_world *w, struct plx_sim_disk *disk, bool du
             }
         }
     }
+}
+
+void plx_sim_verify_live(struct plx_world *w, struct plx_sim_disk *disk, bool durable,
+                         const char *what)
+{
+    bool was_still = disk->still;
+
+    disk->still = true;
+    plx_sim_drain_disk(w, disk);
+    if (!plx_sim_interrupted(w) && disk->vdi)
+        verify_still(w, disk, durable, what);
+    disk->still = was_still;
 }
 
 /* ---- Instants ---- */

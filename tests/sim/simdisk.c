@@ -40,11 +40,16 @@ struct cached_write {
     uint8_t data[];
 };
 
+struct pending {
+    struct plx_io *io;
+    uint64_t stalled; /* until this event */
+};
+
 struct sim_device {
     struct plx_device device;
     struct sim_device *next; /* of the disk's, newest first */
     struct plx_simdisk *disk;
-    struct plx_io **pending;
+    struct pending *pending;
     size_t count, capacity;
     int dead; /* 0, or what everything fails with */
 };
@@ -330,7 +335,7 @@ static void cut_disk(struct plx_simdisk *disk)
         size_t first = sim->count ? plx_simrng_below(&disk->rng, sim->count) : 0;
 
         for (size_t i = 0; i < sim->count && !sim->dead; i++) {
-            const struct plx_io *io = sim->pending[(first + i) % sim->count];
+            const struct plx_io *io = sim->pending[(first + i) % sim->count].io;
             uint8_t *data;
 
             if (io->op != PLX_IO_WRITE)
@@ -389,7 +394,7 @@ unsigned plx_simpower_volatile(const struct plx_simpower *power)
             count++;
         for (const struct sim_device *sim = disk->attached; sim; sim = sim->next)
             for (size_t k = 0; k < sim->count && !sim->dead; k++)
-                count += sim->pending[k]->op == PLX_IO_WRITE;
+                count += sim->pending[k].io->op == PLX_IO_WRITE;
     }
     return count;
 }
@@ -407,7 +412,7 @@ static struct plx_simdisk *fork_disk(const struct plx_simdisk *from, const uint8
         survive(disk, &disk->stable, *(*fates)++, w->offset, w->data, w->bytes);
     for (const struct sim_device *sim = from->attached; sim; sim = sim->next)
         for (size_t k = 0; k < sim->count && !sim->dead; k++) {
-            const struct plx_io *io = sim->pending[k];
+            const struct plx_io *io = sim->pending[k].io;
             uint8_t *data;
 
             if (io->op != PLX_IO_WRITE)
@@ -456,10 +461,13 @@ static void sim_submit(struct plx_device *device, struct plx_io *io)
     }
     if (sim->count == sim->capacity) {
         sim->capacity = sim->capacity ? sim->capacity * 2 : 64;
-        sim->pending = must(realloc(sim->pending, sim->capacity * sizeof(struct plx_io *)));
+        sim->pending = must(realloc(sim->pending, sim->capacity * sizeof *sim->pending));
     }
     io->device_word = disk->completions;
-    sim->pending[sim->count++] = io;
+    sim->pending[sim->count++] =
+        (struct pending){io, plx_simrng_chance(&disk->rng, disk->options.stalls)
+                                 ? disk->power->events + plx_simrng_below(&disk->rng, 100)
+                                 : 0};
     if (!sim->dead)
         count_event(disk);
 }
@@ -517,7 +525,7 @@ static int perform(struct plx_simdisk *disk, struct plx_io *io)
 
 static void complete_one(struct sim_device *sim, size_t which)
 {
-    struct plx_io *io = sim->pending[which];
+    struct plx_io *io = sim->pending[which].io;
 
     sim->pending[which] = sim->pending[--sim->count];
     if (!sim->dead) {
@@ -532,17 +540,25 @@ static void complete_one(struct sim_device *sim, size_t which)
 static int sim_poll(struct plx_device *device, bool wait)
 {
     struct sim_device *sim = (struct sim_device *)device;
-    struct plx_simrng *rng = &sim->disk->rng;
+    struct plx_simdisk *disk = sim->disk;
     int completed = 0;
 
     for (size_t tries = sim->count; tries && sim->count; tries--) {
-        if (sim->dead || !plx_simrng_chance(rng, sim->disk->options.patience)) {
-            complete_one(sim, plx_simrng_below(rng, sim->count));
+        size_t which = plx_simrng_below(&disk->rng, sim->count);
+
+        if (sim->dead || (sim->pending[which].stalled <= disk->power->events &&
+                          !plx_simrng_chance(&disk->rng, disk->options.patience))) {
+            complete_one(sim, which);
             completed++;
         }
     }
-    if (wait && !completed && sim->count) {
-        complete_one(sim, plx_simrng_below(rng, sim->count));
+    for (size_t tries = sim->count; wait && !completed && tries; tries--) {
+        size_t which = plx_simrng_below(&disk->rng, sim->count);
+
+        /* A stalled one only if there is nothing else. */
+        if (tries > 1 && sim->pending[which].stalled > disk->power->events)
+            continue;
+        complete_one(sim, which);
         completed++;
     }
     return completed;
@@ -598,7 +614,7 @@ void plx_simdisk_stop(struct plx_device *device, int error)
         return;
     sim->dead = error;
     for (size_t i = 0; i < sim->count; i++) {
-        const struct plx_io *io = sim->pending[i];
+        const struct plx_io *io = sim->pending[i].io;
         struct image image;
         uint8_t *data;
 

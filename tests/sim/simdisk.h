@@ -63,6 +63,7 @@ struct plx_simdisk_options {
     uint32_t block_size; /* 512 or 4096 */
     bool volatile_cache;
     unsigned patience;   /* per cent of polls in which a given request stays pending */
+    unsigned stalls;     /* per cent of requests that stay pending for up to a hundred events */
     unsigned tear_bytes; /* smallest unit that is kept or lost whole; 0: block_size */
     uint64_t seed;
 };

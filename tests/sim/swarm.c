@@ -67,8 +67,7 @@ static void long_step(struct plx_world *w)
             reopen(w, disk);
         break;
     case 7:
-        plx_sim_drain_disk(w, disk);
-        if (disk->vdi && !w->power.off && !disk->host->dead)
+        if (disk->vdi && !disk->host->dead)
             plx_sim_verify_live(w, disk, false, "live");
         break;
     case 8:
@@ -174,22 +173,37 @@ static void revive(struct plx_world *w)
 
 /* ---- A run ---- */
 
+/* A snapshot is whole when it is acknowledged: what is read of it at once is right for ever. */
+static void look_at_fresh(struct plx_world *w)
+{
+    struct plx_sim_disk *disk = w->fresh;
+
+    w->fresh = NULL;
+    if (disk && disk->vdi && !disk->host->dead && plx_sim_chance(w, 20))
+        for (unsigned i = disk->snapshot_count; i-- > 0;)
+            if (disk->snapshots[i].acked) {
+                plx_sim_verify_snapshot(w, disk, &disk->snapshots[i]);
+                return;
+            }
+}
+
 static void one_step(struct plx_world *w)
 {
     if (w->options.faults && plx_sim_chance(w, w->options.faults))
         inject_fault(w);
     if (plx_sim_below(w, 1000) < w->options.sync_weight) {
-        w->busy_rest = true;
+        w->busy = true;
         if (plx_sim_chance(w, 8))
             restart(w);
         else
             long_step(w);
-        w->busy_rest = false;
+        w->busy = false;
     } else if (plx_sim_chance(w, 10)) {
         plx_sim_reader_submit(w);
     } else if (plx_sim_chance(w, 60)) {
-        plx_sim_submit_random(w, NULL);
+        plx_sim_submit_random(w);
     }
+    look_at_fresh(w);
     if (!plx_sim_turn(w) && plx_sim_chance(w, 30))
         plx_sim_wait(w);
 }
@@ -210,9 +224,9 @@ static void run(struct plx_world *w)
                 w->kill_at = when;
         }
         one_step(w);
-        w->busy_rest = true;
+        w->busy = true;
         plx_sim_recover(w);
-        w->busy_rest = false;
+        w->busy = false;
         if (o->faults && w->step % 16 == 0)
             revive(w);
     }
@@ -253,6 +267,7 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
     o.block_size = plx_simrng_chance(&rng, 60) ? 512 : 4096;
     o.volatile_cache = plx_simrng_chance(&rng, 60);
     o.patience = (unsigned)plx_simrng_below(&rng, 90);
+    o.stalls = plx_simrng_chance(&rng, 30) ? (unsigned)plx_simrng_below(&rng, 15) : 0;
     o.tear_bytes = o.block_size == 512 && plx_simrng_chance(&rng, 30) ? 4096 : 0;
     o.hosts = plx_simrng_chance(&rng, 50) ? 1 : 2 + (unsigned)plx_simrng_below(&rng, 2);
     o.cache_bytes = tiny ? 1 : 0;

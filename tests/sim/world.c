@@ -2,7 +2,8 @@
  *
  * W1  A disk's holder is set before its lock is used and cleared after it was given up, as the
  *     registry's row would be.
- * W2  While one host is in a synchronous call the other hosts' loops go on, and may get requests.
+ * W2  While one host is in a synchronous call the other hosts' loops go on, and disks that are open
+ *     get requests.
  */
 #include "sim/world.h"
 
@@ -181,8 +182,8 @@ static void others_turn(struct plx_simenv *env)
     if (w->turning || w->forking)
         return;
     w->turning = true;
-    if (w->busy_rest && plx_sim_chance(w, 20))
-        plx_sim_submit_random(w, host);
+    if (w->busy && plx_sim_chance(w, 20))
+        plx_sim_submit_random(w);
     for (unsigned i = 0; i < PLX_SIM_HOSTS; i++)
         if (&w->hosts[i] != host && w->hosts[i].store)
             plx_store_tick(w->hosts[i].store);
@@ -236,6 +237,7 @@ static void make_store(struct plx_world *w)
             .block_size = w->options.block_size,
             .volatile_cache = w->options.volatile_cache,
             .patience = w->options.patience,
+            .stalls = w->options.stalls,
             .tear_bytes = w->options.tear_bytes,
             .seed = plx_simrng_next(&w->rng),
         };

@@ -19,7 +19,7 @@ struct plx_world_options {
     uint64_t volume_bytes, extent_bytes, segment_bytes;
     uint32_t block_size;
     bool volatile_cache;
-    unsigned patience, tear_bytes;
+    unsigned patience, stalls, tear_bytes;
     /* Instances. */
     unsigned hosts; /* at work on the store at the same time */
     uint64_t cache_bytes, keyframe_mappings;
