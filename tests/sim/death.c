@@ -13,7 +13,7 @@
 
 #include "sim/parts.h"
 
-#define FORK_SUBSETS 5u /* up to so many volatile writes, all subsets are tried */
+#define FORK_SUBSETS 6u /* up to so many volatile writes, all subsets are tried */
 
 /* ---- Dying ---- */
 
@@ -386,14 +386,14 @@ void plx_sim_fork_now(struct plx_world *w)
         try_fork(w, fates, n);
         left = left > 2 ? left - 2 : 0;
     }
-    for (unsigned i = 0; i < n && left; i++) {
-        uint8_t rest = plx_simrng_chance(&w->fork_rng, 50) ? PLX_FATE_KEPT : PLX_FATE_LOST;
+    for (unsigned i = 0; i < 2 * n && left; i++) {
+        uint8_t rest = i % 2 ? PLX_FATE_KEPT : PLX_FATE_LOST;
 
         for (uint8_t fate = PLX_FATE_LOST; fate <= PLX_FATE_ANY && left; fate++) {
             if (fate == rest || (n <= FORK_SUBSETS && fate <= PLX_FATE_KEPT))
                 continue;
             memset(fates, rest, n);
-            fates[i] = fate;
+            fates[i / 2] = fate;
             try_fork(w, fates, n);
             left--;
         }

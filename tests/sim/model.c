@@ -48,6 +48,7 @@ void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret
     fork.host = NULL;
     fork.vdi = NULL;
     fork.in_flight = 0;
+    fork.still = false;
     if (disk->oracle)
         fork.oracle = plx_oracle_fork(disk->oracle);
     fork.snapshots = copy_list(disk->snapshots, disk->snapshot_count, PLX_SIM_SNAPSHOTS,

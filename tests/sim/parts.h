@@ -192,6 +192,9 @@ void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_reader_open(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader);
 
+/* A clean end: its disks closed, its extents given up; then another instance opens them again. */
+void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host);
+
 /* ---- ops.c ---- */
 
 /* A free one for this disk, which is open; NULL: none. */

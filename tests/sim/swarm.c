@@ -89,53 +89,12 @@ static void long_step(struct plx_world *w)
     }
 }
 
-/* A clean end of one host: disks closed, extents given up; then another instance. */
-static void restart(struct plx_world *w)
+static void restart_any(struct plx_world *w)
 {
     struct plx_sim_host *host = plx_sim_random_host(w);
-    struct plx_fault fault = {0};
-    bool had[PLX_SIM_VDIS] = {false};
-    int error;
 
-    if (!host)
-        return;
-    for (unsigned i = 0; i < PLX_SIM_READERS; i++)
-        if (w->readers[i].host == host) {
-            plx_sim_drain_disk(w, w->readers[i].disk);
-            plx_sim_reader_close(w, &w->readers[i]);
-        }
-    for (unsigned i = 0; i < w->options.vdis; i++) {
-        struct plx_sim_disk *disk = &w->vdis[i];
-
-        if (disk->host != host || !disk->vdi)
-            continue;
-        plx_sim_close(w, disk);
-        if (disk->holder || plx_sim_interrupted(w))
-            return;
-        had[i] = true;
-    }
-    error = plx_simenv_release_all(&host->env, &fault);
-    PLX_SIM_TRACE(w, "restart: %s", plx_error_name(error));
-    if (error) {
-        if (!plx_sim_excused(w, host, error))
-            plx_sim_fail(w, "extents cannot be released: %s", fault.text);
-        return;
-    }
-    if (w->power.off || host->dead)
-        return;
-    error = plx_store_close(host->store);
-    host->store = NULL;
-    if (w->power.off || host->dead) {
-        host->dead = false;
-        return;
-    }
-    if (error && !plx_sim_excused(w, host, error))
-        plx_sim_fail(w, "the store does not close: %s", plx_error_text(error));
-    if (plx_sim_host_start(w, host, false))
-        return;
-    for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w) && !host->dead; i++)
-        if (had[i])
-            plx_sim_open(w, host, &w->vdis[i]);
+    if (host)
+        plx_sim_restart(w, host);
 }
 
 /* ---- Faults ---- */
@@ -194,7 +153,7 @@ static void one_step(struct plx_world *w)
     if (plx_sim_below(w, 1000) < w->options.sync_weight) {
         w->busy = true;
         if (plx_sim_chance(w, 8))
-            restart(w);
+            restart_any(w);
         else
             long_step(w);
         w->busy = false;

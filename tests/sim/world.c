@@ -491,3 +491,50 @@ void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader)
     plx_vdi_abandon(reader->vdi);
     *reader = (struct plx_sim_reader){0};
 }
+
+/* ---- A clean end ---- */
+
+void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host)
+{
+    struct plx_fault fault = {0};
+    bool had[PLX_SIM_VDIS] = {false};
+    int error;
+
+    for (unsigned i = 0; i < PLX_SIM_READERS; i++)
+        if (w->readers[i].host == host) {
+            plx_sim_drain_disk(w, w->readers[i].disk);
+            plx_sim_reader_close(w, &w->readers[i]);
+        }
+    for (unsigned i = 0; i < w->options.vdis; i++) {
+        struct plx_sim_disk *disk = &w->vdis[i];
+
+        if (disk->host != host || !disk->vdi)
+            continue;
+        plx_sim_close(w, disk);
+        if (disk->holder || plx_sim_interrupted(w))
+            return;
+        had[i] = true;
+    }
+    error = plx_simenv_release_all(&host->env, &fault);
+    PLX_SIM_TRACE(w, "restart: %s", plx_error_name(error));
+    if (error) {
+        if (!plx_sim_excused(w, host, error))
+            plx_sim_fail(w, "extents cannot be released: %s", fault.text);
+        return;
+    }
+    if (w->power.off || host->dead)
+        return;
+    error = plx_store_close(host->store);
+    host->store = NULL;
+    if (w->power.off || host->dead) {
+        host->dead = false;
+        return;
+    }
+    if (error && !plx_sim_excused(w, host, error))
+        plx_sim_fail(w, "the store does not close: %s", plx_error_text(error));
+    if (plx_sim_host_start(w, host, false))
+        return;
+    for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w) && !host->dead; i++)
+        if (had[i])
+            plx_sim_open(w, host, &w->vdis[i]);
+}

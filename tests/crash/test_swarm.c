@@ -1,5 +1,6 @@
-/* test_crash.c - random operations and power cuts, at any submission or completion, also during
- * recovery: nothing that was acknowledged is missing, and what was read after a crash sticks.
+/* test_swarm.c - random runs with power cuts, killed and fenced hosts, at any submission or
+ * completion, also during recovery: nothing that was acknowledged is missing, and what was read
+ * sticks.
  *
  * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many; a failure names its seed.
  */
@@ -9,23 +10,30 @@
 
 #include "sim/world.h"
 
-static uint64_t crashes, requests;
+static uint64_t runs_done, deaths, requests, states;
+
+static void run_options(const struct plx_world_options *options)
+{
+    struct plx_world_result result;
+    bool good = plx_world_run(options, &result);
+
+    if (!good)
+        printf("\n  %s\n", result.failure);
+    CU_ASSERT(good);
+    runs_done++;
+    deaths += result.crashes + result.kills + result.recovery_crashes;
+    requests += result.requests;
+    states += result.states;
+}
 
 static void run_seed(uint64_t seed, void (*adapt)(struct plx_world_options *options))
 {
     struct plx_world_options options;
-    struct plx_world_result result;
-    bool good;
 
     plx_world_options_random(seed, true, &options);
     if (adapt)
         adapt(&options);
-    good = plx_world_run(&options, &result);
-    if (!good)
-        printf("\n  %s\n", result.failure);
-    CU_ASSERT(good);
-    crashes += result.crashes + result.recovery_crashes;
-    requests += result.requests;
+    run_options(&options);
 }
 
 static void many(uint64_t first, uint64_t runs, void (*adapt)(struct plx_world_options *options))
@@ -83,11 +91,21 @@ static void test_often(void)
     many(3000, 50, often);
 }
 
+/* Small disks, forked at many events. */
+static void states_of(struct plx_world_options *options)
+{
+    plx_world_options_states(options->seed, options);
+}
+
+static void test_states(void)
+{
+    many(5000, 120, states_of);
+}
+
 /* Seeds that once found something. */
 static void test_found(void)
 {
-    many(12477, 1, NULL); /* a view that nobody was told of */
-    many(50968, 1, NULL); /* two key frames at one log position */
+    many(784, 1, NULL); /* a fenced host took a segment that it could not read for the log's end */
 }
 
 int main(void)
@@ -101,12 +119,14 @@ int main(void)
     CU_add_test(suite, "write-back", test_write_back);
     CU_add_test(suite, "in place", test_in_place);
     CU_add_test(suite, "often", test_often);
+    CU_add_test(suite, "crash states", test_states);
     CU_add_test(suite, "seeds that found something", test_found);
     CU_basic_set_mode(CU_BRM_NORMAL);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
     CU_cleanup_registry();
-    printf("%llu requests, %llu power cuts\n", (unsigned long long)requests,
-           (unsigned long long)crashes);
+    printf("%llu swarm seeds: %llu requests, %llu deaths, %llu crash states\n",
+           (unsigned long long)runs_done, (unsigned long long)requests, (unsigned long long)deaths,
+           (unsigned long long)states);
     return failures != 0;
 }

@@ -1,0 +1,418 @@
+/* test_operations.c - one crash enumeration for each durable operation.
+ *
+ * An operation runs on a small store with a little history. At every event of the disks while it is
+ * under way (each submission, each completion) the world is forked as a power cut would leave it:
+ * for every subset of the volatile writes while they are few, else a sample, and with each one
+ * torn. Every fork is recovered (now and then with another death in the middle), read back, written
+ * to, cut and recovered once more, and checked as a whole (tests/sim/death.c).
+ *
+ * PLX_OPERATION=name runs one, PLX_SEED=n with one seed; PLX_RUNS=n seeds each (default 20).
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/parts.h"
+
+#define BLOCK 8u /* sectors */
+
+struct operation {
+    const char *name;
+    void (*adapt)(struct plx_world_options *options);                /* may be NULL */
+    void (*prepare)(struct plx_world *w, struct plx_sim_disk *disk); /* may be NULL */
+    void (*run)(struct plx_world *w, struct plx_sim_disk *disk);
+};
+
+static uint64_t total_states, total_events;
+
+/* ---- What most operations begin with ---- */
+
+static void fill(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t blocks)
+{
+    for (uint64_t b = 0; b < blocks; b++) {
+        plx_sim_write(w, disk, first + b * BLOCK, BLOCK, false, false);
+        plx_sim_drain(w);
+    }
+}
+
+static void some_blocks(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    fill(w, disk, 0, 6);
+}
+
+static void blocks_and_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    some_blocks(w, disk);
+    plx_sim_snapshot(w, disk);
+    plx_sim_drain(w);
+}
+
+static void history(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    blocks_and_snapshot(w, disk);
+    fill(w, disk, 2 * BLOCK, 2);
+    plx_sim_snapshot(w, disk);
+    plx_sim_keyframe(w, disk);
+    plx_sim_drain(w);
+    fill(w, disk, 3 * BLOCK, 3);
+    plx_sim_label(w, disk, false);
+    plx_sim_drain(w);
+}
+
+/* Blocks that are overwritten in place the next time, in a tree on the store. */
+static void written_back(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    some_blocks(w, disk);
+    plx_sim_keyframe(w, disk);
+    plx_sim_drain(w);
+}
+
+static struct plx_sim_snapshot *newest(struct plx_sim_disk *disk)
+{
+    return &disk->snapshots[disk->snapshot_count - 1];
+}
+
+/* ---- The operations ---- */
+
+static void run_first_write(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, 9 * BLOCK, 3 * BLOCK, false, false);
+}
+
+static void run_write_in_place(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    plx_sim_drain(w);
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false); /* nothing to void any more */
+}
+
+static void run_write_after_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    plx_sim_drain(w);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, true);
+}
+
+static void run_sub_block_write(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK + 3, 2, false, false);
+    plx_sim_write(w, disk, 3 * BLOCK - 1, 2 * BLOCK, false, false);
+    plx_sim_write(w, disk, 20 * BLOCK + 5, 1, false, false);
+}
+
+static void run_overlapping_writes(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, 3 * BLOCK, false, false);
+    plx_sim_write(w, disk, 2 * BLOCK + 1, 2 * BLOCK, false, false);
+    plx_sim_write(w, disk, 0, 2 * BLOCK, true, false);
+    plx_sim_write(w, disk, 3 * BLOCK, BLOCK, false, true);
+}
+
+static void run_compare_and_write(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_compare(w, disk, BLOCK, BLOCK);
+    plx_sim_compare(w, disk, BLOCK, BLOCK);
+}
+
+static void run_unmap(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_unmap(w, disk, BLOCK, 3 * BLOCK);
+    plx_sim_drain(w);
+    plx_sim_write(w, disk, 2 * BLOCK, BLOCK, false, false);
+    plx_sim_unmap(w, disk, 0, disk->size / PLX_SECTOR);
+}
+
+static void run_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_snapshot(w, disk);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_snapshot(w, disk);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+}
+
+static void run_label(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_label(w, disk, false);
+    plx_sim_drain(w);
+    plx_sim_label(w, disk, true);
+}
+
+static void run_flush(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_write(w, disk, 12 * BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+    plx_sim_flush(w, disk);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, true);
+}
+
+static void run_cache_mode(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+    plx_sim_set_write_back(w, disk, false);
+    plx_sim_write(w, disk, 12 * BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+    plx_sim_set_write_back(w, disk, true);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+}
+
+static void run_keyframe(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_keyframe(w, disk);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+}
+
+static void run_segment_change(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < 24; i++) { /* one sector or block of log each */
+        plx_sim_write(w, disk, (40 + i) * BLOCK, BLOCK, false, false);
+        plx_sim_drain(w);
+    }
+}
+
+static void run_extent_claim(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < 3; i++) { /* more than an extent has */
+        plx_sim_write(w, disk, i * 120 * BLOCK, 120 * BLOCK, false, false);
+        plx_sim_drain(w);
+    }
+}
+
+static void run_resize(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_resize(w, disk, disk->size + 4096 * 5);
+    plx_sim_drain(w);
+    plx_sim_write(w, disk, disk->size / PLX_SECTOR - BLOCK, BLOCK, false, false);
+}
+
+static void run_create(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_create(w, disk->host, &w->vdis[1], NULL, NULL);
+    plx_sim_open(w, disk->host, &w->vdis[1]);
+    plx_sim_write(w, &w->vdis[1], 0, BLOCK, false, false);
+}
+
+static void run_clone(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_create(w, disk->host, &w->vdis[1], disk, newest(disk));
+    plx_sim_open(w, disk->host, &w->vdis[1]);
+    plx_sim_write(w, &w->vdis[1], 2 * BLOCK, BLOCK, false, false);
+}
+
+static void clone_made(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    blocks_and_snapshot(w, disk);
+    run_clone(w, disk);
+    plx_sim_drain(w);
+}
+
+static void run_delete(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_delete(w, disk);
+    plx_sim_write(w, &w->vdis[1], 0, 4 * BLOCK, false, false);
+}
+
+static void run_open_close(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_host *host = disk->host;
+
+    plx_sim_close(w, disk);
+    plx_sim_open(w, host, disk);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+    plx_sim_close(w, disk);
+}
+
+static void run_restart(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_restart(w, disk->host);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+}
+
+/* A crash in the middle of writes; what is enumerated is what follows. */
+static void run_recovery(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    w->forks_on = false;
+    for (unsigned i = 0; i < 5; i++)
+        plx_sim_write(w, disk, (i + 1) * BLOCK, 2 * BLOCK, false, false);
+    plx_sim_snapshot(w, disk);
+    for (unsigned i = 0; i < 3; i++)
+        plx_sim_turn(w);
+    plx_simpower_cut(&w->power);
+    w->forks_on = true;
+    plx_sim_recover(w);
+}
+
+/* A host dies beside another one that goes on and recovers its disk. */
+static void run_takeover(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_create(w, &w->hosts[1], &w->vdis[1], NULL, NULL);
+    plx_sim_open(w, &w->hosts[1], &w->vdis[1]);
+    plx_sim_write(w, disk, BLOCK, 3 * BLOCK, false, false);
+    plx_sim_write(w, &w->vdis[1], 0, 4 * BLOCK, false, false);
+    for (unsigned i = 0; i < 2; i++)
+        plx_sim_turn(w);
+    plx_sim_kill(w, &w->hosts[0], plx_sim_chance(w, 50));
+    w->busy = true;
+    plx_sim_recover(w);
+    w->busy = false;
+}
+
+/* ---- Options ---- */
+
+static void in_write_back(struct plx_world_options *options)
+{
+    options->write_back = options->volatile_cache = true;
+}
+
+static void in_copy(struct plx_world_options *options)
+{
+    options->copy = true;
+}
+
+static void with_big_disk(struct plx_world_options *options)
+{
+    options->vdi_bytes = 4u << 20;
+    options->fork_every = 3;
+    options->forks = 6;
+}
+
+static void with_two_disks(struct plx_world_options *options)
+{
+    options->vdis = 2;
+}
+
+static void with_two_hosts(struct plx_world_options *options)
+{
+    options->vdis = options->hosts = 2;
+}
+
+static const struct operation operations[] = {
+    {"first write", NULL, NULL, run_first_write},
+    {"overwrite in place", NULL, written_back, run_write_in_place},
+    {"overwrite in place, write-back", in_write_back, written_back, run_write_in_place},
+    {"overwrite of what is only in the log", NULL, some_blocks, run_write_in_place},
+    {"overwrite=copy", in_copy, written_back, run_write_in_place},
+    {"write after a snapshot", NULL, blocks_and_snapshot, run_write_after_snapshot},
+    {"sub-block writes", NULL, written_back, run_sub_block_write},
+    {"overlapping writes", NULL, written_back, run_overlapping_writes},
+    {"overlapping writes, write-back", in_write_back, history, run_overlapping_writes},
+    {"compare and write", NULL, some_blocks, run_compare_and_write},
+    {"unmap", NULL, history, run_unmap},
+    {"snapshot", NULL, written_back, run_snapshot},
+    {"snapshot, write-back", in_write_back, written_back, run_snapshot},
+    {"label", NULL, history, run_label},
+    {"flush", in_write_back, written_back, run_flush},
+    {"cache mode", in_write_back, written_back, run_cache_mode},
+    {"key frame", NULL, some_blocks, run_keyframe},
+    {"key frame, write-back", in_write_back, some_blocks, run_keyframe},
+    {"key frame after snapshots", NULL, history, run_keyframe},
+    {"log segment change", NULL, NULL, run_segment_change},
+    {"extent claim", with_big_disk, NULL, run_extent_claim},
+    {"resize", NULL, history, run_resize},
+    {"create", with_two_disks, some_blocks, run_create},
+    {"clone", with_two_disks, blocks_and_snapshot, run_clone},
+    {"delete of a parent", with_two_disks, clone_made, run_delete},
+    {"close and open", NULL, history, run_open_close},
+    {"a host leaves", NULL, history, run_restart},
+    {"recovery", NULL, history, run_recovery},
+    {"recovery, write-back", in_write_back, history, run_recovery},
+    {"takeover beside a live host", with_two_hosts, history, run_takeover},
+};
+
+/* ---- One enumeration ---- */
+
+static void options_for(const struct operation *operation, uint64_t seed,
+                        struct plx_world_options *ret)
+{
+    plx_world_options_states(seed, ret);
+    ret->hosts = 1;
+    ret->vdis = 1;
+    ret->vdi_bytes = 256u << 10;
+    ret->block_size = 512;
+    ret->tear_bytes = seed % 3 ? 0 : 4096;
+    ret->volatile_cache = seed % 4 != 0;
+    ret->write_back = ret->copy = ret->toggle_cache = false;
+    ret->sector_size = 512;
+    ret->in_flight = 8;
+    ret->keyframe_mappings = 1000; /* only when asked for */
+    ret->fork_every = 1;
+    ret->forks = 128;
+    if (operation->adapt)
+        operation->adapt(ret);
+}
+
+static uint64_t enumerate(const struct operation *operation, uint64_t seed)
+{
+    struct plx_world_options options;
+    struct plx_world_result result;
+    struct plx_sim_disk *disk;
+    struct plx_world *w;
+    uint64_t begun;
+
+    options_for(operation, seed, &options);
+    options.trace = getenv("PLX_TRACE") != NULL;
+    w = plx_sim_new(&options);
+    disk = &w->vdis[0];
+    if (!w->result.failed && operation->prepare)
+        operation->prepare(w, disk);
+    begun = w->power.events;
+    w->forks_on = true;
+    if (!w->result.failed)
+        operation->run(w, disk);
+    if (!w->result.failed)
+        plx_sim_drain(w);
+    if (!w->result.failed)
+        plx_sim_fork_now(w); /* all acknowledged */
+    w->forks_on = false;
+    total_events += w->power.events - begun;
+    if (!w->result.failed)
+        plx_sim_finish(w, 20);
+    plx_sim_free(w, &result);
+    if (result.failed)
+        printf("\n  %s, seed %llu: %s\n", operation->name, (unsigned long long)seed,
+               result.failure);
+    CU_ASSERT(!result.failed);
+    CU_ASSERT(result.states > 0);
+    return result.states;
+}
+
+static void test_operations(void)
+{
+    const char *name = getenv("PLX_OPERATION"), *seed = getenv("PLX_SEED"),
+               *count = getenv("PLX_RUNS");
+    uint64_t states, runs = count ? strtoull(count, NULL, 0) : 20;
+
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        if (name && strcmp(name, operations[i].name))
+            continue;
+        states = 0;
+        if (seed)
+            states = enumerate(&operations[i], strtoull(seed, NULL, 0));
+        for (uint64_t s = 0; s < runs && !seed; s++)
+            states += enumerate(&operations[i], 1000 * i + s);
+        printf("\n    %s: %llu", operations[i].name, (unsigned long long)states);
+        total_states += states;
+    }
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("crash", NULL, NULL);
+    CU_add_test(suite, "every fate at every event", test_operations);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    printf("%llu crash states at %llu events of %zu operations\n", (unsigned long long)total_states,
+           (unsigned long long)total_events, sizeof operations / sizeof *operations);
+    return failures != 0;
+}
