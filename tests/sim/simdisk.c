@@ -65,6 +65,8 @@ struct plx_simdisk {
     uint64_t ios, fail_from, fail_to;
     uint64_t bad_offset, bad_bytes;
     bool bad_reads, bad_writes;
+    enum plx_simlie lie;
+    struct image before; /* for PLX_LIE_STALE */
     struct plx_simdisk_counters counters;
 };
 
@@ -487,6 +489,28 @@ static bool injected(struct plx_simdisk *disk, const struct plx_io *io)
            disk->bad_offset < io->offset + io->bytes;
 }
 
+static void read_wrongly(struct plx_simdisk *disk, const struct plx_io *io, uint8_t *data)
+{
+    uint64_t blocks = (disk->options.bytes - io->bytes) / disk->options.block_size;
+
+    switch (disk->lie) {
+    case PLX_LIE_ROT:
+        data[plx_simrng_below(&disk->rng, io->bytes)] ^=
+            (uint8_t)(1u << plx_simrng_below(&disk->rng, 8));
+        break;
+    case PLX_LIE_MISDIRECTED:
+        image_read(&disk->seen, plx_simrng_below(&disk->rng, blocks) * disk->options.block_size,
+                   data, io->bytes);
+        break;
+    case PLX_LIE_STALE:
+        image_read(&disk->before, io->offset, data, io->bytes);
+        break;
+    case PLX_LIE_NONE:
+        break;
+    }
+    plx_simdisk_lie(disk, PLX_LIE_NONE);
+}
+
 static int perform(struct plx_simdisk *disk, struct plx_io *io)
 {
     bool fails = injected(disk, io);
@@ -505,6 +529,8 @@ static int perform(struct plx_simdisk *disk, struct plx_io *io)
     data = must(malloc(io->bytes));
     if (io->op == PLX_IO_READ) {
         image_read(&disk->seen, io->offset, data, io->bytes);
+        if (disk->lie && (io->kind == PLX_KIND_DATA || io->kind == PLX_KIND_NODE))
+            read_wrongly(disk, io, data);
         scatter(io, data);
         disk->counters.reads++;
         disk->counters.read_bytes += io->bytes;
@@ -657,6 +683,7 @@ void plx_simdisk_free(struct plx_simdisk *disk)
     forget_cached(disk);
     image_done(&disk->stable);
     image_done(&disk->seen);
+    image_done(&disk->before);
     free(disk);
 }
 
@@ -734,8 +761,17 @@ void plx_simdisk_fail_range(struct plx_simdisk *disk, uint64_t offset, uint64_t 
     disk->bad_writes = writes;
 }
 
+void plx_simdisk_lie(struct plx_simdisk *disk, enum plx_simlie lie)
+{
+    image_done(&disk->before);
+    disk->lie = lie;
+    if (lie == PLX_LIE_STALE)
+        image_share(&disk->before, &disk->seen);
+}
+
 void plx_simdisk_heal(struct plx_simdisk *disk)
 {
+    plx_simdisk_lie(disk, PLX_LIE_NONE);
     plx_simdisk_fail_io(disk, 0, 0);
     disk->bad_reads = disk->bad_writes = false;
 }

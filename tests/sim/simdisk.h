@@ -97,6 +97,15 @@ uint64_t plx_simdisk_hash(const struct plx_simdisk *disk);
 void plx_simdisk_fail_io(struct plx_simdisk *disk, uint64_t k, uint64_t count);
 void plx_simdisk_fail_range(struct plx_simdisk *disk, uint64_t offset, uint64_t bytes, bool reads,
                             bool writes);
+/* The next read of data or of a node returns success and other bytes. Structures that vouch for
+ * themselves only (records, extent pages, log) are left alone: an old one of those is believed. */
+enum plx_simlie {
+    PLX_LIE_NONE,
+    PLX_LIE_ROT,         /* a bit flipped */
+    PLX_LIE_MISDIRECTED, /* what lies elsewhere */
+    PLX_LIE_STALE,       /* what lay there when this was called */
+};
+void plx_simdisk_lie(struct plx_simdisk *disk, enum plx_simlie lie);
 void plx_simdisk_heal(struct plx_simdisk *disk);
 
 const struct plx_simdisk_counters *plx_simdisk_counters(const struct plx_simdisk *disk);

@@ -106,6 +106,12 @@ static void inject_fault(struct plx_world *w)
     plx_simdisk_fail_io(disk, 1 + plx_sim_below(w, 40), 1 + plx_sim_below(w, 3));
 }
 
+static void inject_lie(struct plx_world *w)
+{
+    plx_simdisk_lie(w->power.disks[plx_sim_below(w, w->power.count)],
+                    (enum plx_simlie)(PLX_LIE_ROT + plx_sim_below(w, 3)));
+}
+
 /* A disk that stopped (a log that could not be written) or did not open is opened again. */
 static void revive(struct plx_world *w)
 {
@@ -150,6 +156,8 @@ static void one_step(struct plx_world *w)
 {
     if (w->options.faults && plx_sim_chance(w, w->options.faults))
         inject_fault(w);
+    if (w->options.lies && plx_sim_chance(w, w->options.lies))
+        inject_lie(w);
     if (plx_sim_below(w, 1000) < w->options.sync_weight) {
         w->busy = true;
         if (plx_sim_chance(w, 8))
@@ -186,7 +194,7 @@ static void run(struct plx_world *w)
         w->busy = true;
         plx_sim_recover(w);
         w->busy = false;
-        if (o->faults && w->step % 16 == 0)
+        if ((o->faults || o->lies) && w->step % 16 == 0)
             revive(w);
     }
     w->power.crash_at = w->kill_at = 0;
@@ -196,7 +204,7 @@ static void run(struct plx_world *w)
     plx_sim_drain(w);
     for (unsigned d = 0; d < w->power.count; d++)
         plx_simdisk_heal(w->power.disks[d]);
-    if (o->faults)
+    if (o->faults || o->lies)
         revive(w);
     plx_sim_finish(w, 20);
 }
@@ -246,6 +254,8 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
     o.sync_weight = (unsigned)plx_simrng_below(&rng, 12);
     o.big_io = plx_simrng_chance(&rng, 20);
     o.crashes = with_crashes ? 1 + (unsigned)plx_simrng_below(&rng, 4) : 0;
+    if (!with_crashes && o.copy && plx_simrng_chance(&rng, 50))
+        o.lies = 1 + (unsigned)plx_simrng_below(&rng, 8);
     o.kills = with_crashes ? (unsigned)plx_simrng_below(&rng, 4) : 0;
     *ret = o;
 }

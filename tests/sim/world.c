@@ -66,8 +66,9 @@ bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int e
     }
     /* An extent whose header could not be read or written is not used again by this instance, so
      * faults may use the store up. */
-    return w->options.faults &&
-           (plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_NOSPACE);
+    if (w->options.faults && (plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_NOSPACE))
+        return true;
+    return w->options.lies && error == PLX_ERR_CORRUPT;
 }
 
 /* ---- Hosts ---- */

@@ -37,6 +37,8 @@ struct plx_world_options {
     bool toggle_cache; /* the cache mode changes now and then */
     bool tight;        /* NOSPACE is to be expected */
     unsigned faults;   /* I/O errors injected now and then, in per cent of steps */
+    unsigned
+        lies; /* reads that return other bytes, likewise; everything needs its checksum (copy) */
     /* Death. */
     unsigned crashes;    /* power cuts */
     unsigned kills;      /* of one host; half of them fenced instead, alive a while longer */

@@ -80,6 +80,19 @@ static void test_faults(void)
     many(3000, 20, faulty);
 }
 
+/* Reads that return other bytes: an error is right, wrong data is not. */
+static void lying(struct plx_world_options *options)
+{
+    options->copy = true;
+    options->lies = 10;
+    options->cache_bytes = 1;
+}
+
+static void test_lies(void)
+{
+    many(4000, 30, lying);
+}
+
 static void test_deterministic(void)
 {
     for (uint64_t seed = 1; seed <= 4; seed++) {
@@ -105,6 +118,7 @@ int main(void)
     CU_add_test(suite, "write-back", test_write_back);
     CU_add_test(suite, "a full store", test_tight);
     CU_add_test(suite, "I/O errors", test_faults);
+    CU_add_test(suite, "reads that lie", test_lies);
     CU_add_test(suite, "the same seed gives the same run", test_deterministic);
     CU_basic_set_mode(CU_BRM_NORMAL);
     CU_basic_run_tests();
