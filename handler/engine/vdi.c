@@ -745,6 +745,8 @@ void plx_vdi_abandon(struct plx_vdi *vdi)
     vdi->closing = true;
     plx_log_stop(&vdi->log, PLX_ERR_STICKY);
     drain(vdi);
+    if (vdi->run.count) /* no record names them; of the spare segment a stale header may */
+        plx_alloc_free(vdi->store, vdi->run.addr, vdi->run.count);
     vdi_free(vdi);
 }
 
