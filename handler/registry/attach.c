@@ -12,6 +12,7 @@
 #include "registry/attach.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -354,8 +355,9 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
         if (!error && info.type == PLX_EXTENT_UNUSED) {
             /* Claimed, but its header never got there: nothing was allocated in it. */
             row.type = PLX_EXTENT_UNUSED;
-            if (plx_registry_extent_release(a->registry, a->row.id, &row))
-                error = registry_fault(a->registry, PLX_ERR_REGISTRY, fault);
+            error = plx_registry_extent_release(a->registry, a->row.id, &row);
+            if (error)
+                registry_fault(a->registry, error, fault);
         } else if (!error) {
             remember_extent(a, &row);
         }
@@ -755,19 +757,21 @@ static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     return error ? registry_fault(a->registry, error, fault) : 0;
 }
 
-static int hold_vdi(struct plx_attach *a, struct plx_vdi *vdi,
-                    const struct plx_registry_lock *taken, struct plx_fault *fault)
+/* Made before the disk is opened: what is open is always held. */
+static struct held_vdi *new_held(struct plx_fault *fault)
 {
     struct held_vdi *held = calloc(1, sizeof *held);
 
     if (!held)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+        plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    return held;
+}
+
+static void hold_vdi(struct plx_attach *a, struct held_vdi *held, struct plx_vdi *vdi)
+{
     held->vdi = vdi;
-    if (taken)
-        held->lock = *taken;
     held->next = a->vdis;
     a->vdis = held;
-    return 0;
 }
 
 static struct held_vdi *find_vdi(struct plx_attach *a, const struct plx_vdi *vdi)
@@ -782,20 +786,26 @@ static struct held_vdi *find_vdi(struct plx_attach *a, const struct plx_vdi *vdi
 static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
                          const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
+    struct held_vdi *held;
     struct plx_vdi *vdi;
     uint64_t seq;
     int error = plx_attach_snapshot_resolve(a, row->name, snapshot, &seq, fault);
 
     if (error)
         return error;
+    held = new_held(fault);
+    if (!held)
+        return PLX_ERR_NOMEM;
     lock(a);
     error = plx_snapshot_open(a->store, row->slot, seq, &vdi, fault);
     unlock(a);
-    if (!error)
-        error = hold_vdi(a, vdi, NULL, fault);
-    if (!error)
-        *ret_vdi = vdi;
-    return error;
+    if (error) {
+        free(held);
+        return error;
+    }
+    hold_vdi(a, held, vdi);
+    *ret_vdi = vdi;
+    return 0;
 }
 
 int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snapshot,
@@ -804,7 +814,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
 {
     struct plx_vdi_open_options open = {.write_back = options->write_back,
                                         .overwrite = options->overwrite};
-    struct plx_registry_lock taken;
+    struct held_vdi *held;
     struct plx_registry_vdi row;
     struct plx_vdi *vdi;
     int error = get_vdi(a, name, &row, fault);
@@ -815,11 +825,16 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         return open_snapshot(a, &row, snapshot, ret_vdi, fault);
     if (!a->registered)
         return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
-    error = lock_vdi(a, &row, &taken, &open.take_over, fault);
-    if (error)
+    held = new_held(fault);
+    if (!held)
+        return PLX_ERR_NOMEM;
+    error = lock_vdi(a, &row, &held->lock, &open.take_over, fault);
+    if (error) {
+        free(held);
         return error;
+    }
     open.slot = row.slot;
-    open.epoch = taken.epoch;
+    open.epoch = held->lock.epoch;
     lock(a);
     error = plx_vdi_open(a->store, &open, &vdi, fault);
     unlock(a);
@@ -830,14 +845,14 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         lock(a);
         if (plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
             info.owner != a->instance.row.id && !open.take_over)
-            plx_registry_vdi_unlock(a->registry, &taken);
+            plx_registry_vdi_unlock(a->registry, &held->lock);
         unlock(a);
+        free(held);
         return error;
     }
-    error = hold_vdi(a, vdi, &taken, fault);
-    if (!error)
-        *ret_vdi = vdi;
-    return error;
+    hold_vdi(a, held, vdi);
+    *ret_vdi = vdi;
+    return 0;
 }
 
 int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
@@ -953,14 +968,17 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     lock(a);
     error = plx_vdi_delete(a->store, row.slot, recover, fault);
     unlock(a);
-    if (!error) {
-        error = plx_registry_vdi_delete(a->registry, &held);
-        if (error)
-            registry_fault(a->registry, error, fault);
+    if (error) {
+        if (!recover)
+            plx_registry_vdi_unlock(a->registry, &held);
+        return error;
     }
-    if (!error || !recover)
-        plx_registry_vdi_unlock(a->registry, &held);
-    return error;
+    error = plx_registry_vdi_delete(a->registry, &held);
+    if (error) /* A3: it stays locked, for the record is gone; recovery finishes it, or a repetition
+                */
+        return registry_fault(a->registry, error, fault);
+    plx_registry_vdi_unlock(a->registry, &held);
+    return 0;
 }
 
 /* ---- Labels and size ---- */
@@ -1198,6 +1216,8 @@ static int absolute_paths(const char *const *paths, unsigned count, char **ret_p
 {
     for (unsigned i = 0; i < count; i++) {
         ret_paths[i] = strstr(paths[i], "://") ? strdup(paths[i]) : realpath(paths[i], NULL);
+        if (!ret_paths[i] && errno == ENOMEM)
+            return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
         if (!ret_paths[i])
             return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: not found", paths[i]);
     }
