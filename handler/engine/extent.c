@@ -447,10 +447,25 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
 
 /* ---- Writing bitmaps back ---- */
 
+/* After a failed flush nobody knows what arrived: the pages are written again (E2). */
+static void pages_flushed(struct plx_store *store, bool durable)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        for (uint32_t p = 0; p < page_count(store); p++) {
+            struct plx_extent_page_state *page = &extent->pages[p];
+
+            page->dirty = page->dirty || (page->unflushed && !durable);
+            page->unflushed = page->unflushed && !durable;
+        }
+}
+
 static void sync_start(struct plx_store *store)
 {
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
 
+    if (sync->flush_mark != store->flush_failures)
+        pages_flushed(store, false); /* an earlier pass's pages, if it did not get to its flush */
+    sync->flush_mark = store->flush_failures;
     sync->running = sync->joining;
     sync->joining = (struct plx_queue){0};
     sync->state = SYNC_ROUND;
@@ -517,18 +532,6 @@ static bool sync_round(struct plx_store *store)
     return sync->count > 0;
 }
 
-/* After a failed flush nobody knows what arrived: the pages are written again (E2). */
-static void pages_flushed(struct plx_store *store, bool durable)
-{
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
-        for (uint32_t p = 0; p < page_count(store); p++) {
-            struct plx_extent_page_state *page = &extent->pages[p];
-
-            page->dirty = page->dirty || (page->unflushed && !durable);
-            page->unflushed = page->unflushed && !durable;
-        }
-}
-
 static void sync_finish(struct plx_store *store)
 {
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
@@ -564,7 +567,7 @@ static void sync_step(struct plx_task *task)
         if (sync_round(store))
             return;
         sync->state = SYNC_FLUSHED;
-        plx_store_flush(store, task);
+        plx_store_flush(store, task, sync->flush_mark);
         return;
     case SYNC_FLUSHED:
         sync->error = task->error;

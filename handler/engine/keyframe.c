@@ -222,6 +222,7 @@ static int start(struct plx_keyframe_op *op)
         vdi->log.bytes_since_keyframe = 0;
     }
     op->old_snap_seq = vdi->record.keyframe.snap_seq;
+    op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;
     return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task, &op->data_deaths,
                               &op->node_deaths);
 }
@@ -381,6 +382,8 @@ static void keyframe_step(struct plx_task *task)
         plx_bitmap_sync(store, task); /* K1: ends with a flush that covers nodes, data and log */
         return;
     case KEYFRAME_BITMAPS:
+        if (!error && op->flush_mark != store->flush_failures)
+            error = store->flush_error; /* not the bitmaps', but nodes may have gone with it */
         if (error) {
             give_up(op, error);
             return;
@@ -394,7 +397,7 @@ static void keyframe_step(struct plx_task *task)
             return;
         }
         op->state = KEYFRAME_FLUSHED;
-        plx_store_flush(store, task);
+        plx_store_flush(store, task, op->flush_mark);
         return;
     case KEYFRAME_FLUSHED:
         if (error) {

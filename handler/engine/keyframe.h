@@ -26,6 +26,7 @@ struct plx_keyframe_op {
     struct plx_log_cursor at; /* the log position that it includes everything before */
     struct plx_keyframe target;
     uint64_t old_snap_seq; /* of the key frame before */
+    uint64_t flush_mark;   /* store->flush_failures before its first write */
     uint64_t index_root;
     struct plx_deaths data_deaths, node_deaths, index_deaths, segment_deaths;
     struct plx_deaths made; /* new nodes that no record names yet */

@@ -218,7 +218,7 @@ void plx_log_stop(struct plx_log *log, int error)
     }
 }
 
-static void become_sticky(struct plx_log *log, int cause)
+void plx_log_fail(struct plx_log *log, int cause)
 {
     plx_log_stop(log, plx_error_class(cause) == PLX_CLASS_FENCED ? PLX_ERR_FENCED : PLX_ERR_STICKY);
     plx_store_event(log->store, log->sticky,
@@ -229,8 +229,9 @@ static void become_sticky(struct plx_log *log, int cause)
 
 /* ---- Forming ---- */
 
-int plx_log_reserve(struct plx_log *log, const struct plx_log_item *item)
+int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
 {
+    item->flush_mark = log->store->flush_failures;
     return !item->slots || plx_overlay_reserve(&log->vdi->map.active, item->slots) ? 0
                                                                                    : PLX_ERR_NOMEM;
 }
@@ -239,6 +240,8 @@ void plx_log_append(struct plx_log *log, struct plx_log_item *item)
 {
     item->next = NULL;
     item->batch = NULL;
+    if (!item->data_pending)
+        item->flush_mark = log->store->flush_failures;
     if (log->sticky) {
         fail_item(log, item, log->sticky);
         return;
@@ -312,6 +315,7 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         item->batch = batch;
         batch->unsettled += item->data_pending > 0;
         batch->needs_durable = batch->needs_durable || item->needs_durable;
+        batch->flush_mark = plx_min_u64(batch->flush_mark, item->flush_mark);
         used = item->failed ? 0 : item->ops->encode(item, batch->buffer + bytes, ret_records);
         PLX_ASSERT(used <= item->bytes);
         bytes += used;
@@ -360,6 +364,7 @@ static bool form_batch(struct plx_log *log)
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
     batch->slots = 0;
+    batch->flush_mark = log->store->flush_failures;
     batch->needs_durable = batch->held = false;
     batch->before = log->cursor;
     batch->state = BATCH_WRITING;
@@ -391,6 +396,9 @@ static bool form_batch(struct plx_log *log)
 
 void plx_log_pump(struct plx_log *log)
 {
+    /* What was acknowledged in write-back mode may be gone, and nothing may be built on it. */
+    if (log->undurable && !log->sticky && log->flush_mark != log->store->flush_failures)
+        plx_log_fail(log, log->store->flush_error);
     while (log->head && !log->failing && !log->sticky && log->batch_count < IN_FLIGHT_MAX)
         if (!form_batch(log))
             break;
@@ -418,8 +426,10 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
         item = next;
     }
     log->applied = batch->after;
-    if (batch->state == BATCH_SETTLED)
+    if (batch->state == BATCH_SETTLED && !log->undurable) {
         log->undurable = true;
+        log->flush_mark = batch->flush_mark;
+    }
     if (batch->state == BATCH_DURABLE) {
         log->durable_seq = batch->after.seq - 1;
         log->undurable = false;
@@ -472,7 +482,7 @@ static void roll_back(struct plx_log *log)
     if (log->sticky) /* stopped meanwhile: what is kept fails as well */
         plx_log_stop(log, log->sticky);
     else if (cause && (++log->retries > RETRIES_MAX || plx_error_class(cause) == PLX_CLASS_FENCED))
-        become_sticky(log, cause);
+        plx_log_fail(log, cause);
 }
 
 static void advance(struct plx_log *log)
@@ -487,7 +497,9 @@ static void advance(struct plx_log *log)
         if (batch->state == BATCH_HELD) {
             batch->state = BATCH_FLUSHING;
             batch->held = true;
-            plx_store_flush(log->store, &batch->task);
+            plx_store_flush(log->store, &batch->task,
+                            log->undurable ? plx_min_u64(log->flush_mark, batch->flush_mark)
+                                           : batch->flush_mark);
         }
         if (batch->state != BATCH_DURABLE && batch->state != BATCH_SETTLED)
             break;
@@ -526,7 +538,7 @@ static void settle(struct plx_batch *batch)
         log->failing = true;
     } else if (!log->vdi->write_back && !log->undurable) {
         batch->state = BATCH_FLUSHING;
-        plx_store_flush(log->store, &batch->task);
+        plx_store_flush(log->store, &batch->task, batch->flush_mark);
     } else {
         batch->state = !log->vdi->write_back || batch->needs_durable ? BATCH_HELD : BATCH_SETTLED;
     }

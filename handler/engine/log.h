@@ -27,6 +27,7 @@ struct plx_log_item {
     struct plx_task *task; /* ready when applied, or failed: task->error */
     size_t bytes;          /* of records, at most */
     size_t slots;          /* overlay slots that apply may need; see plx_log_reserve() */
+    uint64_t flush_mark;   /* store->flush_failures before its first I/O */
     unsigned data_pending; /* data I/Os under way; lowered through plx_log_data_done */
     int data_error;
     bool failed;        /* data_error took its records away; it keeps its place in the log */
@@ -55,6 +56,7 @@ struct plx_batch {
     struct plx_log_cursor before, after;
     unsigned unsettled; /* the log I/O, and items whose data is under way */
     size_t slots;
+    uint64_t flush_mark; /* the oldest of its items' */
     int state;
     bool needs_durable;
     bool held; /* its flush began when all before it were applied */
@@ -77,6 +79,7 @@ struct plx_log {
     uint64_t durable_seq;              /* everything up to it is durable, data too */
     struct plx_log_cursor applied;     /* after the last applied batch */
     bool undurable;                    /* applied batches may lie in the device's cache */
+    uint64_t flush_mark;               /* of the first of those */
     bool failing;
     unsigned retries;
     int sticky; /* set for good after the log could not be written */
@@ -90,7 +93,7 @@ int plx_log_init(struct plx_log *log, struct plx_vdi *vdi, const struct plx_log_
 void plx_log_done(struct plx_log *log);
 /* Makes room in memory for what applying the item may need (item->slots): 0 or NOMEM. Before
  * anything of it is submitted; from then on nothing can fail for want of memory. */
-int plx_log_reserve(struct plx_log *log, const struct plx_log_item *item);
+int plx_log_reserve(struct plx_log *log, struct plx_log_item *item);
 /* Queues an item that plx_log_reserve() was called for; its task will become ready. */
 void plx_log_append(struct plx_log *log, struct plx_log_item *item);
 /* One of the item's data I/Os has completed. */
@@ -107,6 +110,8 @@ void plx_log_want_spare(struct plx_log *log);
 int plx_log_ensure_segments(struct plx_log *log);
 /* Stops the log for good: what waits fails with the error, and so does all that comes. */
 void plx_log_stop(struct plx_log *log, int error);
+/* Stops it because of an I/O error, and says so. */
+void plx_log_fail(struct plx_log *log, int cause);
 /* Gives up the segments before pos (exclusive of the one that holds it); the caller frees them
  * once that is durable. Appends their addresses to freed. */
 struct plx_deaths;

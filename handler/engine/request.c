@@ -219,7 +219,7 @@ static void finish(struct plx_op *op, int result)
     struct plx_request *request = op->request;
 
     if (op->in_place && result) { /* it may be seen, and no flush has followed it */
-        vdi->unflushed = true;
+        plx_vdi_set_unflushed(vdi);
         vdi->cache_changes++;
     }
     op->in_place = false;
@@ -378,11 +378,21 @@ static void start_waiting(struct plx_vdi *vdi)
     }
 }
 
+void plx_vdi_set_unflushed(struct plx_vdi *vdi)
+{
+    if (!vdi->unflushed)
+        vdi->flush_mark = vdi->store->flush_failures;
+    vdi->unflushed = true;
+}
+
 void plx_vdi_pump(struct plx_vdi *vdi)
 {
     start_waiting(vdi);
     if (vdi->snapshot)
         return;
+    /* Acknowledged writes in place may be gone, too. */
+    if (vdi->unflushed && !vdi->log.sticky && vdi->flush_mark != vdi->store->flush_failures)
+        plx_log_fail(&vdi->log, vdi->store->flush_error);
     plx_keyframe_pump(vdi);
     plx_log_pump(&vdi->log);
 }
@@ -1164,6 +1174,7 @@ static int issue(struct plx_op *op)
         return error;
     }
     op->vdi->changed = op->vdi->changed || has_in_place || op->piece_count;
+    op->flush_mark = op->vdi->store->flush_failures;
     start_join(op);
     submit_in_place(op);
     if (op->piece_count) {
@@ -1277,7 +1288,7 @@ static void start_op(struct plx_op *op)
         }
         op->cache_changes = op->vdi->cache_changes;
         op->flush_seq = op->vdi->log.applied.seq - 1;
-        plx_store_flush(op->vdi->store, &op->task);
+        plx_store_flush(op->vdi->store, &op->task, op->vdi->flush_mark);
         return;
     case OP_KEYFRAME:
         plx_keyframe_request(op->vdi, &op->task);
@@ -1476,7 +1487,8 @@ static void op_run(struct plx_op *op)
             }
             op->state = OP_DURABLE;
             if (must_flush(op)) {
-                plx_store_flush(vdi->store, &op->task);
+                plx_store_flush(vdi->store, &op->task,
+                                op->in_place ? op->flush_mark : vdi->flush_mark);
                 return;
             }
             break;
@@ -1559,7 +1571,7 @@ static void op_step(struct plx_task *task)
         }
         /* What those wrote belongs to the snapshot, but completed after the batch's flush began. */
         op->state = OP_FLUSHED;
-        plx_store_flush(vdi->store, task);
+        plx_store_flush(vdi->store, task, vdi->flush_mark);
         return;
     case OP_FLUSHED:
         if (!error)

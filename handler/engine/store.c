@@ -2,7 +2,8 @@
  *
  * S1  A task stands in at most one queue.
  * S2  A flush begun after a write completed covers it; a task that joins while one is under way
- *     waits for the next.
+ *     waits for the next. But when one fails, a later one does not bring back what was in the
+ *     device's cache: whoever had written before that learns of it.
  * S3  plx_store_tick never blocks and is never entered twice.
  * Loop: this is the loop. Crash story: a store is opened by reading alone.
  */
@@ -171,21 +172,38 @@ int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_
 
 /* ---- Flush ---- */
 
-void plx_store_flush(struct plx_store *store, struct plx_task *task)
+void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since)
 {
-    plx_queue_push(&store->flush_joining, task);
+    if (since == store->flush_failures) {
+        plx_queue_push(&store->flush_joining, task);
+        return;
+    }
+    task->error = store->flush_error;
+    plx_task_ready(store, task);
+}
+
+static void flush_ended(struct plx_store *store, struct plx_queue *queue, int error)
+{
+    struct plx_task *task;
+
+    while ((task = plx_queue_pop(queue)) != NULL) {
+        task->error = error;
+        plx_task_ready(store, task);
+    }
 }
 
 static void flush_finished(struct plx_task *flush_task)
 {
     struct plx_store *store = PLX_CONTAINER(flush_task, struct plx_store, flush_task);
-    struct plx_task *task;
+    int error = store->flush_join.error;
 
     store->flushing = false;
-    while ((task = plx_queue_pop(&store->flush_running)) != NULL) {
-        task->error = store->flush_join.error;
-        plx_task_ready(store, task);
-    }
+    flush_ended(store, &store->flush_running, error);
+    if (!error)
+        return;
+    store->flush_failures++;
+    store->flush_error = error;
+    flush_ended(store, &store->flush_joining, error); /* S2 */
 }
 
 static void flush_done(struct plx_io *io)
@@ -237,11 +255,11 @@ int plx_waiter_wait(struct plx_store *store, struct plx_waiter *waiter)
     return waiter->task.error;
 }
 
-int plx_store_flush_sync(struct plx_store *store)
+int plx_store_flush_sync(struct plx_store *store, uint64_t since)
 {
     struct plx_waiter waiter = PLX_WAITER;
 
-    plx_store_flush(store, &waiter.task);
+    plx_store_flush(store, &waiter.task, since);
     return plx_waiter_wait(store, &waiter);
 }
 
@@ -557,6 +575,9 @@ int plx_store_open(struct plx_device **devices, unsigned count,
         goto fail;
     fill_info(store, count);
     store->flush_task.step = flush_finished;
+    /* What a process before this one wrote may lie in the device's cache. */
+    for (unsigned i = 0; i < count; i++)
+        store->volumes[i].dirty = store->options.instance != 0;
     plx_bitmap_sync_init(store);
     store->cache = plx_cache_new(store, store->options.cache_bytes);
     store->bitmap_sync.buffer = malloc(PLX_BITMAP_ROUND * PLX_BLOCK_SIZE);

@@ -85,6 +85,7 @@ struct plx_bitmap_sync {
     struct plx_join join;
     struct plx_queue joining, running; /* who waits for the next pass, for this one */
     int state, error;
+    uint64_t flush_mark;       /* store->flush_failures when the pass began */
     struct plx_extent *extent; /* the pass's cursor */
     uint32_t page;
     unsigned count;
@@ -111,6 +112,8 @@ struct plx_store {
     struct plx_join flush_join;
     struct plx_task flush_task;
     bool flushing;
+    uint64_t flush_failures; /* each may have lost what had completed and was not yet flushed */
+    int flush_error;         /* of the last one */
     struct plx_cache *cache;
     struct plx_extent *extents;
     struct plx_extent *dropped; /* no longer owned, but a bitmap pass may hold on to them */
@@ -158,9 +161,11 @@ int plx_store_read_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t
                         size_t bytes);
 int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
                          const void *buffer, size_t bytes);
-/* Makes what has completed durable; the task becomes ready then, with its error. */
-void plx_store_flush(struct plx_store *store, struct plx_task *task);
-int plx_store_flush_sync(struct plx_store *store);
+/* Makes what has completed durable; the task becomes ready then, with its error. since: what
+ * flush_failures was before the first write that is to be covered; if a flush has failed after that
+ * or fails before this one has begun, the write may be gone, and this one fails as well. */
+void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since);
+int plx_store_flush_sync(struct plx_store *store, uint64_t since);
 /* The largest device block of the store's volumes: log batches are padded to it. */
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)

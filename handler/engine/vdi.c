@@ -64,6 +64,7 @@ int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record,
 {
     uint8_t block[PLX_BLOCK_SIZE];
     struct plx_vdi_record next = *record;
+    uint64_t mark = store->flush_failures;
     int error;
 
     next.generation++;
@@ -72,7 +73,7 @@ int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record,
                                  plx_vdi_slot_addr(store, next.slot) + (*slot ^ 1), block,
                                  PLX_BLOCK_SIZE); /* V1 */
     if (!error)
-        error = plx_store_flush_sync(store);
+        error = plx_store_flush_sync(store, mark);
     if (error)
         return error;
     *record = next;
@@ -214,6 +215,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
                    struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
     struct plx_vdi_record record = {0}, old;
+    uint64_t mark = store->flush_failures;
     uint8_t slot = 1;
     int error = check_create(options, fault);
 
@@ -248,6 +250,8 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     if (error)
         return error;
     error = plx_bitmap_sync_run(store);
+    if (!error && mark != store->flush_failures)
+        error = store->flush_error; /* the clone's nodes may have gone with it */
     if (!error)
         error = write_new_record(store, &record, &slot);
     if (error)
@@ -270,7 +274,10 @@ int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, stru
         return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s is open", record.name);
     record.state = PLX_VDI_DELETED;
     record.owner = 0;
-    error = plx_vdi_record_write(store, &record, &which);
+    /* V1: what was read may lie in the device's cache only, since somebody's flush failed. */
+    error = plx_store_flush_sync(store, store->flush_failures);
+    if (!error)
+        error = plx_vdi_record_write(store, &record, &which);
     if (error)
         plx_fault_set(fault, error, "cannot write the record of %s: %s", record.name,
                       plx_error_text(error));
@@ -769,7 +776,8 @@ void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back)
 {
     vdi->write_back = write_back;
     vdi->cache_changes++;
-    vdi->unflushed = vdi->unflushed || write_back;
+    if (write_back)
+        plx_vdi_set_unflushed(vdi);
 }
 
 int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault)

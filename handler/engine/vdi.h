@@ -44,6 +44,7 @@ struct plx_op {
     bool edges_read, compared, compare_held;
     bool void_again, void_encoded, void_covered;
     uint64_t flush_seq, cache_changes; /* when a flush began */
+    uint64_t flush_mark;               /* store->flush_failures before the window's first write */
     unsigned retries;
     struct plx_walk walk;
     struct plx_mapping mappings[PLX_WINDOW_BLOCKS];
@@ -71,6 +72,7 @@ struct plx_vdi {
     bool write_back, copy_always;
     uint64_t cache_changes; /* how often something other than a flush set unflushed */
     bool unflushed;         /* what can be read may lie in the device's cache only */
+    uint64_t flush_mark;    /* store->flush_failures when it began to */
     bool closing;
     uint64_t size_bytes;
     struct plx_map map;
@@ -100,6 +102,8 @@ void plx_ops_done(struct plx_vdi *vdi);
 /* One turn: starts waiting requests, key frames, forms batches. */
 void plx_vdi_pump(struct plx_vdi *vdi);
 bool plx_vdi_idle(const struct plx_vdi *vdi);
+/* What was or will be acknowledged is in the device's cache only, until a flush has ended. */
+void plx_vdi_set_unflushed(struct plx_vdi *vdi);
 /* Whether every operation begun before `ticket` that uses what it looked up then has ended
  * (in_place_only: those writing in place); if not, the task is queued and will be ready when that
  * may have changed. */

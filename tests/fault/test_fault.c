@@ -453,6 +453,7 @@ static const struct kind {
     {"alloc", FAULT_IO_NONE, true, false}, {"nomem", FAULT_IO_NONE, true, true},
     {"io", FAULT_IO_ONCE, false, false},   {"torn", FAULT_IO_TORN, false, false},
     {"lost", FAULT_IO_LOST, false, false}, {"flush", FAULT_IO_FLUSH, false, false},
+    {"drop", FAULT_IO_DROP, false, false},
 };
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
