@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/compare.h"
 
 #define FINDINGS_MAX 10000 /* kept for JSON; all are counted */
 
@@ -269,20 +270,52 @@ out:
 struct check {
     struct plx_cli *cli;
     struct plx_progress progress;
-    json_t *findings;
+    uint64_t errors, kept;
+    json_t *findings, *leaks;
 };
 
-static void on_finding(void *context, enum plx_finding_severity severity, const char *text)
+static void set_place(json_t *object, const struct plx_finding *finding)
+{
+    if (finding->vdi)
+        json_object_set_new(object, "vdi", json_string(finding->vdi));
+    if (finding->vblock != UINT64_MAX)
+        json_object_set_new(object, "vdi_block", json_integer((json_int_t)finding->vblock));
+    if (!finding->addr)
+        return;
+    json_object_set_new(object, "store_block", json_integer((json_int_t)finding->addr));
+    json_object_set_new(object, "volume", json_string(finding->volume));
+    json_object_set_new(object, "volume_block", json_integer((json_int_t)finding->volume_block));
+}
+
+static void on_finding(void *context, const struct plx_finding *finding)
 {
     struct check *check = context;
-    const char *word = severity == PLX_FINDING_ERROR ? "error" : "info";
+    const char *word = finding->severity == PLX_FINDING_ERROR ? "error" : "info";
 
+    check->errors += finding->severity == PLX_FINDING_ERROR;
     plx_progress_clear(&check->progress);
-    if (!check->cli->json)
-        printf("%s: %s\n", word, text);
-    else if (json_array_size(check->findings) < FINDINGS_MAX)
-        json_array_append_new(check->findings,
-                              json_pack("{s:s,s:s}", "severity", word, "text", text));
+    if (!check->cli->json) {
+        printf("%s: %s\n", word, finding->text);
+    } else if (check->kept++ < FINDINGS_MAX) {
+        json_t *object = json_pack("{s:s,s:s,s:s}", "severity", word, "kind", finding->kind, "text",
+                                   finding->text);
+
+        set_place(object, finding);
+        json_array_append_new(check->findings, object);
+    }
+}
+
+static void on_leak(void *context, const struct plx_leak *leak)
+{
+    struct check *check = context;
+
+    if (check->cli->json)
+        json_array_append_new(check->leaks,
+                              json_pack("{s:I,s:s,s:I,s:I,s:I}", "extent", (json_int_t)leak->extent,
+                                        "type", leak->type == PLX_EXTENT_DATA ? "data" : "metadata",
+                                        "instance", (json_int_t)leak->owner, "deleted_blocks",
+                                        (json_int_t)leak->deleted, "other_blocks",
+                                        (json_int_t)leak->other));
 }
 
 static void on_progress(void *context, uint64_t done, uint64_t total)
@@ -293,55 +326,90 @@ static void on_progress(void *context, uint64_t done, uint64_t total)
     plx_progress_show(&check->progress, done);
 }
 
-int plx_cmd_store_check(struct plx_cli *cli)
+static bool on_interrupted(void *context)
+{
+    return plx_interrupted;
+}
+
+static void print_check(struct check *check, const char *store,
+                        const struct plx_check_result *result)
 {
     static const struct plx_column columns[] = {
         {"errors", "Errors", PLX_COLUMN_NUMBER},
         {"leaked_blocks", "Leaked blocks", PLX_COLUMN_NUMBER},
+        {"deleted_blocks", "  of deleted disks", PLX_COLUMN_NUMBER},
         {"used_blocks", "Used blocks", PLX_COLUMN_NUMBER},
         {"free_blocks", "Free blocks", PLX_COLUMN_NUMBER},
         {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
+        {"unsettled", "  too busy to check", PLX_COLUMN_NUMBER},
         {"snapshots", "Snapshots", PLX_COLUMN_NUMBER},
         {"nodes", "Nodes", PLX_COLUMN_NUMBER},
         {"batches", "Log batches", PLX_COLUMN_NUMBER},
         {"data_verified", "Data blocks verified", PLX_COLUMN_NUMBER},
+        {"bytes_read", "Read", PLX_COLUMN_SIZE},
         {NULL, NULL, 0},
     };
-    struct check check = {.cli = cli, .findings = json_array()};
+    json_t *object = json_pack("{s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "store", store, "clean",
+                               check->errors == 0, "errors", (json_int_t)check->errors,
+                               "leaked_blocks", (json_int_t)result->leaked_blocks, "deleted_blocks",
+                               (json_int_t)result->deleted_blocks, "used_blocks",
+                               (json_int_t)result->used_blocks, "free_blocks",
+                               (json_int_t)result->free_blocks, "vdis", (json_int_t)result->vdis);
+
+    json_object_update_new(
+        object,
+        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:O,s:O}", "unsettled", (json_int_t)result->unsettled,
+                  "snapshots", (json_int_t)result->snapshots, "nodes", (json_int_t)result->nodes,
+                  "batches", (json_int_t)result->batches, "data_verified",
+                  (json_int_t)result->data_verified, "bytes_read", (json_int_t)result->bytes,
+                  "findings", check->findings, "leaks", check->leaks));
+    if (check->kept > FINDINGS_MAX)
+        json_object_set_new(object, "findings_left_out",
+                            json_integer((json_int_t)(check->kept - FINDINGS_MAX)));
+    plx_out_object(check->cli, columns, object);
+}
+
+int plx_cmd_store_check(struct plx_cli *cli)
+{
+    struct check check = {.cli = cli, .findings = json_array(), .leaks = json_array()};
     struct plx_check_options options = {.data = plx_cli_get(cli, "data"),
-                                        .finding = on_finding,
+                                        .found = on_finding,
+                                        .leak = on_leak,
                                         .progress = on_progress,
+                                        .interrupted = on_interrupted,
                                         .context = &check};
     struct plx_check_result result = {0};
     struct plx_name name;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
+        (rc = plx_cli_size(cli, "rate", &options.rate)))
+        goto out;
+    if (plx_cli_get(cli, "rate") && !options.rate) {
+        rc = plx_cli_usage(cli, "--rate is 0");
+        goto out;
+    }
+    if ((rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
         goto out;
     plx_progress_begin(&check.progress, cli, "check", 0);
-    check.progress.plain = true;
     rc = plx_store_check(plx_session_store(cli), &options, &result, &cli->fault);
+    if (rc == PLX_ERR_BUSY) /* not a lock's */
+        rc = cli->fault.code = PLX_ERR_SYSTEM;
+    if (!rc)
+        rc = plx_attach_compare(cli->session.attach, on_finding, &check, &cli->fault);
     plx_progress_end(&check.progress);
     if (rc)
         goto out;
-    json_t *object =
-        json_pack("{s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:O}", "store", name.store, "clean",
-                  result.errors == 0, "errors", (json_int_t)result.errors, "leaked_blocks",
-                  (json_int_t)result.leaked_blocks, "used_blocks", (json_int_t)result.used_blocks,
-                  "free_blocks", (json_int_t)result.free_blocks, "vdis", (json_int_t)result.vdis,
-                  "snapshots", (json_int_t)result.snapshots, "nodes", (json_int_t)result.nodes,
-                  "batches", (json_int_t)result.batches, "data_verified",
-                  (json_int_t)result.data_verified, "findings", check.findings);
-    plx_out_object(cli, columns, object);
-    if (result.errors)
-        rc =
-            plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                         "store %s: %" PRIu64 " error%s found; export what is readable and restore "
-                         "what is not",
-                         name.store, result.errors, result.errors == 1 ? "" : "s");
+    check.errors = plx_max_u64(check.errors, result.errors);
+    print_check(&check, name.store, &result);
+    if (check.errors)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: %" PRIu64 " error%s found; export what is readable and "
+                          "restore what is not",
+                          name.store, check.errors, check.errors == 1 ? "" : "s");
 out:
     json_decref(check.findings);
+    json_decref(check.leaks);
     return rc;
 }
 

@@ -73,12 +73,14 @@ const struct plx_command plx_commands[] = {
      "store info demo --json",
      NULL, plx_cmd_store_info},
     {"store", "check", "STORE", "Check every structure of a store; reads only.",
-     "Follows every virtual disk, key frame, log batch and node, compares them with the "
-     "allocation bitmaps and prints one line for each finding. Exit status 5 when something is "
-     "damaged; leaked blocks alone are no damage.",
+     "Follows every virtual disk, snapshot, key frame, log batch and node, compares them with the "
+     "allocation bitmaps and the registry, and prints one line for each finding. Disks may be open "
+     "meanwhile. Exit status 5 when something is damaged; leaked blocks alone are no damage.",
      "store check demo\n"
-     "store check demo --data --json",
-     OPTIONS({"data", NULL, "read every data block with a known checksum, too"}),
+     "store check demo --data --rate 100M\n"
+     "store check demo --json",
+     OPTIONS({"data", NULL, "read every data block with a known checksum, too"},
+             {"rate", "SIZE", "read at most so much a second"}),
      plx_cmd_store_check},
     {"store", "rebuild-registry", NULL, "Recreate a store's rows in the registry from the store.",
      "For a registry that is lost or damaged, or a store that comes from another host: all "

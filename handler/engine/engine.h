@@ -339,20 +339,50 @@ enum plx_finding_severity {
     PLX_FINDING_ERROR, /* the store is damaged */
 };
 
+struct plx_finding {
+    enum plx_finding_severity severity;
+    const char
+        *kind; /* one word: superblock, bitmap, record, node, data, log, keyframe, shared... */
+    const char *text;      /* one sentence, no newline */
+    const char *vdi;       /* its name, NULL: none */
+    uint64_t vblock;       /* block of the virtual disk, UINT64_MAX: none */
+    uint64_t addr;         /* block of the store, 0: none */
+    const char *volume;    /* that holds it */
+    uint64_t volume_block; /* and which of its blocks */
+};
+
+/* Blocks of one extent that are allocated and that no live disk or snapshot has. */
+struct plx_leak {
+    uint64_t extent;
+    enum plx_extent_type type;
+    uint64_t owner;   /* instance that holds the extent (an open disk's reserve, or its crash) */
+    uint64_t deleted; /* blocks that deleted disks still have */
+    uint64_t other;
+};
+
 struct plx_check_options {
-    bool data; /* also read and verify every data block with a known checksum */
+    bool data;     /* also read and verify every data block with a known checksum */
+    uint64_t rate; /* bytes read a second at most, 0: no limit */
+    /* One of the two: as text, or with the place in numbers. */
     void (*finding)(void *context, enum plx_finding_severity severity, const char *text);
-    void (*progress)(void *context, uint64_t done, uint64_t total); /* may be NULL */
+    void (*found)(void *context, const struct plx_finding *finding);
+    void (*leak)(void *context, const struct plx_leak *leak); /* may be NULL */
+    /* Bytes; total 0: not known yet. May be NULL. */
+    void (*progress)(void *context, uint64_t done, uint64_t total);
+    bool (*interrupted)(void *context); /* may be NULL; true ends the check with BUSY */
     void *context;
 };
 
 struct plx_check_result {
     uint64_t errors, leaked_blocks, used_blocks, free_blocks, vdis, snapshots, nodes, batches,
         data_verified;
+    uint64_t deleted_blocks; /* of the leaked: deleted disks have them */
+    uint64_t unsettled;      /* disks that changed too fast to be read in one piece */
+    uint64_t bytes;          /* read */
 };
 
 /* Reads only. Independent of the code that writes: verify.c. The store may have been opened
- * read-only (instance 0). */
+ * read-only (instance 0); disks may be open, here and elsewhere. */
 int plx_store_check(struct plx_store *store, const struct plx_check_options *options,
                     struct plx_check_result *ret_result, struct plx_fault *fault);
 

@@ -1,117 +1,185 @@
 /* verify.c - an independent checker of a whole store: reads only, believes nothing.
  *
  * It shares the gates of format.c with the code that writes, and nothing else: its own walk of
- * trees and logs, its own idea of what must be allocated. It proves:
+ * trees (verify_tree.c) and logs (verify_log.c), its own idea of what must be allocated. It proves:
  *
  * F1  Superblocks, extent pages and VDI records: at least one copy of each is whole.
- * F2  Every node that a live VDI's key frame reaches is in a metadata extent, allocated, and
- *     matches its checksum; every data block it names is in a data extent and allocated.
- * F3  What is reached writable is reached once.
- * F4  The log's segments form a chain from the first retained one to the key frame's position.
- * F5  The key frame that a retained snapshot is opened through is whole.
- * F6  What is allocated but reached by nothing is counted: space to be collected, nothing lost.
+ * F2  Trees: nodes match their checksums and lie, as their data does, in extents of their type.
+ * F3  What a live disk may overwrite in place has no other user: no second place in a tree, no
+ *     snapshot, no other disk.
+ * F4  Logs are chains.
+ * F5  What retained snapshots are opened through is whole.
+ * F6  What is in use is allocated. What is allocated and not in use is counted by extent, apart
+ *     from what deleted disks still have: space to be collected, nothing lost.
  *
- * A VDI that is open elsewhere moves on while it is read: when something does not fit and its
- * record has changed meanwhile, it is read again. Blocks that only the log behind the key frame
- * names need not be in the store's bitmap yet.
- * A node is walked once: a tree that names its own nodes would have no end.
- * Synchronous; memory: four bits per block of the store.
+ * Disks may be open, here or elsewhere, and move on while they are read. Each is read into marks
+ * of its own; they and what was found count only if its record is the same afterwards, else it is
+ * read again (PLX_VERIFY_TRIES times). Bitmaps are read last: a record flips after its blocks'
+ * bits are durable, so they cover it, unless it has moved on since. Whatever does not fit between
+ * two disks, or between a disk and a bitmap, is only a suspect at first: in a second look all who
+ * have the block are found, and it counts if none of their records has changed since.
+ *
+ * Synchronous; runs the loop while it reads or, to keep to the rate, waits. Memory: three bits per
+ * block of the extents in use, and as much for the disk being read.
  */
+#include "engine/verify.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/log.h"
-#include "engine/store.h"
-#include "engine/vdi.h"
+#define NS 1000000000ull
+#define USERS_MAX 16u     /* of one block, whose records are looked at again */
+#define TYPE_DAMAGED 0xff /* its header is, and that was said: anything may be in it */
 
-#define TRIES 4u
+/* ---- Reading ---- */
 
-enum mark {
-    MARK_ALLOCATED, /* says the bitmap */
-    MARK_REACHED,   /* by a live VDI's key frame or log index: must be allocated */
-    MARK_HISTORY,   /* named by retained log or an older key frame: may be allocated */
-    MARK_WALKED,    /* a node that was read, in this attempt */
-    MARKS,
-};
+static void report_progress(struct plx_verify *v)
+{
+    if (v->options->progress)
+        v->options->progress(v->options->context,
+                             v->total_bytes ? plx_min_u64(v->result.bytes, v->total_bytes)
+                                            : v->result.bytes,
+                             v->total_bytes);
+}
 
-struct verify {
-    struct plx_store *store;
-    const struct plx_check_options *options;
-    struct plx_check_result result;
-    struct plx_fault *fault;
-    uint64_t *marks[MARKS];
-    uint8_t *types; /* of extents */
-    uint8_t *data;  /* one block */
-    uint8_t *segment;
-    /* The VDI being read. */
-    const struct plx_vdi_record *record;
-    uint64_t walk_errors;
-    bool quiet; /* a first try on an open VDI: findings are only counted */
-};
+static void keep_to_rate(struct plx_verify *v)
+{
+    struct plx_env *env = v->store->env;
+    uint64_t rate = v->options->rate, bytes = v->result.bytes, due;
+
+    if (!rate)
+        return;
+    due = bytes / rate * NS + (uint64_t)((double)(bytes % rate) / (double)rate * (double)NS);
+    while (!v->error && env->monotonic_ns(env) - v->begun_ns < due) {
+        if (v->options->interrupted && v->options->interrupted(v->options->context))
+            v->error = PLX_ERR_BUSY;
+        else if (!plx_store_tick(v->store))
+            plx_store_wait(v->store);
+    }
+}
+
+int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, void *buffer,
+                    size_t bytes)
+{
+    if (v->options->interrupted && v->options->interrupted(v->options->context))
+        v->error = PLX_ERR_BUSY;
+    if (v->error)
+        return v->error;
+    v->result.bytes += bytes;
+    keep_to_rate(v);
+    report_progress(v);
+    return plx_store_read_sync(v->store, kind, addr, buffer, bytes);
+}
 
 /* ---- Findings ---- */
 
-__attribute__((format(printf, 3, 4))) static void
-find(struct verify *v, enum plx_finding_severity severity, const char *format, ...)
+static void tell(struct plx_verify *v, const struct plx_finding *finding)
 {
-    char text[512];
+    v->result.errors += finding->severity == PLX_FINDING_ERROR;
+    if (v->options->found)
+        v->options->found(v->options->context, finding);
+    else
+        v->options->finding(v->options->context, finding->severity, finding->text);
+}
+
+static void locate(const struct plx_verify *v, uint64_t addr, struct plx_finding *finding)
+{
+    uint64_t extent = addr / v->store->info.extent_blocks;
+
+    for (unsigned i = 0; i < v->store->info.volumes; i++) {
+        const struct plx_volume_info *volume = &v->store->info.volume[i];
+
+        if (extent < volume->first_extent || extent - volume->first_extent >= volume->extents)
+            continue;
+        finding->addr = addr;
+        finding->volume = volume->name;
+        finding->volume_block = addr - volume->first_extent * v->store->info.extent_blocks;
+    }
+}
+
+static void keep(struct plx_verify *v, const struct plx_finding *finding)
+{
+    struct plx_finding *kept = &v->kept[v->kept_count];
+
+    if (v->kept_count == PLX_VERIFY_KEPT)
+        return;
+    *kept = *finding;
+    kept->text = strdup(finding->text);
+    kept->vdi = NULL; /* the record's, when it is told */
+    if (kept->text)
+        v->kept_count++;
+}
+
+static void drop_kept(struct plx_verify *v)
+{
+    while (v->kept_count)
+        free((void *)(uintptr_t)v->kept[--v->kept_count].text);
+}
+
+static void tell_kept(struct plx_verify *v)
+{
+    for (size_t i = 0; i < v->kept_count; i++) {
+        v->kept[i].vdi = v->record->name;
+        tell(v, &v->kept[i]);
+    }
+    if (v->attempt_errors > v->kept_count)
+        plx_verify_find(v, PLX_FINDING_ERROR, "more", 0, PLX_NO_VBLOCK,
+                        "virtual disk %s: %llu further findings", v->record->name,
+                        (unsigned long long)(v->attempt_errors - v->kept_count));
+    drop_kept(v);
+}
+
+void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, const char *kind,
+                     uint64_t addr, uint64_t vblock, const char *format, ...)
+{
+    struct plx_finding finding = {.severity = severity, .kind = kind, .vblock = vblock};
+    char text[1024];
+    size_t used;
     va_list args;
 
-    if (severity == PLX_FINDING_ERROR) {
-        v->walk_errors++;
-        if (v->quiet)
-            return;
-        v->result.errors++;
-    }
+    if (v->error ||
+        (v->mode == PLX_VERIFY_CONTENTS ? strcmp(kind, "data") != 0 : v->mode != PLX_VERIFY_LIVE))
+        return;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    vsnprintf(text, sizeof text - 400, format, args);
     va_end(args);
-    v->options->finding(v->options->context, severity, text);
-}
-
-static bool marked(const struct verify *v, enum mark mark, uint64_t addr)
-{
-    return v->marks[mark][addr / 64] >> addr % 64 & 1;
-}
-
-static void set_mark(struct verify *v, enum mark mark, uint64_t addr)
-{
-    v->marks[mark][addr / 64] |= 1ull << addr % 64;
-}
-
-static enum plx_extent_type type_at(const struct verify *v, uint64_t addr)
-{
-    return (enum plx_extent_type)v->types[addr / v->store->info.extent_blocks];
-}
-
-static bool good_addr(struct verify *v, uint64_t addr, enum plx_extent_type type, const char *what)
-{
-    if (addr < v->store->addr_limit && type_at(v, addr) == type)
-        return true;
-    find(v, PLX_FINDING_ERROR, "virtual disk %s: %s at block %llu, which is no %s extent",
-         v->record->name, what, (unsigned long long)addr,
-         type == PLX_EXTENT_DATA ? "data" : "metadata");
-    return false;
+    if (addr)
+        locate(v, addr, &finding);
+    used = strlen(text);
+    if (finding.volume)
+        snprintf(text + used, sizeof text - used, " (store block %llu: block %llu of %s)",
+                 (unsigned long long)addr, (unsigned long long)finding.volume_block,
+                 finding.volume);
+    finding.text = text;
+    finding.vdi = v->record ? v->record->name : NULL;
+    v->attempt_errors += severity == PLX_FINDING_ERROR;
+    if (v->attempting)
+        keep(v, &finding);
+    else
+        tell(v, &finding);
 }
 
 /* ---- Superblocks and extents ---- */
 
-static void check_superblocks(struct verify *v)
+static void check_superblocks(struct plx_verify *v)
 {
     for (unsigned i = 0; i < v->store->info.volumes; i++) {
         uint64_t base = v->store->volumes[i].super.first_extent * v->store->info.extent_blocks;
 
+        v->types[v->store->info.volume[i].first_extent] = PLX_EXTENT_SYSTEM;
         for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS; slot++) {
             struct plx_superblock super;
             struct plx_fault why;
 
-            if (plx_store_read_sync(v->store, PLX_KIND_ADMIN, base + slot, v->data,
-                                    PLX_BLOCK_SIZE) ||
-                plx_format_superblock_decode(v->data, &super, &why))
-                find(v, PLX_FINDING_ERROR, "volume %u (%s): copy %u of the superblock is damaged",
-                     i, v->store->info.volume[i].name, slot);
+            if (plx_verify_read(v, PLX_KIND_ADMIN, base + slot, v->block, PLX_BLOCK_SIZE) ||
+                plx_format_superblock_decode(v->block, &super, &why)) /* F1 */
+                plx_verify_find(v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
+                                "volume %u: copy %u of the superblock is damaged", i, slot);
+            else if (!plx_uuid_equal(&super.store, &v->store->info.id))
+                plx_verify_find(v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
+                                "volume %u: copy %u of the superblock is another store's", i, slot);
         }
     }
 }
@@ -121,457 +189,576 @@ static bool is_zero(const uint8_t *bytes, size_t count)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
-static void take_bits(struct verify *v, uint64_t base, uint32_t page, const uint8_t *bits)
-{
-    uint64_t first = (uint64_t)page * PLX_EXTENT_PAGE_BITS;
-    uint64_t end = plx_min_u64(first + PLX_EXTENT_PAGE_BITS, v->store->info.extent_blocks);
+enum page_state {
+    PAGE_NONE, /* the extent never came into use (extent.c, E3) */
+    PAGE_GOOD,
+    PAGE_BAD,
+};
 
-    for (uint64_t block = first; block < end; block++) {
-        uint64_t i = block - first;
-
-        if (bits[i / 8] >> i % 8 & 1)
-            set_mark(v, MARK_ALLOCATED, base + block);
-    }
-}
-
-static void check_extent(struct verify *v, uint64_t number)
+/* The newer whole copy of a bitmap page. */
+static enum page_state read_page(struct plx_verify *v, uint64_t number, uint32_t p,
+                                 struct plx_extent_page *ret_page, const uint8_t **ret_bits)
 {
     uint32_t pages = plx_extent_pages(v->store->info.extent_blocks);
     uint64_t base = number * v->store->info.extent_blocks;
+    enum page_state state = PAGE_BAD;
+    struct plx_extent_page page;
 
-    for (uint32_t p = 0; p < pages; p++) {
-        uint8_t blocks[2][PLX_BLOCK_SIZE];
-        struct plx_extent_page best = {0}, page;
-        int which = -1;
+    if (plx_verify_read(v, PLX_KIND_ADMIN, base + 2 * p, v->pages, 2 * PLX_BLOCK_SIZE))
+        return PAGE_BAD;
+    if (is_zero(v->pages, PLX_BLOCK_SIZE))
+        return PAGE_NONE;
+    for (int slot = 0; slot < 2; slot++) {
+        uint8_t *block = v->pages + slot * PLX_BLOCK_SIZE;
 
-        if (plx_store_read_sync(v->store, PLX_KIND_ADMIN, base + 2 * p, blocks, sizeof blocks)) {
-            find(v, PLX_FINDING_ERROR, "extent %llu: bitmap page %u cannot be read",
-                 (unsigned long long)number, p);
+        if (plx_format_extent_page_decode(block, &v->store->info.id, number, p, pages, &page,
+                                          NULL) ||
+            (state == PAGE_GOOD && page.generation <= ret_page->generation))
             continue;
-        }
-        if (is_zero(blocks[0], sizeof blocks[0]))
-            return; /* never came into use (extent.c, E3) */
-        for (int slot = 0; slot < 2; slot++) {
-            if (plx_format_extent_page_decode(blocks[slot], &v->store->info.id, number, p, pages,
-                                              &page, NULL) ||
-                (which >= 0 && page.generation <= best.generation))
+        *ret_page = page;
+        *ret_bits = plx_format_extent_bits(block);
+        state = PAGE_GOOD;
+    }
+    return state;
+}
+
+/* Calls visit with the bitmap of every page; false: the extent is not in use, or damaged. */
+static bool read_extent(struct plx_verify *v, uint64_t number,
+                        void (*visit)(struct plx_verify *v, uint64_t number, uint64_t first,
+                                      uint64_t count, const uint8_t *bits))
+{
+    uint64_t blocks = v->store->info.extent_blocks;
+    uint32_t pages = plx_extent_pages(blocks);
+
+    for (uint32_t p = 0; p < pages && !v->error; p++) {
+        uint64_t first = (uint64_t)p * PLX_EXTENT_PAGE_BITS;
+        struct plx_extent_page page;
+        const uint8_t *bits;
+
+        switch (read_page(v, number, p, &page, &bits)) {
+        case PAGE_NONE:
+            return false;
+        case PAGE_BAD: /* F1; said once */
+            if (visit)
                 continue;
-            best = page;
-            which = slot;
-        }
-        if (which < 0) { /* F1 */
-            find(v, PLX_FINDING_ERROR, "extent %llu: both copies of bitmap page %u are damaged",
-                 (unsigned long long)number, p);
+            plx_verify_find(v, PLX_FINDING_ERROR, "bitmap", number * blocks + 2 * p, PLX_NO_VBLOCK,
+                            "extent %llu: both copies of bitmap page %u are damaged",
+                            (unsigned long long)number, p);
+            if (p == 0)
+                v->types[number] = TYPE_DAMAGED;
             continue;
-        }
-        if (p == 0)
-            v->types[number] = (uint8_t)best.type;
-        take_bits(v, base, p, plx_format_extent_bits(blocks[which]));
-    }
-    for (uint32_t i = 0; i < 2 * pages; i++) {
-        set_mark(v, MARK_ALLOCATED, base + i);
-        set_mark(v, MARK_REACHED, base + i);
-    }
-}
-
-/* ---- Trees ---- */
-
-struct walk {
-    enum mark mark;
-    bool index;      /* leaves name log segments, not blocks */
-    uint64_t blocks; /* virtual blocks of the disk: what lies beyond is an error */
-};
-
-static void reach(struct verify *v, enum mark mark, uint64_t addr, bool writable, const char *what)
-{
-    if (mark == MARK_REACHED && writable && marked(v, MARK_REACHED, addr)) /* F3 */
-        find(v, PLX_FINDING_ERROR, "virtual disk %s: %s at block %llu is used twice",
-             v->record->name, what, (unsigned long long)addr);
-    set_mark(v, mark, addr);
-}
-
-static void verify_data(struct verify *v, uint64_t entry, uint64_t vblock)
-{
-    uint32_t known = plx_entry_checksum(entry);
-
-    if (!v->options->data || !known)
-        return;
-    v->result.data_verified++;
-    if (plx_store_read_sync(v->store, PLX_KIND_DATA, plx_entry_addr(entry), v->data,
-                            PLX_BLOCK_SIZE))
-        find(v, PLX_FINDING_ERROR, "virtual disk %s: block %llu (store block %llu) is unreadable",
-             v->record->name, (unsigned long long)vblock,
-             (unsigned long long)plx_entry_addr(entry));
-    else if (plx_checksum24(plx_crc32c(v->data, PLX_BLOCK_SIZE)) != known)
-        find(v, PLX_FINDING_ERROR,
-             "virtual disk %s: block %llu (store block %llu) does not match its checksum",
-             v->record->name, (unsigned long long)vblock,
-             (unsigned long long)plx_entry_addr(entry));
-}
-
-static void walk_data(struct verify *v, const struct walk *walk, uint64_t entry, uint64_t vblock,
-                      bool read_only)
-{
-    uint64_t addr = plx_entry_addr(entry);
-
-    if (!good_addr(v, addr, PLX_EXTENT_DATA, "data"))
-        return;
-    if (walk->mark == MARK_REACHED && marked(v, MARK_REACHED, addr) && read_only)
-        return; /* shared, and seen already */
-    reach(v, walk->mark, addr, !read_only, "data");
-    if (walk->mark == MARK_REACHED)
-        verify_data(v, entry, vblock);
-}
-
-static void walk_segment(struct verify *v, uint64_t addr)
-{
-    if (!good_addr(v, addr, PLX_EXTENT_META, "a log segment"))
-        return;
-    for (uint64_t i = 0; i < v->store->info.segment_blocks && addr + i < v->store->addr_limit; i++)
-        set_mark(v, MARK_REACHED, addr + i);
-}
-
-static void walk_node(struct verify *v, const struct walk *walk, uint64_t entry, unsigned level,
-                      uint64_t index, bool read_only)
-{
-    uint64_t addr = plx_entry_addr(entry);
-    uint32_t known = plx_entry_checksum(entry);
-    uint8_t *node;
-
-    if (!good_addr(v, addr, PLX_EXTENT_META, "a map node"))
-        return;
-    if (read_only && (marked(v, MARK_REACHED, addr) || marked(v, walk->mark, addr)))
-        return; /* shared, and seen already */
-    reach(v, walk->mark, addr, !read_only, "a map node");
-    if (marked(v, MARK_WALKED, addr))
-        return;
-    set_mark(v, MARK_WALKED, addr);
-    node = malloc(PLX_BLOCK_SIZE);
-    if (!node || plx_store_read_sync(v->store, PLX_KIND_NODE, addr, node, PLX_BLOCK_SIZE)) {
-        find(v, PLX_FINDING_ERROR, "virtual disk %s: map node at block %llu cannot be read",
-             v->record->name, (unsigned long long)addr);
-        free(node);
-        return;
-    }
-    v->result.nodes++;
-    if (known && plx_checksum24(plx_crc32c(node, PLX_BLOCK_SIZE)) != known) { /* F2 */
-        find(v, PLX_FINDING_ERROR,
-             "virtual disk %s: map node at block %llu (level %u) does not match its checksum",
-             v->record->name, (unsigned long long)addr, level);
-        free(node);
-        return;
-    }
-    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
-        uint64_t child = plx_node_entry(node, i), at = index << PLX_NODE_SHIFT | i;
-        bool shared = read_only || (child & PLX_ENTRY_READ_ONLY);
-
-        if (!plx_entry_addr(child))
-            continue;
-        if (level > 1)
-            walk_node(v, walk, child, level - 1, at, shared);
-        else if (walk->index)
-            walk_segment(v, plx_entry_addr(child));
-        else if (at >= walk->blocks)
-            find(v, PLX_FINDING_ERROR, "virtual disk %s: block %llu is mapped beyond the end",
-                 v->record->name, (unsigned long long)at);
-        else
-            walk_data(v, walk, child, at, shared);
-    }
-    free(node);
-}
-
-static void walk_tree(struct verify *v, const struct walk *walk, uint64_t root, unsigned levels)
-{
-    if (plx_entry_addr(root))
-        walk_node(v, walk, root, levels, 0, (root & PLX_ENTRY_READ_ONLY) != 0);
-}
-
-static void walk_keyframe(struct verify *v, const struct plx_keyframe *keyframe, enum mark mark)
-{
-    struct walk walk = {.mark = mark, .blocks = plx_div_up(keyframe->size_bytes, PLX_BLOCK_SIZE)};
-
-    walk_tree(v, &walk, keyframe->root, keyframe->levels);
-}
-
-/* ---- Logs ---- */
-
-struct log_walk {
-    uint64_t seq, hash; /* expected next */
-    uint64_t epoch;
-    bool begun;
-    struct plx_keyframe keyframe; /* in effect */
-    bool keyframe_walked;
-};
-
-static void log_record(struct verify *v, struct log_walk *log, const struct plx_record *record)
-{
-    switch (record->type) {
-    case PLX_RECORD_MAP:
-        for (uint64_t i = 0; i < record->count; i++)
-            set_mark(v, MARK_HISTORY, record->addr + i);
-        break;
-    case PLX_RECORD_SNAPSHOT:
-        v->result.snapshots++;
-        if (!log->keyframe_walked)
-            walk_keyframe(v, &log->keyframe, MARK_HISTORY); /* F5 */
-        log->keyframe_walked = true;
-        break;
-    case PLX_RECORD_KEYFRAME:
-        /* The later one counts: two may stand at one position, when between them only checksums
-         * were voided. */
-        if (record->keyframe.pos >= log->keyframe.pos) {
-            log->keyframe = record->keyframe;
-            log->keyframe_walked = false;
-        }
-        break;
-    default:
-        break;
-    }
-}
-
-/* One batch at `offset` of the loaded segment; false: the chain does not go on here. */
-static bool log_batch(struct verify *v, struct log_walk *log, uint64_t *offset)
-{
-    uint64_t bytes = plx_log_segment_bytes(v->store);
-    const struct plx_vdi_record *record = v->record;
-    struct plx_batch_header header;
-    size_t at = PLX_BATCH_HEADER_BYTES;
-
-    if (plx_format_batch_decode(v->segment + *offset, (size_t)(bytes - *offset), &header) ||
-        header.vdi != plx_format_vdi_word(&record->id) || header.epoch < log->epoch ||
-        (log->begun && (header.seq != log->seq || header.prev_hash != log->hash)) ||
-        (header.seq > record->keyframe.batch_seq && header.epoch != record->epoch))
-        return false;
-    v->result.batches++;
-    for (uint32_t i = 0; i < header.records; i++) {
-        struct plx_record one;
-
-        if (plx_record_next(v->segment + *offset, &header, &at, v->store->addr_limit, &one)) {
-            find(v, PLX_FINDING_ERROR, "virtual disk %s: log batch %llu has an impossible record",
-                 record->name, (unsigned long long)header.seq);
+        case PAGE_GOOD:
             break;
         }
-        log_record(v, log, &one);
+        if (p == 0 && (!visit || v->types[number] != TYPE_DAMAGED)) {
+            v->types[number] = (uint8_t)page.type;
+            v->owners[number] = page.owner;
+        }
+        if (visit)
+            visit(v, number, first, plx_min_u64(PLX_EXTENT_PAGE_BITS, blocks - first), bits);
+        else
+            for (unsigned i = 0; i < PLX_EXTENT_PAGE_BITS / 8; i++)
+                if (page.type == PLX_EXTENT_META || v->options->data)
+                    v->total_bytes += (uint64_t)__builtin_popcount(bits[i]) << PLX_BLOCK_SHIFT;
     }
-    log->begun = true;
-    log->seq = header.seq + 1;
-    log->hash = plx_hash64(v->segment + *offset, header.bytes);
-    log->epoch = header.epoch;
-    *offset += header.bytes;
     return true;
 }
 
-static bool segment_at(struct verify *v, uint64_t segment, uint64_t addr,
-                       struct plx_segment_header *ret_header)
+bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type)
 {
-    uint64_t blocks = v->store->info.segment_blocks;
+    uint64_t number = addr / v->store->info.extent_blocks;
+    struct plx_extent_page page;
+    const uint8_t *bits;
 
-    return addr && addr + blocks <= v->store->addr_limit && type_at(v, addr) == PLX_EXTENT_META &&
-           type_at(v, addr + blocks - 1) == PLX_EXTENT_META &&
-           addr / v->store->info.extent_blocks ==
-               (addr + blocks - 1) / v->store->info.extent_blocks &&
-           plx_store_read_sync(v->store, PLX_KIND_LOG, addr, v->segment,
-                               (size_t)(blocks << PLX_BLOCK_SHIFT)) == 0 &&
-           plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
-                                     v->store->addr_limit, ret_header, NULL) == 0;
-}
-
-static void check_log(struct verify *v)
-{
-    const struct plx_vdi_record *record = v->record;
-    uint64_t bytes = plx_log_segment_bytes(v->store);
-    uint64_t last = record->keyframe.pos / bytes;
-    struct walk index = {.mark = MARK_REACHED, .index = true};
-    struct log_walk log = {0};
-    struct plx_segment_header header;
-    uint64_t addr = 0, next = 0;
-
-    walk_tree(v, &index, record->index_root, record->index_levels);
-    if (!record->segment_addr)
-        return;
-    walk_segment(v, record->segment_addr);
-    if (record->next_addr)
-        walk_segment(v, record->next_addr);
-    for (uint64_t s = record->first_segment;; s++) {
-        uint64_t offset = PLX_SEGMENT_HEADER_BYTES;
-
-        if (s == record->first_segment)
-            addr = s == last ? record->segment_addr : 0;
-        if (s == record->first_segment && s != last) {
-            /* The first retained segment's address is in the index alone. */
-            uint64_t entry = record->index_root;
-
-            for (unsigned l = record->index_levels; l > 0 && plx_entry_addr(entry); l--) {
-                if (plx_entry_addr(entry) >= v->store->addr_limit ||
-                    plx_store_read_sync(v->store, PLX_KIND_NODE, plx_entry_addr(entry), v->data,
-                                        PLX_BLOCK_SIZE))
-                    return;
-                entry = plx_node_entry(v->data,
-                                       s >> ((l - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
-            }
-            addr = plx_entry_addr(entry);
-        } else if (s != record->first_segment) {
-            addr = next;
-        }
-        if (!segment_at(v, s, addr, &header) || (s > last && header.epoch != record->epoch)) {
-            if (s <= last && !(s == last && record->keyframe.pos % bytes == 0))
-                find(v, PLX_FINDING_ERROR, "virtual disk %s: log segment %llu is missing (F4)",
-                     record->name, (unsigned long long)s);
-            return;
-        }
-        next = header.next_addr;
-        if (header.keyframe.pos >= log.keyframe.pos || !log.begun) {
-            log.keyframe = header.keyframe;
-            log.keyframe_walked = false;
-        }
-        if (s > last || s == record->first_segment) {
-            /* Behind the key frame the bitmap need not have it yet. */
-            for (uint64_t i = 0; i < bytes >> PLX_BLOCK_SHIFT; i++) {
-                set_mark(v, MARK_HISTORY, addr + i);
-                if (next && next + i < v->store->addr_limit)
-                    set_mark(v, MARK_HISTORY, next + i);
-            }
-        }
-        if (log.begun && (header.first_batch != log.seq || header.prev_hash != log.hash)) {
-            if (s <= last)
-                find(v, PLX_FINDING_ERROR,
-                     "virtual disk %s: the log breaks off before segment "
-                     "%llu",
-                     record->name, (unsigned long long)s);
-            return;
-        }
-        if (!log.begun) {
-            log.seq = header.first_batch;
-            log.hash = header.prev_hash;
-            log.begun = true;
-        }
-        while (offset < bytes && log_batch(v, &log, &offset))
-            ;
-        if (s == last && record->keyframe.pos % bytes > PLX_SEGMENT_HEADER_BYTES &&
-            log.seq <= record->keyframe.batch_seq)
-            find(v, PLX_FINDING_ERROR,
-                 "virtual disk %s: the log breaks off at batch %llu, before its key frame",
-                 record->name, (unsigned long long)log.seq);
-    }
+    if (addr >= v->store->addr_limit)
+        return false;
+    /* It may have come into use since. */
+    if (v->types[number] != type && v->types[number] != PLX_EXTENT_SYSTEM &&
+        v->types[number] != TYPE_DAMAGED && read_page(v, number, 0, &page, &bits) == PAGE_GOOD)
+        v->types[number] = (uint8_t)page.type;
+    return v->types[number] == type || v->types[number] == TYPE_DAMAGED;
 }
 
 /* ---- Virtual disks ---- */
 
-static void check_vdi(struct verify *v, uint32_t slot)
+static void clear_marks(struct plx_verify *v, struct plx_marks *marks)
 {
-    struct plx_vdi_record record, now;
-    struct plx_fault why;
-    uint8_t which;
+    for (uint64_t extent = 0; extent < v->store->info.extents; extent++) {
+        free(marks->extents[extent]);
+        marks->extents[extent] = NULL;
+    }
+}
 
-    for (unsigned attempt = 0;; attempt++) {
-        int error = plx_vdi_record_read(v->store, slot, &record, &which, &why);
+static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settled)
+{
+    size_t words = v->store->info.extent_blocks / 64;
 
-        v->record = &record;
-        v->quiet = false;
-        if (error == PLX_ERR_NOT_FOUND || (!error && record.state != PLX_VDI_LIVE))
-            return;
-        if (error) {
-            find(v, PLX_FINDING_ERROR, "%s", why.text);
+    for (uint64_t extent = 0; extent < v->store->info.extents; extent++) {
+        const uint64_t *own = v->own.extents[extent];
+
+        if (!own)
+            continue;
+        if (!into->extents[extent])
+            into->extents[extent] = calloc(PLX_MARKS * words, sizeof(uint64_t));
+        if (!into->extents[extent]) {
+            v->error = PLX_ERR_NOMEM;
             return;
         }
-        v->quiet = record.owner && attempt + 1 < TRIES;
-        v->walk_errors = 0;
-        if (attempt)
-            memset(v->marks[MARK_WALKED], 0, plx_div_up(v->store->addr_limit, 64) * 8);
-        walk_keyframe(v, &record.keyframe, MARK_REACHED);
-        check_log(v);
-        if (!v->walk_errors || !v->quiet)
-            break;
-        if (plx_vdi_record_read(v->store, slot, &now, &which, NULL) == 0 &&
-            now.generation == record.generation)
-            attempt = TRIES - 2; /* it did not move: say what was found */
+        /* Of a disk that cannot be read in one piece nothing is claimed. */
+        for (size_t i = 0; i < PLX_MARKS * words; i++)
+            into->extents[extent][settled ? i : PLX_MARK_NAMED * words + i % words] |= own[i];
     }
-    v->quiet = false;
+}
+
+/* Log, trees and index of v->record, into v->own. */
+static void walk_vdi(struct plx_verify *v)
+{
+    const struct plx_vdi_record *record = v->record;
+    uint64_t last = record->keyframe.pos / plx_log_segment_bytes(v->store);
+    struct plx_history behind = {0};
+    struct plx_tree_walk index = {
+        .index = true, .first_segment = record->first_segment, .last_segment = last};
+    struct plx_tree_walk live = {
+        .blocks = plx_div_up(record->keyframe.size_bytes, PLX_BLOCK_SIZE),
+        .behind = &behind,
+        .seq = record->keyframe.batch_seq,
+    };
+
+    clear_marks(v, &v->own);
+    plx_verify_tree(v, &index, record->index_root, record->index_levels);
+    if (record->segment_addr)
+        plx_verify_segment(v, record->segment_addr, false);
+    if (record->segment_addr && record->next_addr)
+        plx_verify_segment(v, record->next_addr, false);
+    plx_verify_log(v, &behind);
+    live.read_only = behind.snapshots > record->keyframe.snap_seq;
+    plx_verify_tree(v, &live, record->keyframe.root, record->keyframe.levels);
+    plx_verify_data_done(v);
+    plx_history_free(&behind);
+}
+
+bool plx_verify_moved(struct plx_verify *v, const struct plx_vdi_record *record)
+{
+    struct plx_vdi_record now;
+    uint8_t which;
+
+    return plx_vdi_record_read(v->store, record->slot, &now, &which, NULL) != 0 ||
+           now.generation != record->generation;
+}
+
+/* Contents of a disk that is open: what it reads of the trees counts for nothing else. */
+static void check_contents(struct plx_verify *v)
+{
+    struct plx_marks own = v->own;
+
+    v->own.extents = calloc(v->store->info.extents, sizeof *v->own.extents);
+    if (v->own.extents) {
+        v->mode = PLX_VERIFY_CONTENTS;
+        v->read_data = true;
+        walk_vdi(v);
+        v->read_data = false;
+        v->mode = PLX_VERIFY_LIVE;
+        clear_marks(v, &v->own);
+    } else {
+        v->error = PLX_ERR_NOMEM;
+    }
+    free(v->own.extents);
+    v->own = own;
+}
+
+static bool read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_record *ret_record)
+{
+    struct plx_fault why;
+    uint8_t which;
+    int error = plx_vdi_record_read(v->store, slot, ret_record, &which, &why);
+
+    v->result.bytes += 2 * PLX_BLOCK_SIZE;
+    v->record = NULL;
+    if (error && error != PLX_ERR_NOT_FOUND) /* F1 */
+        plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, slot),
+                        PLX_NO_VBLOCK, "%s", why.text);
+    v->record = error ? NULL : ret_record;
+    return !error;
+}
+
+static void check_vdi(struct plx_verify *v, uint32_t slot)
+{
+    struct plx_vdi_record record;
+    bool settled = false;
+
+    for (unsigned attempt = 0; attempt < PLX_VERIFY_TRIES && !settled && !v->error; attempt++) {
+        struct plx_check_result before = v->result;
+
+        if (!read_record(v, slot, &record) || record.state != PLX_VDI_LIVE) {
+            v->record = NULL;
+            return;
+        }
+        v->attempt_errors = 0;
+        v->attempting = true;
+        v->read_data = v->options->data && !record.owner;
+        walk_vdi(v);
+        v->read_data = false;
+        v->attempting = false;
+        settled = !plx_verify_moved(v, &record);
+        if (!settled) {
+            before.bytes = v->result.bytes;
+            v->result = before;
+            drop_kept(v);
+        }
+    }
+    tell_kept(v);
+    if (!settled && !v->error) {
+        v->result.unsettled++;
+        plx_verify_find(v, PLX_FINDING_INFO, "busy", 0, PLX_NO_VBLOCK,
+                        "virtual disk %s changes faster than it can be read; check again when it "
+                        "is closed or quiet",
+                        record.name);
+    }
+    if (v->options->data && record.owner)
+        check_contents(v);
+    merge_marks(v, &v->marks, settled);
     v->result.vdis++;
+    v->record = NULL;
+}
+
+/* What deleted disks still have, and nobody else. */
+static void walk_deleted(struct plx_verify *v)
+{
+    struct plx_vdi_record record;
+
+    v->mode = PLX_VERIFY_DELETED;
+    for (uint32_t slot = 0; slot < v->store->info.vdi_slots && !v->error; slot++) {
+        if (!read_record(v, slot, &record) || record.state != PLX_VDI_DELETED)
+            continue;
+        walk_vdi(v);
+        merge_marks(v, &v->deleted, true);
+    }
+    v->mode = PLX_VERIFY_LIVE;
+    v->record = NULL;
+}
+
+/* ---- The second look at suspects ---- */
+
+static int suspects_by_addr(const void *a, const void *b)
+{
+    const struct plx_suspect *x = a, *y = b;
+
+    return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static int uses_by_addr(const void *a, const void *b)
+{
+    const struct plx_use *x = a, *y = b;
+
+    if (x->addr != y->addr)
+        return x->addr < y->addr ? -1 : 1;
+    return (int)y->writable - (int)x->writable; /* who may write comes first */
+}
+
+static void gather_uses(struct plx_verify *v)
+{
+    struct plx_vdi_record record;
+
+    v->use_count = 0;
+    qsort(v->suspects, v->suspect_count, sizeof *v->suspects, suspects_by_addr);
+    v->mode = PLX_VERIFY_GATHER;
+    for (uint32_t slot = 0; slot < v->store->info.vdi_slots && !v->error; slot++)
+        if (read_record(v, slot, &record) && record.state == PLX_VDI_LIVE)
+            walk_vdi(v);
+    v->mode = PLX_VERIFY_LIVE;
+    v->record = NULL;
+    if (v->use_count)
+        qsort(v->uses, v->use_count, sizeof *v->uses, uses_by_addr);
+}
+
+static bool allocated(struct plx_verify *v, uint64_t addr)
+{
+    uint64_t blocks = v->store->info.extent_blocks, block = addr % blocks;
+    struct plx_extent_page page;
+    const uint8_t *bits;
+
+    if (read_page(v, addr / blocks, (uint32_t)(block / PLX_EXTENT_PAGE_BITS), &page, &bits) !=
+        PAGE_GOOD)
+        return true; /* said before */
+    block %= PLX_EXTENT_PAGE_BITS;
+    return bits[block / 8] >> block % 8 & 1;
+}
+
+static void describe(const struct plx_use *use, const char *name, char ret_text[512])
+{
+    char block[64] = "";
+
+    if (use->vblock != PLX_NO_VBLOCK)
+        snprintf(block, sizeof block, " %llu", (unsigned long long)use->vblock);
+    snprintf(ret_text, 512, "virtual disk %s (%s%s%s%s)", name,
+             use->vblock == PLX_NO_VBLOCK ? use->what : "block", block,
+             use->snapshot ? ", in a snapshot" : "",
+             use->writable ? ", which it may overwrite in place" : "");
+}
+
+/* Whether those who have the block still are what they were when it was read; the records of the
+ * first two. */
+static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t count,
+                       struct plx_vdi_record *ret_records)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct plx_vdi_record record;
+        uint8_t which;
+
+        if (plx_vdi_record_read(v->store, uses[i].slot, &record, &which, NULL) ||
+            record.generation != uses[i].generation)
+            return false;
+        if (i < 2)
+            ret_records[i] = record;
+    }
+    return true;
+}
+
+/* The first of those who have a block, in v->uses. */
+static size_t first_use(const struct plx_verify *v, uint64_t addr)
+{
+    size_t low = 0, high = v->use_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (v->uses[middle].addr < addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* True when it is settled, one way or the other. */
+static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspect, bool last)
+{
+    struct plx_vdi_record records[2];
+    char first[512], second[512];
+    size_t at = first_use(v, suspect->addr), count = 0;
+    const struct plx_use *uses = v->uses + at;
+    bool shared, missing, named = false, stay;
+
+    for (; at + count < v->use_count && uses[count].addr == suspect->addr; count++)
+        named = named || uses[count].named;
+    shared = suspect->shared && count > 1 && uses[0].writable;
+    missing = suspect->missing && count && !named && !allocated(v, suspect->addr);
+    if (!shared && !missing)
+        return true;
+    stay = users_stay(v, uses, plx_min_u64(count, USERS_MAX), records);
+    if (!stay && !last)
+        return false;
+    if (!stay) {
+        plx_verify_find(v, PLX_FINDING_INFO, "busy", suspect->addr, PLX_NO_VBLOCK,
+                        "a block that does not fit changes hands faster than it can be read; check "
+                        "again when the disks are closed or quiet");
+        return true;
+    }
+    v->record = &records[0];
+    describe(&uses[0], records[0].name, first);
+    if (missing)
+        plx_verify_find(v, PLX_FINDING_ERROR, "free", suspect->addr, uses[0].vblock,
+                        "in use by %s but marked as free", first);
+    if (shared) {
+        describe(&uses[1], records[1].name, second);
+        plx_verify_find(v, PLX_FINDING_ERROR, "shared", suspect->addr, uses[0].vblock,
+                        "two have one block: %s and %s", first, second);
+    }
+    v->record = NULL;
+    return true;
+}
+
+static void look_at_suspects(struct plx_verify *v)
+{
+    uint64_t errors = v->result.errors;
+
+    for (unsigned round = 0; round < PLX_VERIFY_TRIES && v->suspect_count && !v->error; round++) {
+        size_t kept = 0;
+
+        gather_uses(v);
+        for (size_t i = 0; i < v->suspect_count && !v->error; i++)
+            if (!judge_suspect(v, &v->suspects[i], round + 1 == PLX_VERIFY_TRIES))
+                v->suspects[kept++] = v->suspects[i];
+        v->suspect_count = kept;
+    }
+    if (v->suspects_dropped)
+        plx_verify_find(v, v->result.errors > errors ? PLX_FINDING_ERROR : PLX_FINDING_INFO,
+                        "shared", 0, PLX_NO_VBLOCK,
+                        "%llu further blocks do not fit and were not looked at",
+                        (unsigned long long)v->suspects_dropped);
+}
+
+/* ---- Bitmaps against marks ---- */
+
+static void compare_page(struct plx_verify *v, uint64_t number, uint64_t first, uint64_t count,
+                         const uint8_t *bits)
+{
+    uint64_t base = number * v->store->info.extent_blocks;
+    uint64_t header = 2ull * plx_extent_pages(v->store->info.extent_blocks);
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t addr = base + first + i;
+        bool set = bits[i / 8] >> i % 8 & 1;
+        bool reached = plx_marked(&v->marks, v->store, PLX_MARK_REACHED, addr);
+        bool named = plx_marked(&v->marks, v->store, PLX_MARK_NAMED, addr);
+
+        v->result.used_blocks += set || first + i < header;
+        v->result.free_blocks += !set && first + i >= header;
+        if (first + i < header || (reached || named) == set || named)
+            continue;
+        if (set) {
+            if (plx_marked(&v->deleted, v->store, PLX_MARK_REACHED, addr) ||
+                plx_marked(&v->deleted, v->store, PLX_MARK_NAMED, addr))
+                v->leak.deleted++;
+            else
+                v->leak.other++;
+        } else {
+            plx_verify_suspect(v, addr, true);
+        }
+    }
+}
+
+/* A block that is in use in an extent that is not. */
+static void compare_unused(struct plx_verify *v, uint64_t number)
+{
+    uint64_t blocks = v->store->info.extent_blocks;
+
+    v->result.free_blocks += blocks;
+    for (uint64_t i = 0; v->marks.extents[number] && i < blocks; i++)
+        if (plx_marked(&v->marks, v->store, PLX_MARK_REACHED, number * blocks + i))
+            plx_verify_suspect(v, number * blocks + i, true);
+}
+
+static void tell_leaks(struct plx_verify *v, uint64_t held, uint64_t left)
+{
+    if (v->result.deleted_blocks)
+        plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
+                        "%llu blocks are those of deleted disks: to be collected",
+                        (unsigned long long)v->result.deleted_blocks);
+    if (held)
+        plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
+                        "%llu blocks are allocated but unused in extents that an instance holds: "
+                        "its reserves, or what it left when it died",
+                        (unsigned long long)held);
+    if (left)
+        plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
+                        "%llu blocks are allocated but unused in extents that nobody holds, left "
+                        "by a crash: to be collected, nothing is lost",
+                        (unsigned long long)left);
+}
+
+static void compare(struct plx_verify *v)
+{
+    uint64_t held = 0, left = 0;
+
+    for (uint64_t number = 0; number < v->store->info.extents && !v->error; number++) {
+        if (v->types[number] == PLX_EXTENT_SYSTEM)
+            continue;
+        v->leak = (struct plx_leak){.extent = number};
+        if (!read_extent(v, number, compare_page))
+            compare_unused(v, number);
+        v->leak.type = (enum plx_extent_type)v->types[number];
+        v->leak.owner = v->owners[number];
+        v->result.deleted_blocks += v->leak.deleted;
+        v->result.leaked_blocks += v->leak.deleted + v->leak.other;
+        held += v->leak.owner ? v->leak.other : 0;
+        left += v->leak.owner ? 0 : v->leak.other;
+        if (v->options->leak && v->leak.deleted + v->leak.other)
+            v->options->leak(v->options->context, &v->leak);
+    }
+    look_at_suspects(v);
+    tell_leaks(v, held, left);
 }
 
 /* ---- The whole ---- */
 
-static void compare(struct verify *v)
+static void check_all(struct plx_verify *v)
 {
-    uint64_t extent_blocks = v->store->info.extent_blocks, missing = 0;
+    uint64_t extents = v->store->info.extents;
 
-    for (uint64_t extent = 0; extent < v->store->info.extents; extent++) {
-        if (v->types[extent] == PLX_EXTENT_SYSTEM)
-            continue;
-        for (uint64_t addr = extent * extent_blocks; addr < (extent + 1) * extent_blocks; addr++) {
-            bool allocated = marked(v, MARK_ALLOCATED, addr);
-
-            v->result.used_blocks += allocated;
-            v->result.free_blocks += !allocated;
-            if (marked(v, MARK_REACHED, addr) && !allocated && !marked(v, MARK_HISTORY, addr)) {
-                if (missing++ < 10)
-                    find(v, PLX_FINDING_ERROR, "block %llu is in use but marked as free",
-                         (unsigned long long)addr);
-            } else if (allocated && !marked(v, MARK_REACHED, addr) &&
-                       !marked(v, MARK_HISTORY, addr)) {
-                v->result.leaked_blocks++;
-            }
-        }
-    }
-    if (missing > 10)
-        find(v, PLX_FINDING_ERROR, "%llu blocks in all are in use but marked as free",
-             (unsigned long long)missing);
-    if (v->result.leaked_blocks)
-        find(v, PLX_FINDING_INFO,
-             "%llu blocks are allocated but unused (deleted disks, open disks' reserves, or left "
-             "by a crash): to be collected, nothing is lost",
-             (unsigned long long)v->result.leaked_blocks);
-}
-
-static void progress(struct verify *v, uint64_t done)
-{
-    if (v->options->progress)
-        v->options->progress(v->options->context, done,
-                             v->store->info.extents + v->store->info.vdi_slots);
-}
-
-static void check_all(struct verify *v)
-{
+    v->begun_ns = v->store->env->monotonic_ns(v->store->env);
     check_superblocks(v);
-    for (unsigned i = 0; i < v->store->info.volumes; i++)
-        v->types[v->store->info.volume[i].first_extent] = PLX_EXTENT_SYSTEM;
-    for (uint64_t extent = 0; extent < v->store->info.extents; extent++) {
-        if (v->types[extent] != PLX_EXTENT_SYSTEM)
-            check_extent(v, extent);
-        progress(v, extent);
-    }
-    for (uint32_t slot = 0; slot < v->store->info.vdi_slots; slot++) {
+    for (uint64_t number = 0; number < extents && !v->error; number++)
+        if (v->types[number] != PLX_EXTENT_SYSTEM)
+            read_extent(v, number, NULL);
+    v->total_bytes += v->result.bytes * 2 + 4ull * v->store->info.vdi_slots * PLX_BLOCK_SIZE;
+    for (uint32_t slot = 0; slot < v->store->info.vdi_slots && !v->error; slot++)
         check_vdi(v, slot);
-        progress(v, v->store->info.extents + slot);
-    }
+    walk_deleted(v);
     compare(v);
-    progress(v, v->store->info.extents + v->store->info.vdi_slots);
+    v->result.bytes = plx_max_u64(v->result.bytes, 1);
+    v->total_bytes = v->result.bytes;
+    report_progress(v);
+}
+
+static bool marks_init(const struct plx_verify *v, struct plx_marks *marks)
+{
+    marks->extents = calloc(v->store->info.extents, sizeof *marks->extents);
+    return marks->extents != NULL;
+}
+
+static void marks_done(struct plx_verify *v, struct plx_marks *marks)
+{
+    if (marks->extents)
+        clear_marks(v, marks);
+    free(marks->extents);
+}
+
+static bool verify_init(struct plx_verify *v)
+{
+    uint64_t extents = v->store->info.extents;
+    bool ready = marks_init(v, &v->marks);
+
+    ready = marks_init(v, &v->own) && ready;
+    ready = marks_init(v, &v->deleted) && ready;
+    v->types = calloc(extents, 1);
+    v->owners = calloc(extents, sizeof *v->owners);
+    v->block = malloc(PLX_BLOCK_SIZE);
+    v->pages = malloc(2 * PLX_BLOCK_SIZE);
+    v->nodes = malloc(2 * PLX_LEVELS_MAX * PLX_BLOCK_SIZE);
+    v->segment = malloc(plx_log_segment_bytes(v->store));
+    v->data = malloc(PLX_VERIFY_DATA * PLX_BLOCK_SIZE);
+    v->expected = calloc(PLX_VERIFY_DATA, sizeof *v->expected);
+    v->kept = calloc(PLX_VERIFY_KEPT, sizeof *v->kept);
+    v->suspects = calloc(PLX_VERIFY_SUSPECTS, sizeof *v->suspects);
+    return ready && v->types && v->owners && v->block && v->pages && v->nodes && v->segment &&
+           v->data && v->expected && v->kept && v->suspects;
+}
+
+static void verify_done(struct plx_verify *v)
+{
+    drop_kept(v);
+    marks_done(v, &v->marks);
+    marks_done(v, &v->own);
+    marks_done(v, &v->deleted);
+    free(v->types);
+    free(v->owners);
+    free(v->block);
+    free(v->pages);
+    free(v->nodes);
+    free(v->segment);
+    free(v->data);
+    free(v->expected);
+    free(v->kept);
+    free(v->suspects);
+    free(v->uses);
 }
 
 int plx_store_check(struct plx_store *store, const struct plx_check_options *options,
                     struct plx_check_result *ret_result, struct plx_fault *fault)
 {
-    struct verify v = {.store = store, .options = options, .fault = fault};
-    size_t words = (size_t)plx_div_up(store->addr_limit, 64);
-    bool ready = true;
+    struct plx_verify v = {.store = store, .options = options};
+    int error = 0;
 
-    for (int i = 0; i < MARKS; i++) {
-        v.marks[i] = calloc(words, sizeof(uint64_t));
-        ready = ready && v.marks[i];
-    }
-    v.types = calloc(store->info.extents, 1);
-    v.data = malloc(PLX_BLOCK_SIZE);
-    v.segment = malloc(plx_log_segment_bytes(store));
-    ready = ready && v.types && v.data && v.segment;
-    if (ready) {
+    if (verify_init(&v))
         check_all(&v);
-        *ret_result = v.result;
-    }
-    for (int i = 0; i < MARKS; i++)
-        free(v.marks[i]);
-    free(v.types);
-    free(v.data);
-    free(v.segment);
-    return ready ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    else
+        v.error = PLX_ERR_NOMEM;
+    *ret_result = v.result;
+    if (v.error)
+        error = plx_fault_set(fault, v.error,
+                              v.error == PLX_ERR_NOMEM ? "out of memory"
+                                                       : "interrupted; not everything was checked");
+    verify_done(&v);
+    return error;
 }

@@ -1,0 +1,373 @@
+/* verify_tree.c - the checker's own walk of trees, its marks, and the contents of data blocks.
+ *
+ * F2  Every node matches its checksum and lies in a metadata extent, every block it names in a
+ *     data extent.
+ * F3  A block that a live disk may overwrite in place has one user. Users that do not fit make it
+ *     a suspect; verify.c looks at suspects again and tells who they are.
+ * A read-only node that was walked is not walked again: what lies below it is the same.
+ * Contents are read in the order of the store, adjacent blocks in one go. A block of a disk that
+ * is open may have been overwritten or let go since its tree was read: a mismatch counts only if
+ * the newest tree still says the same and no record in the log takes its checksum back.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/verify.h"
+
+/* ---- Marks ---- */
+
+bool plx_marked(const struct plx_marks *marks, const struct plx_store *store, enum plx_mark mark,
+                uint64_t addr)
+{
+    uint64_t blocks = store->info.extent_blocks;
+    const uint64_t *bits = marks->extents[addr / blocks];
+
+    return bits && (bits[(mark * blocks + addr % blocks) / 64] >> addr % 64 & 1);
+}
+
+bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum plx_mark mark,
+                  uint64_t addr)
+{
+    uint64_t blocks = store->info.extent_blocks;
+    uint64_t **bits = &marks->extents[addr / blocks];
+
+    if (!*bits)
+        *bits = calloc(PLX_MARKS * blocks / 64, sizeof **bits);
+    if (*bits)
+        (*bits)[(mark * blocks + addr % blocks) / 64] |= 1ull << addr % 64;
+    return *bits != NULL;
+}
+
+static bool has(const struct plx_verify *v, enum plx_mark mark, uint64_t addr)
+{
+    return plx_marked(&v->own, v->store, mark, addr) ||
+           (v->mode != PLX_VERIFY_GATHER && plx_marked(&v->marks, v->store, mark, addr));
+}
+
+static void set(struct plx_verify *v, enum plx_mark mark, uint64_t addr)
+{
+    if (!plx_mark_set(&v->own, v->store, mark, addr))
+        v->error = PLX_ERR_NOMEM;
+}
+
+/* ---- Suspects ---- */
+
+void plx_verify_suspect(struct plx_verify *v, uint64_t addr, bool missing)
+{
+    struct plx_suspect *suspect = NULL;
+
+    for (size_t i = v->suspect_count; i-- > 0 && !suspect;)
+        if (v->suspects[i].addr == addr)
+            suspect = &v->suspects[i];
+    if (!suspect && v->suspect_count == PLX_VERIFY_SUSPECTS) {
+        v->suspects_dropped++;
+        return;
+    }
+    if (!suspect) {
+        suspect = &v->suspects[v->suspect_count++];
+        *suspect = (struct plx_suspect){.addr = addr};
+    }
+    suspect->missing = suspect->missing || missing;
+    suspect->shared = suspect->shared || !missing;
+}
+
+static bool is_suspect(const struct plx_verify *v, uint64_t addr)
+{
+    size_t low = 0, high = v->suspect_count; /* sorted by now */
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (v->suspects[middle].addr < addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < v->suspect_count && v->suspects[low].addr == addr;
+}
+
+static void gather(struct plx_verify *v, const struct plx_use *use)
+{
+    if (!is_suspect(v, use->addr))
+        return;
+    if (v->use_count == v->use_capacity) {
+        size_t capacity = v->use_capacity ? v->use_capacity * 2 : 64;
+        struct plx_use *bigger = realloc(v->uses, capacity * sizeof *bigger);
+
+        if (!bigger) {
+            v->error = PLX_ERR_NOMEM;
+            return;
+        }
+        v->uses = bigger;
+        v->use_capacity = capacity;
+    }
+    v->uses[v->use_count++] = *use;
+}
+
+void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
+                      bool writable, bool named, bool snapshot)
+{
+    bool read = has(v, PLX_MARK_REACHED, addr), written = has(v, PLX_MARK_WRITABLE, addr);
+
+    if (v->mode == PLX_VERIFY_GATHER) {
+        struct plx_use use = {.addr = addr,
+                              .vblock = vblock,
+                              .generation = v->record->generation,
+                              .slot = v->record->slot,
+                              .what = what,
+                              .writable = writable,
+                              .named = named,
+                              .snapshot = snapshot};
+
+        gather(v, &use);
+    } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read))) { /* F3 */
+        plx_verify_suspect(v, addr, false);
+    }
+    if (!named)
+        set(v, PLX_MARK_REACHED, addr);
+    else
+        set(v, PLX_MARK_NAMED, addr);
+    if (writable)
+        set(v, PLX_MARK_WRITABLE, addr);
+}
+
+void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named)
+{
+    uint64_t blocks = v->store->info.segment_blocks;
+
+    if (addr + blocks > v->store->addr_limit ||
+        (!named && !plx_verify_type_is(v, addr, PLX_EXTENT_META))) {
+        plx_verify_find(v, PLX_FINDING_ERROR, "address", addr, PLX_NO_VBLOCK,
+                        "virtual disk %s: a log segment lies in no metadata extent",
+                        v->record->name);
+        return;
+    }
+    for (uint64_t i = 0; i < blocks; i++)
+        plx_verify_claim(v, addr + i, PLX_NO_VBLOCK, "log segment", true, named, false);
+}
+
+/* ---- Contents ---- */
+
+static int by_addr(const void *a, const void *b)
+{
+    const struct plx_expected *x = a, *y = b;
+
+    return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+int plx_verify_lookup(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
+                      uint64_t *ret_entry)
+{
+    uint64_t entry = record->keyframe.root;
+    uint8_t node[PLX_BLOCK_SIZE];
+
+    for (unsigned level = record->keyframe.levels; level > 0 && plx_entry_addr(entry); level--) {
+        uint32_t known = plx_entry_checksum(entry);
+
+        if (plx_entry_addr(entry) >= v->store->addr_limit ||
+            plx_verify_read(v, PLX_KIND_NODE, plx_entry_addr(entry), node, sizeof node) ||
+            (known && plx_checksum24(plx_crc32c(node, sizeof node)) != known))
+            return PLX_ERR_CORRUPT;
+        entry =
+            plx_node_entry(node, vblock >> ((level - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
+    }
+    *ret_entry = entry;
+    return 0;
+}
+
+/* Whether what the newest tree and log say about a block still is what was expected of it. */
+static bool still_expected(struct plx_verify *v, const struct plx_expected *expected)
+{
+    const struct plx_vdi_record *read = v->record;
+    enum plx_verify_mode mode = v->mode;
+    bool holds = true;
+
+    for (unsigned i = 0; holds && i < PLX_VERIFY_TRIES; i++) {
+        struct plx_vdi_record record, after;
+        struct plx_history behind = {0};
+        uint8_t which;
+        uint64_t entry;
+
+        if (plx_vdi_record_read(v->store, read->slot, &record, &which, NULL))
+            break;
+        holds = record.state == PLX_VDI_LIVE && plx_uuid_equal(&record.id, &read->id);
+        if (!holds)
+            break;
+        v->record = &record;
+        v->mode = PLX_VERIFY_BEHIND;
+        plx_verify_log(v, &behind);
+        v->mode = mode;
+        v->record = read;
+        holds = !plx_history_excludes(&behind, expected->vblock) &&
+                !plx_history_voided(&behind, expected->vblock >> PLX_NODE_SHIFT, 0);
+        plx_history_free(&behind);
+        if (holds && plx_verify_lookup(v, &record, expected->vblock, &entry) == 0)
+            holds = plx_entry_addr(entry) == expected->addr &&
+                    plx_entry_checksum(entry) == expected->checksum;
+        if (plx_vdi_record_read(v->store, read->slot, &after, &which, NULL) == 0 &&
+            after.generation == record.generation)
+            break;
+    }
+    return holds;
+}
+
+static void judge(struct plx_verify *v, const struct plx_expected *expected)
+{
+    const char *what = "does not match its checksum";
+    int error = plx_verify_read(v, PLX_KIND_DATA, expected->addr, v->block, PLX_BLOCK_SIZE);
+
+    if (error)
+        what = "cannot be read";
+    else if (plx_checksum24(plx_crc32c(v->block, PLX_BLOCK_SIZE)) == expected->checksum)
+        return;
+    if (expected->live && v->record->owner && !still_expected(v, expected))
+        return;
+    plx_verify_find(v, PLX_FINDING_ERROR, "data", expected->addr, expected->vblock,
+                    "virtual disk %s: block %llu %s", v->record->name,
+                    (unsigned long long)expected->vblock, what);
+}
+
+static void read_run(struct plx_verify *v, const struct plx_expected *run, size_t count)
+{
+    size_t blocks = (size_t)(run[count - 1].addr - run->addr) + 1;
+    int error = plx_verify_read(v, PLX_KIND_DATA, run->addr, v->data, blocks << PLX_BLOCK_SHIFT);
+
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t *bytes = v->data + ((run[i].addr - run->addr) << PLX_BLOCK_SHIFT);
+
+        v->result.data_verified++;
+        if (error || plx_checksum24(plx_crc32c(bytes, PLX_BLOCK_SIZE)) != run[i].checksum)
+            judge(v, &run[i]);
+    }
+}
+
+void plx_verify_data_done(struct plx_verify *v)
+{
+    uint64_t extent_blocks = v->store->info.extent_blocks;
+    size_t count = v->expected_count;
+
+    v->expected_count = 0;
+    qsort(v->expected, count, sizeof *v->expected, by_addr);
+    for (size_t i = 0; i < count && !v->error;) {
+        size_t end = i + 1;
+
+        while (end < count && v->expected[end].addr - v->expected[end - 1].addr <= 1 &&
+               v->expected[end].addr - v->expected[i].addr < PLX_VERIFY_DATA &&
+               v->expected[end].addr / extent_blocks == v->expected[i].addr / extent_blocks)
+            end++;
+        read_run(v, v->expected + i, end - i);
+        i = end;
+    }
+}
+
+void plx_verify_data(struct plx_verify *v, uint64_t addr, uint64_t vblock, uint32_t checksum,
+                     bool live)
+{
+    if (!v->read_data || !checksum)
+        return;
+    v->expected[v->expected_count++] =
+        (struct plx_expected){.addr = addr, .vblock = vblock, .checksum = checksum, .live = live};
+    if (v->expected_count == PLX_VERIFY_DATA)
+        plx_verify_data_done(v);
+}
+
+/* ---- Trees ---- */
+
+static void bad_address(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
+                        const char *type)
+{
+    plx_verify_find(v, PLX_FINDING_ERROR, "address", addr, vblock,
+                    "virtual disk %s: %s at block %llu of the store, which is in no %s extent",
+                    v->record->name, what, (unsigned long long)addr, type);
+}
+
+static void leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
+                       uint64_t at, bool read_only)
+{
+    uint64_t addr = plx_entry_addr(entry);
+    bool shared = read_only || walk->read_only, snapshot = walk->exclude != NULL, known;
+
+    if (walk->index) {
+        if (at >= walk->first_segment && at < walk->last_segment)
+            plx_verify_segment(v, addr, false);
+        return; /* others are given up, or told by the record */
+    }
+    if (at >= walk->blocks) {
+        plx_verify_find(v, PLX_FINDING_ERROR, "address", addr, at,
+                        "virtual disk %s: block %llu is mapped beyond the end", v->record->name,
+                        (unsigned long long)at);
+        return;
+    }
+    if (walk->exclude && plx_history_excludes(walk->exclude, at))
+        return;
+    if ((entry & PLX_ENTRY_SUPERPAGE) || !plx_verify_type_is(v, addr, PLX_EXTENT_DATA)) {
+        bad_address(v, addr, at, "data", "data");
+        return;
+    }
+    known = shared && has(v, PLX_MARK_REACHED, addr);
+    plx_verify_claim(v, addr, at, "data", !shared, false, snapshot);
+    if (known || (!read_only && plx_history_voided(snapshot ? walk->exclude : walk->behind,
+                                                   at >> PLX_NODE_SHIFT, walk->seq)))
+        return; /* read already, or its checksum does not hold any more */
+    plx_verify_data(v, addr, at, plx_entry_checksum(entry), !snapshot);
+}
+
+static bool load_node(struct plx_verify *v, uint64_t entry, unsigned level, uint8_t *node)
+{
+    uint64_t addr = plx_entry_addr(entry);
+    uint32_t known = plx_entry_checksum(entry);
+    const char *wrong = NULL;
+
+    if (plx_verify_read(v, PLX_KIND_NODE, addr, node, PLX_BLOCK_SIZE))
+        wrong = "cannot be read";
+    else if (known && plx_checksum24(plx_crc32c(node, PLX_BLOCK_SIZE)) != known) /* F2 */
+        wrong = "does not match its checksum";
+    if (wrong)
+        plx_verify_find(v, PLX_FINDING_ERROR, "node", addr, PLX_NO_VBLOCK,
+                        "virtual disk %s: node of level %u %s", v->record->name, level, wrong);
+    return !wrong;
+}
+
+static void walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
+                      unsigned level, uint64_t index, bool read_only)
+{
+    uint64_t addr = plx_entry_addr(entry);
+    uint8_t *node =
+        v->nodes + (size_t)(level - 1 + (walk->index ? PLX_LEVELS_MAX : 0)) * PLX_BLOCK_SIZE;
+    bool shared = read_only || walk->read_only, known;
+
+    if (v->error)
+        return;
+    if ((entry & PLX_ENTRY_SUPERPAGE) || !plx_verify_type_is(v, addr, PLX_EXTENT_META)) {
+        bad_address(v, addr, PLX_NO_VBLOCK, "a node", "metadata");
+        return;
+    }
+    /* Not twice in any case: a tree that names its own nodes would have no end. */
+    known = (shared && has(v, PLX_MARK_REACHED, addr)) ||
+            plx_marked(&v->own, v->store, PLX_MARK_REACHED, addr);
+    plx_verify_claim(v, addr, PLX_NO_VBLOCK, walk->index ? "node of the log's index" : "node",
+                     !shared, false, walk->exclude != NULL);
+    if (known)
+        return; /* and what lies below it */
+    if (!load_node(v, entry, level, node))
+        return;
+    v->result.nodes += v->mode == PLX_VERIFY_LIVE;
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
+        uint64_t child = plx_node_entry(node, i), at = index << PLX_NODE_SHIFT | i;
+        bool child_read_only = read_only || (child & PLX_ENTRY_READ_ONLY);
+
+        if (!plx_entry_addr(child))
+            continue;
+        if (level > 1)
+            walk_node(v, walk, child, level - 1, at, child_read_only);
+        else
+            leaf_entry(v, walk, child, at, child_read_only);
+    }
+}
+
+void plx_verify_tree(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t root,
+                     unsigned levels)
+{
+    if (plx_entry_addr(root))
+        walk_node(v, walk, root, levels, 0, (root & PLX_ENTRY_READ_ONLY) != 0);
+}

@@ -1,0 +1,444 @@
+/* compare.c - see compare.h.
+ *
+ * R1  The order of every change (attach.c, A2, A3; registry first when an extent or a lock is
+ *     taken, store first when it is given up) leaves differences for a moment. What differs is
+ *     looked at again a moment later; only what stays is told.
+ * R2  Nothing here decides who is dead: what a registered instance holds in the registry, and not
+ *     yet or no more on the store, is its own affair or that of its recovery.
+ */
+#include "registry/compare.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AGAIN_US 200000
+#define REBUILD "; 'parallax store rebuild-registry' takes over what the store says"
+#define RECOVER "; the next opening of the store for writing sets it right"
+
+struct difference {
+    enum plx_finding_severity severity;
+    char vdi[PLX_NAME_MAX + 1];
+    char text[768];
+};
+
+struct compare {
+    struct plx_attach *attach;
+    struct plx_registry *registry;
+    struct plx_store *store;
+    struct plx_store_info info;
+    struct plx_registry_store row;
+    struct difference *list;
+    size_t count, capacity;
+    int error;
+    struct plx_fault *fault;
+};
+
+__attribute__((format(printf, 4, 5))) static void differs(struct compare *c,
+                                                          enum plx_finding_severity severity,
+                                                          const char *vdi, const char *format, ...)
+{
+    va_list args;
+
+    if (c->count == c->capacity) {
+        size_t capacity = c->capacity ? c->capacity * 2 : 16;
+        struct difference *bigger = realloc(c->list, capacity * sizeof *bigger);
+
+        if (!bigger) {
+            c->error = plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
+            return;
+        }
+        c->list = bigger;
+        c->capacity = capacity;
+    }
+    c->list[c->count].severity = severity;
+    snprintf(c->list[c->count].vdi, sizeof c->list->vdi, "%s", vdi);
+    va_start(args, format);
+    vsnprintf(c->list[c->count].text, sizeof c->list->text, format, args);
+    va_end(args);
+    c->count++;
+}
+
+static int registry_fault(struct compare *c, int error)
+{
+    return plx_fault_set(c->fault, error, "%s", plx_registry_error(c->registry));
+}
+
+/* ---- Volumes and instances ---- */
+
+static int compare_volumes(struct compare *c)
+{
+    struct plx_registry_volume *list;
+    size_t count;
+    int error = plx_registry_volume_list(c->registry, c->row.id, &list, &count);
+
+    if (error)
+        return registry_fault(c, error);
+    if (count != c->info.volumes)
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry knows %zu volumes, the store has %u" REBUILD, count, c->info.volumes);
+    for (size_t i = 0; i < count && i < c->info.volumes; i++) {
+        const struct plx_volume_info *volume = &c->info.volume[i];
+        char id[37];
+
+        plx_uuid_text(&volume->id, id);
+        if (strcmp(id, list[i].uuid) != 0 || list[i].first_extent != volume->first_extent ||
+            list[i].extents != volume->extents)
+            differs(c, PLX_FINDING_ERROR, "",
+                    "volume %zu (%s): the registry has another identity or size of it" REBUILD, i,
+                    volume->name);
+    }
+    free(list);
+    return 0;
+}
+
+/* An instance that the store names and the registry does not know can never be recovered from. */
+static int check_instance(struct compare *c, uint64_t id, const char *vdi, const char *what)
+{
+    struct plx_registry_instance instance;
+    int error = id ? plx_registry_instance_get(c->registry, id, &instance) : 0;
+
+    if (error == PLX_ERR_NOT_FOUND)
+        differs(
+            c, PLX_FINDING_ERROR, vdi,
+            "%s belongs to instance %llu on the store, which the registry does not know" REBUILD,
+            what, (unsigned long long)id);
+    else if (error)
+        return registry_fault(c, error);
+    return 0;
+}
+
+/* ---- Extents ---- */
+
+static const char *type_name(enum plx_extent_type type)
+{
+    return type == PLX_EXTENT_DATA ? "data" : type == PLX_EXTENT_META ? "metadata" : "unused";
+}
+
+static int compare_extent(struct compare *c, const struct plx_registry_extent *row)
+{
+    struct plx_extent_info extent;
+    struct plx_fault why;
+    unsigned long long no = row->no;
+    char what[64];
+    int error = plx_store_extent_read(c->store, row->no, &extent, &why);
+    bool empty;
+
+    if (error == PLX_ERR_CORRUPT) /* the store's own check says so */
+        return 0;
+    if (error)
+        return plx_fault_set(c->fault, error, "%s", why.text);
+    snprintf(what, sizeof what, "extent %llu", no);
+    empty = extent.type == PLX_EXTENT_UNUSED || extent.used_blocks <= extent.header_blocks;
+    error = check_instance(c, extent.owner, "", what);
+    if (error)
+        return error;
+    if (row->type == PLX_EXTENT_UNUSED && !empty)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu is unused in the registry, and holds %llu %s blocks: they would be "
+                "overwritten" REBUILD,
+                no, (unsigned long long)(extent.used_blocks - extent.header_blocks),
+                type_name(extent.type));
+    else if (row->type != PLX_EXTENT_UNUSED && extent.type != PLX_EXTENT_UNUSED && !empty &&
+             row->type != extent.type)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu is a %s extent in the registry and a %s extent on the store" REBUILD,
+                no, type_name(row->type), type_name(extent.type));
+    else if (row->type != PLX_EXTENT_UNUSED && empty && !extent.owner && !row->owner &&
+             extent.type == PLX_EXTENT_UNUSED)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu is a %s extent in the registry and never came into use on the "
+                "store" REBUILD,
+                no, type_name(row->type));
+    if (extent.owner && !row->owner)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu belongs to instance %llu on the store and to nobody in the registry: "
+                "two could allocate from it" REBUILD,
+                no, (unsigned long long)extent.owner);
+    /* Claimed or adopted and not yet written (R2), or another's. */
+    if (row->owner && extent.owner && row->owner != extent.owner)
+        differs(c, PLX_FINDING_INFO, "",
+                "extent %llu belongs to instance %llu in the registry and still to %llu on the "
+                "store" RECOVER,
+                no, (unsigned long long)row->owner, (unsigned long long)extent.owner);
+    if (row->sealed != extent.sealed && extent.sealed && !row->owner)
+        differs(c, PLX_FINDING_INFO, "",
+                "extent %llu is sealed on the store and not in the registry" RECOVER, no);
+    return 0;
+}
+
+static int compare_extents(struct compare *c)
+{
+    struct plx_registry_extent *list;
+    size_t count, at = 0;
+    int error = plx_registry_extent_list(c->registry, c->row.id, PLX_REGISTRY_ANY, &list, &count);
+
+    if (error)
+        return registry_fault(c, error);
+    for (unsigned v = 0; v < c->info.volumes && !error; v++) {
+        const struct plx_volume_info *volume = &c->info.volume[v];
+
+        for (uint64_t no = volume->first_extent + 1;
+             no < volume->first_extent + volume->extents && !error; no++) {
+            struct plx_registry_extent row = {.no = no}; /* one without a row is unused */
+
+            while (at < count && list[at].no < no)
+                at++;
+            if (at < count && list[at].no == no)
+                row = list[at];
+            error = compare_extent(c, &row);
+        }
+    }
+    free(list);
+    return error;
+}
+
+/* ---- Virtual disks ---- */
+
+static void compare_live(struct compare *c, const struct plx_registry_vdi *row,
+                         const struct plx_vdi_info *vdi)
+{
+    const char *name = vdi->name;
+    char parent[37] = "";
+
+    if (vdi->parent_seq)
+        plx_uuid_text(&vdi->parent, parent);
+    if (strcmp(row->name, name) != 0)
+        differs(c, PLX_FINDING_ERROR, name, "virtual disk %s is called %s in the registry" REBUILD,
+                name, row->name);
+    if (row->slot != vdi->slot)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s has slot %u on the store and %u in the registry" REBUILD, name,
+                vdi->slot, row->slot);
+    if (row->sector_size != vdi->sector_size || row->parent_seq != vdi->parent_seq ||
+        strcmp(row->parent, parent) != 0)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s: sector size or parent differ in the registry" REBUILD, name);
+    /* While somebody has it open, its log knows better than its record. */
+    if (row->size_bytes != vdi->size_bytes && !vdi->owner && !row->owner)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s has %llu bytes on the store and %llu in the registry" REBUILD,
+                name, (unsigned long long)vdi->size_bytes, (unsigned long long)row->size_bytes);
+    if (row->epoch < vdi->epoch)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s: epoch %llu on the store, %llu in the registry: it cannot be "
+                "opened" REBUILD,
+                name, (unsigned long long)vdi->epoch, (unsigned long long)row->epoch);
+    if (vdi->owner && !row->owner)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s is open in instance %llu on the store and by nobody in the "
+                "registry" REBUILD,
+                name, (unsigned long long)vdi->owner);
+    if (vdi->owner && row->owner && vdi->owner != row->owner)
+        differs(c, PLX_FINDING_INFO, name,
+                "virtual disk %s belongs to instance %llu in the registry and still to %llu on "
+                "the store" RECOVER,
+                name, (unsigned long long)row->owner, (unsigned long long)vdi->owner);
+    if (row->deleted)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s is deleted in the registry and alive on the store" REBUILD, name);
+}
+
+struct labels {
+    struct compare *compare;
+    struct plx_registry_label *list;
+    size_t count;
+};
+
+static void take_label(void *context, const char *label, uint64_t seq, bool removed)
+{
+    struct labels *labels = context;
+    struct plx_registry_label *bigger;
+    size_t i = 0;
+
+    while (i < labels->count && strcmp(labels->list[i].name, label) != 0)
+        i++;
+    if (removed) {
+        if (i < labels->count)
+            labels->list[i] = labels->list[--labels->count];
+        return;
+    }
+    if (i == labels->count) {
+        bigger = realloc(labels->list, (labels->count + 1) * sizeof *bigger);
+        if (!bigger) {
+            labels->compare->error =
+                plx_fault_set(labels->compare->fault, PLX_ERR_NOMEM, "out of memory");
+            return;
+        }
+        labels->list = bigger;
+        labels->count++;
+    }
+    labels->list[i] = (struct plx_registry_label){.seq = seq};
+    snprintf(labels->list[i].name, sizeof labels->list[i].name, "%s", label);
+}
+
+static const struct plx_registry_label *find_label(const struct plx_registry_label *list,
+                                                   size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return &list[i];
+    return NULL;
+}
+
+static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, const char *id)
+{
+    struct labels labels = {.compare = c};
+    struct plx_registry_label *rows = NULL;
+    struct plx_fault why;
+    size_t count = 0;
+    int error = plx_label_list(c->store, vdi->slot, take_label, &labels, &why);
+
+    if (error == PLX_ERR_CORRUPT) { /* the store's own check says where */
+        free(labels.list);
+        return 0;
+    }
+    if (error)
+        plx_fault_set(c->fault, error, "%s", why.text);
+    else if ((error = plx_registry_label_list(c->registry, id, &rows, &count)))
+        registry_fault(c, error);
+    for (size_t i = 0; i < labels.count && !error; i++) {
+        const struct plx_registry_label *row = find_label(rows, count, labels.list[i].name);
+
+        if (!row || row->seq != labels.list[i].seq)
+            differs(c, PLX_FINDING_ERROR, vdi->name,
+                    "virtual disk %s: label %s names snapshot %llu on the store and %s in the "
+                    "registry" REBUILD,
+                    vdi->name, labels.list[i].name, (unsigned long long)labels.list[i].seq,
+                    row ? "another" : "none");
+    }
+    for (size_t i = 0; i < count && !error; i++)
+        if (!find_label(labels.list, labels.count, rows[i].name))
+            differs(c, PLX_FINDING_ERROR, vdi->name,
+                    "virtual disk %s: label %s is only in the registry; 'parallax snap unlabel' "
+                    "removes it",
+                    vdi->name, rows[i].name);
+    free(labels.list);
+    free(rows);
+    return error;
+}
+
+static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *ret_vdi,
+                        bool *ret_live)
+{
+    struct plx_registry_vdi row;
+    struct plx_fault why;
+    char id[37], what[PLX_NAME_MAX + 16];
+    int error = plx_vdi_read_info(c->store, slot, ret_vdi, &why);
+
+    *ret_live = false;
+    if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT)
+        return 0;
+    if (error)
+        return plx_fault_set(c->fault, error, "%s", why.text);
+    *ret_live = ret_vdi->state == PLX_VDI_LIVE;
+    plx_uuid_text(&ret_vdi->id, id);
+    error = plx_registry_vdi_get_by_id(c->registry, id, &row);
+    if (error == PLX_ERR_NOT_FOUND) {
+        if (*ret_live)
+            differs(c, PLX_FINDING_ERROR, ret_vdi->name,
+                    "virtual disk %s (slot %u) is not in the registry" REBUILD, ret_vdi->name,
+                    slot);
+        return 0;
+    }
+    if (error)
+        return registry_fault(c, error);
+    if (!*ret_live) {
+        if (!row.deleted && !row.owner)
+            differs(c, PLX_FINDING_ERROR, ret_vdi->name,
+                    "virtual disk %s is deleted on the store and alive in the registry" REBUILD,
+                    ret_vdi->name);
+        return 0;
+    }
+    compare_live(c, &row, ret_vdi);
+    snprintf(what, sizeof what, "virtual disk %s", ret_vdi->name);
+    error = check_instance(c, ret_vdi->owner, ret_vdi->name, what);
+    return error ? error : compare_labels(c, ret_vdi, id);
+}
+
+static int compare_vdis(struct compare *c)
+{
+    struct plx_registry_vdi *list;
+    struct plx_vdi_info vdi;
+    size_t count = 0;
+    char id[37];
+    bool live;
+    int error = 0;
+
+    for (uint32_t slot = 0; slot < c->info.vdi_slots && !error; slot++)
+        error = compare_slot(c, slot, &vdi, &live);
+    if (error)
+        return error;
+    error = plx_registry_vdi_list(c->registry, c->row.id, false, NULL, 0, &list, &count);
+    if (error)
+        return registry_fault(c, error);
+    for (size_t i = 0; i < count; i++) {
+        if (plx_vdi_read_info(c->store, list[i].slot, &vdi, NULL) == 0) {
+            plx_uuid_text(&vdi.id, id);
+            if (strcmp(id, list[i].id) == 0)
+                continue;
+        }
+        if (!list[i].owner) /* else it is being made (A3) */
+            differs(c, PLX_FINDING_ERROR, list[i].name,
+                    "virtual disk %s is in the registry, and slot %u of the store does not hold "
+                    "it; 'parallax store forget', then 'parallax store rebuild-registry'",
+                    list[i].name, list[i].slot);
+    }
+    free(list);
+    return 0;
+}
+
+/* ---- The whole ---- */
+
+static int compare_once(struct compare *c)
+{
+    int error = compare_volumes(c);
+
+    if (!error)
+        error = compare_extents(c);
+    if (!error)
+        error = compare_vdis(c);
+    return error ? error : c->error;
+}
+
+int plx_attach_compare(struct plx_attach *attach,
+                       void (*found)(void *context, const struct plx_finding *finding),
+                       void *context, struct plx_fault *fault)
+{
+    struct compare first = {.attach = attach, .fault = fault}, again;
+    char id[37];
+    int error;
+
+    first.registry = plx_attach_registry(attach);
+    first.store = plx_attach_store(attach);
+    plx_store_get_info(first.store, &first.info);
+    plx_uuid_text(&first.info.id, id);
+    error = plx_registry_store_get(first.registry, id, &first.row);
+    if (error)
+        return registry_fault(&first, error);
+    again = first;
+    error = compare_once(&first);
+    if (!error && first.count) { /* R1 */
+        usleep(AGAIN_US);
+        error = compare_once(&again);
+    }
+    for (size_t i = 0; i < again.count && !error; i++) {
+        const struct difference *d = &again.list[i];
+        struct plx_finding finding = {.severity = d->severity,
+                                      .kind = "registry",
+                                      .text = d->text,
+                                      .vdi = d->vdi[0] ? d->vdi : NULL,
+                                      .vblock = UINT64_MAX};
+        bool stays = false;
+
+        for (size_t j = 0; j < first.count && !stays; j++)
+            stays = strcmp(first.list[j].text, d->text) == 0;
+        if (stays)
+            found(context, &finding);
+    }
+    free(first.list);
+    free(again.list);
+    return error;
+}

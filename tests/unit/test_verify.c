@@ -1,0 +1,780 @@
+/* test_verify.c - the checker finds each kind of damage, says where, and finds nothing else; beside
+ * disks that are open it finds none.
+ *
+ * Structures are forged: written again with right checksums and wrong contents, so that only what
+ * the checker knows of the whole can tell.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/format.h"
+#include "engine/vdi.h"
+#include "sim/simdisk.h"
+#include "sim/simenv.h"
+
+#define MIB (1ull << 20)
+#define BLOCK 4096u
+#define EXTENT_BLOCKS (MIB / BLOCK)
+
+static struct plx_simpower power;
+static struct plx_simdisk *disk;
+static struct plx_simenv env;
+static struct plx_simregistry registry;
+static struct plx_store *store;
+static struct plx_fault fault;
+static struct plx_uuid store_id;
+static uint64_t epoch;
+static uint8_t buffer[4 * MIB];
+
+#define OK(call) ok_(call, #call, __LINE__)
+
+static void ok_(int result, const char *call, int line)
+{
+    if (result)
+        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
+    CU_ASSERT_EQUAL_FATAL(result, 0);
+}
+
+/* ---- A store with something of everything ---- */
+
+static void open_store(uint64_t instance)
+{
+    struct plx_store_options options = {.instance = instance, .cache_bytes = 1u << 20};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+
+    OK(plx_store_open(&device, 1, &options, &env.env, &store, &fault));
+    env.instance = instance;
+    env.store = store;
+}
+
+static void close_store(void)
+{
+    OK(plx_store_close(store));
+    store = NULL;
+}
+
+static void create(uint32_t slot, uint32_t parent, uint64_t seq)
+{
+    struct plx_vdi_create_options options = {.sector_size = 512, .slot = slot};
+
+    snprintf(options.name, sizeof options.name, "v%u", slot);
+    options.is_clone = seq != 0;
+    options.parent_slot = parent;
+    options.parent_seq = seq;
+    options.size_bytes = seq ? 0 : 16 * MIB;
+    OK(plx_vdi_create(store, &options, NULL, &fault));
+}
+
+static struct plx_vdi *open_vdi(uint32_t slot)
+{
+    struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
+    struct plx_vdi *vdi = NULL;
+
+    OK(plx_vdi_open(store, &options, &vdi, &fault));
+    return vdi;
+}
+
+static void run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,
+                int byte)
+{
+    struct iovec iov = {buffer, length};
+    struct plx_request request = {
+        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
+
+    memset(buffer, byte, length < sizeof buffer ? length : 0);
+    for (size_t i = 0; op == PLX_WRITE && i < length; i += BLOCK)
+        buffer[i] = (uint8_t)(i / BLOCK);
+    OK(plx_vdi_run(vdi, &request));
+}
+
+static void make_store(uint64_t bytes)
+{
+    struct plx_simdisk_options options = {
+        .bytes = bytes, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
+    struct plx_format_options format = {.name = "test", .extent_bytes = MIB};
+    struct plx_store_info info;
+    struct plx_device *device;
+
+    memset(&power, 0, sizeof power);
+    disk = plx_simdisk_new(&options, &power);
+    plx_simenv_init(&env, 7);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
+    plx_device_close(device);
+    store_id = info.id;
+    plx_simregistry_init(&registry, &info);
+    env.registry = &registry;
+    epoch = 0;
+    open_store(1);
+}
+
+static void end_store(void)
+{
+    if (store)
+        close_store();
+    plx_simdisk_free(disk);
+    plx_simregistry_done(&registry);
+}
+
+/* v0: two snapshots and later writes; v1: a clone of the first, written; v2: deleted. */
+static void fill_store(void)
+{
+    struct plx_vdi *vdi;
+
+    create(0, 0, 0);
+    vdi = open_vdi(0);
+    run(vdi, PLX_WRITE, 0, MIB, 1);
+    run(vdi, PLX_SNAPSHOT, 0, 0, 0);
+    run(vdi, PLX_WRITE, 0, 65536, 2);
+    run(vdi, PLX_KEYFRAME, 0, 0, 0);
+    run(vdi, PLX_UNMAP, 65536, 65536, 0);
+    run(vdi, PLX_SNAPSHOT, 0, 0, 0);
+    run(vdi, PLX_WRITE, 4096, 65536, 3);
+    run(vdi, PLX_WRITE, 4096, 4096, 4);
+    run(vdi, PLX_KEYFRAME, 0, 0, 0);
+    run(vdi, PLX_WRITE, 8 * MIB, 65536, 5);
+    OK(plx_vdi_close(vdi));
+    create(1, 0, 1);
+    vdi = open_vdi(1);
+    run(vdi, PLX_WRITE, 65536, 65536, 6);
+    OK(plx_vdi_close(vdi));
+    create(2, 0, 0);
+    vdi = open_vdi(2);
+    run(vdi, PLX_WRITE, 0, 65536, 7);
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_delete(store, 2, false, &fault));
+}
+
+static void make_history(void)
+{
+    make_store(64 * MIB);
+    fill_store();
+    OK(plx_simenv_release_all(&env, &fault));
+    close_store();
+}
+
+/* ---- Checking ---- */
+
+static struct {
+    unsigned errors, infos;
+    char kinds[400];
+    char text[4000];
+    struct plx_finding first;
+    char vdi[64], volume[64];
+    uint64_t deleted, other;
+    bool stop;
+} heard;
+static struct plx_check_result result;
+
+static void add(char *text, size_t size, const char *more)
+{
+    size_t used = strlen(text);
+
+    snprintf(text + used, size - used, "%s\n", more);
+}
+
+static void on_found(void *context, const struct plx_finding *finding)
+{
+    if (finding->severity == PLX_FINDING_INFO) {
+        heard.infos++;
+        return;
+    }
+    if (!heard.errors++) {
+        heard.first = *finding;
+        snprintf(heard.vdi, sizeof heard.vdi, "%s", finding->vdi ? finding->vdi : "");
+        snprintf(heard.volume, sizeof heard.volume, "%s", finding->volume ? finding->volume : "");
+    }
+    if (!strstr(heard.kinds, finding->kind))
+        add(heard.kinds, sizeof heard.kinds, finding->kind);
+    add(heard.text, sizeof heard.text, finding->text);
+}
+
+static void on_leak(void *context, const struct plx_leak *leak)
+{
+    heard.deleted += leak->deleted;
+    heard.other += leak->other;
+}
+
+static bool on_interrupted(void *context)
+{
+    return heard.stop;
+}
+
+static int check_at(uint64_t rate)
+{
+    struct plx_check_options options = {.data = true,
+                                        .rate = rate,
+                                        .found = on_found,
+                                        .leak = on_leak,
+                                        .interrupted = on_interrupted};
+    bool stop = heard.stop, opened = !store;
+    int error;
+
+    memset(&heard, 0, sizeof heard);
+    heard.stop = stop;
+    if (opened)
+        open_store(0);
+    error = plx_store_check(store, &options, &result, &fault);
+    if (opened)
+        close_store();
+    CU_ASSERT_EQUAL(result.errors, heard.errors);
+    return error;
+}
+
+static void expect_clean(int line)
+{
+    OK(check_at(0));
+    if (heard.errors)
+        printf("\n  line %d: %s", line, heard.text);
+    CU_ASSERT_EQUAL(heard.errors, 0);
+}
+
+/* The check finds this kind, and the text holds this. */
+static void expect(const char *kind, const char *words, int line)
+{
+    OK(check_at(0));
+    if (!strstr(heard.kinds, kind) || !strstr(heard.text, words))
+        printf("\n  line %d: %s wanted, found %s: %s", line, kind, heard.kinds, heard.text);
+    CU_ASSERT(heard.errors > 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.kinds, kind));
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, words));
+}
+#define CLEAN() expect_clean(__LINE__)
+#define EXPECT(kind, words) expect(kind, words, __LINE__)
+
+/* ---- Forging ---- */
+
+static void peek(uint64_t addr, void *block)
+{
+    plx_simdisk_peek(disk, addr * BLOCK, block, BLOCK);
+}
+
+static void poke(uint64_t addr, const void *block)
+{
+    plx_simdisk_poke(disk, addr * BLOCK, block, BLOCK);
+}
+
+static uint64_t record_addr(uint32_t slot)
+{
+    return PLX_VDI_TABLE_BLOCK + 2ull * slot;
+}
+
+static struct plx_vdi_record get_record(uint32_t slot)
+{
+    struct plx_vdi_record best = {0}, record;
+    uint8_t block[BLOCK];
+
+    for (unsigned i = 0; i < 2; i++) {
+        peek(record_addr(slot) + i, block);
+        if (plx_format_vdi_record_decode(block, &store_id, slot, 64 * EXTENT_BLOCKS, &record,
+                                         NULL) == 0 &&
+            record.generation > best.generation)
+            best = record;
+    }
+    return best;
+}
+
+static void put_record(struct plx_vdi_record *record)
+{
+    uint8_t block[BLOCK];
+
+    record->generation++;
+    for (unsigned i = 0; i < 2; i++) {
+        plx_format_vdi_record_encode(&store_id, record, block);
+        poke(record_addr(record->slot) + i, block);
+    }
+}
+
+/* Loads the leaf of vblock 0; ret_path: node addresses from the root down. */
+static unsigned load_leaf(const struct plx_vdi_record *record, uint64_t *ret_path, uint8_t *leaf)
+{
+    uint64_t entry = record->keyframe.root;
+    unsigned count = 0;
+
+    for (unsigned level = record->keyframe.levels; level > 0; level--) {
+        ret_path[count++] = plx_entry_addr(entry);
+        peek(plx_entry_addr(entry), leaf);
+        entry = plx_node_entry(leaf, 0);
+    }
+    return count;
+}
+
+/* Sets one entry of that leaf; what vouched for it on the way does not know a checksum any more. */
+static void forge_entry(uint32_t slot, unsigned index, uint64_t entry)
+{
+    struct plx_vdi_record record = get_record(slot);
+    uint64_t path[PLX_LEVELS_MAX];
+    uint8_t node[BLOCK];
+    unsigned count = load_leaf(&record, path, node);
+
+    plx_node_set_entry(node, index, entry);
+    poke(path[count - 1], node);
+    for (unsigned i = count - 1; i-- > 0;) {
+        peek(path[i], node);
+        plx_node_set_entry(node, 0, plx_entry_void(plx_node_entry(node, 0)));
+        poke(path[i], node);
+    }
+    record.keyframe.root = plx_entry_void(record.keyframe.root);
+    put_record(&record);
+}
+
+static uint64_t entry_of(uint32_t slot, unsigned index)
+{
+    struct plx_vdi_record record = get_record(slot);
+    uint64_t path[PLX_LEVELS_MAX];
+    uint8_t leaf[BLOCK];
+
+    load_leaf(&record, path, leaf);
+    return plx_node_entry(leaf, index);
+}
+
+/* Sets or clears a block's bit in both copies of its bitmap page. */
+static void forge_bit(uint64_t addr, bool set)
+{
+    uint64_t extent = addr / EXTENT_BLOCKS, at = addr % EXTENT_BLOCKS;
+    struct plx_extent_page page;
+    uint8_t block[BLOCK], *bits;
+
+    for (unsigned i = 0; i < 2; i++) {
+        peek(extent * EXTENT_BLOCKS + i, block);
+        OK(plx_format_extent_page_decode(block, &store_id, extent, 0, 1, &page, &fault));
+        bits = plx_format_extent_bits(block);
+        bits[at / 8] = (uint8_t)((bits[at / 8] & ~(1 << at % 8)) | set << at % 8);
+        plx_format_extent_page_encode(&store_id, &page, block);
+        poke(extent * EXTENT_BLOCKS + i, block);
+    }
+}
+
+static void flip(uint64_t addr, unsigned offset)
+{
+    plx_simdisk_flip(disk, addr * BLOCK + offset, 1);
+}
+
+/* ---- Tests ---- */
+
+static void test_clean(void)
+{
+    make_history();
+    CLEAN();
+    CU_ASSERT_EQUAL(result.vdis, 2);
+    CU_ASSERT_EQUAL(result.snapshots, 2);
+    CU_ASSERT(result.data_verified > 256);
+    CU_ASSERT(heard.deleted >= 16); /* v2's data */
+    CU_ASSERT_EQUAL(heard.deleted, result.deleted_blocks);
+    CU_ASSERT_EQUAL(heard.deleted + heard.other, result.leaked_blocks);
+    CU_ASSERT_EQUAL(result.used_blocks + result.free_blocks, 63 * EXTENT_BLOCKS);
+    end_store();
+}
+
+static void test_copies(void)
+{
+    struct plx_extent_page page;
+    uint64_t extent = 1;
+    uint8_t block[BLOCK];
+
+    make_history();
+    flip(1, 200);
+    EXPECT("superblock", "copy 1");
+    flip(1, 200);
+    flip(record_addr(0), 200); /* one of two is no damage */
+    CLEAN();
+    flip(record_addr(0) + 1, 200);
+    EXPECT("record", "slot 0");
+    flip(record_addr(0), 200);
+    flip(record_addr(0) + 1, 200);
+    do
+        peek(++extent * EXTENT_BLOCKS, block);
+    while (plx_format_extent_page_decode(block, &store_id, extent, 0, 1, &page, NULL) ||
+           page.type != PLX_EXTENT_DATA);
+    flip(extent * EXTENT_BLOCKS, 300);
+    flip(extent * EXTENT_BLOCKS + 1, 300);
+    EXPECT("bitmap", "extent");
+    flip(extent * EXTENT_BLOCKS, 300);
+    flip(extent * EXTENT_BLOCKS + 1, 300);
+    CLEAN();
+    end_store();
+}
+
+static void test_bits(void)
+{
+    uint64_t addr, leaks;
+
+    make_history();
+    CLEAN();
+    leaks = heard.other;
+    addr = plx_entry_addr(entry_of(0, 0));
+    forge_bit(addr, false);
+    EXPECT("free", "marked as free");
+    CU_ASSERT_EQUAL(heard.first.addr, addr);
+    CU_ASSERT_EQUAL(heard.first.vblock, 0);
+    CU_ASSERT_EQUAL(heard.first.volume_block, addr);
+    CU_ASSERT_STRING_EQUAL(heard.volume, "sim");
+    CU_ASSERT_EQUAL(heard.errors, 1);
+    forge_bit(addr, true);
+    forge_bit(plx_entry_addr(get_record(1).keyframe.root), false);
+    EXPECT("free", "v1 (node");
+    forge_bit(plx_entry_addr(get_record(1).keyframe.root), true);
+    forge_bit(get_record(0).segment_addr, false);
+    EXPECT("free", "v0 (log segment");
+    forge_bit(get_record(0).segment_addr, true);
+    addr = addr / EXTENT_BLOCKS * EXTENT_BLOCKS + EXTENT_BLOCKS - 1;
+    forge_bit(addr, true);
+    CLEAN();
+    CU_ASSERT_EQUAL(heard.other, leaks + 1);
+    end_store();
+}
+
+static void test_contents(void)
+{
+    struct plx_vdi_record record;
+    uint64_t path[PLX_LEVELS_MAX], addr;
+    uint8_t leaf[BLOCK];
+
+    make_history();
+    record = get_record(0);
+    load_leaf(&record, path, leaf);
+    flip(path[1], 4000);
+    EXPECT("node", "level 2");
+    CU_ASSERT_STRING_EQUAL(heard.vdi, "v0");
+    flip(path[1], 4000);
+    addr = plx_entry_addr(plx_node_entry(leaf, 100));
+    flip(addr, 17);
+    EXPECT("data", "block 100 does not match");
+    CU_ASSERT_EQUAL(heard.errors, 1); /* though v0, its snapshots and v1 have it */
+    flip(addr, 17);
+    plx_simdisk_fail_range(disk, addr * BLOCK, BLOCK, true, false);
+    EXPECT("data", "block 100 cannot be read");
+    plx_simdisk_heal(disk);
+    CLEAN();
+    end_store();
+}
+
+/* A block that only a snapshot sees, and the blocks of its key frame. */
+static void test_snapshot_contents(void)
+{
+    struct plx_vdi *snapshot;
+    uint64_t addr;
+
+    make_history();
+    open_store(0);
+    OK(plx_snapshot_open(store, 0, 1, &snapshot, &fault));
+    {
+        struct plx_mapping mapping;
+        struct plx_walk walk = {0};
+        struct plx_waiter waiter = PLX_WAITER;
+
+        while (plx_map_lookup(&snapshot->map, 0, &walk, &waiter.task, &mapping) == PLX_WAIT) {
+            plx_waiter_wait(store, &waiter);
+            plx_walk_resume(&walk);
+        }
+        addr = mapping.addr;
+    }
+    plx_vdi_abandon(snapshot);
+    close_store();
+    CU_ASSERT_NOT_EQUAL(addr, plx_entry_addr(entry_of(0, 0)));
+    flip(addr, 5);
+    EXPECT("data", "does not match");
+    flip(addr, 5);
+    forge_bit(addr, false);
+    EXPECT("free", "in a snapshot");
+    forge_bit(addr, true);
+    /* The newest tree takes the block as its own: what the snapshot sees could be overwritten. */
+    forge_entry(0, 3, addr);
+    EXPECT("shared", "in a snapshot");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "v0 (block 3, which it may overwrite in place)"));
+    end_store();
+}
+
+static void test_sharing(void)
+{
+    uint64_t addr, kept;
+
+    make_history();
+    /* Read-only and seen by a snapshot: losing the bit makes it writable. The leaf of v1 shares
+     * what it has not written with v0. */
+    addr = entry_of(1, 200);
+    CU_ASSERT((addr & PLX_ENTRY_READ_ONLY) != 0);
+    forge_entry(1, 200, addr & ~PLX_ENTRY_READ_ONLY);
+    EXPECT("shared", "v1 (block 200, which it may overwrite in place)");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "v0 (block 200"));
+    forge_entry(1, 200, addr);
+    CLEAN();
+    /* Twice in one tree. */
+    kept = entry_of(1, 17);
+    CU_ASSERT((kept & PLX_ENTRY_READ_ONLY) == 0);
+    addr = entry_of(1, 18);
+    forge_entry(1, 18, kept);
+    EXPECT("shared", "v1 (block 17");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "v1 (block 18"));
+    forge_entry(1, 18, addr);
+    /* Another disk's own. */
+    addr = entry_of(0, 2);
+    CU_ASSERT((addr & PLX_ENTRY_READ_ONLY) == 0);
+    forge_entry(1, 300, addr);
+    EXPECT("shared", "v0 (block 2");
+    end_store();
+}
+
+static void test_addresses(void)
+{
+    struct plx_vdi_record record;
+
+    make_history();
+    forge_entry(1, 400, 5); /* a system extent */
+    EXPECT("address", "no data extent");
+    CU_ASSERT_EQUAL(heard.first.vblock, 400);
+    forge_entry(1, 400, 1ull << 30); /* beyond the store */
+    EXPECT("address", "no data extent");
+    forge_entry(1, 400, plx_entry_addr(get_record(1).keyframe.root));
+    EXPECT("address", "no data extent");
+    forge_entry(1, 400, PLX_ENTRY_SUPERPAGE | plx_entry_addr(entry_of(0, 0)));
+    EXPECT("address", "no data extent");
+    forge_entry(1, 400, 0);
+    CLEAN();
+    record = get_record(1);
+    record.keyframe.size_bytes = MIB / 2;
+    put_record(&record);
+    EXPECT("address", "beyond the end");
+    record.keyframe.size_bytes = 16 * MIB;
+    put_record(&record);
+    record.keyframe.root = plx_entry_addr(entry_of(0, 0));
+    put_record(&record);
+    EXPECT("address", "no metadata extent");
+    end_store();
+}
+
+/* Batches of v0's log: forged with right checksums. */
+static uint64_t find_batch(uint64_t seq, struct plx_batch_header *ret_header)
+{
+    struct plx_vdi_record record = get_record(0);
+    static uint8_t segment[256 * BLOCK];
+    uint64_t addr = record.segment_addr;
+
+    plx_simdisk_peek(disk, addr * BLOCK, segment, 32 * BLOCK);
+    for (uint64_t at = BLOCK; at < 32 * BLOCK; at += 512)
+        if (plx_format_batch_decode(segment + at, (size_t)(32 * BLOCK - at), ret_header) == 0 &&
+            ret_header->seq == seq)
+            return addr * BLOCK + at;
+    return 0;
+}
+
+static void forge_batch(uint64_t at, const struct plx_batch_header *header, unsigned offset,
+                        uint8_t mask)
+{
+    static uint8_t bytes[PLX_BATCH_BYTES_MAX];
+
+    plx_simdisk_peek(disk, at, bytes, header->bytes);
+    bytes[offset] ^= mask;
+    plx_format_batch_encode(header, bytes);
+    plx_simdisk_poke(disk, at, bytes, header->bytes);
+}
+
+static void test_log(void)
+{
+    struct plx_vdi_record record, whole;
+    struct plx_batch_header header, wrong;
+    uint64_t at;
+
+    make_history();
+    record = whole = get_record(0);
+    at = find_batch(3, &header);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 90, 1);
+    EXPECT("log", "breaks off");
+    plx_simdisk_flip(disk, at + 90, 1);
+    flip(record.segment_addr, 60);
+    EXPECT("log", "missing or damaged");
+    flip(record.segment_addr, 60);
+    /* The last batch before the key frame: its hash is in the record. */
+    at = find_batch(record.keyframe.batch_seq, &header);
+    CU_ASSERT_FATAL(at != 0);
+    wrong = header;
+    wrong.time_ns++;
+    forge_batch(at, &wrong, 0, 0);
+    EXPECT("keyframe", "another log batch");
+    wrong = header;
+    wrong.durable_seq = header.seq;
+    forge_batch(at, &wrong, 0, 0);
+    EXPECT("log", "calls itself durable");
+    wrong.durable_seq = 0;
+    forge_batch(at, &wrong, 0, 0);
+    EXPECT("log", "mark falls");
+    wrong = header;
+    wrong.prev_hash ^= 1;
+    forge_batch(at, &wrong, 0, 0);
+    EXPECT("log", "breaks off");
+    forge_batch(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
+    EXPECT("log", "impossible record");
+    forge_batch(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
+    CLEAN();
+    record.keyframe.snap_seq = 7;
+    put_record(&record);
+    EXPECT("keyframe", "other snapshots");
+    record = whole;
+    record.first_segment = record.keyframe.pos / MIB + 1;
+    record.next_addr = record.segment_addr;
+    put_record(&record);
+    CU_ASSERT_EQUAL(check_at(0), 0);
+    CU_ASSERT(heard.errors > 0);
+    end_store();
+}
+
+/* While disks are open, at rest and in the middle of a crash, nothing is wrong. */
+static void test_open(void)
+{
+    struct plx_vdi *vdi, *clone;
+
+    make_store(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    clone = open_vdi(1);
+    CLEAN();
+    run(vdi, PLX_WRITE, 2 * MIB, MIB, 8);
+    run(clone, PLX_WRITE, 2 * MIB, MIB, 9);
+    CLEAN();
+    run(vdi, PLX_SNAPSHOT, 0, 0, 0);
+    run(vdi, PLX_WRITE, 2 * MIB, 65536, 10);
+    run(vdi, PLX_WRITE, 2 * MIB, 65536, 11);
+    CLEAN();
+    CU_ASSERT_EQUAL(result.snapshots, 3);
+    create(3, 0, 3); /* sees what lies behind v0's key frame */
+    CLEAN();
+    run(vdi, PLX_KEYFRAME, 0, 0, 0);
+    CLEAN();
+    plx_simpower_cut(&power);
+    plx_vdi_abandon(vdi);
+    plx_vdi_abandon(clone);
+    plx_store_close(store);
+    store = NULL;
+    plx_simpower_restore(&power);
+    CLEAN();
+    CU_ASSERT(heard.infos > 0);
+    end_store();
+}
+
+/* A disk that is written on and on, on the same loop. */
+static struct {
+    struct plx_vdi *vdi;
+    struct plx_request requests[4];
+    struct iovec iov[4];
+    uint8_t *bytes;
+    bool busy[4], on;
+    uint64_t count, turns;
+} writer;
+
+static void writer_done(struct plx_request *request)
+{
+    if (request->result && writer.on) {
+        printf("\n  write %d: %s: %s", (int)request->op, plx_error_name(request->result),
+               request->fault.text);
+        CU_FAIL("a request beside the check");
+        writer.on = false;
+    }
+    writer.busy[request - writer.requests] = false;
+}
+
+static void writer_tick(struct plx_simenv *sim)
+{
+    if (writer.turns++ % 64)
+        return;
+    for (unsigned i = 0; writer.on && i < 4; i++) {
+        struct plx_request *request = &writer.requests[i];
+        uint64_t n = writer.count;
+
+        if (writer.busy[i])
+            continue;
+        writer.count++;
+        writer.busy[i] = true;
+        writer.iov[i] = (struct iovec){writer.bytes + i * 65536, 65536};
+        memset(writer.bytes + i * 65536, (int)n, 65536);
+        *request = (struct plx_request){.op = n % 61 == 0                ? PLX_KEYFRAME
+                                              : n % 203 == 0 && n < 4000 ? PLX_SNAPSHOT
+                                              : n % 11 == 0              ? PLX_UNMAP
+                                                                         : PLX_WRITE,
+                                        .offset = n * 77 % 128 * 65536,
+                                        .length = 65536,
+                                        .iov = &writer.iov[i],
+                                        .iovcnt = 1,
+                                        .done = writer_done};
+        plx_vdi_submit(writer.vdi, request);
+    }
+}
+
+static void test_beside_writer(void)
+{
+    make_store(512 * MIB);
+    fill_store();
+    memset(&writer, 0, sizeof writer);
+    writer.bytes = malloc(4 * 65536);
+    writer.vdi = open_vdi(0);
+    writer.on = true;
+    env.on_tick = writer_tick;
+    for (unsigned i = 0; i < 12; i++)
+        CLEAN();
+    writer.on = false;
+    while (writer.busy[0] || writer.busy[1] || writer.busy[2] || writer.busy[3])
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    env.on_tick = NULL;
+    CLEAN();
+    CU_ASSERT_EQUAL(result.unsettled, 0);
+    OK(plx_vdi_close(writer.vdi));
+    CLEAN();
+    free(writer.bytes);
+    end_store();
+}
+
+static void test_rate(void)
+{
+    uint64_t before, fast, slow;
+
+    make_history();
+    before = env.ns;
+    OK(check_at(0));
+    fast = env.ns - before;
+    before = env.ns;
+    OK(check_at(1 << 20));
+    slow = env.ns - before;
+    CU_ASSERT(slow >= result.bytes / (1 << 20) * 1000000000);
+    CU_ASSERT(slow < 2 * fast + (result.bytes / (1 << 20) + 2) * 1000000000);
+    CU_ASSERT_EQUAL(heard.errors, 0);
+    heard.stop = true;
+    CU_ASSERT_EQUAL(check_at(0), PLX_ERR_BUSY);
+    CU_ASSERT_EQUAL(heard.errors, 0);
+    heard.stop = false;
+    end_store();
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*test)(void);
+    } tests[] = {
+        {"nothing wrong", test_clean},
+        {"copies", test_copies},
+        {"bitmaps", test_bits},
+        {"nodes and data", test_contents},
+        {"what snapshots see", test_snapshot_contents},
+        {"sharing", test_sharing},
+        {"addresses", test_addresses},
+        {"log", test_log},
+        {"open disks", test_open},
+        {"beside a writer", test_beside_writer},
+        {"rate and interruption", test_rate},
+    };
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("verify", NULL, NULL);
+    for (unsigned i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        CU_add_test(suite, tests[i].name, tests[i].test);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
