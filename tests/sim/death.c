@@ -114,8 +114,8 @@ static void open_and_read(struct plx_world *w, struct plx_sim_host *host, struct
         plx_sim_verify_lists(w, disk);
 }
 
-/* Nothing is written to it before everything that was in doubt is known. */
-static void recover_disk(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
+void plx_sim_recover_disk(struct plx_world *w, struct plx_sim_host *host,
+                          struct plx_sim_disk *disk)
 {
     if (disk->vdi || !settle_existence(w, host, disk))
         return;
@@ -188,7 +188,7 @@ static void recover_once(struct plx_world *w)
         return;
     for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w) && !host->dead; i++)
         if (w->vdis[i].state != PLX_SIM_ABSENT)
-            recover_disk(w, host, &w->vdis[i]);
+            plx_sim_recover_disk(w, host, &w->vdis[i]);
     if (plx_sim_interrupted(w) || host->dead)
         return;
     bury(w, true);

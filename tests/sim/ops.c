@@ -139,9 +139,9 @@ static void op_done(struct plx_request *request)
     op->disk->in_flight -= !op->deaf;
     plx_sim_hash_in(w, (uint64_t)(op - w->ops) << 8 ^ (uint64_t)(int64_t)request->result ^
                            request->seq);
-    PLX_SIM_TRACE(w, "done %d on %u, sectors %llu+%llu: %s", request->op, op->disk->slot,
+    PLX_SIM_TRACE(w, "done %d on %u, sectors %llu+%llu seq %llu: %s", request->op, op->disk->slot,
                   (unsigned long long)op->first, (unsigned long long)op->count,
-                  plx_error_name(request->result));
+                  (unsigned long long)request->seq, plx_error_name(request->result));
     if (op->deaf)
         return;
     if (w->power.off || op->host->dead) {
@@ -232,9 +232,9 @@ static void submit_to(struct plx_world *w, struct plx_sim_op *op, struct plx_vdi
     op->mode_changes = op->disk->mode_changes;
     op->disk->in_flight++;
     w->result.requests++;
-    PLX_SIM_TRACE(w, "submit %d to %u, sectors %llu+%llu id %llu%s", op->request.op, op->disk->slot,
-                  (unsigned long long)op->first, (unsigned long long)op->count,
-                  (unsigned long long)w->next_id, op->request.fua ? " fua" : "");
+    PLX_SIM_TRACE(w, "submit %d to %u, sectors %llu+%llu (%llu bytes) id %llu%s", op->request.op,
+                  op->disk->slot, (unsigned long long)op->first, (unsigned long long)op->count,
+                  (unsigned long long)op->request.length, (unsigned long long)w->next_id, op->request.fua ? " fua" : "");
     plx_vdi_submit(vdi, &op->request);
 }
 

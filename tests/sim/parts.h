@@ -240,6 +240,10 @@ void plx_sim_finish(struct plx_world *w, unsigned snapshots);
 
 /* ---- death.c ---- */
 
+/* Opens a disk that is not and reads it back: nothing is written to it before everything that was
+ * in doubt is known. */
+void plx_sim_recover_disk(struct plx_world *w, struct plx_sim_host *host,
+                          struct plx_sim_disk *disk);
 /* What happens with each event of the disks: a host's death, forks. */
 void plx_sim_on_event(void *world);
 /* The process is killed; or its reservation is preempted, and it does not know yet. */

@@ -132,7 +132,7 @@ static void revive(struct plx_world *w)
         }
         host = plx_sim_live_host(w);
         if (host && !plx_sim_interrupted(w))
-            plx_sim_open(w, host, disk);
+            plx_sim_recover_disk(w, host, disk);
     }
 }
 

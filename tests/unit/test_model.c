@@ -1,7 +1,8 @@
 /* test_model.c - random operations against the oracle, without power cuts: every byte read, of
  * every instant, is one that was written there last or is just being written.
  *
- * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many (default 120); a failure names its seed.
+ * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many, PLX_TRACE=1 says what happens; a failure
+ * names its seed.
  */
 #include <CUnit/Basic.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ static void run_seed(uint64_t seed, void (*adapt)(struct plx_world_options *opti
     plx_world_options_random(seed, false, &options);
     if (adapt)
         adapt(&options);
+    options.trace = getenv("PLX_TRACE") != NULL;
     good = plx_world_run(&options, &result);
     if (!good)
         printf("\n  %s\n", result.failure);
