@@ -73,12 +73,13 @@ static int load_segment(struct plx_log_reader *reader, uint64_t segment, struct 
     uint64_t addr = reader->segments[segment - reader->first_segment];
     int error;
 
-    reader->loaded = NO_SEGMENT;
+    reader->loaded = reader->in_buffer = NO_SEGMENT;
     error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr, reader->buffer, bytes);
     if (error)
         return plx_fault_set(fault, error, "virtual disk %s: log segment %llu at block %llu: %s",
                              reader->record->name, (unsigned long long)segment,
                              (unsigned long long)addr, plx_error_text(error));
+    reader->in_buffer = segment;
     error = plx_format_segment_decode(reader->buffer, &reader->store->info.id, &reader->record->id,
                                       segment, reader->store->addr_limit, &reader->header, fault);
     if (!error)
@@ -93,7 +94,7 @@ static int read_header(struct plx_log_reader *reader, uint64_t segment, uint64_t
     int error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr, reader->buffer,
                                     PLX_SEGMENT_HEADER_BYTES);
 
-    reader->loaded = NO_SEGMENT;
+    reader->loaded = reader->in_buffer = NO_SEGMENT;
     return error ? error
                  : plx_format_segment_decode(reader->buffer, &reader->store->info.id,
                                              &reader->record->id, segment,
@@ -132,6 +133,7 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
         struct plx_segment_header header;
         int error = read_header(reader, s, next, &header);
 
+        reader->beyond = next;
         if (error && error != PLX_ERR_CORRUPT)
             return error; /* unread is not unbegun: nothing may be cut off for that */
         if (error || header.epoch != epoch) /* R1: not begun, or a leftover */
@@ -171,6 +173,7 @@ int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *re
         .record = record,
         .first_segment = record->first_segment,
         .loaded = NO_SEGMENT,
+        .in_buffer = NO_SEGMENT,
     };
     uint64_t last = record->keyframe.pos / plx_log_segment_bytes(store);
     size_t capacity = 0;
@@ -308,14 +311,15 @@ static bool try_batch(struct plx_log_reader *reader)
     return true;
 }
 
-/* Whether a batch further on in the loaded segment says that the one expected was durable. */
+/* Whether a batch further on in the buffer says that the one expected was durable. The segment's
+ * own header may be the damage. */
 static bool later_mark(const struct plx_log_reader *reader)
 {
     uint64_t bytes = plx_log_segment_bytes(reader->store);
     uint64_t offset = PLX_SEGMENT_HEADER_BYTES;
     struct plx_batch_header header;
 
-    if (reader->cursor.pos / bytes == reader->loaded)
+    if (reader->cursor.pos / bytes == reader->in_buffer)
         offset = plx_max_u64(offset, reader->cursor.pos % bytes);
     for (; offset < bytes; offset += 512) {
         if (!plx_format_batch_decode(reader->buffer + offset, (size_t)(bytes - offset), &header) &&
@@ -338,12 +342,30 @@ static int damaged(const struct plx_log_reader *reader, struct plx_fault *fault)
 static int end_of_log(const struct plx_log_reader *reader, struct plx_fault *fault)
 {
     if (reader->cursor.seq <= reader->record->keyframe.batch_seq ||
-        (reader->loaded != NO_SEGMENT && later_mark(reader)))
+        (reader->in_buffer != NO_SEGMENT && later_mark(reader)))
         return damaged(reader, fault);
     return PLX_ERR_NOT_FOUND;
 }
 
-int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault)
+/* At the end of the log: the segment that should come next, and whose header did not count, may
+ * hold batches all the same (R2). Only where nobody is writing to it. */
+static int end_is_right(struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    int error;
+
+    if (!reader->beyond)
+        return 0;
+    reader->loaded = reader->in_buffer = NO_SEGMENT;
+    error = plx_store_read_sync(reader->store, PLX_KIND_LOG, reader->beyond, reader->buffer,
+                                (size_t)plx_log_segment_bytes(reader->store));
+    if (error)
+        return plx_fault_set(fault, error, "virtual disk %s: log segment at block %llu: %s",
+                             reader->record->name, (unsigned long long)reader->beyond,
+                             plx_error_text(error));
+    return later_mark(reader) ? damaged(reader, fault) : 0;
+}
+
+static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)
 {
     uint64_t bytes = plx_log_segment_bytes(reader->store);
     uint64_t segment = reader->cursor.pos / bytes, stay;
@@ -383,6 +405,17 @@ int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault)
     error = end_of_log(reader, fault);
     reader->cursor.pos = stay;
     return error;
+}
+
+int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    int error = read_next(reader, fault);
+
+    if (error != PLX_ERR_CORRUPT)
+        return error;
+    /* Beside a writer: what was read first may only be older than what was read after it. */
+    reader->loaded = NO_SEGMENT;
+    return read_next(reader, fault);
 }
 
 /* ---- Replay ---- */
@@ -563,7 +596,7 @@ static int find_mark(struct plx_log_reader *reader, uint64_t *ret_mark, uint64_t
         return error;
     *ret_mark = mark;
     *ret_last = reader->cursor.seq - 1;
-    return 0;
+    return end_is_right(reader, fault);
 }
 
 int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, struct plx_map *map,

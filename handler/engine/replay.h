@@ -15,9 +15,11 @@ struct plx_log_reader {
     uint64_t first_segment;
     uint64_t *segments; /* addresses; segments[0] is first_segment */
     size_t count;
+    uint64_t beyond; /* where the segment behind the last one would be, 0: unknown */
     /* The segment in memory. */
     uint8_t *buffer;
-    uint64_t loaded; /* its number, UINT64_MAX: none */
+    uint64_t loaded;    /* its number, UINT64_MAX: none */
+    uint64_t in_buffer; /* the same, but its header may be damaged */
     struct plx_segment_header header;
     /* Where the next batch is expected. */
     struct plx_log_cursor cursor;

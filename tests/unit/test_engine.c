@@ -870,9 +870,9 @@ static void test_damage_batch(void)
     end_store();
 }
 
-/* An unclean end, and a batch in the middle of what has to be replayed is damaged: refused, for
+/* An unclean end, and something in the middle of what has to be replayed is damaged: refused, for
  * what follows was acknowledged. */
-static void test_damage_in_recovery(void)
+static void damaged_log(const char *magic, unsigned skip, unsigned offset)
 {
     struct plx_vdi_open_options options = {.epoch = 50, .take_over = true, .overwrite = -1};
     struct plx_vdi *vdi;
@@ -881,28 +881,42 @@ static void test_damage_in_recovery(void)
     make_store(64 * MIB, MIB);
     OK(create(0, 16 * MIB));
     vdi = open_vdi(0);
-    for (unsigned i = 0; i < 40; i++)
-        OK(write_byte(vdi, i * 65536, 65536, (int)i + 1));
+    for (unsigned i = 0; i < 600; i++)
+        OK(write_byte(vdi, i * 8192, 8192, (int)i % 250 + 1));
     plx_simpower_cut(&power);
     plx_vdi_abandon(vdi);
     plx_store_close(store);
     store = NULL;
     plx_simpower_restore(&power);
-    at = find_magic("PLXB", 0);
-    at = find_magic("PLXB", at + 512);
+    at = find_magic(magic, 0);
+    while (at && skip--)
+        at = find_magic(magic, at + 512);
     CU_ASSERT_FATAL(at != 0);
-    plx_simdisk_flip(disk, at + 80, 4);
+    plx_simdisk_flip(disk, at + offset, 4);
     OK(open_as(2));
     FAILS(CORRUPT, plx_vdi_open(store, &options, &vdi, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "damaged"));
-    plx_simdisk_flip(disk, at + 80, 4); /* and nothing was changed */
+    plx_simdisk_flip(disk, at + offset, 4); /* and nothing was changed */
     adopt_all();
     options.epoch++;
     OK(plx_vdi_open(store, &options, &vdi, &fault));
-    for (unsigned i = 0; i < 40; i++)
-        CU_ASSERT(reads_as(vdi, i * 65536, 65536, (int)i + 1));
+    for (unsigned i = 0; i < 600; i++)
+        CU_ASSERT(reads_as(vdi, i * 8192, 8192, (int)i % 250 + 1));
     OK(plx_vdi_close(vdi));
     end_store();
+}
+
+static void test_damage_in_recovery(void)
+{
+    damaged_log("PLXB", 1, 80);
+}
+
+/* Without its header a segment looks as if it had not been begun: the first, one in the middle, the
+ * last one that was. */
+static void test_damaged_header_in_recovery(void)
+{
+    for (unsigned skip = 0; skip < 3; skip++)
+        damaged_log("PLXLOGSG", skip, 60);
 }
 
 static void test_damage_node(void)
@@ -969,6 +983,7 @@ int main(void)
         {"damaged log segment", test_damage_segment},
         {"damaged batch", test_damage_batch},
         {"damaged batch in recovery", test_damage_in_recovery},
+        {"damaged log segment in recovery", test_damaged_header_in_recovery},
         {"damaged node", test_damage_node},
     };
     CU_pSuite suite;
