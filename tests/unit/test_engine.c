@@ -33,6 +33,8 @@ static void ok_(int result, const char *call, int line)
     CU_ASSERT_EQUAL_FATAL(result, 0);
 }
 
+static struct plx_device *opened; /* by open_as() */
+
 static int open_as(uint64_t instance)
 {
     struct plx_store_options options = {
@@ -44,6 +46,7 @@ static int open_as(uint64_t instance)
         device->ops->close(device);
         store = NULL;
     }
+    opened = device;
     env.instance = instance;
     return error;
 }
@@ -836,6 +839,58 @@ static void test_damage_extent(void)
     end_store();
 }
 
+/* The reservation is preempted at the k-th event, for every k: what is not read is not taken for
+ * the end of anything. */
+static int events_left;
+
+static void fence(void *context)
+{
+    (void)context;
+    if (--events_left == 0)
+        plx_simdisk_stop(opened, PLX_ERR_FENCED);
+}
+
+static int list_fenced(int k, unsigned *ret_count)
+{
+    int error;
+
+    OK(open_as(0));
+    *ret_count = 0;
+    events_left = k;
+    power.on_event = fence;
+    error = plx_snapshot_list(store, 0, 0, count_snapshot, ret_count, &fault);
+    power.on_event = NULL;
+    plx_store_close(store);
+    store = NULL;
+    return error;
+}
+
+static void test_fenced_reader(void)
+{
+    struct plx_vdi *vdi;
+    unsigned all, count;
+    int k = 0;
+
+    make_history();
+    OK(open_as(2));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 600; i++) { /* into further segments */
+        OK(write_byte(vdi, i * 4096, 4096, (int)i % 250 + 1));
+        OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    }
+    plx_vdi_abandon(vdi);
+    plx_store_close(store);
+    OK(list_fenced(0, &all));
+    CU_ASSERT_EQUAL(all, 602);
+    do {
+        int error = list_fenced(++k, &count);
+
+        CU_ASSERT(error == PLX_ERR_FENCED || (error == 0 && count == all));
+    } while (events_left <= 0);
+    CU_ASSERT(k > 5);
+    end_store();
+}
+
 static void test_damage_segment(void)
 {
     struct plx_vdi *vdi;
@@ -982,6 +1037,7 @@ int main(void)
         {"damaged extent page", test_damage_extent},
         {"damaged log segment", test_damage_segment},
         {"damaged batch", test_damage_batch},
+        {"fenced reader", test_fenced_reader},
         {"damaged batch in recovery", test_damage_in_recovery},
         {"damaged log segment in recovery", test_damaged_header_in_recovery},
         {"damaged node", test_damage_node},
