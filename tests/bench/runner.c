@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,9 +19,9 @@
 struct tcmu_device {
     struct tcmur_handler *handler;
     char cfgstring[PATH_MAX];
-    uint64_t sectors;
+    _Atomic uint64_t sectors; /* changes under commands, as in the original */
     uint32_t sector_size, max_transfer, max_unmap, unmap_alignment;
-    bool write_cache;
+    atomic_bool write_cache;
     void *private;
     pthread_mutex_t mutex;
     pthread_cond_t idle, work;
@@ -46,6 +47,7 @@ static unsigned handler_count;
 static FILE *log_file;
 static bool log_chosen;
 static char last_error[512];
+static pthread_mutex_t last_error_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- What handlers call ------------------------------------------------------------------------
  */
@@ -233,8 +235,11 @@ static void write_log(const char *level, const char *format, va_list args)
     char line[512];
 
     vsnprintf(line, sizeof line, format, args);
-    if (strcmp(level, "error") == 0)
+    if (strcmp(level, "error") == 0) {
+        pthread_mutex_lock(&last_error_lock);
         memcpy(last_error, line, sizeof last_error);
+        pthread_mutex_unlock(&last_error_lock);
+    }
     if (file)
         fprintf(file, "%s: %s", level, line);
 }
@@ -267,11 +272,6 @@ void runner_set_log(FILE *file)
 {
     log_file = file;
     log_chosen = true;
-}
-
-const char *runner_last_error(void)
-{
-    return last_error;
 }
 
 /* ---- Commands
@@ -541,7 +541,9 @@ struct tcmu_device *runner_open(struct tcmur_handler *handler, const char *cfgst
     pthread_cond_init(&device->work, NULL);
     *ret_error = handler->open(device, false);
     if (*ret_error) {
+        pthread_mutex_lock(&last_error_lock);
         snprintf(reason, size, "%s", last_error);
+        pthread_mutex_unlock(&last_error_lock);
         free(device);
         return NULL;
     }

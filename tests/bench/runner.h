@@ -30,8 +30,6 @@ struct runner_command {
 /* Loads the .so and calls handler_init; NULL and a line on stderr on failure. */
 struct tcmur_handler *runner_load(const char *path);
 void runner_set_log(FILE *file); /* NULL: nowhere; stderr by default */
-/* The text of the last error line a handler logged. */
-const char *runner_last_error(void);
 
 /* Checks the configuration and opens. NULL and *ret_error (errno) on failure; the reason of a
  * refused configuration goes to reason. */

@@ -5,34 +5,17 @@
  */
 #include <CUnit/Basic.h>
 #include <errno.h>
-#include <libgen.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "runner.h"
-#include "control/control.h"
+#include "stand.h"
 #include "tcmu/bytes.h"
 
 #define SIZE (16u << 20)
 #define SECTOR 512u
 
-static char build[PATH_MAX], folder[] = "/var/tmp/plx-test-plugin-XXXXXX";
-static struct tcmur_handler *handler;
 static struct tcmu_device *device;
 static uint8_t sense[SENSE_BUFFERSIZE];
-
-static int shell(const char *format, ...)
-{
-    char command[2048];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    return system(command);
-}
 
 /* ---- Commands ------------------------------------------------------------------------------- */
 
@@ -94,7 +77,7 @@ static struct tcmu_device *open_lun(const char *cfgstring, uint64_t bytes, uint3
     char reason[600] = "";
     int error = 0;
     struct tcmu_device *opened =
-        runner_open(handler, cfgstring, bytes, sector, &error, reason, sizeof reason);
+        runner_open(stand_handler, cfgstring, bytes, sector, &error, reason, sizeof reason);
 
     if (!word) {
         CU_ASSERT_PTR_NOT_NULL_FATAL(opened);
@@ -299,41 +282,19 @@ static void test_lba_status(void)
 /* ---- The control socket
  * ----------------------------------------------------------------------------------- */
 
-static struct plx_control_client *dial(void)
-{
-    struct plx_control_client *client = NULL;
-    struct plx_fault fault = {0};
-    char pattern[200], path[200] = "";
-    FILE *found;
-
-    snprintf(pattern, sizeof pattern, "ls %s/state/run/control/*.sock", folder);
-    found = popen(pattern, "r");
-    if (found && fgets(path, sizeof path, found))
-        path[strcspn(path, "\n")] = '\0';
-    pclose(found);
-    CU_ASSERT_EQUAL_FATAL(plx_control_connect(path, 5000, &client, &fault), 0);
-    return client;
-}
-
 /* Sends a request; returns a number of the answer, -1 when there is none of that name. */
-static json_int_t ask(int code, const char *name, const char *text)
+static json_int_t ask(int code, const char *name, const char *request)
 {
-    struct plx_control_client *client = dial();
     struct plx_fault fault = {0};
-    json_t *request = json_loads(text, 0, NULL), *result = NULL, *member;
     json_int_t number = -1;
+    char path[PATH_MAX];
+    int got;
 
-    CU_ASSERT_EQUAL(plx_control_call(client, request, 10000, &result, &fault), code);
-    if (fault.code != code && fault.code)
-        printf("  %s: %s\n", text, fault.text);
-    member = name ? json_object_get(result, name) : NULL;
-    if (json_is_integer(member))
-        number = json_integer_value(member);
-    else if (json_is_array(member))
-        number = (json_int_t)json_array_size(member);
-    json_decref(result);
-    json_decref(request);
-    plx_control_disconnect(client);
+    CU_ASSERT_FATAL(stand_control(path, sizeof path));
+    got = stand_ask(path, request, name, &number, &fault);
+    CU_ASSERT_EQUAL(got, code);
+    if (got != code)
+        printf("  %s: %s\n", request, fault.text);
     return number;
 }
 
@@ -431,28 +392,14 @@ static void test_reopen(void)
     CU_ASSERT_TRUE(all_are(back, SECTOR, 'h'));
     runner_close(device);
     device = NULL;
-    CU_ASSERT_EQUAL(shell("%s/parallax store check s >/dev/null", build), 0);
+    CU_ASSERT_EQUAL(stand_shell("./parallax store check s >/dev/null"), 0);
 }
 
 static bool set_up(void)
 {
-    char path[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-
-    if (length <= 0 || !mkdtemp(folder))
-        return false;
-    path[length] = '\0';
-    snprintf(build, sizeof build, "%s", dirname(path));
-    snprintf(path, sizeof path, "%s/state", folder);
-    setenv("PARALLAX_STATE_DIR", path, 1);
-    if (shell("cd %s && ./parallax -q store format s --volume %s/volume --size 256M "
-              "--extent-size 4M && ./parallax -q vdi create s/v --size %u",
-              build, folder, SIZE) != 0)
-        return false;
-    runner_set_log(NULL);
-    snprintf(path, sizeof path, "%.4000s/handler_parallax.so", build);
-    handler = runner_load(path);
-    return handler != NULL;
+    return stand_up() && stand_shell("./parallax -q store format s --volume %s/volume --size 256M "
+                                     "--extent-size 4M && ./parallax -q vdi create s/v --size %u",
+                                     stand_folder, SIZE) == 0;
 }
 
 int main(void)
@@ -480,7 +427,6 @@ int main(void)
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
     CU_cleanup_registry();
-    if (shell("rm -rf %s", folder) != 0)
-        printf("left behind: %s\n", folder);
+    stand_down();
     return failures ? 1 : 0;
 }
