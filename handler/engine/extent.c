@@ -2,8 +2,10 @@
  *
  * E1  The bitmap in memory is the truth while the extent is owned; the store's copy follows at
  *     each plx_bitmap_sync (before a VDI record that relies on it flips).
- * E2  A page's generation n + 1 is written only after n is durable: one pass at a time, each ends
- *     with a flush. So one of the two slots is always whole.
+ * E2  A page's next generation is written only after this one is durable: one pass at a time, which
+ *     writes, flushes and then lets the other slots follow (mirrors). So one of the two slots is
+ *     always whole, and damage to one that lies there costs nothing: an older bitmap would call
+ *     blocks free that are in use.
  * E3  An extent is allocated from only after both slots of all its pages are durable and name its
  *     owner. Slot B is written first: where slot A of some page is zero the extent never came into
  *     use, whatever a torn slot B says.
@@ -47,6 +49,7 @@ enum {
     SYNC_ROUND,
     SYNC_WRITTEN,
     SYNC_FLUSHED,
+    SYNC_MIRRORED,
 };
 
 static void free_list(struct plx_extent **list)
@@ -332,8 +335,10 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
 
 int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault)
 {
-    int error = plx_bitmap_sync_run(store); /* E3 */
+    int error = plx_store_flush_others(store); /* E2: what was read may not be durable */
 
+    if (!error)
+        error = plx_bitmap_sync_run(store); /* E3 */
     if (error)
         return plx_fault_set(fault, error, "the headers of adopted extents cannot be written: %s",
                              plx_error_text(error));
@@ -455,8 +460,16 @@ static void pages_flushed(struct plx_store *store, bool durable)
             struct plx_extent_page_state *page = &extent->pages[p];
 
             page->dirty = page->dirty || (page->unflushed && !durable);
+            page->unmirrored = page->unmirrored || (page->unflushed && durable);
             page->unflushed = page->unflushed && !durable;
         }
+}
+
+static void sync_rewind(struct plx_store *store, bool mirroring)
+{
+    store->bitmap_sync.mirroring = mirroring;
+    store->bitmap_sync.extent = store->extents;
+    store->bitmap_sync.page = 0;
 }
 
 static void sync_start(struct plx_store *store)
@@ -470,9 +483,24 @@ static void sync_start(struct plx_store *store)
     sync->joining = (struct plx_queue){0};
     sync->state = SYNC_ROUND;
     sync->error = 0;
-    sync->extent = store->extents;
-    sync->page = 0;
+    sync_rewind(store, false);
     plx_task_ready(store, &sync->task);
+}
+
+/* Which slot a page goes to now, and as which generation. */
+static uint8_t take_slot(struct plx_extent_page_state *state, bool mirror, uint64_t *ret_generation)
+{
+    if (mirror) {
+        state->unmirrored = false;
+        *ret_generation = state->generation - 1;
+        return state->slot ^ 1;
+    }
+    *ret_generation = state->generation = plx_generation_next(state->generation);
+    state->dirty = state->unmirrored = false;
+    if (!state->unflushed) /* E2 */
+        state->slot ^= 1;
+    state->unflushed = true;
+    return state->slot;
 }
 
 static void write_page(struct plx_store *store, struct plx_extent *extent, uint32_t p)
@@ -488,28 +516,28 @@ static void write_page(struct plx_store *store, struct plx_extent *extent, uint3
         .pages = page_count(store),
         .extent = extent->number,
         .owner = released ? 0 : store->options.instance,
-        .generation = state->generation + 1,
     };
+    uint8_t slot = take_slot(state, sync->mirroring, &page.generation);
 
     if (!released)
         page.owner_host = store->options.host;
     memset(block, 0, PLX_BLOCK_SIZE);
     memcpy(plx_format_extent_bits(block), (uint8_t *)extent->bits + p * PAGE_BYTES, PAGE_BYTES);
     plx_format_extent_page_encode(&store->info.id, &page, block);
-    state->dirty = false;
-    state->generation++;
-    if (!state->unflushed) /* E2 */
-        state->slot ^= 1;
-    state->unflushed = true;
     sync->written[sync->count] = state;
     sync->iovs[sync->count] = (struct iovec){block, PLX_BLOCK_SIZE};
     plx_store_xfer(store, &sync->xfers[sync->count], PLX_IO_WRITE, PLX_KIND_ADMIN,
-                   extent->base + 2 * p + state->slot, 0, PLX_BLOCK_SIZE, &sync->iovs[sync->count],
-                   1, &sync->join);
+                   extent->base + 2 * p + slot, 0, PLX_BLOCK_SIZE, &sync->iovs[sync->count], 1,
+                   &sync->join);
     sync->count++;
 }
 
-/* Submits the next round of dirty pages; false when the pass is through. */
+static bool page_due(const struct plx_bitmap_sync *sync, const struct plx_extent_page_state *state)
+{
+    return sync->mirroring ? state->unmirrored : state->dirty;
+}
+
+/* Submits the next round of pages; false when the pass is through. */
 static bool sync_round(struct plx_store *store)
 {
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
@@ -525,7 +553,7 @@ static bool sync_round(struct plx_store *store)
             sync->page = 0;
             continue;
         }
-        if (extent->pages[sync->page].dirty)
+        if (page_due(sync, &extent->pages[sync->page]))
             write_page(store, extent, sync->page);
         sync->page++;
     }
@@ -572,6 +600,12 @@ static void sync_step(struct plx_task *task)
     case SYNC_FLUSHED:
         sync->error = task->error;
         pages_flushed(store, sync->error == 0);
+        sync_rewind(store, true);
+        sync->state = SYNC_MIRRORED;
+        /* fall through */
+    case SYNC_MIRRORED: /* a mirror that cannot be written is no harm: the page itself is durable */
+        if (!sync->error && sync_round(store))
+            return;
         sync_finish(store);
         return;
     }

@@ -13,8 +13,10 @@
  *
  * Every other extent starts with its pages, two blocks (slots A and B) each: page 0 says type and
  * owner, every page carries 32,000 bits of the allocation bitmap. Then come the blocks.
- * Of two slots the valid one with the higher generation counts; the other is written next, and
- * only after the newer one is durable, so that a torn write costs nothing (INV-2).
+ * Of two slots the valid one with the higher generation counts. A new state goes to the other slot
+ * with the next even generation; when that is durable, the slot it replaced becomes its mirror: the
+ * same with the generation before (INV-2). So a torn write costs nothing, what is overwritten is
+ * never the only durable copy, and damage to one slot is made good by the other.
  *
  * Superblock                          Extent page                    VDI record
  *   0 magic "PLXSUPER"                  0 magic "PLXEXTNT"             0 magic "PLXVDREC"
@@ -134,6 +136,13 @@ struct plx_extent_page {
     struct plx_uuid owner_host;
     uint64_t generation;
 };
+
+/* Of what has two slots: the state after this one. Even: it was made durable before its mirror,
+ * which is odd, was written over the state before. */
+static inline uint64_t plx_generation_next(uint64_t generation)
+{
+    return (generation | 1) + 1;
+}
 
 static inline uint32_t plx_extent_pages(uint64_t extent_blocks)
 {

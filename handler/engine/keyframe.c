@@ -2,7 +2,7 @@
  *
  * K1  A record names only a tree whose nodes and data, bitmap bits and log are durable before.
  * K2  A VDI has one key frame under way at most; the record's slots alternate, and a slot is
- *     written only after the other is durable (INV-2).
+ *     written only after the other is durable (INV-2). Then it follows the other (its mirror).
  * K3  A snapshot is always found through a key frame that is kept: the log announces each key
  *     frame after its record is durable, and only if no snapshot came between the old key frame
  *     and that announcement are the old one's nodes freed, and the log before the new one dropped
@@ -33,7 +33,7 @@ enum {
     KEYFRAME_BITMAPS,
     KEYFRAME_RECORD,
     KEYFRAME_FLUSHED,
-    KEYFRAME_ANNOUNCE,
+    KEYFRAME_MIRRORED,
     KEYFRAME_ANNOUNCED,
     KEYFRAME_FREE,
 };
@@ -227,25 +227,33 @@ static int start(struct plx_keyframe_op *op)
                               &op->node_deaths);
 }
 
-static void write_record(struct plx_keyframe_op *op)
+/* To the slot that does not hold the record in effect. */
+static void write_slot(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     struct plx_store *store = vdi->store;
 
-    op->record = vdi->record;
-    op->record.keyframe = op->target;
-    op->record.generation++;
-    op->record.index_root = op->index_root;
-    op->record.index_levels = PLX_INDEX_LEVELS;
-    op->record.first_segment = op->trim_to / plx_log_segment_bytes(store);
-    op->record.segment_addr = op->at.addr;
-    op->record.next_addr = op->at.next_addr;
     plx_format_vdi_record_encode(&store->info.id, &op->record, op->block);
     op->iov = (struct iovec){op->block, PLX_BLOCK_SIZE};
     op->join = (struct plx_join){.task = &op->task};
     plx_store_xfer(store, &op->xfer, PLX_IO_WRITE, PLX_KIND_ADMIN,
                    plx_vdi_slot_addr(store, op->record.slot) + (vdi->record_slot ^ 1), 0,
                    PLX_BLOCK_SIZE, &op->iov, 1, &op->join);
+}
+
+static void write_record(struct plx_keyframe_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+
+    op->record = vdi->record;
+    op->record.keyframe = op->target;
+    op->record.generation = plx_generation_next(op->record.generation);
+    op->record.index_root = op->index_root;
+    op->record.index_levels = PLX_INDEX_LEVELS;
+    op->record.first_segment = op->trim_to / plx_log_segment_bytes(vdi->store);
+    op->record.segment_addr = op->at.addr;
+    op->record.next_addr = op->at.next_addr;
+    write_slot(op);
 }
 
 static void install(struct plx_keyframe_op *op)
@@ -405,8 +413,11 @@ static void keyframe_step(struct plx_task *task)
             return;
         }
         install(op);
-        /* fall through */
-    case KEYFRAME_ANNOUNCE:
+        op->record.generation--;
+        op->state = KEYFRAME_MIRRORED;
+        write_slot(op); /* if that fails there is one good copy all the same */
+        return;
+    case KEYFRAME_MIRRORED:
         if (!op->quiet) {
             announce(op);
             return;

@@ -263,6 +263,13 @@ int plx_store_flush_sync(struct plx_store *store, uint64_t since)
     return plx_waiter_wait(store, &waiter);
 }
 
+int plx_store_flush_others(struct plx_store *store)
+{
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        store->volumes[i].dirty = true;
+    return plx_store_flush_sync(store, store->flush_failures);
+}
+
 int plx_bitmap_sync_run(struct plx_store *store)
 {
     struct plx_waiter waiter = PLX_WAITER;

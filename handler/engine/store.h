@@ -65,8 +65,9 @@ struct plx_extent {
     struct plx_extent_page_state {
         uint64_t generation;
         uint8_t slot;   /* holds that generation */
-        bool dirty;     /* the bitmap in memory is newer */
-        bool unflushed; /* written, not known to be durable: the same slot is written again */
+        bool dirty;      /* the bitmap in memory is newer */
+        bool unflushed;  /* written, not known to be durable: the same slot is written again */
+        bool unmirrored; /* durable in one slot only */
     } * pages;
     struct plx_xfer read; /* loading */
     struct plx_join join;
@@ -93,6 +94,7 @@ struct plx_bitmap_sync {
     struct plx_xfer xfers[PLX_BITMAP_ROUND];
     struct iovec iovs[PLX_BITMAP_ROUND];
     struct plx_extent_page_state *written[PLX_BITMAP_ROUND];
+    bool mirroring;
 };
 
 struct plx_wanted {
@@ -166,6 +168,8 @@ int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_
  * or fails before this one has begun, the write may be gone, and this one fails as well. */
 void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since);
 int plx_store_flush_sync(struct plx_store *store, uint64_t since);
+/* Makes durable what others have written, too: an instance that died may have left it in a cache. */
+int plx_store_flush_others(struct plx_store *store);
 /* The largest device block of the store's volumes: log batches are padded to it. */
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)

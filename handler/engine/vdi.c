@@ -60,24 +60,32 @@ int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_r
     return 0;
 }
 
-int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
+static int write_slot(struct plx_store *store, const struct plx_vdi_record *record, uint8_t slot)
 {
     uint8_t block[PLX_BLOCK_SIZE];
+
+    plx_format_vdi_record_encode(&store->info.id, record, block);
+    return plx_store_write_sync(store, PLX_KIND_ADMIN,
+                                plx_vdi_slot_addr(store, record->slot) + slot, block,
+                                PLX_BLOCK_SIZE);
+}
+
+int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
+{
     struct plx_vdi_record next = *record;
     uint64_t mark = store->flush_failures;
     int error;
 
-    next.generation++;
-    plx_format_vdi_record_encode(&store->info.id, &next, block);
-    error = plx_store_write_sync(store, PLX_KIND_ADMIN,
-                                 plx_vdi_slot_addr(store, next.slot) + (*slot ^ 1), block,
-                                 PLX_BLOCK_SIZE); /* V1 */
+    next.generation = plx_generation_next(next.generation);
+    error = write_slot(store, &next, *slot ^ 1); /* V1 */
     if (!error)
         error = plx_store_flush_sync(store, mark);
     if (error)
         return error;
     *record = next;
     *slot ^= 1;
+    next.generation--;
+    write_slot(store, &next, *slot ^ 1); /* if that fails there is one good copy all the same */
     return 0;
 }
 
@@ -205,7 +213,7 @@ static int write_new_record(struct plx_store *store, struct plx_vdi_record *reco
         struct plx_vdi_record undone = *record;
 
         undone.state = PLX_VDI_DELETED;
-        undone.generation++; /* newer than the one that failed */
+        undone.generation = plx_generation_next(undone.generation); /* the one that failed */
         plx_vdi_record_write(store, &undone, slot);
     }
     return error;

@@ -23,7 +23,7 @@
 #include "registry/schema.h"
 #include "registry/sql.h"
 
-#define BUSY_TIMEOUT_MS 10000
+#define BUSY_TIMEOUT_MS 30000
 #define COLUMNS_MAX 16
 
 struct prepared {
