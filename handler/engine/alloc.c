@@ -186,12 +186,19 @@ static void remember_foreign(struct plx_store *store, uint64_t addr)
 void plx_alloc_foreign_pump(struct plx_store *store)
 {
     struct plx_foreign *foreign = &store->foreign;
+    const struct plx_extent *extent;
 
     if (!foreign->count || foreign->asked)
         return;
-    foreign->asked = true;
     foreign->extent = foreign->addrs[foreign->count - 1] / store->info.extent_blocks;
-    store->env->extent_needed(store->env, store, foreign->extent);
+    extent = plx_extent_find(store, foreign->extent);
+    if (extent && !extent->ready && !extent->sealed)
+        return; /* asked for already, to allocate from: soon it is ready */
+    foreign->asked = true;
+    if (extent)
+        plx_alloc_foreign_answered(store, foreign->extent);
+    else
+        store->env->extent_needed(store->env, store, foreign->extent);
 }
 
 void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)

@@ -24,6 +24,8 @@
 #include "registry/sql.h"
 
 #define BUSY_TIMEOUT_MS 30000
+#define CHANGES_APART_MS 10u
+#define TURN_NS 1000000
 #define COLUMNS_MAX 16
 
 struct prepared {
@@ -36,6 +38,7 @@ struct sqlite {
     sqlite3 *db;
     struct prepared *prepared; /* most recently used first */
     uint64_t busy_since;       /* monotonic ms; wait_turn's */
+    uint64_t changed_at;       /* monotonic ms; give_turn's */
     char path[PLX_PATH_MAX];
 };
 
@@ -87,6 +90,41 @@ static int failed(struct sqlite *lite, int result, struct plx_fault *fault)
     default:
         return plx_fault_set(fault, PLX_ERR_REGISTRY, "registry %.120s: %.100s", path, text);
     }
+}
+
+/* ---- Taking turns ------------------------------------------------------------------------ */
+
+static uint64_t monotonic_ms(void)
+{
+    struct timespec clock;
+
+    clock_gettime(CLOCK_MONOTONIC, &clock);
+    return (uint64_t)clock.tv_sec * 1000 + (uint64_t)clock.tv_nsec / 1000000;
+}
+
+/* SQLite's own busy handler sleeps ever longer, and one process that writes without pause starves
+ * the others. A change takes a fraction of a millisecond: ask again as often, at odd times. */
+static int wait_turn(void *context, int asked)
+{
+    struct sqlite *lite = context;
+    struct timespec pause = {.tv_nsec = 200000 + (long)(plx_id_random() % 1000000)};
+    uint64_t now = monotonic_ms();
+
+    if (asked == 0)
+        lite->busy_since = now;
+    if (now - lite->busy_since > BUSY_TIMEOUT_MS)
+        return 0;
+    nanosleep(&pause, NULL);
+    return 1;
+}
+
+/* One that makes change after change leaves room between them. */
+static void give_turn(struct sqlite *lite)
+{
+    struct timespec pause = {.tv_nsec = TURN_NS};
+
+    if (monotonic_ms() - lite->changed_at < CHANGES_APART_MS)
+        nanosleep(&pause, NULL);
 }
 
 /* ---- Running batches --------------------------------------------------------------------- */
@@ -225,17 +263,22 @@ static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, si
     if (code)
         return code;
     PLX_ASSERT(change || count == 1);
-    if (change)
+    if (change) {
+        give_turn(lite);
         result = exec(lite, "BEGIN IMMEDIATE");
+    }
     for (size_t i = 0; i < count && !result; i++) {
         result = step(lite, &batch[i], row, context, &rows);
         if (!result && batch[i].must && !rows) {
             exec(lite, "ROLLBACK");
+            lite->changed_at = monotonic_ms();
             return (int)i + 1;
         }
     }
-    if (!result && change)
+    if (!result && change) {
         result = exec(lite, "COMMIT");
+        lite->changed_at = monotonic_ms();
+    }
     return result ? give_up(lite, result, ret_fault) : 0;
 }
 
@@ -344,25 +387,6 @@ static int create_file(struct sqlite *lite, struct plx_fault *fault)
                              lite->path, strerror(errno));
     close(fd);
     return 0;
-}
-
-/* SQLite's own busy handler sleeps ever longer, and one process that writes without pause starves
- * the others. A change takes a fraction of a millisecond: ask again as often, at odd times. */
-static int wait_turn(void *context, int asked)
-{
-    struct sqlite *lite = context;
-    struct timespec pause = {.tv_nsec = 200000 + (long)(plx_id_random() % 1000000)};
-    struct timespec clock;
-    uint64_t now;
-
-    clock_gettime(CLOCK_MONOTONIC, &clock);
-    now = (uint64_t)clock.tv_sec * 1000 + (uint64_t)clock.tv_nsec / 1000000;
-    if (asked == 0)
-        lite->busy_since = now;
-    if (now - lite->busy_since > BUSY_TIMEOUT_MS)
-        return 0;
-    nanosleep(&pause, NULL);
-    return 1;
 }
 
 static int open_database(struct sqlite *lite, bool create, struct plx_fault *fault)

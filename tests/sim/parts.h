@@ -137,6 +137,8 @@ struct plx_world {
     uint64_t kill_at;           /* a host dies with this event; 0: never */
     bool turning;               /* all hosts are being turned */
     bool busy;                  /* disks get requests while a synchronous call is under way */
+    bool ended;                 /* every host as it should */
+    unsigned deletions;         /* of disks */
     struct plx_sim_disk *fresh; /* its newest snapshot was acknowledged just now; or NULL */
     bool is_fork, forking, forks_on;
     uint8_t *scratch;
@@ -194,6 +196,8 @@ void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader);
 
 /* A clean end: its disks closed, its extents given up; then another instance opens them again. */
 void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host);
+/* Every host ends as it should: whether nobody died or failed meanwhile. */
+bool plx_sim_stop_all(struct plx_world *w);
 
 /* ---- ops.c ---- */
 

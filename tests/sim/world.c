@@ -448,6 +448,7 @@ void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk)
         return;
     disk->state = PLX_SIM_DELETING;
     error = plx_vdi_delete(host->store, disk->slot, false, &fault);
+    w->deletions++;
     PLX_SIM_TRACE(w, "delete %u: %s", disk->slot, plx_error_name(error));
     if (w->power.off || host->dead)
         return;
@@ -495,10 +496,10 @@ void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader)
 
 /* ---- A clean end ---- */
 
-void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host)
+/* Closes everything; false if the host died or something failed on the way. */
+static bool stop_cleanly(struct plx_world *w, struct plx_sim_host *host)
 {
     struct plx_fault fault = {0};
-    bool had[PLX_SIM_VDIS] = {false};
     int error;
 
     for (unsigned i = 0; i < PLX_SIM_READERS; i++)
@@ -513,29 +514,47 @@ void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host)
             continue;
         plx_sim_close(w, disk);
         if (disk->holder || plx_sim_interrupted(w))
-            return;
-        had[i] = true;
+            return false;
     }
     error = plx_simenv_release_all(&host->env, &fault);
-    PLX_SIM_TRACE(w, "restart: %s", plx_error_name(error));
+    PLX_SIM_TRACE(w, "host %d ends: %s", (int)(host - w->hosts), plx_error_name(error));
     if (error) {
         if (!plx_sim_excused(w, host, error))
             plx_sim_fail(w, "extents cannot be released: %s", fault.text);
-        return;
+        return false;
     }
     if (w->power.off || host->dead)
-        return;
+        return false;
     error = plx_store_close(host->store);
     host->store = NULL;
     if (w->power.off || host->dead) {
         host->dead = false;
-        return;
+        return false;
     }
     if (error && !plx_sim_excused(w, host, error))
         plx_sim_fail(w, "the store does not close: %s", plx_error_text(error));
-    if (plx_sim_host_start(w, host, false))
+    return true;
+}
+
+void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host)
+{
+    bool had[PLX_SIM_VDIS] = {false};
+
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        had[i] = w->vdis[i].host == host && w->vdis[i].vdi;
+    if (!stop_cleanly(w, host) || plx_sim_host_start(w, host, false))
         return;
     for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w) && !host->dead; i++)
         if (had[i])
             plx_sim_open(w, host, &w->vdis[i]);
+}
+
+bool plx_sim_stop_all(struct plx_world *w)
+{
+    bool clean = true;
+
+    for (unsigned i = 0; i < PLX_SIM_HOSTS && !w->result.failed; i++)
+        if (w->hosts[i].store && !w->hosts[i].dead)
+            clean = stop_cleanly(w, &w->hosts[i]) && clean;
+    return clean;
 }
