@@ -144,7 +144,7 @@ static void look_at_fresh(struct plx_world *w)
     struct plx_sim_disk *disk = w->fresh;
 
     w->fresh = NULL;
-    if (disk && disk->vdi && !disk->host->dead && plx_sim_chance(w, 20))
+    if (disk && disk->vdi && !disk->host->dead && plx_sim_chance(w, disk->in_flight ? 60 : 10))
         for (unsigned i = disk->snapshot_count; i-- > 0;)
             if (disk->snapshots[i].acked) {
                 plx_sim_verify_snapshot(w, disk, &disk->snapshots[i]);
