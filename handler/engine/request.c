@@ -1256,7 +1256,8 @@ static void begin_snapshot(struct plx_op *op)
     if (!vdi->changed && vdi->map.gen && vdi->map.gen == vdi->map.gen_submitted) {
         op->request->seq = vdi->map.gen;
         op->request->time_ns = vdi->last_snapshot_ns;
-        finish(op, 0);
+        op->state = OP_SNAPSHOT_WAIT; /* what belongs to that one may still be under way */
+        plx_task_ready(vdi->store, &op->task);
         return;
     }
     vdi->changed = false;

@@ -51,10 +51,17 @@ static int open_as(uint64_t instance)
     return error;
 }
 
+static uint64_t disk_seed = 42;
+static unsigned disk_stalls; /* per cent */
+
 static void make_store(uint64_t bytes, uint64_t extent_bytes)
 {
-    struct plx_simdisk_options options = {
-        .bytes = bytes, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
+    struct plx_simdisk_options options = {.bytes = bytes,
+                                          .block_size = 512,
+                                          .volatile_cache = true,
+                                          .patience = 20,
+                                          .stalls = disk_stalls,
+                                          .seed = disk_seed};
     struct plx_format_options format = {.name = "test", .extent_bytes = extent_bytes};
     struct plx_store_info info = {0};
     struct plx_device *device;
@@ -504,6 +511,50 @@ static void test_snapshot_does_not_drain(void)
     CU_ASSERT_EQUAL(snapshot.seq, 1);
     OK(plx_vdi_close(vdi));
     end_store();
+}
+
+/* An overwrite in place under way belongs to the snapshot; the next one, before which nothing was
+ * written, is the same instant: neither is whole before that overwrite has ended. */
+static void test_idle_snapshot_waits(void)
+{
+    for (unsigned round = 0; round < 200; round++) {
+        struct plx_request write = {.op = PLX_WRITE, .length = MIB, .done = count_done};
+        struct plx_request first = {.op = PLX_SNAPSHOT, .done = count_done};
+        struct plx_request second = {.op = PLX_SNAPSHOT, .done = count_done};
+        struct iovec iov = {buffer, MIB};
+        struct plx_vdi *vdi;
+
+        disk_seed = round;
+        disk_stalls = 30;
+        make_store(64 * MIB, MIB);
+        OK(create(0, 32 * MIB));
+        vdi = open_vdi(0);
+        OK(write_byte(vdi, 0, MIB, 1));
+        OK(write_byte(vdi, 0, MIB, 2)); /* in place from now on */
+        finished = 0;
+        write.iov = &iov;
+        write.iovcnt = 1;
+        write.result = first.result = second.result = 1;
+        plx_vdi_submit(vdi, &write);
+        plx_vdi_submit(vdi, &first);
+        for (unsigned i = 0; i < round / 4 && finished < 2; i++)
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        plx_vdi_submit(vdi, &second);
+        while (second.result == 1) {
+            CU_ASSERT(write.result <= 0 || first.result == 1);
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        }
+        CU_ASSERT_EQUAL(write.result, 0);
+        while (finished < 3)
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        OK(plx_vdi_close(vdi));
+        end_store();
+    }
+    disk_seed = 42;
+    disk_stalls = 0;
 }
 
 static bool count_snapshot(void *context, const struct plx_snapshot_info *info)
@@ -1104,6 +1155,7 @@ int main(void)
         {"damaged log segment", test_damage_segment},
         {"damaged batch", test_damage_batch},
         {"damaged newest slots", test_damage_newest},
+        {"an idle snapshot waits for the one before", test_idle_snapshot_waits},
         {"fenced reader", test_fenced_reader},
         {"damaged batch in recovery", test_damage_in_recovery},
         {"damaged log segment in recovery", test_damaged_header_in_recovery},
