@@ -304,6 +304,30 @@ int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
                      bool (*visit)(void *context, uint64_t offset, uint64_t length, bool mapped),
                      void *context, struct plx_fault *fault);
 
+/* The ranges that differ between two instants, in order: calls visit until it returns false. Both
+ * are opened with plx_snapshot_open() from one store: snapshots of one disk, of a clone and its
+ * ancestors, or a disk's newest state; from NULL: all that `to` maps. Whatever differs is told, and
+ * nothing that was not written or unmapped between the two (diff.c). Ends where `to` ends; between
+ * disks of different size what lies behind the smaller counts as absent. */
+struct plx_diff_range {
+    uint64_t offset, length;
+    bool data; /* at `to`: holds data, else reads as zeroes */
+};
+int plx_vdi_diff(struct plx_vdi *from, struct plx_vdi *to,
+                 bool (*visit)(void *context, const struct plx_diff_range *range), void *context,
+                 struct plx_fault *fault);
+
+/* When a range of blocks was changed, newest first: between which two snapshots. Calls visit until
+ * it returns false. Reads the log; needs no lock. */
+struct plx_range_change {
+    struct plx_snapshot_info from; /* seq 0: the disk was created; time 0: not known any more */
+    struct plx_snapshot_info to;   /* seq 0: not in a snapshot yet */
+    bool unknown;                  /* the last one: it may have, the log of that time is not kept */
+};
+int plx_range_change_list(struct plx_store *store, uint32_t slot, uint64_t vblock, uint64_t count,
+                          bool (*visit)(void *context, const struct plx_range_change *change),
+                          void *context, struct plx_fault *fault);
+
 /* ---- Counters (DESIGN section 9) ----------------------------------------------------------- */
 
 #define PLX_HISTOGRAM_BUCKETS 40 /* bucket i counts latencies in [2^i, 2^(i+1)) ns */

@@ -418,7 +418,7 @@ int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault)
     return read_next(reader, fault);
 }
 
-/* ---- Replay ---- */
+/* ---- Records ---- */
 
 static int bad_record(const struct plx_log_reader *reader, struct plx_fault *fault)
 {
@@ -426,6 +426,31 @@ static int bad_record(const struct plx_log_reader *reader, struct plx_fault *fau
                          "virtual disk %s: log batch %llu has an impossible record",
                          reader->record->name, (unsigned long long)reader->batch_header.seq);
 }
+
+int plx_log_each_record(struct plx_log_reader *reader,
+                        bool (*visit)(void *context, const struct plx_record *record),
+                        void *context, struct plx_fault *fault)
+{
+    int error;
+
+    while ((error = plx_log_reader_next(reader, fault)) == 0) {
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+
+        for (uint32_t i = 0; i < reader->batch_header.records; i++) {
+            struct plx_record record;
+
+            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
+                                    reader->store->addr_limit, &record);
+            if (error)
+                return bad_record(reader, fault);
+            if (!visit(context, &record))
+                return 0;
+        }
+    }
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+/* ---- Replay ---- */
 
 /* Reads the blocks of a MAP record and compares them with its checksums. */
 static int verify_map(struct plx_store *store, const struct plx_record *record, uint8_t *buffer,

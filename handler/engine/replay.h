@@ -41,6 +41,11 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
 /* 0 and batch, batch_header; NOT_FOUND at the end of the log; other errors. */
 int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault);
 
+/* Calls visit with every record from the reader's position on, until it returns false. */
+int plx_log_each_record(struct plx_log_reader *reader,
+                        bool (*visit)(void *context, const struct plx_record *record),
+                        void *context, struct plx_fault *fault);
+
 /* Replay into a fresh map. until_seq: stop at that snapshot (0: at the end of the log). recover:
  * verify data behind the durable mark and mark blocks as allocated. */
 struct plx_replay_result {

@@ -534,31 +534,6 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     return 0;
 }
 
-/* Calls visit with every record from the reader's position on, until it returns false. */
-static int for_each_record(struct plx_log_reader *reader,
-                           bool (*visit)(void *context, const struct plx_record *record),
-                           void *context, struct plx_fault *fault)
-{
-    int error;
-
-    while ((error = plx_log_reader_next(reader, fault)) == 0) {
-        size_t offset = PLX_BATCH_HEADER_BYTES;
-
-        for (uint32_t i = 0; i < reader->batch_header.records; i++) {
-            struct plx_record record;
-
-            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
-                                    reader->store->addr_limit, &record);
-            if (error)
-                return plx_fault_set(fault, error, "virtual disk %s: impossible log record",
-                                     reader->record->name);
-            if (!visit(context, &record))
-                return 0;
-        }
-    }
-    return error == PLX_ERR_NOT_FOUND ? 0 : error;
-}
-
 /* ---- After a crash: what the logs name ---- */
 
 static bool mark_record(void *context, const struct plx_record *record)
@@ -598,7 +573,7 @@ int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault
     if (record.next_addr && record.next_addr + (bytes >> PLX_BLOCK_SHIFT) <= store->addr_limit)
         plx_alloc_mark(store, record.next_addr, bytes >> PLX_BLOCK_SHIFT);
     reader.loaded = UINT64_MAX;
-    error = for_each_record(&reader, mark_record, store, fault);
+    error = plx_log_each_record(&reader, mark_record, store, fault);
     plx_log_reader_close(&reader);
     return error;
 }
@@ -850,7 +825,7 @@ static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
             plx_log_reader_seek(&reader, &keyframe);
     }
     if (!error)
-        error = for_each_record(&reader, visit, context, fault);
+        error = plx_log_each_record(&reader, visit, context, fault);
     else if (error == PLX_ERR_NOT_FOUND)
         error = 0; /* an empty log */
     plx_log_reader_close(&reader);
