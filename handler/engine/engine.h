@@ -146,6 +146,9 @@ unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max);
 /* Waits until extents asked for have come and freed blocks have found theirs. Before the last
  * extents are released. */
 void plx_store_settle(struct plx_store *store);
+/* When a turn is to be made although nothing has happened: on the monotonic clock; UINT64_MAX:
+ * never. */
+uint64_t plx_store_due_ns(const struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
 
@@ -176,6 +179,36 @@ enum plx_vdi_state {
     PLX_VDI_DELETED = 2,
 };
 
+/* Continuous protection: the snapshots that an open disk takes by itself. In all modes nothing is
+ * taken while nothing changes. */
+enum plx_protection_mode {
+    PLX_PROTECT_OFF,
+    PLX_PROTECT_INTERVAL, /* when the interval has passed since the one before */
+    PLX_PROTECT_BATCH,    /* after each batch of the log: what is acknowledged at once */
+    PLX_PROTECT_WRITE,    /* after each write or unmap (of 1 MiB or 128 MiB at most) */
+};
+
+#define PLX_INTERVAL_MIN_NS 1000000ull
+#define PLX_INTERVAL_MAX_NS (86400ull * 1000000000u)
+#define PLX_TIERS_MAX 8
+#define PLX_KEEP_MAX_NS (100ull * 365 * 86400 * 1000000000u)
+
+/* What is kept of the snapshots: one every so often, for so long. */
+struct plx_tier {
+    uint64_t every_ns; /* 0: all of them; in the first tier only */
+    uint64_t keep_ns;
+};
+
+struct plx_protection {
+    enum plx_protection_mode mode;
+    uint64_t interval_ns;                /* INTERVAL only, else 0 */
+    uint32_t tiers;                      /* 0: everything is kept */
+    struct plx_tier tier[PLX_TIERS_MAX]; /* each coarser and longer than the one before */
+};
+
+/* 0, or INVALID and why. */
+int plx_protection_check(const struct plx_protection *protection, struct plx_fault *fault);
+
 struct plx_vdi_info {
     struct plx_uuid id, parent;
     char name[PLX_NAME_MAX + 1];
@@ -192,6 +225,7 @@ struct plx_vdi_info {
     uint64_t snapshots;  /* newest snapshot's sequence number in the key frame */
     uint64_t log_first_segment, log_segments; /* retained log, in segments */
     unsigned levels;
+    struct plx_protection protection;
 };
 
 /* Writes the record of a new VDI into its slot (chosen by the registry). A clone shares every
@@ -238,6 +272,10 @@ void plx_vdi_abandon(struct plx_vdi *vdi);
 void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);
+/* Written into the record with a key frame: it holds until it is set again, wherever the disk is
+ * open. Turning it on, or to another mode, takes a snapshot. Synchronous. */
+int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
+                           struct plx_fault *fault);
 /* 0, or PLX_ERR_STICKY and why. */
 int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault);
 
@@ -337,6 +375,9 @@ struct plx_counters {
     uint64_t device_read_bytes[PLX_KINDS], device_write_bytes[PLX_KINDS];
     uint64_t device_flushes;
     uint64_t reads, writes, unmaps, flushes, snapshots;
+    /* Of the snapshots those that protection took; when one was due, but the one before under way;
+     * and how many were taken a second, lately. */
+    uint64_t snapshots_automatic, snapshots_skipped, snapshot_rate;
     uint64_t read_bytes, write_bytes, unmap_bytes;
     uint64_t blocks_in_place, blocks_new, blocks_zero;
     uint64_t write_path_node_reads; /* metadata reads that a write waited for */

@@ -12,6 +12,13 @@
 
 struct plx_store;
 
+/* What becomes of a snapshot that protection takes (engine.h). */
+enum plx_automatic {
+    PLX_AUTOMATIC_ORDERED, /* what is submitted from now on is not in it */
+    PLX_AUTOMATIC_TAKEN,   /* durable, and whole */
+    PLX_AUTOMATIC_DROPPED, /* it failed; if it was ordered, it may have been taken all the same */
+};
+
 enum plx_extent_type {
     PLX_EXTENT_UNUSED = 0,
     PLX_EXTENT_SYSTEM = 1,
@@ -35,6 +42,11 @@ struct plx_env {
     /* Called by synchronous calls when they wait and no device has anything under way (an extent
      * is being asked for elsewhere). Should block a little. May be NULL. */
     void (*idle)(struct plx_env *env);
+    /* Each automatic snapshot, by VDI slot; a test's. seq 0: not known yet, or never. In write-back
+     * mode those of batches and writes are as durable as these, and not reported as taken. May be
+     * NULL. */
+    void (*automatic)(struct plx_env *env, uint32_t slot, enum plx_automatic what, uint64_t seq,
+                      uint64_t time_ns);
     /* Something an operator should know. Complete sentence, no newline. */
     void (*event)(struct plx_env *env, int error_code, const char *text);
 };

@@ -357,6 +357,27 @@ static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyfr
     return true;
 }
 
+static void put_protection(uint8_t *b, const struct plx_protection *p)
+{
+    b[0] = (uint8_t)p->mode;
+    b[1] = (uint8_t)p->tiers;
+    put64(b + 8, p->interval_ns);
+    for (uint32_t i = 0; i < p->tiers; i++) {
+        put64(b + 16 + 16 * i, p->tier[i].every_ns);
+        put64(b + 24 + 16 * i, p->tier[i].keep_ns);
+    }
+}
+
+static bool get_protection(const uint8_t *b, struct plx_protection *ret)
+{
+    struct plx_protection p = {.mode = b[0], .interval_ns = get64(b + 8), .tiers = b[1]};
+
+    for (uint32_t i = 0; i < p.tiers && i < PLX_TIERS_MAX; i++)
+        p.tier[i] = (struct plx_tier){get64(b + 16 + 16 * i), get64(b + 24 + 16 * i)};
+    *ret = p;
+    return plx_protection_check(&p, NULL) == 0;
+}
+
 void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx_vdi_record *r,
                                   void *block)
 {
@@ -386,6 +407,7 @@ void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx
     put32(b + 480, r->index_levels);
     put64(b + 488, r->segment_addr);
     put64(b + 496, r->next_addr);
+    put_protection(b + 512, &r->protection);
     seal_block(b);
 }
 
@@ -435,6 +457,8 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
         r.generation > PLX_COUNTER_MAX || r.epoch > PLX_COUNTER_MAX ||
         r.first_segment > r.keyframe.pos)
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible log");
+    if (!get_protection(b + 512, &r.protection))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible protection");
     *ret_record = r;
     return 0;
 }

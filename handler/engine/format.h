@@ -33,6 +33,9 @@
  * 116 VDI slots per volume                                            128 name
  * 120 created, 128 name                                               384 key frame (80 bytes)
  *                                                                     464 log (48 bytes)
+ *                                                                     512 protection: mode,
+ *                                                                     513 tiers, 520 interval
+ *                                                                     528 tiers, 16 bytes each
  *
  * Log segment header (one block)      Batch                          Record (16 bytes and more)
  *   0 magic "PLXLOGSG"                  0 magic "PLXB", 4 checksum     word 0: bits 0..7 type
@@ -192,7 +195,8 @@ struct plx_vdi_record {
     uint64_t index_root; /* entry */
     uint32_t index_levels;
     uint64_t segment_addr;
-    uint64_t next_addr; /* allocated for the segment after it */
+    uint64_t next_addr;               /* allocated for the segment after it */
+    struct plx_protection protection; /* all zero in records from before there was any: off */
 };
 
 void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx_vdi_record *record,

@@ -247,6 +247,7 @@ static void write_record(struct plx_keyframe_op *op)
 
     op->record = vdi->record;
     op->record.keyframe = op->target;
+    op->record.protection = vdi->protect.policy;
     op->record.generation = plx_generation_next(op->record.generation);
     op->record.index_root = op->index_root;
     op->record.index_levels = PLX_INDEX_LEVELS;

@@ -291,14 +291,64 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
     return true;
 }
 
+/* ---- Automatic snapshots (protect.h) ---- */
+
+/* Of its records, and of the snapshot that may follow them. */
+static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item)
+{
+    bool followed = item->changes && log->snapshots != PLX_PROTECT_OFF;
+
+    return item->bytes + (followed ? plx_record_bytes(PLX_RECORD_SNAPSHOT, 0) : 0);
+}
+
+/* It sees all that was logged so far, and nothing is written in place (protect.c, T3): nobody has
+ * to be told of it or asked, it is whole when its batch is durable. */
+static size_t put_snapshot(struct plx_log *log, struct plx_log_item *item, uint8_t *out,
+                           uint32_t *records)
+{
+    struct plx_vdi *vdi = log->vdi;
+
+    ++*records;
+    vdi->map.gen_submitted++;
+    item->snapshot_seq = ++log->cursor.snap_seq;
+    item->snapshot_ns = log->snapshot_ns = plx_vdi_snapshot_time(vdi);
+    vdi->changed = vdi->protect.changed = log->head != NULL; /* what waits may change something */
+    plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, item->snapshot_seq, item->snapshot_ns);
+    return plx_record_put_snapshot(out, item->snapshot_seq, item->snapshot_ns);
+}
+
+/* The item's batch is logged again, or never. */
+static void take_back_snapshot(struct plx_log *log, struct plx_log_item *item)
+{
+    if (!item->snapshot_seq)
+        return;
+    log->vdi->map.gen_submitted--;
+    plx_protect_tell(log->vdi, PLX_AUTOMATIC_DROPPED, item->snapshot_seq, item->snapshot_ns);
+    plx_protect_note_change(log->vdi);
+    item->snapshot_seq = 0;
+}
+
+static void apply_snapshot(struct plx_log *log, const struct plx_log_item *item, bool durable)
+{
+    if (!item->snapshot_seq)
+        return;
+    PLX_ASSERT(item->snapshot_seq == log->vdi->map.gen + 1);
+    plx_map_apply_snapshot(&log->vdi->map);
+    log->vdi->counters.snapshots++;
+    log->store->counters.snapshots++;
+    if (durable)
+        plx_protect_tell(log->vdi, PLX_AUTOMATIC_TAKEN, item->snapshot_seq, item->snapshot_ns);
+}
+
 /* Moves items into the batch's buffer while they fit; returns the bytes used. */
 static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t room,
                          uint32_t *ret_records)
 {
     size_t bytes = PLX_BATCH_HEADER_BYTES;
+    bool changes = false;
 
     *ret_records = 0;
-    while (log->head && bytes + log->head->bytes <= room) {
+    while (log->head && bytes + item_bytes(log, log->head) <= room) {
         struct plx_log_item *item = log->head;
         size_t used;
 
@@ -319,7 +369,13 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         used = item->failed ? 0 : item->ops->encode(item, batch->buffer + bytes, ret_records);
         PLX_ASSERT(used <= item->bytes);
         bytes += used;
+        changes = changes || item->changes;
+        if (item->changes && log->snapshots == PLX_PROTECT_WRITE)
+            bytes += put_snapshot(log, item, batch->buffer + bytes, ret_records);
     }
+    if (changes && log->snapshots == PLX_PROTECT_BATCH)
+        bytes += put_snapshot(log, batch->last_item, batch->buffer + bytes, ret_records);
+    PLX_ASSERT(bytes <= room);
     return bytes;
 }
 
@@ -373,7 +429,7 @@ static bool form_batch(struct plx_log *log)
     left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0; /* L3 */
     if (offset % block) /* the store came from a device of smaller blocks */
         left = 0;
-    if (left < plx_div_up(PLX_BATCH_HEADER_BYTES + log->head->bytes, block) * block) {
+    if (left < plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head), block) * block) {
         if (!begin_segment(log, batch)) {
             struct plx_log_item *item = log->head;
 
@@ -421,6 +477,7 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
 
         if (!item->failed)
             item->ops->apply(item);
+        apply_snapshot(log, item, batch->state == BATCH_DURABLE);
         item->task->error = item->data_error;
         plx_task_ready(log->store, item->task);
         item = next;
@@ -454,9 +511,11 @@ static void roll_back(struct plx_log *log)
         for (; *link; link = &last->next) {
             last = *link;
             last->batch = NULL;
+            take_back_snapshot(log, last);
             if (last->data_error) {
                 plx_overlay_unreserve(&log->vdi->map.active, last->slots);
                 last->failed = true;
+                last->changes = false;
                 last->bytes = last->slots = 0;
             }
         }

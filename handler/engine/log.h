@@ -32,6 +32,8 @@ struct plx_log_item {
     int data_error;
     bool failed;        /* data_error took its records away; it keeps its place in the log */
     bool needs_durable; /* wait for the device's flush even in write-back mode */
+    bool changes;       /* the disk's contents or size: an automatic snapshot may follow */
+    uint64_t snapshot_seq, snapshot_ns; /* the one that follows it in its batch; 0: none */
     struct plx_batch *batch;
 };
 
@@ -82,7 +84,9 @@ struct plx_log {
     uint64_t flush_mark;               /* of the first of those */
     bool failing;
     unsigned retries;
-    int sticky; /* set for good after the log could not be written */
+    int sticky;                         /* set for good after the log could not be written */
+    enum plx_protection_mode snapshots; /* BATCH or WRITE: they end batches, or follow writes */
+    uint64_t snapshot_ns;               /* time of the last snapshot that was logged */
     uint64_t bytes_since_keyframe;
     uint8_t *memory;
 };

@@ -394,6 +394,7 @@ void plx_vdi_pump(struct plx_vdi *vdi)
     if (vdi->unflushed && !vdi->log.sticky && vdi->flush_mark != vdi->store->flush_failures)
         plx_log_fail(&vdi->log, vdi->store->flush_error);
     plx_keyframe_pump(vdi);
+    plx_protect_pump(vdi);
     plx_log_pump(&vdi->log);
 }
 
@@ -831,6 +832,11 @@ static bool has_edges(const struct plx_op *op)
     return op->head_skip || op->tail_skip;
 }
 
+static bool always_copies(const struct plx_vdi *vdi)
+{
+    return vdi->copy_always || plx_protect_copies(vdi);
+}
+
 /* What happens to each block; *ret_void: some checksum has to be voided first. */
 static void classify(struct plx_op *op, bool *ret_void)
 {
@@ -847,7 +853,7 @@ static void classify(struct plx_op *op, bool *ret_void)
             op->actions[i] = mapping->addr ? PLX_ACTION_UNMAP : PLX_ACTION_SKIP;
             continue;
         }
-        if (!mapping->writable || vdi->copy_always) {
+        if (!mapping->writable || always_copies(vdi)) {
             op->actions[i] = PLX_ACTION_NEW;
             op->checksums[i] = block_checksum(op, i);
             continue;
@@ -1047,6 +1053,7 @@ static int make_item(struct plx_op *op)
         .bytes = bytes,
         .slots = slots,
         .needs_durable = op->request->fua,
+        .changes = true,
     };
     return plx_log_reserve(&op->vdi->log, &op->item);
 }
@@ -1173,7 +1180,8 @@ static int issue(struct plx_op *op)
         release_pieces(op);
         return error;
     }
-    op->vdi->changed = op->vdi->changed || has_in_place || op->piece_count;
+    if (has_in_place || op->piece_count)
+        plx_protect_note_change(op->vdi);
     op->flush_mark = op->vdi->store->flush_failures;
     start_join(op);
     submit_in_place(op);
@@ -1207,12 +1215,15 @@ static int wait_for_deaths(struct plx_op *op)
 static size_t lone_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
 {
     struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
-    const struct plx_request *request = op->request;
+    struct plx_request *request = op->request;
+    struct plx_log *log = &op->vdi->log;
 
     ++*records;
     switch (request->op) {
     case PLX_SNAPSHOT:
-        op->request->seq = ++op->vdi->log.cursor.snap_seq;
+        request->seq = ++log->cursor.snap_seq;
+        /* An automatic one may have overtaken it while it waited for a batch. */
+        request->time_ns = log->snapshot_ns = plx_max_u64(request->time_ns, log->snapshot_ns);
         return plx_record_put_snapshot(out, request->seq, request->time_ns);
     case PLX_LABEL:
         return plx_record_put_label(out, request->seq, request->label, request->remove);
@@ -1230,7 +1241,7 @@ static void lone_apply(struct plx_log_item *item)
         plx_map_apply_snapshot(&op->vdi->map);
     } else if (op->request->op == PLX_RESIZE) {
         op->vdi->size_bytes = op->request->length;
-        op->vdi->changed = true;
+        plx_protect_note_change(op->vdi);
     }
 }
 
@@ -1243,9 +1254,17 @@ static void append_lone(struct plx_op *op, enum plx_record_type type, int next_s
         .task = &op->task,
         .bytes = plx_record_bytes(type, strlen(op->request->label)),
         .needs_durable = true,
+        .changes = type == PLX_RECORD_RESIZE,
     };
     op->state = next_state;
     plx_log_append(&op->vdi->log, &op->item);
+}
+
+uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi)
+{
+    vdi->last_snapshot_ns =
+        plx_max_u64(vdi->store->env->now_ns(vdi->store->env), vdi->last_snapshot_ns);
+    return vdi->last_snapshot_ns;
 }
 
 /* Into the stream of writes, without draining it (Parallax 5.3). */
@@ -1262,10 +1281,8 @@ static void begin_snapshot(struct plx_op *op)
     }
     vdi->changed = false;
     vdi->map.gen_submitted++; /* writes from now on are not seen by it */
-    op->request->time_ns = vdi->store->env->now_ns(vdi->store->env);
-    if (op->request->time_ns < vdi->last_snapshot_ns) /* times never run backwards */
-        op->request->time_ns = vdi->last_snapshot_ns;
-    vdi->last_snapshot_ns = op->request->time_ns;
+    op->request->time_ns = plx_vdi_snapshot_time(vdi);
+    plx_protect_ordered(vdi, op->request);
     append_lone(op, PLX_RECORD_SNAPSHOT, OP_SNAPSHOT_WAIT);
 }
 
@@ -1420,7 +1437,7 @@ static void op_run(struct plx_op *op)
                 error = make_item(op);
                 if (error)
                     goto fail;
-                vdi->changed = true;
+                plx_protect_note_change(vdi);
                 start_join(op);
                 plx_log_append(&vdi->log, &op->item);
                 op->state = OP_LOGGED;
@@ -1430,7 +1447,8 @@ static void op_run(struct plx_op *op)
                 error = vdi->log.sticky;
                 goto fail;
             }
-            if (op->gen != vdi->map.gen_submitted) { /* a snapshot came in between */
+            /* A snapshot came in between. It matters for what would be written in place only. */
+            if (op->gen != vdi->map.gen_submitted && !always_copies(vdi)) {
                 op->looked_up = 0;
                 op->state = OP_LOOKUP;
                 break;
@@ -1560,7 +1578,7 @@ static void op_step(struct plx_task *task)
     case OP_SNAPSHOT_WAIT:
         if (error) {
             vdi->map.gen_submitted--; /* it was never logged */
-            vdi->changed = true;
+            plx_protect_note_change(vdi);
             finish(op, error);
             return;
         }

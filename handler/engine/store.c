@@ -363,6 +363,16 @@ void plx_store_settle(struct plx_store *store)
             plx_store_wait(store);
 }
 
+uint64_t plx_store_due_ns(const struct plx_store *store)
+{
+    uint64_t due_ns = UINT64_MAX;
+
+    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
+        if (!vdi->snapshot)
+            due_ns = plx_min_u64(due_ns, plx_protect_due_ns(vdi));
+    return due_ns;
+}
+
 bool plx_store_busy(const struct plx_store *store)
 {
     if (store->ready.head || store->flushing || store->flush_joining.head)
@@ -654,6 +664,8 @@ uint64_t plx_vdi_slot_addr(const struct plx_store *store, uint32_t slot)
 void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_counters)
 {
     *ret_counters = store->counters;
+    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
+        ret_counters->snapshot_rate += plx_protect_rate(vdi);
     ret_counters->data_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
     ret_counters->meta_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);
 }

@@ -107,6 +107,7 @@ static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info
         .snapshots = record->keyframe.snap_seq,
         .log_first_segment = record->first_segment,
         .levels = record->keyframe.levels,
+        .protection = record->protection,
     };
     memcpy(ret->name, record->name, sizeof ret->name);
 }
@@ -305,6 +306,7 @@ static struct plx_vdi *vdi_new(struct plx_store *store, const struct plx_vdi_rec
     vdi->record = *record;
     vdi->record_slot = record_slot;
     vdi->size_bytes = record->keyframe.size_bytes;
+    vdi->protect.policy = record->protection;
     if (plx_ops_init(vdi)) {
         free(vdi);
         return NULL;
@@ -524,6 +526,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         undo_open(vdi, had_segment, had_next, unwritten);
         return error;
     }
+    plx_protect_start(vdi, unclean && result.batches);
     if (unclean)
         plx_store_event(store, 0,
                         "virtual disk %s: recovered, %llu log batches replayed, %llu dropped that "
@@ -711,6 +714,7 @@ int plx_vdi_close(struct plx_vdi *vdi)
     }
     vdi->closing = true;
     drain(vdi);
+    plx_protect_last(vdi);
     vdi->keyframe.quiet = true;
     for (unsigned i = 0; !error && !vdi->log.sticky && (i == 0 || !covered(vdi)) && i < 4; i++) {
         error = keyframe_sync(vdi);
@@ -774,6 +778,7 @@ int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault)
 void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counters)
 {
     *ret_counters = vdi->counters;
+    ret_counters->snapshot_rate = plx_protect_rate(vdi);
     ret_counters->data_free_blocks = plx_alloc_free_blocks(vdi->store, PLX_EXTENT_DATA);
     ret_counters->meta_free_blocks = plx_alloc_free_blocks(vdi->store, PLX_EXTENT_META);
 }

@@ -5,6 +5,7 @@
 #include "engine/keyframe.h"
 #include "engine/log.h"
 #include "engine/map.h"
+#include "engine/protect.h"
 #include "engine/store.h"
 
 #define PLX_WINDOW_BLOCKS 256u /* a request is worked on in windows of at most 1 MiB */
@@ -89,6 +90,7 @@ struct plx_vdi {
     bool compare_busy;
     bool changed; /* since the last snapshot */
     uint64_t last_snapshot_ns;
+    struct plx_protect protect;
     struct { /* a run of adjacent blocks to allocate from */
         uint64_t addr, count;
     } run;
@@ -102,6 +104,8 @@ void plx_ops_done(struct plx_vdi *vdi);
 /* One turn: starts waiting requests, key frames, forms batches. */
 void plx_vdi_pump(struct plx_vdi *vdi);
 bool plx_vdi_idle(const struct plx_vdi *vdi);
+/* The time of a snapshot taken now: such times never run backwards. */
+uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 /* What was or will be acknowledged is in the device's cache only, until a flush has ended. */
 void plx_vdi_set_unflushed(struct plx_vdi *vdi);
 /* Whether every operation begun before `ticket` that uses what it looked up then has ended

@@ -563,6 +563,245 @@ static bool count_snapshot(void *context, const struct plx_snapshot_info *info)
     return true;
 }
 
+/* ---- Continuous protection ---- */
+
+#define MS 1000000ull
+
+static void protect(struct plx_vdi *vdi, enum plx_protection_mode mode, uint64_t interval_ns)
+{
+    struct plx_protection protection = {
+        .mode = mode, .interval_ns = interval_ns, .tiers = 1, .tier = {{0, 3600000 * MS}}};
+
+    OK(plx_vdi_set_protection(vdi, &protection, &fault));
+}
+
+/* Lets time pass in turns of a millisecond. */
+static void pass(uint64_t ms)
+{
+    for (; ms; ms--) {
+        env.ns += MS;
+        plx_store_tick(store);
+        settle();
+    }
+}
+
+static uint64_t automatic(void)
+{
+    return counters().snapshots_automatic;
+}
+
+static unsigned listed(uint32_t slot)
+{
+    unsigned count = 0;
+
+    OK(plx_snapshot_list(store, slot, 0, count_snapshot, &count, &fault));
+    return count;
+}
+
+static void test_protect_interval(void)
+{
+    struct plx_counters before, after;
+    struct plx_vdi *vdi;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
+    before = counters(); /* idle: no record, no I/O, no turn of the loop */
+    CU_ASSERT_EQUAL(plx_store_due_ns(store), UINT64_MAX);
+    pass(1000);
+    after = counters();
+    CU_ASSERT_EQUAL(all_writes(&after), all_writes(&before));
+    CU_ASSERT_EQUAL(listed(0), 1); /* the one that setting it took */
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    pass(20);
+    CU_ASSERT_EQUAL(automatic(), 2);
+    CU_ASSERT_EQUAL(listed(0), 2);
+    before = counters(); /* the first after a pause: data, and a batch of both records */
+    OK(write_byte(vdi, 0, BLOCK, 2));
+    settle();
+    after = counters();
+    CU_ASSERT_EQUAL(all_writes(&after) - all_writes(&before), 2);
+    CU_ASSERT_EQUAL(automatic(), 3);
+    before = counters(); /* the next: data, its record, later the snapshot's */
+    OK(write_byte(vdi, 0, BLOCK, 2));
+    CU_ASSERT(plx_store_due_ns(store) != UINT64_MAX);
+    pass(11);
+    after = counters();
+    CU_ASSERT_EQUAL(all_writes(&after) - all_writes(&before), 3);
+    CU_ASSERT_EQUAL(after.blocks_in_place, before.blocks_in_place);
+    for (unsigned i = 0; i < 1000; i++) { /* under load: one in ten milliseconds */
+        OK(write_byte(vdi, (i % 100) * BLOCK, BLOCK, 1 + (int)i % 200));
+        pass(1);
+    }
+    CU_ASSERT(automatic() >= 95 && automatic() <= 125);
+    CU_ASSERT_EQUAL(listed(0), automatic());
+    CU_ASSERT_EQUAL(counters().snapshots_skipped, 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static unsigned blocks_written(struct plx_vdi *vdi, unsigned blocks)
+{
+    unsigned count = 0;
+
+    OK(io(vdi, PLX_READ, 0, (uint64_t)blocks * BLOCK));
+    for (unsigned i = 0; i < blocks; i++)
+        count += buffer[i * BLOCK] != 0;
+    return count;
+}
+
+static void submit_writes(struct plx_vdi *vdi, struct plx_request *writes, struct iovec *iovs,
+                          unsigned count, bool turn)
+{
+    memset(buffer, 9, BLOCK);
+    finished = 0;
+    for (unsigned i = 0; i < count; i++) {
+        iovs[i] = (struct iovec){buffer, BLOCK};
+        writes[i] = (struct plx_request){.op = PLX_WRITE,
+                                         .offset = i * BLOCK,
+                                         .length = BLOCK,
+                                         .iov = &iovs[i],
+                                         .iovcnt = 1,
+                                         .done = count_done};
+        plx_vdi_submit(vdi, &writes[i]);
+        if (turn)
+            plx_store_tick(store);
+    }
+    while (finished < count)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+}
+
+/* One that is due while another is under way is left out, and counted. */
+static void test_protect_skips(void)
+{
+    static struct plx_request writes[100];
+    static struct iovec iovs[100];
+    struct plx_vdi *vdi;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    protect(vdi, PLX_PROTECT_INTERVAL, MS);
+    env.step_ns = MS; /* the device takes many intervals */
+    submit_writes(vdi, writes, iovs, 100, true);
+    CU_ASSERT(automatic() > 0 && automatic() <= 100);
+    CU_ASSERT(counters().snapshots_skipped > 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* Each write at once with others is an instant of its own; of a batch there is one. */
+static void test_protect_writes(void)
+{
+    static struct plx_request writes[12];
+    static struct iovec iovs[12];
+    struct plx_counters before, after;
+    struct plx_vdi *vdi, *instant;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    protect(vdi, PLX_PROTECT_WRITE, 0);
+    before = counters();
+    submit_writes(vdi, writes, iovs, 12, false);
+    after = counters();
+    CU_ASSERT(after.batches - before.batches <= 2);
+    CU_ASSERT_EQUAL(after.snapshots_automatic - before.snapshots_automatic, 12);
+    CU_ASSERT_EQUAL(listed(0), 13);
+    for (unsigned i = 0; i <= 12; i++) {
+        OK(plx_snapshot_open(store, 0, i + 1, &instant, &fault));
+        CU_ASSERT_EQUAL(blocks_written(instant, 12), i);
+        OK(plx_vdi_close(instant));
+    }
+    protect(vdi, PLX_PROTECT_BATCH, 0); /* nothing changed: no further snapshot for that */
+    before = counters();
+    submit_writes(vdi, writes, iovs, 12, false);
+    after = counters();
+    CU_ASSERT_EQUAL(after.blocks_in_place, 0);
+    CU_ASSERT_EQUAL(after.snapshots_automatic - before.snapshots_automatic,
+                    after.batches - before.batches);
+    before = counters();
+    OK(io(vdi, PLX_UNMAP, 0, 12 * BLOCK));
+    after = counters();
+    CU_ASSERT_EQUAL(after.snapshots_automatic - before.snapshots_automatic, 1);
+    CU_ASSERT_EQUAL(all_writes(&after) - all_writes(&before), 1);
+    protect(vdi, PLX_PROTECT_OFF, 0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    OK(write_byte(vdi, 0, BLOCK, 2));
+    CU_ASSERT(counters().blocks_in_place > 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_protect_restart(void)
+{
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi;
+    uint64_t count;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    OK(plx_vdi_close(vdi)); /* the last state is an instant */
+    count = listed(0);
+    CU_ASSERT_EQUAL(count, 2);
+    OK(plx_vdi_read_info(store, 0, &info, &fault));
+    CU_ASSERT_EQUAL(info.protection.mode, PLX_PROTECT_INTERVAL);
+    CU_ASSERT_EQUAL(info.protection.interval_ns, 10 * MS);
+    CU_ASSERT_EQUAL(info.protection.tiers, 1);
+    CU_ASSERT_EQUAL(info.protection.tier[0].keep_ns, 3600000 * MS);
+    for (unsigned i = 0; i < 3; i++) { /* to open it changes nothing */
+        vdi = open_vdi(0);
+        pass(100);
+        OK(plx_vdi_close(vdi));
+    }
+    CU_ASSERT_EQUAL(listed(0), count);
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 2));
+    pass(20);
+    CU_ASSERT_EQUAL(listed(0), count + 1);
+    OK(clone_of(1, 0, count));
+    OK(plx_vdi_read_info(store, 1, &info, &fault));
+    CU_ASSERT_EQUAL(info.protection.mode, PLX_PROTECT_OFF);
+    CU_ASSERT_EQUAL(info.protection.tiers, 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_protect_refusals(void)
+{
+    static const struct plx_protection bad[] = {
+        {.mode = PLX_PROTECT_INTERVAL, .interval_ns = MS - 1},
+        {.mode = PLX_PROTECT_INTERVAL, .interval_ns = PLX_INTERVAL_MAX_NS + 1},
+        {.mode = PLX_PROTECT_WRITE, .interval_ns = MS},
+        {.mode = PLX_PROTECT_WRITE + 1},
+        {.tiers = PLX_TIERS_MAX + 1},
+        {.tiers = 1, .tier = {{MS, 0}}},
+        {.tiers = 1, .tier = {{2 * MS, MS}}},
+        {.tiers = 2, .tier = {{0, 2 * MS}, {0, 3 * MS}}},
+        {.tiers = 2, .tier = {{0, 2 * MS}, {MS, 2 * MS}}},
+    };
+    struct plx_protection none = {0};
+    struct plx_vdi *vdi;
+    uint64_t seq;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        FAILS(INVALID, plx_vdi_set_protection(vdi, &bad[i], &fault));
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    OK(plx_vdi_close(vdi));
+    OK(plx_snapshot_open(store, 0, seq, &vdi, &fault));
+    FAILS(READONLY, plx_vdi_set_protection(vdi, &none, &fault));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 /* As if so much had been logged before that the index has no room for a segment's whole number. */
 static void set_log_position(uint32_t slot, uint64_t segment)
 {
@@ -1141,6 +1380,11 @@ int main(void)
         {"checksums", test_checksum},
         {"no space", test_no_space},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
+        {"protection: an interval", test_protect_interval},
+        {"protection: one at a time", test_protect_skips},
+        {"protection: each write, each batch", test_protect_writes},
+        {"protection: restarts and clones", test_protect_restart},
+        {"protection: refusals", test_protect_refusals},
         {"clones of clones", test_clones},
         {"grow from 3 to 4 levels", test_grow},
         {"many VDIs", test_many_vdis},

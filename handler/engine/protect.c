@@ -1,0 +1,303 @@
+/* protect.c - continuous protection: the snapshots that a disk takes by itself; see engine.h.
+ *
+ * T1  An automatic snapshot is a SNAPSHOT record like a requested one: in the order of the log, and
+ *     with no other trace. Of an interval it is a request like any other; of batches and writes
+ *     log.c adds the record while it forms a batch.
+ * T2  One request of an interval is under way at most. One that falls due meanwhile is left out and
+ *     counted.
+ * T3  While batches end with snapshots nothing is written in place: what such a snapshot sees is
+ *     whole as soon as its batch is durable. Writes in place that were under way when that began
+ *     have ended before the first of them.
+ * T4  Where nothing has changed there is no record, no timer and no turn of the loop.
+ * Loop: the VDI's.
+ * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
+ *   before holds. An automatic snapshot is in the log or was never taken. What was recovered and no
+ *   snapshot saw becomes an instant when it is next due, or when the disk is closed.
+ */
+#include "engine/protect.h"
+
+#include <string.h>
+
+#include "engine/vdi.h"
+
+#define SECOND_NS 1000000000ull
+
+/* ---- The policy ---- */
+
+static int check_tier(const struct plx_tier *tier, const struct plx_tier *finer,
+                      struct plx_fault *fault)
+{
+    if (tier->keep_ns == 0 || tier->keep_ns > PLX_KEEP_MAX_NS || tier->every_ns > tier->keep_ns)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "a tier keeps one snapshot every so often for longer than that, and "
+                             "at most 100 years");
+    if (finer && (tier->every_ns <= finer->every_ns || tier->keep_ns <= finer->keep_ns))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "each tier is coarser and kept longer than the one before it");
+    return 0;
+}
+
+int plx_protection_check(const struct plx_protection *p, struct plx_fault *fault)
+{
+    bool interval = p->mode == PLX_PROTECT_INTERVAL;
+
+    if ((unsigned)p->mode > PLX_PROTECT_WRITE || (!interval && p->interval_ns))
+        return plx_fault_set(fault, PLX_ERR_INVALID, "there is no such mode of protection");
+    if (interval && (p->interval_ns < PLX_INTERVAL_MIN_NS || p->interval_ns > PLX_INTERVAL_MAX_NS))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "the interval between snapshots is 1 ms to 1 day");
+    if (p->tiers > PLX_TIERS_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "at most %d tiers", PLX_TIERS_MAX);
+    for (uint32_t i = 0; i < p->tiers; i++) {
+        int error = check_tier(&p->tier[i], i ? &p->tier[i - 1] : NULL, fault);
+
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static uint64_t monotonic(const struct plx_vdi *vdi)
+{
+    return vdi->store->env->monotonic_ns(vdi->store->env);
+}
+
+/* The log's part of it. */
+static void apply_mode(struct plx_vdi *vdi)
+{
+    enum plx_protection_mode mode = vdi->protect.policy.mode;
+
+    vdi->log.snapshots = plx_protect_copies(vdi) ? mode : PLX_PROTECT_OFF;
+}
+
+void plx_protect_start(struct plx_vdi *vdi, bool found_changes)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    p->changed = found_changes;
+    p->due_ns = p->meter_ns = monotonic(vdi);
+    apply_mode(vdi);
+}
+
+bool plx_protect_copies(const struct plx_vdi *vdi)
+{
+    return vdi->protect.policy.mode >= PLX_PROTECT_BATCH;
+}
+
+/* ---- What is told of them ---- */
+
+static void count_taken(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+    uint64_t now = monotonic(vdi);
+
+    vdi->counters.snapshots_automatic++;
+    vdi->store->counters.snapshots_automatic++;
+    p->meter_count++;
+    if (now - p->meter_ns < SECOND_NS)
+        return;
+    p->rate = (uint64_t)((unsigned __int128)p->meter_count * SECOND_NS / (now - p->meter_ns));
+    p->meter_ns = now;
+    p->meter_count = 0;
+}
+
+uint64_t plx_protect_rate(const struct plx_vdi *vdi)
+{
+    const struct plx_protect *p = &vdi->protect;
+
+    return monotonic(vdi) - p->meter_ns > 2 * SECOND_NS ? 0 : p->rate;
+}
+
+void plx_protect_tell(struct plx_vdi *vdi, enum plx_automatic what, uint64_t seq, uint64_t time_ns)
+{
+    struct plx_env *env = vdi->store->env;
+
+    if (what == PLX_AUTOMATIC_TAKEN)
+        count_taken(vdi);
+    if (env->automatic)
+        env->automatic(env, vdi->record.slot, what, seq, time_ns);
+}
+
+void plx_protect_note_change(struct plx_vdi *vdi)
+{
+    vdi->changed = vdi->protect.changed = true;
+}
+
+void plx_protect_ordered(struct plx_vdi *vdi, const struct plx_request *request)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    p->changed = false;
+    if (request != &p->request)
+        return;
+    p->ordered = true;
+    plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, 0, 0);
+}
+
+/* ---- Of an interval ---- */
+
+static void count_skipped(struct plx_vdi *vdi, uint64_t count)
+{
+    vdi->counters.snapshots_skipped += count;
+    vdi->store->counters.snapshots_skipped += count;
+}
+
+static void note_failed(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    count_skipped(vdi, 1);
+    if (!p->failing && !vdi->log.sticky) /* that was said already */
+        plx_store_event(vdi->store, p->request.result,
+                        "virtual disk %s: an automatic snapshot failed and is tried again: %s",
+                        vdi->record.name, plx_error_text(p->request.result));
+    p->failing = true;
+}
+
+/* T2 */
+static void skip_those_due(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+    uint64_t now = monotonic(vdi), interval = p->policy.interval_ns, missed;
+
+    if (p->policy.mode != PLX_PROTECT_INTERVAL || now < p->due_ns)
+        return;
+    missed = (now - p->due_ns) / interval + 1;
+    p->due_ns += missed * interval;
+    if (p->changed)
+        count_skipped(vdi, missed);
+}
+
+/* Not ordered: a requested snapshot came first and saw everything, or the disk has stopped. */
+static void ended(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+    const struct plx_request *request = &p->request;
+
+    p->under_way = false;
+    if (request->result)
+        note_failed(vdi);
+    else
+        p->failing = false;
+    if (p->ordered)
+        plx_protect_tell(vdi, request->result ? PLX_AUTOMATIC_DROPPED : PLX_AUTOMATIC_TAKEN,
+                         request->result ? 0 : request->seq, request->time_ns);
+    skip_those_due(vdi);
+}
+
+static void interval_done(struct plx_request *request)
+{
+    ended(request->owner);
+}
+
+static void prepare(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    p->request = (struct plx_request){.op = PLX_SNAPSHOT, .done = interval_done, .owner = vdi};
+    p->under_way = true;
+    p->ordered = false;
+}
+
+uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
+{
+    const struct plx_protect *p = &vdi->protect;
+    bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&
+                 !vdi->closing && !vdi->log.sticky;
+
+    return waits ? p->due_ns : UINT64_MAX; /* T4 */
+}
+
+void plx_protect_pump(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+    uint64_t due_ns = plx_protect_due_ns(vdi), now;
+
+    if (due_ns == UINT64_MAX)
+        return;
+    now = monotonic(vdi);
+    if (now < due_ns)
+        return;
+    p->due_ns += p->policy.interval_ns;
+    if (p->due_ns <= now)
+        p->due_ns = now + p->policy.interval_ns;
+    prepare(vdi);
+    plx_vdi_submit(vdi, &p->request);
+}
+
+/* Synchronous. */
+static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    struct plx_protect *p = &vdi->protect;
+    int error;
+
+    while (p->under_way)
+        if (!plx_store_tick(vdi->store) && p->under_way)
+            plx_store_wait(vdi->store);
+    prepare(vdi);
+    error = plx_vdi_run(vdi, &p->request);
+    ended(vdi);
+    if (error && fault)
+        *fault = p->request.fault;
+    return error;
+}
+
+void plx_protect_last(struct plx_vdi *vdi)
+{
+    if (vdi->protect.policy.mode == PLX_PROTECT_INTERVAL && vdi->protect.changed &&
+        !vdi->log.sticky)
+        take_now(vdi, NULL); /* if it fails, closing goes on: an instant less */
+}
+
+/* ---- Setting ---- */
+
+/* T3 */
+static void wait_in_place_ended(struct plx_vdi *vdi)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+    uint64_t ticket = ++vdi->tickets;
+
+    while (!plx_ops_ended_before(vdi, ticket, true, &waiter.task))
+        plx_waiter_wait(vdi->store, &waiter);
+}
+
+/* Into the record. */
+static int write_policy(struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    struct plx_request request = {.op = PLX_KEYFRAME};
+    int error = plx_vdi_run(vdi, &request);
+
+    if (error && fault)
+        *fault = request.fault;
+    return error;
+}
+
+int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
+                           struct plx_fault *fault)
+{
+    struct plx_protect *p = &vdi->protect;
+    struct plx_protection old = p->policy;
+    bool other = protection->mode != old.mode || protection->interval_ns != old.interval_ns;
+    int error = plx_protection_check(protection, fault);
+
+    if (error)
+        return error;
+    if (vdi->snapshot)
+        return plx_fault_set(fault, PLX_ERR_READONLY, "a snapshot has no protection");
+    p->policy = *protection;
+    if (other) {
+        vdi->log.snapshots = PLX_PROTECT_OFF;
+        p->due_ns = monotonic(vdi) + protection->interval_ns;
+        wait_in_place_ended(vdi);
+        error = protection->mode == PLX_PROTECT_OFF ? 0 : take_now(vdi, fault);
+        apply_mode(vdi);
+    }
+    if (!error)
+        error = write_policy(vdi, fault);
+    if (error) {
+        p->policy = old;
+        wait_in_place_ended(vdi);
+        apply_mode(vdi);
+    }
+    return error;
+}
