@@ -114,8 +114,7 @@ static void open_and_read(struct plx_world *w, struct plx_sim_host *host, struct
         plx_sim_verify_lists(w, disk);
 }
 
-void plx_sim_recover_disk(struct plx_world *w, struct plx_sim_host *host,
-                          struct plx_sim_disk *disk)
+void plx_sim_recover_disk(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
 {
     if (disk->vdi || !settle_existence(w, host, disk))
         return;
@@ -309,12 +308,8 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
     for (unsigned i = 0; i < PLX_SIM_HOSTS; i++) {
         struct plx_sim_host *host = &f->hosts[i];
 
-        plx_simenv_init(&host->env, plx_simrng_next(&f->rng));
+        plx_sim_host_init(f, host);
         host->env.ns = w->hosts[i].env.ns;
-        host->env.registry = &f->registry;
-        host->env.grant_later = w->options.grant_later;
-        host->env.loud = w->options.trace;
-        host->world = f;
     }
     for (unsigned i = 0; i < PLX_SIM_VDIS; i++)
         plx_sim_disk_fork(&w->vdis[i], &f->vdis[i]);

@@ -21,6 +21,7 @@ static void *must(void *memory)
 
 void plx_sim_disk_forget(struct plx_sim_disk *disk)
 {
+    plx_sim_disk_doubt(disk);
     for (unsigned i = 0; i < disk->snapshot_count; i++)
         plx_view_free(disk->snapshots[i].view);
     plx_oracle_free(disk->oracle);
@@ -47,23 +48,44 @@ void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret
 
     fork.host = NULL;
     fork.vdi = NULL;
-    fork.in_flight = 0;
+    fork.in_flight = fork.automatic = 0;
     fork.still = false;
     if (disk->oracle)
         fork.oracle = plx_oracle_fork(disk->oracle);
     fork.snapshots = copy_list(disk->snapshots, disk->snapshot_count, PLX_SIM_SNAPSHOTS,
                                sizeof *disk->snapshots);
     fork.labels = copy_list(disk->labels, disk->label_count, PLX_SIM_LABELS, sizeof *disk->labels);
-    for (unsigned i = 0; i < fork.snapshot_count; i++) /* M1 */
-        fork.snapshots[i].view = fork.snapshots[i].acked ? plx_view_share(disk->snapshots[i].view)
-                                                         : plx_view_copy(disk->snapshots[i].view);
+    for (unsigned i = 0; i < fork.snapshot_count; i++) { /* M1 */
+        struct plx_sim_snapshot *snapshot = &fork.snapshots[i];
+
+        snapshot->view =
+            snapshot->acked ? plx_view_share(snapshot->view) : plx_view_copy(snapshot->view);
+        snapshot->exact = NULL;
+        snapshot->awaited = false;
+    }
     *ret_fork = fork;
+}
+
+void plx_sim_disk_doubt(struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < disk->snapshot_count; i++) {
+        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
+
+        if (snapshot->acked)
+            continue;
+        plx_oracle_view_close(disk->oracle, snapshot->view);
+        plx_view_free(snapshot->exact);
+        snapshot->exact = NULL;
+        snapshot->awaited = false;
+    }
+    disk->automatic = 0;
 }
 
 void plx_sim_disk_crash(struct plx_sim_disk *disk)
 {
     if (!disk->oracle)
         return;
+    plx_sim_disk_doubt(disk);
     /* An instant that nobody was told of may have lost what was not durable then. */
     for (unsigned i = 0; i < disk->snapshot_count; i++)
         if (!disk->snapshots[i].acked && (disk->write_back || disk->mode_changes))

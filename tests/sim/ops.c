@@ -185,6 +185,9 @@ static void op_done(struct plx_request *request)
 
 void plx_sim_disown(struct plx_world *w, const struct plx_sim_host *host)
 {
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        if (w->vdis[i].host == host)
+            plx_sim_disk_doubt(&w->vdis[i]);
     for (unsigned i = 0; i < w->options.in_flight; i++) {
         struct plx_sim_op *op = &w->ops[i];
 
@@ -234,7 +237,8 @@ static void submit_to(struct plx_world *w, struct plx_sim_op *op, struct plx_vdi
     w->result.requests++;
     PLX_SIM_TRACE(w, "submit %d to %u, sectors %llu+%llu (%llu bytes) id %llu%s", op->request.op,
                   op->disk->slot, (unsigned long long)op->first, (unsigned long long)op->count,
-                  (unsigned long long)op->request.length, (unsigned long long)w->next_id, op->request.fua ? " fua" : "");
+                  (unsigned long long)op->request.length, (unsigned long long)w->next_id,
+                  op->request.fua ? " fua" : "");
     plx_vdi_submit(vdi, &op->request);
 }
 
@@ -393,6 +397,109 @@ void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove)
     plx_sim_op_submit(w, op);
 }
 
+/* ---- Automatic snapshots ---- */
+
+static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, uint64_t seq)
+{
+    struct plx_sim_snapshot *snapshot = plx_sim_snapshot_add(disk);
+    uint64_t sectors = disk->size / PLX_SECTOR;
+
+    if (!snapshot) {
+        plx_sim_fail(w, "VDI %u took more snapshots than a model has room for", disk->slot);
+        return;
+    }
+    *snapshot = (struct plx_sim_snapshot){
+        .view = plx_oracle_view_open(disk->oracle, 0, sectors),
+        .exact = plx_oracle_view_open(disk->oracle, 0, sectors),
+        .size_min = disk->size,
+        .size_max = disk->resizing ? disk->resizing : disk->size,
+        .awaited = true,
+        .expected_seq = seq,
+    };
+    plx_oracle_view_close(disk->oracle, snapshot->exact);
+    disk->automatic++;
+}
+
+static void automatic_ended(struct plx_world *w, struct plx_sim_disk *disk, bool taken,
+                            uint64_t seq, uint64_t time_ns)
+{
+    struct plx_sim_snapshot *snapshot = disk->snapshots;
+    const struct plx_sim_snapshot *end = snapshot + disk->snapshot_count;
+
+    while (snapshot < end &&
+           (!snapshot->awaited || (snapshot->expected_seq && snapshot->expected_seq != seq)))
+        snapshot++;
+    if (snapshot == end) {
+        plx_sim_fail(w, "VDI %u: the end of an automatic snapshot (%llu) that had no beginning",
+                     disk->slot, (unsigned long long)seq);
+        return;
+    }
+    snapshot->awaited = false;
+    disk->automatic--;
+    if (!taken) { /* or taken by a batch that is found after a crash: it stays unknown */
+        plx_view_free(snapshot->exact);
+        snapshot->exact = NULL;
+        return;
+    }
+    plx_oracle_view_close(disk->oracle, snapshot->view);
+    plx_view_free(snapshot->view);
+    snapshot->view = snapshot->exact;
+    snapshot->exact = NULL;
+    snapshot->seq = seq;
+    snapshot->time_ns = time_ns;
+    snapshot->acked = true;
+    w->result.snapshots++;
+    w->fresh = disk;
+}
+
+void plx_sim_on_automatic(struct plx_simenv *env, uint32_t slot, enum plx_automatic what,
+                          uint64_t seq, uint64_t time_ns)
+{
+    struct plx_sim_host *host = (struct plx_sim_host *)env;
+    struct plx_world *w = host->world;
+
+    plx_sim_hash_in(w, (uint64_t)what << 56 ^ (uint64_t)slot << 48 ^ seq);
+    PLX_SIM_TRACE(w, "automatic snapshot %llu of %u: %d", (unsigned long long)seq, slot, what);
+    if (w->power.off || host->dead) /* P1 */
+        return;
+    w->acks++;
+    if (what == PLX_AUTOMATIC_ORDERED)
+        automatic_ordered(w, &w->vdis[slot], seq);
+    else
+        automatic_ended(w, &w->vdis[slot], what == PLX_AUTOMATIC_TAKEN, seq, time_ns);
+}
+
+/* In write-back mode those of batches and writes are not reported, so that nothing can be expected
+ * of them. */
+static struct plx_protection choose_protection(struct plx_world *w, const struct plx_sim_disk *disk)
+{
+    bool any = !w->options.write_back && !w->options.toggle_cache;
+
+    if (disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2 || plx_sim_chance(w, 20))
+        return (struct plx_protection){0};
+    if (any && plx_sim_chance(w, 60))
+        return (struct plx_protection){.mode = plx_sim_chance(w, 50) ? PLX_PROTECT_BATCH
+                                                                     : PLX_PROTECT_WRITE};
+    return (struct plx_protection){.mode = PLX_PROTECT_INTERVAL,
+                                   .interval_ns = PLX_INTERVAL_MIN_NS};
+}
+
+void plx_sim_protect(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_protection protection;
+    struct plx_sim_host *host = disk->host;
+    struct plx_fault fault = {0};
+    int error;
+
+    if (!disk->vdi || host->dead || disk->still)
+        return;
+    protection = choose_protection(w, disk);
+    error = plx_vdi_set_protection(disk->vdi, &protection, &fault);
+    PLX_SIM_TRACE(w, "protect %u: mode %d: %s", disk->slot, protection.mode, plx_error_name(error));
+    if (error && !plx_sim_excused(w, host, error))
+        plx_sim_fail(w, "protection of VDI %u cannot be set: %s", disk->slot, fault.text);
+}
+
 void plx_sim_set_write_back(struct plx_world *w, struct plx_sim_disk *disk, bool write_back)
 {
     disk->write_back = write_back;
@@ -471,6 +578,8 @@ void plx_sim_submit_random(struct plx_world *w)
 
     if (!disk->vdi || disk->still || disk->in_flight >= 12 || disk->host->dead)
         return;
+    if (w->options.protect && disk->snapshot_count > PLX_SIM_SNAPSHOTS - 80)
+        kind = 50; /* hardly any room: reads change nothing */
     choose_range(w, disk, &first, &count);
     if (kind < 45)
         plx_sim_write(w, disk, first, count, false, fua);

@@ -36,6 +36,11 @@ struct plx_sim_snapshot {
     bool acked;
     uint64_t size_min, size_max; /* bytes */
     struct plx_view *view;
+    /* An automatic one that is not through: its number if that is known, and what it holds exactly;
+     * the view above also allows what was written since, for it may be taken later after all. */
+    bool awaited;
+    uint64_t expected_seq;
+    struct plx_view *exact;
 };
 
 struct plx_sim_label {
@@ -67,13 +72,15 @@ struct plx_sim_disk {
     struct plx_vdi *vdi; /* NULL: not open */
     bool write_back;
     uint64_t mode_changes;
-    unsigned in_flight;
-    bool still; /* gets no requests: it is being read as a whole */
+    unsigned in_flight, automatic; /* requests; automatic snapshots that are awaited */
+    bool still;                    /* gets no requests: it is being read as a whole */
 };
 
 void plx_sim_disk_forget(struct plx_sim_disk *disk);
 /* What is expected after a power cut now; not open. */
 void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret_fork);
+/* Automatic snapshots under way will not be heard of any more: taken or not. */
+void plx_sim_disk_doubt(struct plx_sim_disk *disk);
 /* The power failed: all that may have survived is possible. */
 void plx_sim_disk_crash(struct plx_sim_disk *disk);
 struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk);
@@ -154,6 +161,8 @@ struct plx_world {
         }                                                                                          \
     } while (0)
 
+/* A host's environment, but for its clock. */
+void plx_sim_host_init(struct plx_world *w, struct plx_sim_host *host);
 struct plx_world *plx_sim_new(const struct plx_world_options *options);
 void plx_sim_free(struct plx_world *w, struct plx_world_result *ret_result);
 
@@ -215,6 +224,11 @@ void plx_sim_flush(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_keyframe(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes);
 void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove);
+/* Another mode of protection, or none. */
+void plx_sim_protect(struct plx_world *w, struct plx_sim_disk *disk);
+/* The engine's word on automatic snapshots. */
+void plx_sim_on_automatic(struct plx_simenv *env, uint32_t slot, enum plx_automatic what,
+                          uint64_t seq, uint64_t time_ns);
 void plx_sim_set_write_back(struct plx_world *w, struct plx_sim_disk *disk, bool write_back);
 /* Any of them, at random. */
 void plx_sim_submit_random(struct plx_world *w);

@@ -243,7 +243,7 @@ static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
             plx_sim_fail(w, "VDI %u: snapshot %llu is listed after %llu", disk->slot,
                          (unsigned long long)listing->seqs[k],
                          (unsigned long long)listing->seqs[k - 1]);
-        if (disk->in_flight || plx_sim_snapshot_find(disk, listing->seqs[k]))
+        if (disk->in_flight || disk->automatic || plx_sim_snapshot_find(disk, listing->seqs[k]))
             continue;
         for (unsigned i = 0; i < disk->snapshot_count && !unknown; i++)
             if (!disk->snapshots[i].acked)
@@ -263,6 +263,7 @@ static void forget_unlisted(struct plx_sim_disk *disk)
 {
     for (unsigned i = disk->snapshot_count; i-- > 0;)
         if (!disk->snapshots[i].acked) {
+            plx_oracle_view_close(disk->oracle, disk->snapshots[i].view);
             plx_view_free(disk->snapshots[i].view);
             disk->snapshots[i] = disk->snapshots[--disk->snapshot_count];
         }
@@ -295,7 +296,7 @@ static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct p
                          (unsigned long long)snapshot->seq);
     }
     name_listed(w, disk, &listing);
-    if (!disk->in_flight)
+    if (!disk->in_flight && !disk->automatic)
         forget_unlisted(disk);
 }
 

@@ -122,6 +122,15 @@ static void sim_idle(struct plx_env *env)
     sim_of(env)->ns += 1000000;
 }
 
+static void sim_automatic(struct plx_env *env, uint32_t slot, enum plx_automatic what, uint64_t seq,
+                          uint64_t time_ns)
+{
+    struct plx_simenv *sim = sim_of(env);
+
+    if (sim->on_automatic)
+        sim->on_automatic(sim, slot, what, seq, time_ns);
+}
+
 static void sim_event(struct plx_env *env, int error_code, const char *text)
 {
     struct plx_simenv *sim = sim_of(env);
@@ -143,6 +152,7 @@ void plx_simenv_init(struct plx_simenv *env, uint64_t seed)
                 .extent_needed = sim_extent_needed,
                 .tick = sim_tick,
                 .idle = sim_idle,
+                .automatic = sim_automatic,
                 .event = sim_event},
         .rng = {seed},
         .instance = 1,

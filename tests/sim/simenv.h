@@ -36,7 +36,9 @@ struct plx_simenv {
     uint64_t needed_extent;
     uint64_t extent_calls, needed_calls;
     void (*on_tick)(struct plx_simenv *env); /* may be NULL */
-    char events[PLX_SIMENV_EVENTS][256];     /* the newest, round robin */
+    void (*on_automatic)(struct plx_simenv *env, uint32_t slot, enum plx_automatic what,
+                         uint64_t seq, uint64_t time_ns); /* may be NULL */
+    char events[PLX_SIMENV_EVENTS][256];                  /* the newest, round robin */
     int event_codes[PLX_SIMENV_EVENTS];
     uint64_t event_count;
     bool loud; /* print events */

@@ -158,6 +158,11 @@ static void one_step(struct plx_world *w)
         inject_fault(w);
     if (w->options.lies && plx_sim_chance(w, w->options.lies))
         inject_lie(w);
+    if (w->options.protect && plx_sim_chance(w, 2)) {
+        w->busy = true;
+        plx_sim_protect(w, &w->vdis[plx_sim_below(w, w->options.vdis)]);
+        w->busy = false;
+    }
     if (plx_sim_below(w, 1000) < w->options.sync_weight) {
         w->busy = true;
         if (plx_sim_chance(w, 8))
@@ -257,6 +262,7 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
     if (!with_crashes && o.copy && plx_simrng_chance(&rng, 50))
         o.lies = 1 + (unsigned)plx_simrng_below(&rng, 8);
     o.kills = with_crashes ? (unsigned)plx_simrng_below(&rng, 4) : 0;
+    o.protect = plx_simrng_chance(&rng, 40);
     *ret = o;
 }
 

@@ -14,6 +14,8 @@
 
 #include "sim/parts.h"
 
+#define PROTECT_STEP_NS 20000 /* so that intervals pass within a few turns */
+
 /* ---- Small things ---- */
 
 void plx_sim_fail(struct plx_world *w, const char *format, ...)
@@ -263,6 +265,18 @@ static void make_store(struct plx_world *w)
         plx_simregistry_init(&w->registry, &info);
 }
 
+void plx_sim_host_init(struct plx_world *w, struct plx_sim_host *host)
+{
+    plx_simenv_init(&host->env, plx_simrng_next(&w->rng));
+    host->env.registry = &w->registry;
+    host->env.grant_later = w->options.grant_later;
+    host->env.on_automatic = plx_sim_on_automatic;
+    host->env.loud = w->options.trace;
+    if (w->options.protect)
+        host->env.step_ns = PROTECT_STEP_NS;
+    host->world = w;
+}
+
 struct plx_world *plx_sim_new(const struct plx_world_options *options)
 {
     struct plx_world *w = calloc(1, sizeof *w);
@@ -276,13 +290,9 @@ struct plx_world *plx_sim_new(const struct plx_world_options *options)
     for (unsigned i = 0; i < PLX_SIM_HOSTS; i++) {
         struct plx_sim_host *host = &w->hosts[i];
 
-        plx_simenv_init(&host->env, plx_simrng_next(&w->rng));
+        plx_sim_host_init(w, host);
         host->env.ns = plx_sim_below(w, 2000000000); /* clocks differ */
-        host->env.registry = &w->registry;
-        host->env.grant_later = options->grant_later;
         host->env.on_tick = others_turn;
-        host->env.loud = options->trace;
-        host->world = w;
     }
     for (unsigned i = 0; i < PLX_SIM_VDIS; i++)
         w->vdis[i].slot = i;

@@ -34,6 +34,7 @@ struct plx_world_options {
     unsigned steps, in_flight;
     unsigned unmap_weight, snapshot_weight, sync_weight;
     bool big_io;
+    bool protect;      /* disks take snapshots by themselves, in modes that change now and then */
     bool toggle_cache; /* the cache mode changes now and then */
     bool tight;        /* NOSPACE is to be expected */
     unsigned faults;   /* I/O errors injected now and then, in per cent of steps */
