@@ -9,6 +9,9 @@
  * P4  tcmu-runner ends its command threads with pthread_cancel(). A thread that runs the engine
  *     cannot be cancelled before it has given up the mutex.
  * P5  After a turn that left work, either the same thread makes another or the loop's own is woken.
+ * P6  The loop's own thread sleeps no longer than until the engine is due (a timer): it counts that
+ *     into its timeout, and whoever makes a turn that brings the time forward wakes it, once. So a
+ *     timer costs no system call for each request.
  *
  * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
  * mutex, then tcmu-runner's own locks (in completions); jobs_lock is taken alone.
@@ -23,6 +26,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TURNS_AT_ONCE 64 /* of a thread that has other things to do, too */
@@ -30,6 +34,7 @@
 #define BUSY_WAIT_MS 100 /* in case nothing announces what the engine waits for */
 #define QUIET_WAIT_MS 1000
 #define JOBS_MAX 256
+#define NS_PER_MS 1000000u
 
 struct job {
     void (*function)(void *argument);
@@ -38,8 +43,9 @@ struct job {
 
 struct plx_loop {
     pthread_mutex_t mutex;
-    struct plx_store *store;          /* NULL while not started */
-    int cancelable;                   /* P4: the state of who holds the mutex by plx_loop_lock() */
+    struct plx_store *store;  /* NULL while not started */
+    uint64_t sleeps_until_ns; /* P6: the loop's own thread, by the monotonic clock; 0: it is up */
+    int cancelable;           /* P4: the state of who holds the mutex by plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
 
     int epoll_fd, wake_fd;
@@ -90,13 +96,25 @@ static bool make_turns(struct plx_loop *loop, unsigned count)
     return more;
 }
 
+/* P5, P6 */
+static void turn(struct plx_loop *loop, unsigned count)
+{
+    bool more = make_turns(loop, count);
+
+    if (!more && loop->store && plx_store_due_ns(loop->store) < loop->sleeps_until_ns) {
+        loop->sleeps_until_ns = 0;
+        more = true;
+    }
+    if (more)
+        plx_loop_wake(loop);
+}
+
 /* P2: gives up the mutex, and takes it again for what came in meanwhile. */
 static void give_up(struct plx_loop *loop)
 {
     pthread_mutex_unlock(&loop->mutex);
     while (atomic_load(&loop->inbox) && pthread_mutex_trylock(&loop->mutex) == 0) {
-        if (make_turns(loop, TURNS_AT_ONCE))
-            plx_loop_wake(loop);
+        turn(loop, TURNS_AT_ONCE);
         pthread_mutex_unlock(&loop->mutex);
     }
 }
@@ -114,8 +132,7 @@ void plx_loop_unlock(struct plx_loop *loop)
 {
     int cancelable = loop->cancelable;
 
-    if (make_turns(loop, 1))
-        plx_loop_wake(loop);
+    turn(loop, 1);
     give_up(loop);
     pthread_setcancelstate(cancelable, NULL);
 }
@@ -129,8 +146,7 @@ void plx_loop_post(struct plx_loop *loop, struct plx_work *work)
         ;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
     if (pthread_mutex_trylock(&loop->mutex) == 0) {
-        if (make_turns(loop, TURNS_AT_ONCE))
-            plx_loop_wake(loop);
+        turn(loop, TURNS_AT_ONCE);
         give_up(loop);
     }
     pthread_setcancelstate(cancelable, NULL);
@@ -223,6 +239,24 @@ static void wait_for_events(struct plx_loop *loop, int timeout_ms)
             eventfd_read(loop->wake_fd, &wakes);
 }
 
+/* How long to sleep, and P6. */
+static int timeout_after(struct plx_loop *loop, bool more)
+{
+    uint64_t now, due_ns, ms;
+    struct timespec time;
+
+    if (more)
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    now = (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+    ms = plx_store_busy(loop->store) ? BUSY_WAIT_MS : QUIET_WAIT_MS;
+    due_ns = plx_store_due_ns(loop->store);
+    if (due_ns < now + ms * NS_PER_MS)
+        ms = due_ns > now ? plx_div_up(due_ns - now, NS_PER_MS) : 0;
+    loop->sleeps_until_ns = now + ms * NS_PER_MS;
+    return (int)ms;
+}
+
 static void *serve(void *argument)
 {
     struct plx_loop *loop = argument;
@@ -232,10 +266,8 @@ static void *serve(void *argument)
     while (!atomic_load(&loop->stop)) {
         wait_for_events(loop, timeout_ms);
         pthread_mutex_lock(&loop->mutex);
-        if (make_turns(loop, TURNS_AT_ONCE))
-            timeout_ms = 0;
-        else
-            timeout_ms = plx_store_busy(loop->store) ? BUSY_WAIT_MS : QUIET_WAIT_MS;
+        loop->sleeps_until_ns = 0;
+        timeout_ms = timeout_after(loop, make_turns(loop, TURNS_AT_ONCE));
         give_up(loop);
     }
     return NULL;
