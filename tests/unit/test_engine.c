@@ -521,7 +521,7 @@ static void test_idle_snapshot_waits(void)
         struct plx_request write = {.op = PLX_WRITE, .length = MIB, .done = count_done};
         struct plx_request first = {.op = PLX_SNAPSHOT, .done = count_done};
         struct plx_request second = {.op = PLX_SNAPSHOT, .done = count_done};
-        struct iovec iov = {buffer, MIB};
+        struct iovec iov;
         struct plx_vdi *vdi;
 
         disk_seed = round;
@@ -532,6 +532,7 @@ static void test_idle_snapshot_waits(void)
         OK(write_byte(vdi, 0, MIB, 1));
         OK(write_byte(vdi, 0, MIB, 2)); /* in place from now on */
         finished = 0;
+        iov = (struct iovec){buffer, MIB};
         write.iov = &iov;
         write.iovcnt = 1;
         write.result = first.result = second.result = 1;
