@@ -327,12 +327,13 @@ struct plx_snapshot_info {
 };
 
 /* Calls visit for each snapshot from seq `from` (inclusive) on, oldest first, until visit returns
- * false. Needs no lock. Labels come from LABEL records the same way (seq 0 never occurs;
- * a removed label is reported with an empty name replaced by its removal: later records win). */
+ * false. Needs no lock. */
 int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
                       bool (*visit)(void *context, const struct plx_snapshot_info *info),
                       void *context, struct plx_fault *fault);
-int plx_label_list(struct plx_store *store, uint32_t slot,
+/* Labels set and removed, oldest first, so that later ones win: since the key frame before snapshot
+ * `from`, or (0) all. Needs no lock. */
+int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
                    void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
                    void *context, struct plx_fault *fault);
 

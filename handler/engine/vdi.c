@@ -860,13 +860,13 @@ static bool visit_label(void *context, const struct plx_record *record)
     return true;
 }
 
-int plx_label_list(struct plx_store *store, uint32_t slot,
+int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
                    void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
                    void *context, struct plx_fault *fault)
 {
     struct label_visit v = {visit, context};
 
-    return visit_log(store, slot, 0, visit_label, &v, NULL, fault);
+    return visit_log(store, slot, from, visit_label, &v, NULL, fault);
 }
 
 /* ---- Which ranges are mapped ---- */

@@ -6,6 +6,8 @@
  *     record names nobody. When closing fails the lock stays, and the next attach recovers.
  * A3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So a
  *     crash in between leaves a locked row, which recovery finishes.
+ * A4  Size and labels: the store first, then the registry. What the registry missed it is told by
+ *     recovery, or when the disk is closed; until that has worked the lock stays (A2).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -22,8 +24,10 @@
 #include <unistd.h>
 
 #include "registry/instance.h"
+#include "registry/labels.h"
 
-#define RESERVE_MAX 8u /* unused extents that data leaves to metadata */
+#define SETTLE_SNAPSHOTS 64u /* how far back a label may lie that the registry missed */
+#define RESERVE_MAX 8u       /* unused extents that data leaves to metadata */
 
 struct held_extent {
     struct plx_registry_extent row;
@@ -32,6 +36,7 @@ struct held_extent {
 
 struct held_vdi {
     struct plx_vdi *vdi;
+    bool behind;                   /* A4: the registry has missed something */
     struct plx_registry_lock lock; /* instance 0: a snapshot */
     struct held_vdi *next;
 };
@@ -366,6 +371,63 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
     return error;
 }
 
+/* What has become of labels lately. A log that cannot be read is the check's affair: the disk must
+ * not stay locked for it. */
+static int read_labels(struct plx_attach *a, const struct plx_vdi_info *info,
+                       struct plx_labels *ret_labels, struct plx_fault *fault)
+{
+    uint64_t from = info->snapshots > SETTLE_SNAPSHOTS ? info->snapshots - SETTLE_SNAPSHOTS : 1;
+    struct plx_fault why = {0};
+    int error;
+
+    *ret_labels = (struct plx_labels){0};
+    if (!info->snapshots)
+        return 0;
+    lock(a);
+    error = plx_labels_read(a->store, info->slot, from, ret_labels, &why);
+    unlock(a);
+    if (error != PLX_ERR_CORRUPT)
+        return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+    env_event(&a->env, error, why.text);
+    plx_labels_done(ret_labels);
+    return 0;
+}
+
+static int tell_labels(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
+                       struct plx_labels *labels, struct plx_fault *fault)
+{
+    int error = plx_labels_drop_known(a->registry, held->vdi, labels);
+
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    lock(a);
+    error = plx_labels_times(a->store, slot, labels, fault);
+    unlock(a);
+    if (error)
+        return error;
+    error = plx_labels_tell(a->registry, held, labels);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+/* A4 */
+static int settle(struct plx_attach *a, const struct plx_registry_lock *held,
+                  const struct plx_vdi_info *info, struct plx_fault *fault)
+{
+    struct plx_registry_vdi row;
+    struct plx_labels labels;
+    int error = plx_registry_vdi_get_by_id(a->registry, held->vdi, &row);
+
+    if (!error && row.size_bytes != info->size_bytes)
+        error = plx_registry_vdi_resize(a->registry, held, info->size_bytes);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    error = read_labels(a, info, &labels, fault);
+    if (!error)
+        error = tell_labels(a, held, info->slot, &labels, fault);
+    plx_labels_done(&labels);
+    return error;
+}
+
 static int finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
                            struct plx_fault *fault)
 {
@@ -418,8 +480,8 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                               plx_error_text(error));
         }
         unlock(a);
-        if (!error && info.size_bytes != row->size_bytes)
-            error = plx_registry_vdi_resize(a->registry, &ours, info.size_bytes);
+        if (!error)
+            error = settle(a, &ours, &info, fault);
     }
     if (!error)
         error = plx_registry_vdi_unlock(a->registry, &ours);
@@ -850,6 +912,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         free(held);
         return error;
     }
+    held->behind = open.take_over;
     hold_vdi(a, held, vdi);
     *ret_vdi = vdi;
     return 0;
@@ -858,14 +921,17 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
 int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
 {
     struct held_vdi *held = find_vdi(a, vdi), **link = &a->vdis;
+    struct plx_vdi_info info;
     int error;
 
     lock(a);
+    plx_vdi_get_info(vdi, &info);
     error = plx_vdi_close(vdi);
     unlock(a);
-    if (!error && held->lock.instance) { /* A2 */
+    if (!error && held->behind)
+        error = settle(a, &held->lock, &info, NULL);
+    if (!error && held->lock.instance) /* A2 */
         error = plx_registry_vdi_unlock(a->registry, &held->lock);
-    }
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
@@ -997,7 +1063,7 @@ static int run_request(struct plx_attach *a, struct plx_vdi *vdi, struct plx_req
 int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *label, uint64_t seq,
                      uint64_t time_ns, struct plx_fault *fault)
 {
-    const struct plx_registry_lock *held = &find_vdi(a, vdi)->lock;
+    struct held_vdi *held = find_vdi(a, vdi);
     struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = seq == 0};
     struct plx_registry_label row;
     char why[200];
@@ -1006,7 +1072,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     if (error)
         return plx_fault_set(fault, error, "%s", why);
     snprintf(request.label, sizeof request.label, "%s", label);
-    error = plx_registry_label_get(a->registry, held->vdi, label, &row);
+    error = plx_registry_label_get(a->registry, held->lock.vdi, label, &row);
     if (error && error != PLX_ERR_NOT_FOUND)
         return registry_fault(a->registry, error, fault);
     if (request.remove) {
@@ -1025,8 +1091,9 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
         return error;
     row = (struct plx_registry_label){.seq = seq, .time_ns = time_ns};
     snprintf(row.name, sizeof row.name, "%s", label);
-    error = request.remove ? plx_registry_label_remove(a->registry, held, label)
-                           : plx_registry_label_set(a->registry, held, &row);
+    error = request.remove ? plx_registry_label_remove(a->registry, &held->lock, label)
+                           : plx_registry_label_set(a->registry, &held->lock, &row);
+    held->behind = held->behind || error;
     return error ? registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -1034,11 +1101,13 @@ int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_b
                       struct plx_fault *fault)
 {
     struct plx_request request = {.op = PLX_RESIZE, .length = size_bytes};
+    struct held_vdi *held = find_vdi(a, vdi);
     int error = run_request(a, vdi, &request, fault);
 
     if (error)
         return error;
-    error = plx_registry_vdi_resize(a->registry, &find_vdi(a, vdi)->lock, size_bytes);
+    error = plx_registry_vdi_resize(a->registry, &held->lock, size_bytes);
+    held->behind = held->behind || error;
     return error ? registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -1386,61 +1455,20 @@ static int scan_vdis(struct plx_attach *a, const struct plx_store_info *info, st
     return 0;
 }
 
-struct label_scan {
-    struct plx_registry_label *list;
-    size_t count;
-    bool failed;
-};
-
-static void label_found(void *context, const char *name, uint64_t seq, bool removed)
-{
-    struct label_scan *scan = context;
-    struct plx_registry_label *bigger;
-    size_t i = 0;
-
-    while (i < scan->count && strcmp(scan->list[i].name, name) != 0)
-        i++;
-    if (removed) {
-        if (i < scan->count)
-            scan->list[i] = scan->list[--scan->count];
-        return;
-    }
-    if (i == scan->count) {
-        bigger = realloc(scan->list, (scan->count + 1) * sizeof *bigger);
-        if (!bigger) {
-            scan->failed = true;
-            return;
-        }
-        scan->list = bigger;
-        scan->count++;
-    }
-    scan->list[i] = (struct plx_registry_label){.seq = seq};
-    snprintf(scan->list[i].name, sizeof scan->list[i].name, "%s", name);
-}
-
-static bool label_time(void *context, const struct plx_snapshot_info *info)
-{
-    *(uint64_t *)context = info->time_ns;
-    return false;
-}
-
 static int import_labels(struct plx_attach *a, const struct plx_registry_vdi *row,
                          struct plx_fault *fault)
 {
-    struct label_scan scan = {0};
-    int error = plx_label_list(a->store, row->slot, label_found, &scan, fault);
+    struct plx_labels labels;
+    int error = plx_labels_read(a->store, row->slot, 0, &labels, fault);
 
-    if (!error && scan.failed)
-        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    for (size_t i = 0; i < scan.count && !error; i++)
-        error = plx_snapshot_list(a->store, row->slot, scan.list[i].seq, label_time,
-                                  &scan.list[i].time_ns, fault);
-    if (!error && scan.count) {
-        error = plx_registry_import_labels(a->registry, row->id, scan.list, scan.count);
+    if (!error)
+        error = plx_labels_times(a->store, row->slot, &labels, fault);
+    if (!error && labels.count) {
+        error = plx_registry_import_labels(a->registry, row->id, labels.list, labels.count);
         if (error)
             registry_fault(a->registry, error, fault);
     }
-    free(scan.list);
+    plx_labels_done(&labels);
     return error;
 }
 

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "registry/labels.h"
+
 #define AGAIN_US 200000
 #define REBUILD "; 'parallax store rebuild-registry' takes over what the store says"
 #define RECOVER "; the next opening of the store for writing sets it right"
@@ -241,39 +243,6 @@ static void compare_live(struct compare *c, const struct plx_registry_vdi *row,
                 "virtual disk %s is deleted in the registry and alive on the store" REBUILD, name);
 }
 
-struct labels {
-    struct compare *compare;
-    struct plx_registry_label *list;
-    size_t count;
-};
-
-static void take_label(void *context, const char *label, uint64_t seq, bool removed)
-{
-    struct labels *labels = context;
-    struct plx_registry_label *bigger;
-    size_t i = 0;
-
-    while (i < labels->count && strcmp(labels->list[i].name, label) != 0)
-        i++;
-    if (removed) {
-        if (i < labels->count)
-            labels->list[i] = labels->list[--labels->count];
-        return;
-    }
-    if (i == labels->count) {
-        bigger = realloc(labels->list, (labels->count + 1) * sizeof *bigger);
-        if (!bigger) {
-            labels->compare->error =
-                plx_fault_set(labels->compare->fault, PLX_ERR_NOMEM, "out of memory");
-            return;
-        }
-        labels->list = bigger;
-        labels->count++;
-    }
-    labels->list[i] = (struct plx_registry_label){.seq = seq};
-    snprintf(labels->list[i].name, sizeof labels->list[i].name, "%s", label);
-}
-
 static const struct plx_registry_label *find_label(const struct plx_registry_label *list,
                                                    size_t count, const char *name)
 {
@@ -285,14 +254,14 @@ static const struct plx_registry_label *find_label(const struct plx_registry_lab
 
 static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, const char *id)
 {
-    struct labels labels = {.compare = c};
+    struct plx_labels labels;
     struct plx_registry_label *rows = NULL;
     struct plx_fault why;
     size_t count = 0;
-    int error = plx_label_list(c->store, vdi->slot, take_label, &labels, &why);
+    int error = plx_labels_read(c->store, vdi->slot, 0, &labels, &why);
 
     if (error == PLX_ERR_CORRUPT) { /* the store's own check says where */
-        free(labels.list);
+        plx_labels_done(&labels);
         return 0;
     }
     if (error)
@@ -315,7 +284,7 @@ static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, con
                     "virtual disk %s: label %s is only in the registry; 'parallax snap unlabel' "
                     "removes it",
                     vdi->name, rows[i].name);
-    free(labels.list);
+    plx_labels_done(&labels);
     free(rows);
     return error;
 }

@@ -625,7 +625,7 @@ int bench_list_labels(struct bench *b, unsigned n)
 {
     struct bench_disk *d = &b->disks[n];
     struct listing l = {.b = b, .d = d};
-    int error = plx_label_list(b->store, d->slot, list_label, &l, &b->fault);
+    int error = plx_label_list(b->store, d->slot, 0, list_label, &l, &b->fault);
 
     if (error)
         return error;

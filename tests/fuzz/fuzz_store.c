@@ -831,7 +831,7 @@ static void look_back(uint32_t slot)
 
     plx_snapshot_list(store, slot, 0, on_snapshot, seqs, NULL);
     plx_snapshot_list(store, slot, 3, on_snapshot, seqs, NULL);
-    plx_label_list(store, slot, on_label, NULL, NULL);
+    plx_label_list(store, slot, 0, on_label, NULL, NULL);
     seqs[4] = 1;
     for (unsigned i = 0; i < 6; i++) { /* the newest, the first, and the newest state (0) */
         struct plx_vdi *vdi;

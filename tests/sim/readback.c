@@ -327,7 +327,7 @@ static void verify_labels(struct plx_world *w, struct plx_sim_host *host, struct
 
     for (unsigned i = 0; i < disk->label_count; i++)
         before[i] = disk->labels[i].acked;
-    error = plx_label_list(host->store, disk->slot, label_visit, &listing, &fault);
+    error = plx_label_list(host->store, disk->slot, 0, label_visit, &listing, &fault);
     if (error) {
         if (!plx_sim_excused(w, host, error))
             plx_sim_fail(w, "labels of VDI %u cannot be listed: %s", disk->slot, fault.text);

@@ -1,0 +1,118 @@
+/* labels.c - see labels.h.
+ *
+ * T1  The log is the truth: it hears of a label first, the registry afterwards. What the registry
+ *     has missed is told it by the next who closes or recovers the disk, under its lock.
+ * T2  That needs the end of the log only: one label is set at a time, and the next waits until the
+ *     registry has answered.
+ * Threads: the caller's. Crash story: telling is repeated until the registry knows all.
+ */
+#include "registry/labels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void take(void *context, const char *name, uint64_t seq, bool removed)
+{
+    struct plx_labels *labels = context;
+    struct plx_registry_label *bigger;
+    size_t i = 0;
+
+    while (i < labels->count && strcmp(labels->list[i].name, name) != 0)
+        i++;
+    if (i == labels->count) {
+        bigger = realloc(labels->list, (labels->count + 1) * sizeof *bigger);
+        if (!bigger) {
+            labels->failed = true;
+            return;
+        }
+        labels->list = bigger;
+        labels->count++;
+    }
+    labels->list[i] = (struct plx_registry_label){.seq = removed ? 0 : seq};
+    snprintf(labels->list[i].name, sizeof labels->list[i].name, "%s", name);
+}
+
+static void drop_removed(struct plx_labels *labels)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < labels->count; i++)
+        if (labels->list[i].seq)
+            labels->list[kept++] = labels->list[i];
+    labels->count = kept;
+}
+
+int plx_labels_read(struct plx_store *store, uint32_t slot, uint64_t from,
+                    struct plx_labels *ret_labels, struct plx_fault *fault)
+{
+    int error;
+
+    *ret_labels = (struct plx_labels){0};
+    error = plx_label_list(store, slot, from, take, ret_labels, fault);
+    if (!error && ret_labels->failed)
+        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    if (!from)
+        drop_removed(ret_labels);
+    return error;
+}
+
+static bool take_time(void *context, const struct plx_snapshot_info *info)
+{
+    *(uint64_t *)context = info->time_ns;
+    return false;
+}
+
+int plx_labels_times(struct plx_store *store, uint32_t slot, struct plx_labels *labels,
+                     struct plx_fault *fault)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < labels->count && !error; i++)
+        if (labels->list[i].seq)
+            error = plx_snapshot_list(store, slot, labels->list[i].seq, take_time,
+                                      &labels->list[i].time_ns, fault);
+    return error;
+}
+
+int plx_labels_drop_known(struct plx_registry *registry, const char *vdi, struct plx_labels *labels)
+{
+    size_t kept = 0;
+    int error = 0;
+
+    for (size_t i = 0; i < labels->count && !error; i++) {
+        const struct plx_registry_label label = labels->list[i];
+        struct plx_registry_label row = {0}; /* seq 0: there is none */
+
+        error = plx_registry_label_get(registry, vdi, label.name, &row);
+        if (error == PLX_ERR_NOT_FOUND)
+            error = 0;
+        if (row.seq != label.seq)
+            labels->list[kept++] = label;
+    }
+    labels->count = kept;
+    return error;
+}
+
+int plx_labels_tell(struct plx_registry *registry, const struct plx_registry_lock *lock,
+                    const struct plx_labels *labels)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < labels->count && !error; i++) {
+        const struct plx_registry_label *label = &labels->list[i];
+
+        error = plx_registry_label_remove(registry, lock, label->name);
+        if (error == PLX_ERR_NOT_FOUND)
+            error = 0;
+        if (!error && label->seq)
+            error = plx_registry_label_set(registry, lock, label);
+    }
+    return error;
+}
+
+void plx_labels_done(struct plx_labels *labels)
+{
+    free(labels->list);
+    *labels = (struct plx_labels){0};
+}

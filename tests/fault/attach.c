@@ -1,0 +1,567 @@
+/* attach.c - see attach.h. */
+#include "fault/attach.h"
+
+#include <ftw.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "registry/compare.h"
+
+#define MIB (1ull << 20)
+#define LENGTH 65536u
+#define CONTENTS 7
+#define GROWN (6 * MIB)
+#define K_MAX 1000u
+
+struct plx_fault fault_attach_fault;
+static struct plx_fault *const fault = &fault_attach_fault;
+
+static char directory[64], state[96], volume[96];
+static struct plx_attach *attach;
+static struct plx_vdi *vdi;
+static uint8_t buffer[LENGTH];
+
+static int say(int error, const char *text)
+{
+    return plx_fault_set(fault, error, "%s", text);
+}
+
+/* ---- Steps ---- */
+
+static int format(void)
+{
+    struct plx_format_options options = {.name = "s", .extent_bytes = MIB};
+    struct plx_store_info info;
+    const char *paths[] = {volume};
+
+    options.force = access(volume, F_OK) == 0;
+    return plx_attach_format(state, paths, 1, 8 * MIB, &options, &info, fault);
+}
+
+int fault_attach_open(void)
+{
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = state, .role = "admin", .cache_bytes = MIB};
+    int error = plx_attach_open(&options, &attach, fault);
+
+    if (error)
+        attach = NULL;
+    return error;
+}
+
+static int close_attach(void)
+{
+    int error = attach ? plx_attach_close(attach) : 0;
+
+    attach = NULL;
+    return error ? say(error, plx_error_text(error)) : 0;
+}
+
+static int create(void)
+{
+    struct plx_vdi_create_options options = {
+        .name = "v", .size_bytes = 4 * MIB, .sector_size = 512};
+    struct plx_vdi_info info;
+
+    return plx_attach_vdi_create(attach, &options, NULL, NULL, &info, fault);
+}
+
+static int clone(void)
+{
+    struct plx_vdi_create_options options = {.name = "c"};
+    struct plx_vdi_info info;
+
+    return plx_attach_vdi_create(attach, &options, "v", "first", &info, fault);
+}
+
+static int open_named(const char *name, const char *snapshot)
+{
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+    int error = plx_attach_vdi_open(attach, name, snapshot, &options, &vdi, fault);
+
+    if (error)
+        vdi = NULL;
+    return error;
+}
+
+static int open_vdi(void)
+{
+    return open_named("v", NULL);
+}
+
+static int open_instant(void)
+{
+    return open_named("v", "first");
+}
+
+static int close_vdi(void)
+{
+    int error = vdi ? plx_attach_vdi_close(attach, vdi) : 0;
+
+    vdi = NULL;
+    return error ? say(error, plx_error_text(error)) : 0;
+}
+
+static int request(enum plx_request_op op, uint64_t *ret_seq)
+{
+    struct iovec iov = {buffer, LENGTH};
+    struct plx_request r = {.op = op, .length = LENGTH, .iov = &iov, .iovcnt = 1};
+    int error = plx_vdi_run(vdi, &r);
+
+    if (error)
+        *fault = r.fault;
+    if (ret_seq)
+        *ret_seq = r.seq;
+    return error;
+}
+
+static int write_all(void)
+{
+    memset(buffer, CONTENTS, LENGTH);
+    return request(PLX_WRITE, NULL);
+}
+
+/* other: what may stand in a byte instead. */
+static int read_all(uint8_t other)
+{
+    int error = request(PLX_READ, NULL);
+
+    for (unsigned at = 0; !error && at < LENGTH; at++)
+        if (buffer[at] != CONTENTS && buffer[at] != other)
+            error = plx_fault_set(fault, PLX_ERR_CORRUPT, "byte %u is %u", at, buffer[at]);
+    return error;
+}
+
+static int label(void)
+{
+    uint64_t seq;
+    int error = request(PLX_SNAPSHOT, &seq);
+
+    return error ? error : plx_attach_label(attach, vdi, "first", seq, 1, fault);
+}
+
+static int unlabel(void)
+{
+    return plx_attach_label(attach, vdi, "first", 0, 0, fault);
+}
+
+static int resize(void)
+{
+    return plx_attach_resize(attach, vdi, GROWN, fault);
+}
+
+static int delete_vdi(void)
+{
+    return plx_attach_vdi_delete(attach, "v", fault);
+}
+
+static int rebuild(void)
+{
+    const char *paths[] = {volume};
+
+    return plx_attach_rebuild(state, paths, 1, fault);
+}
+
+static int reopen(void)
+{
+    int error = close_attach();
+
+    return error ? error : fault_attach_open();
+}
+
+/* Runs a step between opening a disk and closing it. */
+static int on_disk(const char *name, int (*run)(void))
+{
+    int error = open_named(name, NULL), closed;
+
+    if (error)
+        return error;
+    error = run();
+    closed = close_vdi();
+    return error ? error : closed;
+}
+
+/* ---- What is there before ---- */
+
+static int nothing(void)
+{
+    return 0;
+}
+
+static int attached(void)
+{
+    int error = format();
+
+    return error ? error : fault_attach_open();
+}
+
+static int created(void)
+{
+    int error = attached();
+
+    return error ? error : create();
+}
+
+static int opened(void)
+{
+    int error = created();
+
+    return error ? error : open_vdi();
+}
+
+static int open_labelled(void)
+{
+    int error = opened();
+
+    if (!error)
+        error = write_all();
+    return error ? error : label();
+}
+
+static int labelled(void)
+{
+    int error = open_labelled();
+
+    return error ? error : close_vdi();
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
+{
+    return remove(path);
+}
+
+static void remove_all(const char *path)
+{
+    nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static int forgotten(void)
+{
+    int error = labelled();
+
+    if (!error)
+        error = close_attach();
+    if (!error)
+        remove_all(state);
+    return error;
+}
+
+/* Another process opened the store and a disk, wrote, and was killed. */
+static int died(void)
+{
+    int error = created(), status;
+    pid_t child;
+
+    if (!error)
+        error = close_attach();
+    if (error)
+        return error;
+    fflush(NULL);
+    child = fork();
+    if (child == 0)
+        _exit(fault_attach_open() || open_vdi() || write_all());
+    if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return say(PLX_ERR_SYSTEM, "the process that was to die failed before");
+    return 0;
+}
+
+/* ---- What is there afterwards ---- */
+
+static int is_there(void)
+{
+    return on_disk("v", nothing);
+}
+
+static int is_deleted(void)
+{
+    int error = is_there();
+
+    return error == PLX_ERR_NOT_FOUND ? 0 : error ? error : say(PLX_ERR_EXISTS, "it is there");
+}
+
+static int holds_contents(void)
+{
+    return read_all(CONTENTS);
+}
+
+static int is_written(void)
+{
+    return on_disk("v", holds_contents);
+}
+
+static int is_cloned(void)
+{
+    return on_disk("c", holds_contents);
+}
+
+static int has_grown(void)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(vdi, &info);
+    return info.size_bytes == GROWN ? 0 : say(PLX_ERR_INVALID, "it has not grown");
+}
+
+static int is_resized(void)
+{
+    return on_disk("v", has_grown);
+}
+
+static int is_labelled(void)
+{
+    uint64_t seq;
+
+    return plx_attach_snapshot_resolve(attach, "v", "first", &seq, fault);
+}
+
+static int is_unlabelled(void)
+{
+    int error = is_labelled();
+
+    return error == PLX_ERR_NOT_FOUND ? 0 : error ? error : say(PLX_ERR_EXISTS, "it is there");
+}
+
+static const struct fault_operation operations[] = {
+    {.name = "format", .prepare = nothing, .run = format, .formats = true, .deletes = true},
+    {.name = "open", .prepare = format, .run = fault_attach_open, .deletes = true},
+    {.name = "recover",
+     .prepare = died,
+     .run = fault_attach_open,
+     .effect = is_written,
+     .written = true},
+    {.name = "create", .prepare = attached, .run = create, .effect = is_there, .deletes = true},
+    {.name = "clone", .prepare = labelled, .run = clone, .effect = is_cloned, .written = true},
+    {.name = "open-disk", .prepare = created, .run = open_vdi, .effect = is_there},
+    {.name = "write", .prepare = opened, .run = write_all, .effect = is_written, .on_disk = true},
+    {.name = "label", .prepare = opened, .run = label, .effect = is_labelled, .on_disk = true},
+    {.name = "unlabel",
+     .prepare = open_labelled,
+     .run = unlabel,
+     .effect = is_unlabelled,
+     .written = true,
+     .on_disk = true},
+    {.name = "resize", .prepare = opened, .run = resize, .effect = is_resized, .on_disk = true},
+    {.name = "close-disk", .prepare = opened, .run = close_vdi, .effect = is_there},
+    {.name = "open-snapshot",
+     .prepare = labelled,
+     .run = open_instant,
+     .effect = is_labelled,
+     .written = true},
+    {.name = "delete",
+     .prepare = labelled,
+     .run = delete_vdi,
+     .effect = is_deleted,
+     .deletes = true,
+     .written = true},
+    {.name = "close",
+     .prepare = labelled,
+     .run = close_attach,
+     .effect = is_labelled,
+     .written = true},
+    {.name = "reopen", .prepare = labelled, .run = reopen, .effect = is_labelled, .written = true},
+    {.name = "rebuild",
+     .prepare = forgotten,
+     .run = rebuild,
+     .effect = is_labelled,
+     .written = true},
+};
+#define OPERATIONS (sizeof operations / sizeof operations[0])
+
+/* ---- Judging ---- */
+
+static void finding(void *context, enum plx_finding_severity severity, const char *text)
+{
+    if (severity == PLX_FINDING_ERROR)
+        say(PLX_ERR_CORRUPT, text);
+}
+
+static void difference(void *context, const struct plx_finding *found)
+{
+    unsigned *count = context;
+
+    if (found->severity != PLX_FINDING_ERROR)
+        return;
+    ++*count;
+    say(PLX_ERR_CORRUPT, found->text);
+}
+
+static int compare(void)
+{
+    unsigned differences = 0;
+    int error = plx_attach_compare(attach, difference, &differences, fault);
+
+    return error ? error : differences ? PLX_ERR_CORRUPT : 0;
+}
+
+/* The store in itself, the registry against it, and no instance but this one. */
+static int check(void)
+{
+    struct plx_check_options options = {.finding = finding};
+    struct plx_check_result result = {0};
+    struct plx_registry *registry = plx_attach_registry(attach);
+    struct plx_registry_instance *instances;
+    struct plx_registry_store row;
+    size_t count;
+    int error = plx_store_check(plx_attach_store(attach), &options, &result, fault);
+
+    if (!error)
+        error = result.errors ? PLX_ERR_CORRUPT : compare();
+    if (error)
+        return error;
+    error = plx_registry_store_get(registry, "s", &row);
+    if (!error)
+        error = plx_registry_instance_list(registry, row.id, &instances, &count);
+    if (error)
+        return say(error, plx_registry_error(registry));
+    free(instances);
+    return count == 1 ? 0 : say(PLX_ERR_BUSY, "an instance is left over");
+}
+
+static int open_again(const struct fault_operation *operation, bool done)
+{
+    int error = operation->run == rebuild && !done ? rebuild() : 0;
+
+    if (!error)
+        error = fault_attach_open();
+    if (!error || done || !operation->formats)
+        return error;
+    error = format();
+    return error ? error : fault_attach_open();
+}
+
+/* What an operation was to do is done, or can be done now. */
+static int finish(const struct fault_operation *operation, bool done)
+{
+    int error = operation->effect ? operation->effect() : 0;
+
+    if (!error || done)
+        return error;
+    error = operation->on_disk ? on_disk("v", operation->run) : operation->run();
+    return error ? error : operation->effect();
+}
+
+static int open_disk(const struct fault_operation *operation)
+{
+    int error = open_vdi();
+
+    if (error != PLX_ERR_NOT_FOUND || !operation->deletes)
+        return error;
+    error = create();
+    return error ? error : open_vdi();
+}
+
+static int use_disk(void)
+{
+    int error = write_all();
+
+    if (!error)
+        error = request(PLX_SNAPSHOT, NULL);
+    return error ? error : close_vdi();
+}
+
+int fault_attach_judge(const struct fault_operation *operation, bool done, const char **step)
+{
+    int error;
+
+    *step = "closing what is open";
+    error = close_vdi();
+    if (!error)
+        error = close_attach();
+    if (error)
+        return error;
+    *step = "opening the store";
+    error = open_again(operation, done);
+    if (error)
+        return error;
+    *step = "comparing with the registry";
+    error = compare();
+    if (error)
+        return error;
+    *step = "finding it done, or doing it";
+    error = finish(operation, done);
+    if (error)
+        return error;
+    *step = "opening the disk";
+    error = open_disk(operation);
+    if (error)
+        return error;
+    *step = "reading";
+    error = read_all(operation->written && operation->run != delete_vdi ? CONTENTS : 0);
+    if (error)
+        return error;
+    *step = "writing and closing";
+    error = use_disk();
+    if (error)
+        return error;
+    *step = "checking";
+    error = check();
+    return error ? error : close_attach();
+}
+
+void fault_attach_drop(void)
+{
+    close_vdi();
+    close_attach();
+}
+
+/* ---- The loop ---- */
+
+static bool every_k(const struct fault_operation *operation, uint64_t only, const char *places,
+                    fault_attach_case *run_case)
+{
+    unsigned failures = 0;
+    uint64_t k = only ? only : 1;
+
+    while (run_case(operation, k, &failures) && !only && k < K_MAX && failures < 8)
+        k++;
+    printf("\n    %-14s %s %" PRIu64, operation->name, places, k - 1);
+    fflush(stdout);
+    return failures == 0 && k < K_MAX;
+}
+
+bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const char *places,
+                       fault_attach_case *run_case)
+{
+    char name[32] = "";
+    uint64_t only = 0;
+    bool good = true;
+
+    if (wanted)
+        sscanf(wanted, "%31[^:]:%" SCNu64, name, &only);
+    for (unsigned i = part; i < OPERATIONS; i += parts)
+        if (!wanted || strcmp(name, operations[i].name) == 0)
+            good = every_k(&operations[i], only, places, run_case) && good;
+    return good;
+}
+
+/* ---- The folder ---- */
+
+bool fault_attach_set_up(void)
+{
+    /* In memory if possible: a busy disk takes its time to flush, which nothing here needs. */
+    strcpy(directory, "/dev/shm/plx-attach-XXXXXX");
+    if (!mkdtemp(directory)) {
+        strcpy(directory, "/tmp/plx-attach-XXXXXX");
+        if (!mkdtemp(directory))
+            return false;
+    }
+    snprintf(state, sizeof state, "%s/state", directory);
+    snprintf(volume, sizeof volume, "%s/volume", directory);
+    return true;
+}
+
+void fault_attach_clean(void)
+{
+    remove_all(state);
+    unlink(volume);
+}
+
+void fault_attach_tear_down(void)
+{
+    fault_attach_clean();
+    rmdir(directory);
+}

@@ -1,0 +1,43 @@
+/* attach.h - a store by name in real files, and the operations on it that faults and kills
+ * interrupt (test_fault_attach.c, ../unit/test_attach_crash.c).
+ */
+#ifndef PLX_FAULT_ATTACH_H
+#define PLX_FAULT_ATTACH_H
+
+#include "registry/attach.h"
+
+struct fault_operation {
+    const char *name;
+    int (*prepare)(void); /* what is there before */
+    int (*run)(void);
+    int (*effect)(void);   /* 0: it is there (the store open, the disk not); NULL: nothing to see */
+    bool formats, deletes; /* formats: the store may not be there; deletes: the disk may not */
+    bool written;          /* the disk's contents were acknowledged before */
+    bool on_disk;          /* run works on the open disk */
+};
+
+extern struct plx_fault fault_attach_fault; /* of the last step that failed */
+
+bool fault_attach_set_up(void);
+void fault_attach_clean(void); /* nothing is there any more */
+void fault_attach_tear_down(void);
+int fault_attach_open(void);
+/* Closes what the operation left open, whatever comes of it. */
+void fault_attach_drop(void);
+
+/* A new process's worth of calls, after the operation was interrupted or not (done): all that was
+ * acknowledged is there, the operation can be repeated, and store and registry agree. Returns an
+ * error, and *step: what does not work. */
+int fault_attach_judge(const struct fault_operation *operation, bool done, const char **step);
+
+/* One case: an operation, interrupted at the k-th place. Counts what went wrong in *failures, says
+ * it, and returns whether there was such a place. */
+typedef bool fault_attach_case(const struct fault_operation *operation, uint64_t k,
+                               unsigned *failures);
+/* Every k of every operation whose number leaves `part` of `parts`, or what wanted names, as
+ * OPERATION or OPERATION:K (NULL: all). places: what they are called. Returns false after
+ * failures. */
+bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const char *places,
+                       fault_attach_case *run_case);
+
+#endif

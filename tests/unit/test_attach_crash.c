@@ -1,0 +1,124 @@
+/* test_attach_crash.c - kill -9 at every event of every operation of the attach layer, on real
+ * files: a write or flush, a changing statement of the registry's, a change of a folder. Every
+ * third time the process that recovers dies as well. Then a new process's worth of calls finds
+ * everything whole (fault/attach.h).
+ *
+ * PLX_KILL=OPERATION or OPERATION:K runs only that.
+ */
+#include <CUnit/Basic.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fault/attach.h"
+#include "fault/kill.h"
+
+#define WORKERS 4u /* a case waits for the kernel more than it works */
+
+/* What the killed process had come to. */
+static struct progress {
+    bool begun, done;
+    int error; /* of what failed without being killed */
+    struct plx_fault fault;
+} * progress;
+
+static unsigned worker;
+
+/* In a process of its own, which always ends by being killed. */
+static _Noreturn void live(int (*prepare)(void), int (*run)(void), uint64_t k)
+{
+    progress->error = prepare ? prepare() : 0;
+    if (!progress->error) {
+        progress->begun = true;
+        fault_kill_arm(k);
+        progress->error = run();
+        progress->done = !progress->error && !(k && fault_kill_events() >= k);
+        fault_kill_arm(0);
+    }
+    progress->fault = fault_attach_fault;
+    fault_kill();
+}
+
+/* Returns false when it was not k that ended it. */
+static bool live_and_die(int (*prepare)(void), int (*run)(void), uint64_t k)
+{
+    pid_t child;
+    int status;
+
+    *progress = (struct progress){0};
+    fflush(NULL);
+    child = fork();
+    if (child == 0)
+        live(prepare, run, k);
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_FATAL(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    CU_ASSERT_FATAL(progress->begun);
+    return !progress->done && !progress->error;
+}
+
+static bool run_case(const struct fault_operation *operation, uint64_t k, unsigned *failures)
+{
+    const char *step = "running";
+    bool killed, done;
+    int error;
+
+    fault_attach_clean();
+    killed = live_and_die(operation->prepare, operation->run, k);
+    done = progress->done;
+    error = progress->error;
+    if (!error && k % 3 == 0)
+        live_and_die(NULL, fault_attach_open, 1 + k * 7 % 60);
+    if (!error)
+        error = fault_attach_judge(operation, done, &step);
+    else
+        fault_attach_fault = progress->fault;
+    if (error) {
+        printf("\n    %s:%" PRIu64 " (%s): then %s: %s: %s", operation->name, k,
+               done ? "done" : "killed", step, plx_error_name(error), fault_attach_fault.text);
+        ++*failures;
+        fault_attach_drop();
+    }
+    return killed;
+}
+
+static void test_all(void)
+{
+    CU_ASSERT(fault_attach_loop(getenv("PLX_KILL"), worker, WORKERS, "events", run_case));
+}
+
+static int work(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    progress =
+        mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (progress == MAP_FAILED || !fault_attach_set_up())
+        return 2;
+    CU_initialize_registry();
+    suite = CU_add_suite("kills of an attach", NULL, NULL);
+    CU_add_test(suite, "every event", test_all);
+    CU_basic_set_mode(CU_BRM_SILENT);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    fault_attach_tear_down();
+    CU_cleanup_registry();
+    return failures != 0;
+}
+
+int main(void)
+{
+    bool good = true;
+    int status;
+
+    for (worker = 0; worker < WORKERS; worker++)
+        if (fork() == 0)
+            return work();
+    for (unsigned i = 0; i < WORKERS; i++)
+        good = wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && good;
+    putchar('\n');
+    return good ? 0 : 1;
+}
