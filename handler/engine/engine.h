@@ -343,11 +343,12 @@ int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
                      bool (*visit)(void *context, uint64_t offset, uint64_t length, bool mapped),
                      void *context, struct plx_fault *fault);
 
-/* The ranges that differ between two instants, in order: calls visit until it returns false. Both
- * are opened with plx_snapshot_open() from one store: snapshots of one disk, of a clone and its
- * ancestors, or a disk's newest state; from NULL: all that `to` maps. Whatever differs is told, and
- * nothing that was not written or unmapped between the two (diff.c). Ends where `to` ends; between
- * disks of different size what lies behind the smaller counts as absent. */
+/* The ranges that differ between two instants, in order: calls visit until it returns false, which
+ * may make requests. Both are opened with plx_snapshot_open() from one store: snapshots of one
+ * disk, of a clone and its ancestors, or a disk's newest state; from NULL: all that `to` maps.
+ * Whatever differs is told, and nothing that was not written or unmapped between the two (diff.c).
+ * Ends where `to` ends; between disks of different size what lies behind the smaller counts as
+ * absent. */
 struct plx_diff_range {
     uint64_t offset, length;
     bool data; /* at `to`: holds data, else reads as zeroes */
