@@ -24,6 +24,8 @@ int plx_cmd_vdi_delete(struct plx_cli *cli);
 int plx_cmd_vdi_clone(struct plx_cli *cli);
 int plx_cmd_vdi_import(struct plx_cli *cli);
 int plx_cmd_vdi_export(struct plx_cli *cli);
+int plx_cmd_vdi_export_diff(struct plx_cli *cli);
+int plx_cmd_vdi_import_diff(struct plx_cli *cli);
 int plx_cmd_vdi_bench(struct plx_cli *cli);
 int plx_cmd_vdi_stats(struct plx_cli *cli);
 
@@ -31,6 +33,9 @@ int plx_cmd_snap_create(struct plx_cli *cli);
 int plx_cmd_snap_list(struct plx_cli *cli);
 int plx_cmd_snap_label(struct plx_cli *cli);
 int plx_cmd_snap_unlabel(struct plx_cli *cli);
+
+int plx_cmd_diff(struct plx_cli *cli);
+int plx_cmd_find(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);
 

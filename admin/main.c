@@ -142,6 +142,31 @@ const struct plx_command plx_commands[] = {
      "vdi export demo/web@nightly web.raw\n"
      "vdi export demo/web - | zstd > web.raw.zst",
      OPTIONS({"force", NULL, "overwrite FILE when it exists"}), plx_cmd_vdi_export},
+    {"vdi", "export-diff", "STORE/VDI[@A..B] [STORE/VDI@B] FILE",
+     "Write what changed from one snapshot to another, for import-diff.",
+     "Without A everything that B holds: the first of a row of backups. FILE may be '-' for "
+     "standard output. The stream carries checksums; it is not compressed. The virtual disk may be "
+     "open meanwhile.",
+     "vdi export-diff demo/web@monday web.full\n"
+     "vdi export-diff demo/web@monday..tuesday web.tuesday\n"
+     "vdi export-diff demo/web@monday..tuesday - | ssh backup parallax vdi import-diff - safe/web",
+     OPTIONS({"force", NULL, "overwrite FILE when it exists"}), plx_cmd_vdi_export_diff},
+    {"vdi", "import-diff", "FILE STORE/VDI",
+     "Bring a copy from one snapshot of its original to another.",
+     "FILE, '-' for standard input, comes from 'vdi export-diff'. It is refused when it is damaged "
+     "or "
+     "does not go on from what the copy holds. The copy gets a snapshot, labelled import-ID-SEQ "
+     "after the original's identity and sequence number, which the next stream goes on from. One "
+     "from nothing creates the copy when it does not exist. An import that was broken off is "
+     "repeated: what it left is taken back first.",
+     "vdi import-diff web.full safe/web\n"
+     "vdi import-diff web.tuesday safe/web --dry-run\n"
+     "zstdcat web.tuesday.zst | parallax vdi import-diff - safe/web",
+     OPTIONS({"base", "SNAPSHOT",
+              "the copy's snapshot that the stream goes on from, when no import made it"},
+             {"force", NULL, "take back what was changed in the copy since"},
+             {"dry-run", NULL, "check the stream and whether it fits; change nothing"}),
+     plx_cmd_vdi_import_diff},
     {"vdi", "bench", "STORE/VDI", "Measure a virtual disk on the engine itself.",
      "With fio's words. Takes the virtual disk's lock. Writing patterns OVERWRITE its content.",
      "vdi bench demo/scratch --rw randwrite --bs 4k --iodepth 32 --runtime 5\n"
@@ -181,6 +206,31 @@ const struct plx_command plx_commands[] = {
      NULL, plx_cmd_snap_label},
     {"snap", "unlabel", "STORE/VDI@LABEL", "Remove a label; the snapshot stays.", NULL,
      "snap unlabel demo/web@good", NULL, plx_cmd_snap_unlabel},
+
+    {"diff", NULL, "STORE/VDI[@A..B] [STORE/VDI[@B]]",
+     "List the ranges that differ between two instants.",
+     "A range is told with its offset and length in bytes and with what it is at B: data or zero. "
+     "All that differs is listed; a block that was written again with the same bytes may be, too. "
+     "Without A everything that B holds counts, without B the newest state is B. The instants may "
+     "lie in a virtual disk and its clones. Takes as long as what changed is large, whatever the "
+     "size of the disk.",
+     "diff demo/web@monday..tuesday\n"
+     "diff demo/web@monday.. --summary\n"
+     "diff demo/web@monday demo/web-test --json\n"
+     "diff demo/web@monday",
+     OPTIONS({"summary", NULL, "only how much"}), plx_cmd_diff},
+    {"find", NULL, "STORE/VDI", "List when a range of a virtual disk was changed, newest first.",
+     "Tells between which two snapshots. Changes are known no more exactly than that: what "
+     "happened "
+     "between two snapshots counts as one. A block has 4096 bytes.",
+     "find demo/web --block 0\n"
+     "find demo/web --block 2048..4095 --limit 10\n"
+     "find demo/web --offset 1M --length 64k --json",
+     OPTIONS({"block", "A..B", "these blocks (default: all)"},
+             {"offset", "SIZE", "from this byte on"},
+             {"length", "SIZE", "so many bytes (default 1)"},
+             {"limit", "N", "at most so many (default 100)"}),
+     plx_cmd_find},
 
     {"tree", NULL, "[STORE]", "Show virtual disks, labelled snapshots and clones as a tree.", NULL,
      "tree demo\n"

@@ -110,14 +110,29 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
     return rc ? plx_session_registry_fault(cli, rc) : 0;
 }
 
+static const struct plx_attach_vdi_options as_it_is = {.overwrite = -1};
+
+int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
+                             struct plx_vdi **ret_vdi)
+{
+    return plx_attach_vdi_open(cli->session.attach, name->vdi,
+                               *name->snapshot ? name->snapshot : "0", &as_it_is, ret_vdi,
+                               &cli->fault);
+}
+
+void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi)
+{
+    if (vdi)
+        plx_attach_vdi_close(cli->session.attach, vdi);
+}
+
 int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
 {
     struct plx_session *s = &cli->session;
-    struct plx_attach_vdi_options options = {.overwrite = -1};
-    const char *snapshot = write ? NULL : *name->snapshot ? name->snapshot : "0";
 
     PLX_ASSERT(!s->vdi);
-    return plx_attach_vdi_open(s->attach, name->vdi, snapshot, &options, &s->vdi, &cli->fault);
+    return write ? plx_attach_vdi_open(s->attach, name->vdi, NULL, &as_it_is, &s->vdi, &cli->fault)
+                 : plx_session_instant_open(cli, name, &s->vdi);
 }
 
 int plx_session_vdi_close(struct plx_cli *cli)

@@ -49,6 +49,11 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
 /* Becomes session.vdi. Not for writing: the snapshot named, or the newest state on the store. */
 int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write);
 int plx_session_vdi_close(struct plx_cli *cli);
+/* A further instant, read-only: the snapshot named, or the newest state on the store. Closed before
+ * the session is. */
+int plx_session_instant_open(struct plx_cli *cli, const struct plx_name *name,
+                             struct plx_vdi **ret_vdi);
+void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi); /* NULL is fine */
 
 /* parent: the snapshot to clone, or NULL. */
 int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_options *options,

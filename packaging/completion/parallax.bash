@@ -28,7 +28,7 @@ _parallax() {
         return
         ;;
     esac
-    if ((${#words[@]} < 2)) && [[ ${words[0]-} != tree ]]; then
+    if ((${#words[@]} < 2)) && [[ ${words[0]-} != @(tree|diff|find) ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(parallax __complete "${words[@]}" 2>/dev/null)" -- "$current")
         return
     fi
@@ -40,7 +40,7 @@ _parallax() {
     fi
     mapfile -t COMPREPLY < <(compgen -W "$names" -- "$current")
     case ${words[*]:0:2} in
-    "vdi import" | "vdi export")
+    "vdi import" | "vdi export" | "vdi import-diff" | "vdi export-diff")
         mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$current")
         ;;
     esac

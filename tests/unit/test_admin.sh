@@ -1,51 +1,8 @@
 #!/bin/bash
-# The parallax command, end to end, on a store in a file. PARALLAX is the binary under test.
-# Each check says what it does; the first that fails ends the test.
-set -u
-
-: "${PARALLAX:?the path of the command}"
-HERE=$(cd "$(dirname "$0")" && pwd)
-SOURCE=$(cd "$HERE/../.." && pwd)
-DIR=$(mktemp -d)
-trap 'rm -rf "$DIR"' EXIT
-export TZ=Europe/Berlin PARALLAX_STATE_DIR="$DIR/state"
-unset LC_ALL LANG LC_CTYPE
-cd "$DIR" || exit 1
-
-die() {
-    echo "FAILED: $*" >&2
-    for file in out err; do [[ -e $DIR/$file ]] && sed "s/^/    $file: /" "$DIR/$file" >&2; done
-    exit 1
-}
-
-# run STATUS WORDS...: the command ends with this status; its output is in out and err.
-run() {
-    local status=$1 got
-    shift
-    timeout -k 5 60 "$PARALLAX" "$@" >"$DIR/out" 2>"$DIR/err" </dev/null
-    got=$?
-    [[ $got == "$status" ]] || die "parallax $*: exit status $got, not $status"
-    # One line at most for an error (a finding is data).
-    ((status == 0)) || [[ $(wc -l <"$DIR/err") == 1 ]] || die "parallax $*: the error is not one line"
-}
-
-# says FILE TEXT: it holds the text.
-says() { grep -qF -- "$2" "$DIR/$1" || die "$1 does not say '$2'"; }
-
-# json KEY...: the value in out, by jansson's rules read by python.
-json() {
-    python3 -c '
-import json, sys
-value = json.load(open(sys.argv[1]))
-for key in sys.argv[2:]:
-    value = value[int(key) if isinstance(value, list) else key]
-print(value if isinstance(value, str) else json.dumps(value))' "$DIR/out" "$@" || die "no $* in the JSON"
-}
-
-# same FILE FILE
-same() { cmp -s "$1" "$2" || die "$1 and $2 differ"; }
-
-step() { echo "- $*"; }
+# The parallax command, end to end, on a store in a file.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
 
 step "help and words"
 run 0 --help

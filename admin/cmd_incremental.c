@@ -1,0 +1,581 @@
+/* cmd_incremental.c - vdi export-diff and vdi import-diff: incremental backups as streams.
+ *
+ * A stream (stream.h) takes a copy of a virtual disk from one instant to another. An import ends
+ * with a snapshot of the copy, labelled with the instant that it holds, and the next stream goes on
+ * from the snapshot with its label.
+ *
+ * B1  Nothing is written to the copy before its record was checked, and the label comes last: what
+ *     has it is whole.
+ * B2  A stream is applied to the very state that it goes on from. What was changed since is found
+ * by comparing maps. It is taken back if an unfinished import left it (the label
+ * `import-unfinished` on the state before says so) or --force is given, after a snapshot of it;
+ * else it is an error. So an import can be broken off anywhere, and repeated. B3  What an
+ * unfinished import created is deleted again.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "instants.h"
+#include "output.h"
+#include "stream.h"
+#include "transfer.h"
+
+#define UNFINISHED "import-unfinished"
+#define UNMAP_MAX (1ull << 30)
+
+static const struct plx_column columns[] = {
+    {"name", "Name", PLX_COLUMN_TEXT},
+    {"from", "From", PLX_COLUMN_TEXT},
+    {"to", "To", PLX_COLUMN_TEXT},
+    {"label", "Label", PLX_COLUMN_TEXT},
+    {"size_bytes", "Size", PLX_COLUMN_SIZE},
+    {"data_bytes", "Data", PLX_COLUMN_SIZE},
+    {"zero_bytes", "Zeroes", PLX_COLUMN_SIZE},
+    {"present", "Present already", PLX_COLUMN_TEXT},
+    {"dry_run", "Dry run", PLX_COLUMN_TEXT},
+    {NULL, NULL, 0},
+};
+
+/* The label of a copy's snapshot that holds this instant. */
+static void instant_label(const struct plx_stream_instant *instant, char ret_label[64])
+{
+    uint64_t word = 0;
+
+    for (unsigned i = 0; i < 8; i++)
+        word = word << 8 | instant->vdi.b[i];
+    snprintf(ret_label, 64, "import-%016" PRIx64 "-%" PRIu64, word, instant->seq);
+}
+
+/* ---- Export ------------------------------------------------------------------------------- */
+
+struct export
+{
+    struct plx_cli *cli;
+    struct plx_output output;
+    struct plx_ring ring;
+    struct plx_progress progress;
+    struct plx_stream_header header;
+    struct plx_stream_state state;
+    const uint8_t *chunk;
+    uint64_t chunk_offset;
+};
+
+static int write_range(struct export *export, uint64_t offset, const uint8_t *bytes,
+                       uint64_t length)
+{
+    uint8_t record[PLX_STREAM_RECORD_BYTES];
+
+    plx_stream_put_range(&export->state, offset, bytes, length, record);
+    int rc = plx_output_write(&export->output, record, sizeof record, UINT64_MAX);
+    if (!rc && bytes)
+        rc = plx_output_write(&export->output, bytes, length, UINT64_MAX);
+    plx_progress_show(&export->progress, export->state.data_bytes + export->state.zero_bytes);
+    return rc;
+}
+
+static int write_run(void *context, size_t offset, size_t run, bool zero)
+{
+    struct export *export = context;
+
+    return write_range(export, export->chunk_offset + offset, zero ? NULL : export->chunk + offset,
+                       run);
+}
+
+static int give_range(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
+{
+    struct export *export = context;
+
+    if (!bytes)
+        return write_range(export, offset, NULL, length);
+    export->chunk = bytes;
+    export->chunk_offset = offset;
+    return plx_for_runs(bytes, length, write_run, export);
+}
+
+static int write_stream(struct export *export, const struct plx_instants *instants)
+{
+    struct plx_cli *cli = export->cli;
+    uint8_t bytes[PLX_STREAM_HEADER_BYTES];
+    int rc;
+
+    plx_stream_put_header(&export->header, &export->state, bytes);
+    if ((rc = plx_output_write(&export->output, bytes, PLX_STREAM_HEADER_BYTES, UINT64_MAX)) ||
+        (rc = plx_ring_init(&export->ring, cli, instants->to_vdi)))
+        return rc;
+    export->ring.give = give_range;
+    export->ring.context = export;
+    plx_progress_begin(&export->progress, cli, "export", export->header.changed_bytes);
+    rc = plx_ring_done(&export->ring, plx_copy_diff(&export->ring, instants->from_vdi));
+    plx_progress_end(&export->progress);
+    plx_stream_put_end(&export->state, bytes);
+    return rc ? rc : plx_output_write(&export->output, bytes, PLX_STREAM_RECORD_BYTES, UINT64_MAX);
+}
+
+/* The name gets the sequence number, so that it goes on meaning the same snapshot. */
+static int resolve(struct plx_cli *cli, struct plx_name *name, struct plx_stream_instant *ret)
+{
+    struct plx_snapshot_info info;
+    int rc;
+
+    if (!*name->snapshot)
+        return plx_cli_usage(cli,
+                             "a backup ends and begins at snapshots; 'parallax snap create %s/%s' "
+                             "takes one",
+                             name->store, name->vdi);
+    if ((rc = plx_session_snapshot_resolve(cli, name, &info)))
+        return rc;
+    snprintf(name->snapshot, sizeof name->snapshot, "%" PRIu64, info.seq);
+    ret->seq = info.seq;
+    ret->time_ns = info.time_ns;
+    return 0;
+}
+
+static int fill_header(struct plx_cli *cli, const struct plx_instants *instants,
+                       struct plx_stream_header *header)
+{
+    struct plx_diff_sum sum;
+    struct plx_vdi_info info;
+    int rc = plx_diff_sum(cli, instants->from_vdi, instants->to_vdi, &sum);
+
+    plx_vdi_get_info(instants->to_vdi, &info);
+    header->to.vdi = info.id;
+    header->to.size_bytes = info.size_bytes;
+    header->sector_size = info.sector_size;
+    header->changed_bytes = sum.data_bytes + sum.zero_bytes;
+    memcpy(header->name, info.name, sizeof header->name);
+    if (!instants->from_vdi)
+        return rc;
+    plx_vdi_get_info(instants->from_vdi, &info);
+    header->from.vdi = info.id;
+    header->from.size_bytes = info.size_bytes;
+    return rc;
+}
+
+static int print_export(const struct export *export, const struct plx_instants *instants)
+{
+    char from[sizeof(struct plx_name)], to[sizeof from], label[64];
+    json_t *object;
+
+    if (export->output.fd == STDOUT_FILENO)
+        return 0;
+    instant_label(&export->header.to, label);
+    object = json_pack(
+        "{s:s,s:s,s:I,s:I,s:I}", "to", plx_instants_text(&instants->to, to, sizeof to), "label",
+        label, "size_bytes", (json_int_t) export->header.to.size_bytes, "data_bytes",
+        (json_int_t) export->state.data_bytes, "zero_bytes", (json_int_t) export->state.zero_bytes);
+    if (!instants->from_nothing)
+        json_object_set_new(object, "from",
+                            json_string(plx_instants_text(&instants->from, from, sizeof from)));
+    plx_out_object(export->cli, columns, object);
+    return 0;
+}
+
+int plx_cmd_vdi_export_diff(struct plx_cli *cli)
+{
+    struct export export = {.cli = cli};
+    struct plx_instants instants;
+    int rc;
+
+    if ((rc = plx_instants_parse(cli, cli->count - 1, &instants)) ||
+        (rc = plx_session_open(cli, instants.to.store, PLX_SESSION_READ)) ||
+        (rc = resolve(cli, &instants.to, &export.header.to)) ||
+        (!instants.from_nothing && (rc = resolve(cli, &instants.from, &export.header.from))))
+        return rc;
+    if (!(rc = plx_instants_open(cli, &instants)) &&
+        !(rc = fill_header(cli, &instants, &export.header))) {
+        rc = plx_output_open(&export.output, cli, cli->arguments[cli->count - 1]);
+        rc = rc ? rc : write_stream(&export, &instants);
+        int fd = export.output.fd;
+        rc = plx_output_close(&export.output, rc);
+        export.output.fd = fd;
+    }
+    plx_instants_close(cli, &instants);
+    return rc ? rc : print_export(&export, &instants);
+}
+
+/* ---- Import ------------------------------------------------------------------------------- */
+
+struct import {
+    struct plx_cli *cli;
+    struct plx_name name;
+    int fd;
+    bool dry_run, present;
+    bool created, touched; /* the copy */
+    bool dirty;            /* it was changed since the state that the stream goes on from */
+    bool unfinished;       /* by an import */
+    uint64_t size_bytes;
+    struct plx_snapshot_info base; /* seq 0: nothing */
+    char from_label[PLX_LABEL_MAX + 1], to_label[64];
+    struct plx_stream_reader reader;
+    struct plx_ring ring;
+    struct plx_progress progress;
+};
+
+static int read_stream(void *context, uint8_t *bytes, size_t length, size_t *ret_got)
+{
+    struct import *import = context;
+
+    return plx_file_read(import->cli, import->cli->arguments[0], import->fd, bytes, length,
+                         ret_got);
+}
+
+static int open_stream(struct import *import)
+{
+    struct plx_cli *cli = import->cli;
+    struct plx_stream_reader *reader = &import->reader;
+    int rc = plx_file_open_input(cli, cli->arguments[0], &import->fd);
+
+    if (rc)
+        return rc;
+    reader->read = read_stream;
+    reader->context = import;
+    reader->buffer = malloc(PLX_STREAM_DATA_MAX);
+    if (!reader->buffer)
+        return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+    if ((rc = plx_stream_open(reader, &cli->fault)))
+        return rc;
+    instant_label(&reader->header.to, import->to_label);
+    if (plx_cli_get(cli, "base"))
+        snprintf(import->from_label, sizeof import->from_label, "%s", plx_cli_get(cli, "base"));
+    else
+        instant_label(&reader->header.from, import->from_label);
+    return 0;
+}
+
+/* ---- Import: does the stream fit? ---- */
+
+static int check_sizes(struct import *import, const struct plx_registry_vdi *row)
+{
+    const struct plx_stream_header *header = &import->reader.header;
+    const struct plx_name *name = &import->name;
+
+    if (row->size_bytes > header->to.size_bytes)
+        return plx_cli_fail(import->cli, PLX_ERR_RANGE,
+                            "%s/%.100s has %" PRIu64 " bytes, the stream's disk only %" PRIu64
+                            "; a disk cannot be made smaller: import into another",
+                            name->store, name->vdi, row->size_bytes, header->to.size_bytes);
+    if (header->to.size_bytes % row->sector_size)
+        return plx_cli_fail(import->cli, PLX_ERR_INVALID,
+                            "%s/%.100s has sectors of %u bytes, and the stream's disk ends within "
+                            "one; import into another with sectors of %u",
+                            name->store, name->vdi, row->sector_size, header->sector_size);
+    import->size_bytes = row->size_bytes;
+    return 0;
+}
+
+/* The snapshot of the copy that the stream goes on from. */
+static int find_base(struct import *import)
+{
+    const struct plx_stream_header *header = &import->reader.header;
+    struct plx_name base = import->name;
+    int rc;
+
+    snprintf(base.snapshot, sizeof base.snapshot, "%s", import->from_label);
+    rc = plx_session_snapshot_resolve(import->cli, &base, &import->base);
+    if (rc == PLX_ERR_NOT_FOUND)
+        return plx_cli_fail(import->cli, rc,
+                            "%s/%.60s has no snapshot %.60s, which the stream goes on from; import "
+                            "the streams in their order, or name the snapshot that is the same "
+                            "with --base",
+                            base.store, base.vdi, base.snapshot);
+    if (!rc && import->base.size_bytes != header->from.size_bytes)
+        rc = plx_cli_fail(import->cli, PLX_ERR_INVALID,
+                          "%s/%.60s@%.60s has %" PRIu64 " bytes, the stream goes on from %" PRIu64
+                          "; it is not the same instant",
+                          base.store, base.vdi, base.snapshot, import->base.size_bytes,
+                          header->from.size_bytes);
+    return rc;
+}
+
+static bool stop_at_first(void *context, const struct plx_diff_range *range)
+{
+    *(bool *)context = true;
+    return false;
+}
+
+static int open_base(struct import *import, struct plx_vdi **ret_base)
+{
+    struct plx_name base = import->name;
+
+    snprintf(base.snapshot, sizeof base.snapshot, "%" PRIu64, import->base.seq);
+    return import->base.seq ? plx_session_instant_open(import->cli, &base, ret_base) : 0;
+}
+
+/* B2 */
+static int find_changes(struct import *import, const struct plx_registry_vdi *row)
+{
+    struct plx_cli *cli = import->cli;
+    struct plx_vdi *base = NULL, *newest = NULL;
+    struct plx_registry_label label;
+    int rc;
+
+    if (!(rc = open_base(import, &base)) &&
+        !(rc = plx_session_instant_open(cli, &import->name, &newest)))
+        rc = plx_vdi_diff(base, newest, stop_at_first, &import->dirty, &cli->fault);
+    plx_session_instant_close(cli, newest);
+    plx_session_instant_close(cli, base);
+    if (rc)
+        return rc;
+    rc = plx_registry_label_get(cli->session.registry, row->id, UNFINISHED, &label);
+    if (rc && rc != PLX_ERR_NOT_FOUND)
+        return plx_session_registry_fault(cli, rc);
+    import->unfinished = !rc && label.seq == import->base.seq;
+    if (!import->dirty || import->unfinished || plx_cli_get(cli, "force"))
+        return 0;
+    return import->base.seq
+               ? plx_cli_fail(cli, PLX_ERR_EXISTS,
+                              "%s/%.60s was changed since @%.60s, which the stream goes on from; "
+                              "give --force to take that back (a snapshot of it stays)",
+                              import->name.store, import->name.vdi, import->from_label)
+               : plx_cli_fail(
+                     cli, PLX_ERR_EXISTS,
+                     "%s/%.100s holds data already; give --force to replace it (a snapshot "
+                     "of it stays), or another name",
+                     import->name.store, import->name.vdi);
+}
+
+static int create_copy(struct import *import)
+{
+    const struct plx_stream_header *header = &import->reader.header;
+    struct plx_vdi_create_options options = {.size_bytes = header->to.size_bytes,
+                                             .sector_size = header->sector_size};
+    int rc;
+
+    if (header->from.seq)
+        return plx_cli_fail(
+            import->cli, PLX_ERR_NOT_FOUND,
+            "%s/%.100s does not exist, and the stream goes on from snapshot %" PRIu64
+            " of %.60s; import one from nothing first",
+            import->name.store, import->name.vdi, header->from.seq, header->name);
+    import->size_bytes = options.size_bytes;
+    if (import->dry_run)
+        return 0;
+    snprintf(options.name, sizeof options.name, "%s", import->name.vdi);
+    rc = plx_session_vdi_create(import->cli, &options, NULL);
+    import->created = !rc;
+    return rc;
+}
+
+static int prepare(struct import *import)
+{
+    struct plx_cli *cli = import->cli;
+    struct plx_registry_label label;
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_row(cli, &import->name, &row);
+
+    if (rc == PLX_ERR_NOT_FOUND)
+        return create_copy(import);
+    if (rc || (rc = check_sizes(import, &row)))
+        return rc;
+    rc = plx_registry_label_get(cli->session.registry, row.id, import->to_label, &label);
+    import->present = !rc;
+    if (rc && rc != PLX_ERR_NOT_FOUND)
+        return plx_session_registry_fault(cli, rc);
+    if (import->present)
+        return 0;
+    if (import->reader.header.from.seq && (rc = find_base(import)))
+        return rc;
+    return find_changes(import, &row);
+}
+
+/* ---- Import: doing it ---- */
+
+static int put_range(struct plx_ring *ring, uint64_t offset, const uint8_t *bytes, uint64_t length)
+{
+    int rc = bytes ? plx_ring_put(ring, offset, bytes, length) : 0;
+
+    for (uint64_t at = 0; !bytes && at < length && !rc; at += UNMAP_MAX)
+        rc = plx_ring_put(ring, offset + at, NULL, plx_min_u64(UNMAP_MAX, length - at));
+    return rc;
+}
+
+static int put_back(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
+{
+    struct import *import = context;
+
+    return put_range(&import->ring, offset, bytes, length);
+}
+
+/* Reads what the base has where the copy differs from it now, and writes it. */
+static int copy_back(struct import *import, uint64_t now)
+{
+    struct plx_name name = import->name;
+    struct plx_vdi *base = NULL, *changed = NULL;
+    struct plx_ring from;
+    int rc;
+
+    if (!import->base.seq)
+        return put_range(&import->ring, 0, NULL, import->size_bytes);
+    snprintf(name.snapshot, sizeof name.snapshot, "%" PRIu64, now);
+    if (!(rc = open_base(import, &base)) &&
+        !(rc = plx_session_instant_open(import->cli, &name, &changed)) &&
+        !(rc = plx_ring_init(&from, import->cli, base))) {
+        from.give = put_back;
+        from.context = import;
+        rc = plx_ring_done(&from, plx_copy_diff(&from, changed));
+    }
+    plx_session_instant_close(import->cli, changed);
+    plx_session_instant_close(import->cli, base);
+    return rc;
+}
+
+/* B2: back to the base. What lies beyond its end, if the disk has grown since, is zero again. */
+static int take_back(struct import *import)
+{
+    struct plx_cli *cli = import->cli;
+    uint64_t now, time_ns, end = import->base.size_bytes;
+    int rc = plx_session_snapshot_create(cli, &import->name, "", &now, &time_ns);
+
+    if (rc)
+        return rc;
+    plx_out_note(cli, "what was changed since is taken back; it stays as %s/%s@%" PRIu64,
+                 import->name.store, import->name.vdi, now);
+    import->touched = true;
+    if ((rc = plx_ring_init(&import->ring, cli, cli->session.vdi)))
+        return rc;
+    rc = copy_back(import, now);
+    if (!rc && import->base.seq && import->size_bytes > end)
+        rc = put_range(&import->ring, end, NULL, import->size_bytes - end);
+    return plx_ring_done(&import->ring, rc);
+}
+
+/* The copy is as the stream expects it, of the right size, and marked as unfinished. */
+static int make_ready(struct import *import)
+{
+    struct plx_cli *cli = import->cli;
+    struct plx_registry_label label;
+    struct plx_registry_vdi row;
+    int rc;
+
+    if ((rc = plx_session_vdi_open(cli, &import->name, true)) ||
+        (import->dirty && (rc = take_back(import))))
+        return rc;
+    if (import->size_bytes < import->reader.header.to.size_bytes) {
+        import->touched = true;
+        if ((rc = plx_session_vdi_resize(cli, &import->name, import->reader.header.to.size_bytes)))
+            return rc;
+    }
+    if (!import->base.seq || import->unfinished)
+        return 0;
+    /* One that an earlier import could not remove any more lies elsewhere. */
+    if ((rc = plx_session_vdi_row(cli, &import->name, &row)))
+        return rc;
+    if (plx_registry_label_get(cli->session.registry, row.id, UNFINISHED, &label) == 0 &&
+        (rc = plx_session_label_remove(cli, &import->name, UNFINISHED)))
+        return rc;
+    import->touched = import->unfinished = true;
+    return plx_session_label_set(cli, &import->name, UNFINISHED, import->base.seq,
+                                 import->base.time_ns);
+}
+
+/* To the end of the stream; where nothing is to be written, it is checked only. */
+static int apply(struct import *import, bool writes)
+{
+    struct plx_stream_reader *reader = &import->reader;
+    struct plx_stream_range range;
+    int rc;
+
+    plx_progress_begin(&import->progress, import->cli, "import", reader->header.changed_bytes);
+    while ((rc = plx_stream_next(reader, &range, &import->cli->fault)) == 0) {
+        import->touched |= writes;
+        if (writes && (rc = put_range(&import->ring, range.offset, range.bytes, range.length)))
+            break;
+        plx_progress_show(&import->progress, reader->state.data_bytes + reader->state.zero_bytes);
+        if (!plx_interrupted)
+            continue;
+        rc = plx_cli_fail(import->cli, PLX_ERR_SYSTEM, "interrupted");
+        break;
+    }
+    plx_progress_end(&import->progress);
+    return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
+}
+
+/* B1: the last steps. */
+static int finish(struct import *import)
+{
+    struct plx_cli *cli = import->cli;
+    struct plx_request flush = {.op = PLX_FLUSH};
+    uint64_t seq, time_ns;
+    int rc = plx_vdi_run(cli->session.vdi, &flush);
+
+    if (rc) {
+        cli->fault = flush.fault;
+        return rc;
+    }
+    if ((rc = plx_session_snapshot_create(cli, &import->name, import->to_label, &seq, &time_ns)))
+        return rc;
+    return import->unfinished ? plx_session_label_remove(cli, &import->name, UNFINISHED) : 0;
+}
+
+static int write_copy(struct import *import)
+{
+    struct plx_cli *cli = import->cli;
+    int rc = make_ready(import);
+
+    if (!rc && !(rc = plx_ring_init(&import->ring, cli, cli->session.vdi)))
+        rc = plx_ring_done(&import->ring, apply(import, true));
+    rc = rc ? rc : finish(import);
+    int closed = plx_session_vdi_close(cli);
+    return rc ? rc : closed;
+}
+
+/* What a failure leaves behind, and how to go on. */
+static void explain(struct import *import)
+{
+    struct plx_fault *fault = &import->cli->fault;
+    struct plx_fault why = *fault;
+
+    if (import->created) { /* B3 */
+        plx_session_vdi_delete(import->cli, &import->name);
+        *fault = why;
+    } else if (import->touched) {
+        plx_fault_set(
+            fault, why.code,
+            "%.140s; %s/%.40s holds a part of the stream until the import is repeated%s%.60s",
+            why.text, import->name.store, import->name.vdi,
+            import->base.seq ? ", and is whole at @" : "; give --force then",
+            import->base.seq ? import->from_label : "");
+    }
+}
+
+static void print_import(const struct import *import)
+{
+    const struct plx_stream_header *header = &import->reader.header;
+    json_t *object = json_pack("{s:o,s:o,s:s,s:I,s:I,s:I,s:b,s:b}", "name",
+                               json_sprintf("%s/%s", import->name.store, import->name.vdi), "to",
+                               json_sprintf("%s@%" PRIu64, header->name, header->to.seq), "label",
+                               import->to_label, "size_bytes", (json_int_t)header->to.size_bytes,
+                               "data_bytes", (json_int_t)import->reader.state.data_bytes,
+                               "zero_bytes", (json_int_t)import->reader.state.zero_bytes, "present",
+                               import->present, "dry_run", import->dry_run);
+
+    plx_out_set_time(object, "to_time", header->to.time_ns);
+    if (header->from.seq)
+        json_object_set_new(object, "from", json_string(import->from_label));
+    plx_out_object(import->cli, columns, object);
+}
+
+int plx_cmd_vdi_import_diff(struct plx_cli *cli)
+{
+    struct import import = {.cli = cli, .fd = -1, .dry_run = plx_cli_get(cli, "dry-run")};
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &import.name)) || (rc = open_stream(&import)) ||
+        (rc = plx_session_open(cli, import.name.store,
+                               import.dry_run ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
+        (rc = prepare(&import)))
+        goto out;
+    rc = import.dry_run || import.present ? apply(&import, false) : write_copy(&import);
+    if (rc)
+        explain(&import);
+    else
+        print_import(&import);
+out:
+    free(import.reader.buffer);
+    if (import.fd > STDIN_FILENO)
+        close(import.fd);
+    return rc;
+}

@@ -1,0 +1,239 @@
+#!/bin/bash
+# What changed and when, incremental backups, bisecting: the command, end to end.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+# put FILE OFFSET_BLOCKS BLOCKS: random blocks in an image, and in the disk of that name.
+put() { dd if=/dev/urandom of="$1" bs=4096 seek="$2" count="$3" conv=notrunc status=none; }
+# holds VDI[@SNAPSHOT] IMAGE: an export of the disk is the image.
+holds() {
+    run 0 vdi export "demo/$1" back --force
+    same "$2" back
+}
+# take LABEL: the disk becomes what the image `now` is; a snapshot, and the image under its name.
+take() {
+    run 0 vdi import now demo/web --force
+    run 0 snap create "demo/web@$1"
+    cp now "$1"
+}
+
+run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 4M
+run 0 vdi create demo/web --size 8M
+truncate -s 8M now
+put now 0 100
+take a
+put now 10 5
+dd if=/dev/zero of=now bs=4096 seek=50 count=20 conv=notrunc status=none
+put now 2000 48
+take b
+put now 11 1
+take c
+
+step "diff: ranges and sums"
+run 0 diff demo/web@a..b --json
+[[ $(json 0 offset) == 0 && $(json 0 type) == data ]] || die "an import writes all again"
+run 0 vdi clone demo/web@c demo/clone
+head -c 8192 /dev/urandom >two
+run 0 vdi clone demo/web@a demo/small
+run 0 diff demo/web@a demo/small
+[[ ! -s out ]] || die "a clone that was not written differs"
+run 0 diff demo/web@c demo/clone --summary --json
+[[ $(json changed_bytes) == 0 && $(json ranges) == 0 ]] || die "a clone that was not written differs"
+run 0 diff demo/web@.. --summary
+says out "Changed:"
+run 0 diff demo/web@c.. --json
+[[ $(<out) == "[]" ]] || die "nothing was written since"
+run 0 diff demo/web@b --json
+[[ $(json 1 offset) == $((70 * 4096)) && $(json 1 length) == $((30 * 4096)) ]] || die "another range"
+[[ $(json 2 offset) == $((2000 * 4096)) && $(json 2 length) == $((48 * 4096)) ]] || die "another range"
+run 0 diff demo/web@c demo/web@a --json
+python3 -c 'import json; r = json.load(open("out")); assert {"offset": 2000*4096, "length": 48*4096, "type": "zero"} in r' ||
+    die "backwards, what came is gone"
+run 3 diff demo/web@nothing..b
+run 3 diff demo/nothing@a..b
+run 2 diff demo/web@a other/web@b
+run 2 diff demo
+run 2 diff demo/web/x@a..b
+
+step "find: when a range changed"
+run 0 find demo/web --block 2000
+says out "demo/web@2"
+run 0 find demo/web --offset 8000k --limit 1 --json
+[[ $(json 0 by_seq) == 3 && $(json 0 after_seq) == 2 && $(json 0 certain) == true ]] ||
+    die "not the newest change"
+run 1 find demo/web --block 2048
+says err "2048 blocks"
+run 2 find demo/web --block 7..3
+run 2 find demo/web --block x
+run 2 find demo/web --length 4k
+run 2 find demo/web --block 1 --offset 4k
+run 2 find demo/web --offset 0 --length 0
+run 3 find demo/nothing
+
+step "incremental: from nothing, and on, through files and pipes"
+run 0 vdi export-diff demo/web@a full
+run 0 vdi export-diff demo/web@a..b inc --json
+[[ $(json to) == demo/web@2 && $(json from) == demo/web@1 ]] || die "other instants"
+run 1 vdi export-diff demo/web@a..b inc
+says err "--force"
+run 2 vdi export-diff demo/web@a.. none
+says err "snap create"
+[[ ! -e none ]] || die "a file is left behind"
+run 3 vdi export-diff demo/web@a..nothing none
+(($(stat -c %s inc) < 128 * 4096 + 2000)) || die "zeroes are in the stream"
+run 3 vdi import-diff inc demo/copy
+says err "import one from nothing first"
+run 0 vdi import-diff full demo/copy --dry-run --json
+[[ $(json dry_run) == true ]] || die "no dry run"
+run 3 vdi info demo/copy
+run 0 vdi import-diff full demo/copy
+holds copy a
+run 0 vdi import-diff inc demo/copy --dry-run
+holds copy a
+"$PARALLAX" vdi export-diff demo/web@a demo/web@b - 2>err | "$PARALLAX" vdi import-diff - demo/copy --json >out 2>err ||
+    die "no backup through a pipe"
+label=$(json label)
+holds copy b
+holds "copy@$label" b
+run 0 vdi import-diff inc demo/copy --json
+[[ $(json present) == true ]] || die "what is there is imported again"
+run 0 vdi export-diff demo/web@b..c inc2
+run 0 vdi import-diff inc2 demo/copy
+holds copy c
+holds "copy@$label" b
+run 0 snap list demo/copy --json
+grep -q unfinished out && die "the label of an unfinished import stays"
+
+step "incremental: what does not fit is refused, and changes nothing"
+run 0 vdi import-diff full demo/late
+run 3 vdi import-diff inc2 demo/late
+says err "in their order"
+holds late a
+run 1 vdi import-diff now demo/late
+says err "vdi export-diff"
+run 0 vdi clone demo/web@a demo/other
+run 0 snap create demo/other@start
+run 3 vdi import-diff inc demo/other
+run 0 vdi import-diff inc demo/other --base start
+holds other b
+run 0 vdi create demo/larger --size 16M
+run 1 vdi import-diff full demo/larger
+says err "smaller"
+run 0 vdi import two demo/late --force
+run 1 vdi import-diff inc demo/late
+says err "was changed since"
+run 0 vdi import-diff inc demo/late --force
+says err "it stays as demo/late@"
+holds late b
+run 1 vdi import-diff full demo/web
+run 0 vdi create demo/empty --size 8M
+run 0 vdi import-diff full demo/empty
+holds empty a
+
+step "incremental: a disk that grew"
+run 0 vdi resize demo/web --size 12M
+truncate -s 12M now
+put now 3000 20
+take d
+run 0 vdi export-diff demo/web@c..d inc3
+run 0 vdi import-diff inc3 demo/copy
+holds copy d
+run 0 vdi export-diff demo/web@c back.diff
+run 0 vdi import-diff back.diff demo/grown
+run 0 vdi resize demo/grown --size 12M
+run 0 vdi import-diff inc3 demo/grown
+holds grown d
+run 0 vdi export-diff demo/web@d..c shrunk
+run 1 vdi import-diff shrunk demo/copy
+holds copy d
+
+step "incremental: every damage is found, and nothing of a damaged record is written"
+run 0 vdi import-diff full demo/target
+python3 - inc >offsets <<'END'
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+# Every field of the header, of every record, and each end of its data; then the stream's end.
+places = list(range(0, 100, 4)) + [104, 112, 128, 200, 383]
+at = 384
+while at < len(data):
+    kind, _, offset, length, _ = struct.unpack_from("<IIQQQ", data, at)
+    size = 32 + (length if kind == 1 else 0)
+    places += [at, at + 4, at + 8, at + 11, at + 16, at + 19, at + 24, at + 31]
+    places += [at + 32, at + size // 2, at + size - 1] if kind == 1 else []
+    at += size
+print("\n".join(map(str, sorted({p for p in places if p < len(data)}))))
+END
+while read -r place; do
+    python3 -c '
+import sys
+data = bytearray(open("inc", "rb").read())
+data[int(sys.argv[1])] ^= 0x10
+open("damaged", "wb").write(data)' "$place"
+    "$PARALLAX" vdi import-diff damaged demo/target --dry-run >out 2>err && die "damage at byte $place is not found"
+    [[ $(wc -l <err) == 1 ]] || die "the error is not one line"
+done <offsets
+for size in 0 100 384 400 420 5000 $(($(stat -c %s inc) - 1)) $(($(stat -c %s inc) - 32)); do
+    head -c "$size" inc >damaged
+    run 5 vdi import-diff damaged demo/target --dry-run
+    says err "ends too early"
+done
+python3 -c '
+data = bytearray(open("inc", "rb").read())
+data[384 + 32 + 5000] ^= 1 # in the first record
+open("damaged", "wb").write(data)'
+run 5 vdi import-diff damaged demo/target
+holds target a
+{ cat inc; echo; } >damaged
+run 5 vdi import-diff damaged demo/target --dry-run
+holds target a
+
+step "incremental: an import that is broken off is repeated"
+head -c $(($(stat -c %s inc) - 40)) inc >damaged
+run 5 vdi import-diff damaged demo/target
+says err "until the import is repeated, and is whole at @import-"
+label=$(sed -n 's/.*whole at @//p' err)
+run 0 snap list demo/target --labels
+says out "import-unfinished"
+holds "target@$label" a
+run 3 vdi import-diff shrunk demo/target
+run 0 vdi import-diff inc demo/target
+holds target b
+run 0 snap list demo/target --labels
+grep -q unfinished out && die "the label of an unfinished import stays"
+head -c 60000 full >half
+run 5 vdi import-diff half demo/fresh
+run 3 vdi info demo/fresh
+# Another stream than the one that was broken off.
+run 0 vdi export-diff demo/web@a..c inc13
+run 0 vdi import-diff full demo/third
+run 5 vdi import-diff damaged demo/third
+run 0 vdi import-diff inc13 demo/third
+holds third c
+# Killed in the middle: by a stream that never goes on.
+run 0 vdi import-diff full demo/killed
+mkfifo pipe
+"$PARALLAX" vdi import-diff pipe demo/killed >out 2>err &
+pid=$!
+exec 9>pipe
+head -c 60000 inc >&9
+sleep 1
+kill -9 "$pid"
+wait "$pid" 2>/dev/null
+exec 9>&-
+run 0 vdi import-diff inc demo/killed
+holds killed b
+"$PARALLAX" vdi import-diff pipe demo/killed >out 2>err &
+pid=$!
+exec 9>pipe
+head -c 60000 inc2 >&9
+sleep 1
+kill -INT "$pid"
+wait "$pid" && die "an interrupted import ends well"
+exec 9>&-
+[[ $(wc -l <err) == 1 ]] || die "the error is not one line"
+run 0 vdi import-diff inc2 demo/killed
+holds killed c
+
+run 0 store check demo --data
+echo "all is well"
