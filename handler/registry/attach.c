@@ -1024,7 +1024,8 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
 {
     struct plx_registry_lock held;
     struct plx_registry_vdi row;
-    bool recover;
+    struct plx_vdi_info info;
+    bool recover, lives;
     int error = get_vdi(a, name, &row, fault);
 
     if (!error)
@@ -1033,9 +1034,11 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
         return error;
     lock(a);
     error = plx_vdi_delete(a->store, row.slot, recover, fault);
+    lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
+            info.state == PLX_VDI_LIVE;
     unlock(a);
     if (error) {
-        if (!recover)
+        if (lives && !recover) /* else the record may be gone: A3, as below */
             plx_registry_vdi_unlock(a->registry, &held);
         return error;
     }

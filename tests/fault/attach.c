@@ -16,6 +16,7 @@
 #define CONTENTS 7
 #define GROWN (6 * MIB)
 #define K_MAX 1000u
+#define WORKERS 4u
 
 struct plx_fault fault_attach_fault;
 static struct plx_fault *const fault = &fault_attach_fault;
@@ -469,6 +470,8 @@ int fault_attach_judge(const struct fault_operation *operation, bool done, const
 
     *step = "closing what is open";
     error = close_vdi();
+    if (!done && error == PLX_ERR_STICKY)
+        error = 0; /* it stays locked, and the next opening recovers it */
     if (!error)
         error = close_attach();
     if (error)
@@ -540,7 +543,7 @@ bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const 
 
 /* ---- The folder ---- */
 
-bool fault_attach_set_up(void)
+static bool set_up(void)
 {
     /* In memory if possible: a busy disk takes its time to flush, which nothing here needs. */
     strcpy(directory, "/dev/shm/plx-attach-XXXXXX");
@@ -560,8 +563,35 @@ void fault_attach_clean(void)
     unlink(volume);
 }
 
-void fault_attach_tear_down(void)
+static void tear_down(void)
 {
     fault_attach_clean();
     rmdir(directory);
+}
+
+/* ---- The processes ---- */
+
+static int worker(unsigned part, int (*work)(unsigned part, unsigned parts))
+{
+    int result;
+
+    if (!set_up())
+        return 2;
+    result = work(part, WORKERS);
+    tear_down();
+    return result;
+}
+
+int fault_attach_share(int (*work)(unsigned part, unsigned parts))
+{
+    bool good = true;
+    int status;
+
+    for (unsigned part = 0; part < WORKERS; part++)
+        if (fork() == 0)
+            exit(worker(part, work));
+    for (unsigned part = 0; part < WORKERS; part++)
+        good = wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && good;
+    putchar('\n');
+    return good ? 0 : 1;
 }

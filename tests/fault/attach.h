@@ -18,9 +18,7 @@ struct fault_operation {
 
 extern struct plx_fault fault_attach_fault; /* of the last step that failed */
 
-bool fault_attach_set_up(void);
 void fault_attach_clean(void); /* nothing is there any more */
-void fault_attach_tear_down(void);
 int fault_attach_open(void);
 /* Closes what the operation left open, whatever comes of it. */
 void fault_attach_drop(void);
@@ -29,6 +27,10 @@ void fault_attach_drop(void);
  * acknowledged is there, the operation can be repeated, and store and registry agree. Returns an
  * error, and *step: what does not work. */
 int fault_attach_judge(const struct fault_operation *operation, bool done, const char **step);
+
+/* Runs work in several processes, each with a folder of its own and with its part of the
+ * operations: a case waits for the kernel more than it works. Returns what main() is to return. */
+int fault_attach_share(int (*work)(unsigned part, unsigned parts));
 
 /* One case: an operation, interrupted at the k-th place. Counts what went wrong in *failures, says
  * it, and returns whether there was such a place. */

@@ -1,5 +1,6 @@
 /* test_fault_attach.c - the fault loop one layer up: registry, attach and real files, where the
- * k-th allocation fails. After each fault a new process's worth of calls finds everything whole.
+ * k-th allocation fails, or the k-th event (event.h). After each fault a new process's worth of
+ * calls finds everything whole.
  *
  * PLX_FAULT=OPERATION or OPERATION:K runs only that.
  */
@@ -10,21 +11,19 @@
 
 #include "fault/alloc.h"
 #include "fault/attach.h"
+#include "fault/event.h"
 
-static bool run_case(const struct fault_operation *operation, uint64_t k, unsigned *failures)
+static unsigned part, parts;
+
+/* error: what became of the operation; expected: that it failed, if so, is right. */
+static void judge(const struct fault_operation *operation, uint64_t k, int error, bool expected,
+                  unsigned *failures)
 {
     struct plx_fault *fault = &fault_attach_fault;
     const char *step = "";
-    uint64_t failed;
-    int error, after;
+    int after;
 
-    fault_attach_clean();
-    CU_ASSERT_EQUAL_FATAL(operation->prepare(), 0);
-    fault->text[0] = 0;
-    fault_alloc_arm(k, false);
-    error = operation->run();
-    fault_alloc_disarm(&failed);
-    if (error && (plx_error_class(error) != PLX_CLASS_NOMEM || !fault->text[0] || !failed)) {
+    if (error && (!expected || !fault->text[0])) {
         printf("\n    %s:%" PRIu64 ": it failed with %s: %s", operation->name, k,
                plx_error_name(error), fault->text);
         ++*failures;
@@ -36,28 +35,70 @@ static bool run_case(const struct fault_operation *operation, uint64_t k, unsign
         ++*failures;
         fault_attach_drop();
     }
+}
+
+static void prepare(const struct fault_operation *operation)
+{
+    fault_attach_clean();
+    CU_ASSERT_EQUAL_FATAL(operation->prepare(), 0);
+    fault_attach_fault.text[0] = 0;
+}
+
+static bool fail_allocation(const struct fault_operation *operation, uint64_t k, unsigned *failures)
+{
+    uint64_t failed;
+    int error;
+
+    prepare(operation);
+    fault_alloc_arm(k, false);
+    error = operation->run();
+    fault_alloc_disarm(&failed);
+    judge(operation, k, error, failed && plx_error_class(error) == PLX_CLASS_NOMEM, failures);
     return failed > 0;
 }
 
-static void test_all(void)
+static bool fail_event(const struct fault_operation *operation, uint64_t k, unsigned *failures)
 {
-    CU_ASSERT(fault_attach_loop(getenv("PLX_FAULT"), 0, 1, "alloc", run_case));
+    bool failed;
+    int error;
+
+    prepare(operation);
+    fault_event_arm(k, FAULT_EVENT_FAILS);
+    error = operation->run();
+    failed = fault_event_disarm() >= k;
+    judge(operation, k, error, failed, failures);
+    return failed;
 }
 
-int main(void)
+static void test_allocations(void)
+{
+    CU_ASSERT(fault_attach_loop(getenv("PLX_FAULT"), part, parts, "alloc", fail_allocation));
+}
+
+static void test_events(void)
+{
+    CU_ASSERT(fault_attach_loop(getenv("PLX_FAULT"), part, parts, "events", fail_event));
+}
+
+static int work(unsigned number, unsigned count)
 {
     CU_pSuite suite;
     unsigned failures;
 
-    if (!fault_attach_set_up())
-        return 2;
+    part = number;
+    parts = count;
     CU_initialize_registry();
     suite = CU_add_suite("faults of an attach", NULL, NULL);
-    CU_add_test(suite, "every allocation", test_all);
-    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_add_test(suite, "every allocation", test_allocations);
+    CU_add_test(suite, "every event", test_events);
+    CU_basic_set_mode(CU_BRM_SILENT);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
-    fault_attach_tear_down();
     CU_cleanup_registry();
     return failures != 0;
+}
+
+int main(void)
+{
+    return fault_attach_share(work);
 }

@@ -14,9 +14,7 @@
 #include <unistd.h>
 
 #include "fault/attach.h"
-#include "fault/kill.h"
-
-#define WORKERS 4u /* a case waits for the kernel more than it works */
+#include "fault/event.h"
 
 /* What the killed process had come to. */
 static struct progress {
@@ -25,7 +23,7 @@ static struct progress {
     struct plx_fault fault;
 } * progress;
 
-static unsigned worker;
+static unsigned part, parts;
 
 /* In a process of its own, which always ends by being killed. */
 static _Noreturn void live(int (*prepare)(void), int (*run)(void), uint64_t k)
@@ -33,13 +31,13 @@ static _Noreturn void live(int (*prepare)(void), int (*run)(void), uint64_t k)
     progress->error = prepare ? prepare() : 0;
     if (!progress->error) {
         progress->begun = true;
-        fault_kill_arm(k);
+        fault_event_arm(k, FAULT_EVENT_KILLS);
         progress->error = run();
-        progress->done = !progress->error && !(k && fault_kill_events() >= k);
-        fault_kill_arm(0);
+        fault_event_disarm();
+        progress->done = !progress->error;
     }
     progress->fault = fault_attach_fault;
-    fault_kill();
+    fault_event_kill();
 }
 
 /* Returns false when it was not k that ended it. */
@@ -86,17 +84,19 @@ static bool run_case(const struct fault_operation *operation, uint64_t k, unsign
 
 static void test_all(void)
 {
-    CU_ASSERT(fault_attach_loop(getenv("PLX_KILL"), worker, WORKERS, "events", run_case));
+    CU_ASSERT(fault_attach_loop(getenv("PLX_KILL"), part, parts, "events", run_case));
 }
 
-static int work(void)
+static int work(unsigned number, unsigned count)
 {
     CU_pSuite suite;
     unsigned failures;
 
+    part = number;
+    parts = count;
     progress =
         mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (progress == MAP_FAILED || !fault_attach_set_up())
+    if (progress == MAP_FAILED)
         return 2;
     CU_initialize_registry();
     suite = CU_add_suite("kills of an attach", NULL, NULL);
@@ -104,21 +104,11 @@ static int work(void)
     CU_basic_set_mode(CU_BRM_SILENT);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
-    fault_attach_tear_down();
     CU_cleanup_registry();
     return failures != 0;
 }
 
 int main(void)
 {
-    bool good = true;
-    int status;
-
-    for (worker = 0; worker < WORKERS; worker++)
-        if (fork() == 0)
-            return work();
-    for (unsigned i = 0; i < WORKERS; i++)
-        good = wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && good;
-    putchar('\n');
-    return good ? 0 : 1;
+    return fault_attach_share(work);
 }

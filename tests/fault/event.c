@@ -1,32 +1,37 @@
-/* kill.c - see kill.h. */
-#include "fault/kill.h"
+/* event.c - see event.h. */
+#include "fault/event.h"
 
+#include <errno.h>
 #include <libaio.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-static uint64_t fatal, events;
+static uint64_t chosen, events;
+static enum fault_event_end end;
 
 /* gcov's figures are written when a process exits; what is killed would have no part in them. */
 void __gcov_dump(void) __attribute__((weak));
 
-void fault_kill_arm(uint64_t k)
+void fault_event_arm(uint64_t k, enum fault_event_end how)
 {
-    fatal = k;
+    chosen = k;
+    end = how;
     events = 0;
 }
 
-uint64_t fault_kill_events(void)
+uint64_t fault_event_disarm(void)
 {
+    chosen = 0;
     return events;
 }
 
-_Noreturn void fault_kill(void)
+_Noreturn void fault_event_kill(void)
 {
     if (__gcov_dump)
         __gcov_dump();
@@ -34,10 +39,15 @@ _Noreturn void fault_kill(void)
     abort();
 }
 
-static void event(void)
+/* Whether this event is to fail. */
+static bool fails(bool only_reads)
 {
-    if (++events == fatal)
-        fault_kill();
+    if (!chosen || (only_reads && end == FAULT_EVENT_KILLS) || ++events != chosen)
+        return false;
+    if (end == FAULT_EVENT_KILLS)
+        fault_event_kill();
+    errno = EIO;
+    return true;
 }
 
 /* The linker sends calls of io_submit here, and calls of __real_io_submit to io_submit. */
@@ -66,56 +76,49 @@ static bool only_reads(const struct iocb *cb)
     return cb->aio_lio_opcode == IO_CMD_PREAD || cb->aio_lio_opcode == IO_CMD_PREADV;
 }
 
-/* Requests one by one: death comes between them, too. */
+/* Requests one by one: an end comes between them, too. */
 int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
 {
-    if (!fatal)
+    if (!chosen)
         return __real_io_submit(context, count, list);
-    if (!only_reads(list[0]))
-        event();
-    return __real_io_submit(context, 1, list);
+    return fails(only_reads(list[0])) ? -EIO : __real_io_submit(context, 1, list);
 }
 
 int __wrap_sqlite3_step(sqlite3_stmt *statement)
 {
-    if (!sqlite3_stmt_readonly(statement))
-        event();
-    return __real_sqlite3_step(statement);
+    return fails(sqlite3_stmt_readonly(statement)) ? SQLITE_IOERR : __real_sqlite3_step(statement);
 }
 
+/* A transaction ends for certain when it is rolled back. */
 int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void *context,
                         char **ret_text)
 {
-    event();
+    if (strcmp(sql, "ROLLBACK") != 0 && fails(false))
+        return SQLITE_FULL;
     return __real_sqlite3_exec(db, sql, row, context, ret_text);
 }
 
 int __wrap_flock(int fd, int operation)
 {
-    event();
-    return __real_flock(fd, operation);
+    return fails(false) ? -1 : __real_flock(fd, operation);
 }
 
 int __wrap_mkdir(const char *path, mode_t mode)
 {
-    event();
-    return __real_mkdir(path, mode);
+    return fails(false) ? -1 : __real_mkdir(path, mode);
 }
 
 int __wrap_rename(const char *from, const char *to)
 {
-    event();
-    return __real_rename(from, to);
+    return fails(false) ? -1 : __real_rename(from, to);
 }
 
 int __wrap_unlink(const char *path)
 {
-    event();
-    return __real_unlink(path);
+    return fails(false) ? -1 : __real_unlink(path);
 }
 
 int __wrap_fsync(int fd)
 {
-    event();
-    return __real_fsync(fd);
+    return fails(false) ? -1 : __real_fsync(fd);
 }
