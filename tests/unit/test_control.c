@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@
 static char directory[256], path[512];
 static struct plx_control_server *server;
 static struct plx_fault fault;
+static sem_t awake;     /* ends a "sleep" */
 static unsigned served; /* by the server's thread; read after a stop */
 
 #define OK(call) CU_ASSERT_EQUAL_FATAL(call, 0)
@@ -39,10 +41,8 @@ static int handle(void *context, json_t *request, json_t **ret_result, char *mes
     }
     if (!strcmp(command, "nothing"))
         return 0;
-    if (!strcmp(command, "sleep")) {
-        usleep(200000);
-        return 0;
-    }
+    if (!strcmp(command, "sleep"))
+        return sem_wait(&awake);
     if (!strcmp(command, "huge")) {
         char *text = calloc(1, PLX_CONTROL_LINE_MAX + 1);
 
@@ -79,6 +79,7 @@ static void setup(void)
     chmod(directory, 0755); /* for the stranger's test */
     snprintf(path, sizeof path, "%s/1.sock", directory);
     served = 0;
+    sem_init(&awake, 0, 0);
     start();
 }
 
@@ -442,6 +443,7 @@ static void test_timeout(void)
     FAILS(LOST, plx_control_call(client, request, 1000, &result, &fault)); /* K1 */
     CU_ASSERT_PTR_NULL(result);
     plx_control_disconnect(client);
+    sem_post(&awake);
     still_serves();
 
     client = new_client();
