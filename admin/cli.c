@@ -57,13 +57,18 @@ static const struct plx_option *find_any_option(const struct plx_command *comman
     return own ? own : find_option(plx_global_options, name, length);
 }
 
-/* "NAME [FILE]": one required argument, two at most. */
+static bool takes_rest(const struct plx_command *command)
+{
+    return command->arguments && strstr(command->arguments, " -- ");
+}
+
+/* "NAME [FILE]": one required argument, two at most; not what stands behind "--". */
 static void count_arguments(const char *arguments, unsigned *ret_min, unsigned *ret_max)
 {
     unsigned min = 0, max = 0;
     bool in_word = false;
 
-    for (const char *p = arguments ? arguments : ""; *p; p++) {
+    for (const char *p = arguments ? arguments : ""; *p && strncmp(p, "-- ", 3); p++) {
         if (*p != ' ' && !in_word) {
             max++;
             min += *p != '[';
@@ -170,7 +175,7 @@ int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
     int noun, verb;
 
     cli->help = wants_help(argc, argv);
-    for (int i = 1; i < argc; i++) /* so that a wrong word is reported as JSON too */
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) /* a wrong word is JSON, too */
         cli->json |= !strcmp(argv[i], "--json");
     int rc = find_words(cli, argc, argv, &noun, &verb);
     if (rc || cli->help) {
@@ -188,7 +193,11 @@ int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
 
         if (i == noun || i == verb)
             continue;
-        if (!options_end && !strcmp(word, "--")) {
+        if (!options_end && !strcmp(word, "--") && takes_rest(cli->command)) {
+            cli->rest = argv + i + 1;
+            cli->rest_count = (unsigned)(argc - i - 1);
+            break;
+        } else if (!options_end && !strcmp(word, "--")) {
             options_end = true;
         } else if (!options_end && word[0] == '-' && word[1]) {
             if ((rc = take_option(cli, argc, argv, &i)))
@@ -199,7 +208,7 @@ int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
             cli->arguments[cli->count++] = word;
         }
     }
-    if (cli->count < min)
+    if (cli->count < min || (takes_rest(cli->command) && !cli->rest_count))
         return plx_cli_usage(cli, "an argument is missing, it takes: %s", cli->command->arguments);
     return 0;
 }
@@ -330,9 +339,12 @@ static void print_exit_statuses(void)
 
 static void print_command_help(const struct plx_command *c)
 {
-    printf("Usage: parallax %s%s%s%s%s%s\n\n%s\n", c->noun, c->verb ? " " : "",
-           c->verb ? c->verb : "", c->arguments ? " " : "", c->arguments ? c->arguments : "",
-           c->options ? " [OPTIONS]" : "", c->summary);
+    const char *arguments = c->arguments ? c->arguments : "";
+    const char *rest = takes_rest(c) ? strstr(arguments, " -- ") : "";
+
+    printf("Usage: parallax %s%s%s%s%.*s%s%s\n\n%s\n", c->noun, c->verb ? " " : "",
+           c->verb ? c->verb : "", *arguments ? " " : "", (int)(strlen(arguments) - strlen(rest)),
+           arguments, c->options ? " [OPTIONS]" : "", rest, c->summary);
     if (c->details) {
         putchar('\n');
         print_wrapped(c->details, 0);

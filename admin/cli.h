@@ -41,7 +41,8 @@ struct plx_cli;
 
 struct plx_command {
     const char *noun, *verb;
-    const char *arguments;            /* as in help; [X] may be left out */
+    const char *arguments;            /* as in help; [X] may be left out; ends with "-- X...": takes
+                                       * words of any kind behind "--" */
     const char *summary;              /* one line; NULL: not shown in help */
     const char *details;              /* a further paragraph, may be NULL */
     const char *examples;             /* lines without the leading "parallax " */
@@ -53,6 +54,8 @@ struct plx_cli {
     const struct plx_command *command;
     const char *arguments[PLX_ARGUMENTS_MAX];
     unsigned count;
+    char *const *rest; /* what stands behind "--", if the command takes that */
+    unsigned rest_count;
     struct {
         const struct plx_option *option;
         const char *value;

@@ -59,13 +59,11 @@ struct export
     struct plx_progress progress;
     struct plx_stream_header header;
     struct plx_stream_state state;
-    const uint8_t *chunk;
-    uint64_t chunk_offset;
 };
 
-static int write_range(struct export *export, uint64_t offset, const uint8_t *bytes,
-                       uint64_t length)
+static int write_range(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
+    struct export *export = context;
     uint8_t record[PLX_STREAM_RECORD_BYTES];
 
     plx_stream_put_range(&export->state, offset, bytes, length, record);
@@ -76,23 +74,10 @@ static int write_range(struct export *export, uint64_t offset, const uint8_t *by
     return rc;
 }
 
-static int write_run(void *context, size_t offset, size_t run, bool zero)
-{
-    struct export *export = context;
-
-    return write_range(export, export->chunk_offset + offset, zero ? NULL : export->chunk + offset,
-                       run);
-}
-
 static int give_range(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
-    struct export *export = context;
-
-    if (!bytes)
-        return write_range(export, offset, NULL, length);
-    export->chunk = bytes;
-    export->chunk_offset = offset;
-    return plx_for_runs(bytes, length, write_run, export);
+    return bytes ? plx_for_runs(offset, bytes, length, write_range, context)
+                 : write_range(context, offset, NULL, length);
 }
 
 static int write_stream(struct export *export, const struct plx_instants *instants)

@@ -26,9 +26,6 @@ struct import {
     uint64_t file_bytes, vdi_bytes; /* file_bytes 0: not known */
     struct plx_ring ring;
     struct plx_progress progress;
-    /* The chunk being looked at. */
-    const uint8_t *chunk;
-    uint64_t chunk_offset;
 };
 
 static int open_image(struct import *import)
@@ -90,14 +87,11 @@ static int create_or_check(struct import *import, const struct plx_name *name)
     return 0;
 }
 
-static int submit_run(void *context, size_t offset, size_t run, bool zero)
+static int put_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
     struct import *import = context;
 
-    if (zero && import->created)
-        return 0;
-    return plx_ring_put(&import->ring, import->chunk_offset + offset,
-                        zero ? NULL : import->chunk + offset, run);
+    return bytes || !import->created ? plx_ring_put(&import->ring, offset, bytes, length) : 0;
 }
 
 /* At a hole of the image: returns the next chunk that holds data, or the image's end. */
@@ -152,9 +146,7 @@ static int copy_in(struct import *import, uint8_t *chunk)
                                 "%.100s: the image is larger than the virtual disk; resize that "
                                 "first or give a larger --size",
                                 import->path);
-        import->chunk = chunk;
-        import->chunk_offset = offset;
-        if ((rc = plx_for_runs(chunk, padded, submit_run, import)))
+        if ((rc = plx_for_runs(offset, chunk, padded, put_run, import)))
             break;
         offset += padded;
         plx_progress_show(&import->progress, offset);
@@ -244,8 +236,6 @@ struct export
     uint64_t given; /* up to where a stream has been written */
     struct plx_ring ring;
     struct plx_progress progress;
-    const uint8_t *chunk;
-    uint64_t chunk_offset;
 };
 
 /* A stream gets its zeroes written. */
@@ -263,13 +253,11 @@ static int pad_to(struct export *export, uint64_t offset)
     return rc;
 }
 
-static int write_run(void *context, size_t offset, size_t run, bool zero)
+static int write_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
     struct export *export = context;
 
-    return zero ? 0
-                : plx_output_write(&export->output, export->chunk + offset, run,
-                                   export->chunk_offset + offset);
+    return bytes ? plx_output_write(&export->output, bytes, length, offset) : 0;
 }
 
 static int give_chunk(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
@@ -277,10 +265,8 @@ static int give_chunk(void *context, uint64_t offset, const uint8_t *bytes, uint
     struct export *export = context;
     int rc = pad_to(export, offset);
 
-    export->chunk = bytes;
-    export->chunk_offset = offset;
     if (!rc)
-        rc = export->output.regular ? plx_for_runs(bytes, length, write_run, export)
+        rc = export->output.regular ? plx_for_runs(offset, bytes, length, write_run, export)
                                     : plx_output_write(&export->output, bytes, length, UINT64_MAX);
     export->given = offset + length;
     plx_progress_show(&export->progress, offset + length);

@@ -36,6 +36,7 @@ int plx_cmd_snap_unlabel(struct plx_cli *cli);
 
 int plx_cmd_diff(struct plx_cli *cli);
 int plx_cmd_find(struct plx_cli *cli);
+int plx_cmd_bisect(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);
 

@@ -231,6 +231,16 @@ const struct plx_command plx_commands[] = {
              {"length", "SIZE", "so many bytes (default 1)"},
              {"limit", "N", "at most so many (default 100)"}),
      plx_cmd_find},
+    {"bisect", NULL, "STORE/VDI -- COMMAND...", "Find the first bad snapshot by asking a command.",
+     "COMMAND gets one more word, the path of a raw image of a snapshot (also in $PARALLAX_IMAGE; "
+     "its name is in $PARALLAX_INSTANT), and answers by its exit status: 0 good, 125 cannot tell, "
+     "other numbers up to 127 bad; anything else ends the search. Both ends are asked first. Its "
+     "output goes to standard error. The image is a sparse file in $TMPDIR, for reading; each is "
+     "made from the one before by what differs.",
+     "bisect demo/web --good monday --bad friday -- e2fsck -fn\n"
+     "bisect demo/db --good 4711 --bad 2026-11-21T06:20:00Z -- ./db-is-intact --verbose",
+     OPTIONS({"good", "SNAPSHOT", "the older end"}, {"bad", "SNAPSHOT", "the newer end"}),
+     plx_cmd_bisect},
 
     {"tree", NULL, "[STORE]", "Show virtual disks, labelled snapshots and clones as a tree.", NULL,
      "tree demo\n"

@@ -184,8 +184,9 @@ static bool is_zero(const uint8_t *bytes, size_t length)
     return length == 0 || (bytes[0] == 0 && !memcmp(bytes, bytes + 1, length - 1));
 }
 
-int plx_for_runs(const uint8_t *bytes, size_t length,
-                 int (*visit)(void *context, size_t offset, size_t run, bool zero), void *context)
+int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
+                 int (*give)(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length),
+                 void *context)
 {
     for (size_t at = 0, end; at < length; at = end) {
         bool zero = is_zero(bytes + at, plx_min_u64(PLX_BLOCK_SIZE, length - at));
@@ -194,7 +195,7 @@ int plx_for_runs(const uint8_t *bytes, size_t length,
             if (is_zero(bytes + end, plx_min_u64(PLX_BLOCK_SIZE, length - end)) != zero)
                 break;
         end = plx_min_u64(end, length);
-        int rc = visit(context, at, end - at, zero);
+        int rc = give(context, offset + at, zero ? NULL : bytes + at, end - at);
         if (rc)
             return rc;
     }

@@ -51,9 +51,10 @@ int plx_diff_sum(struct plx_cli *cli, struct plx_vdi *from, struct plx_vdi *to,
 /* Gives out what differs: ring->vdi as it is compared with `from` (NULL: nothing mapped). */
 int plx_copy_diff(struct plx_ring *ring, struct plx_vdi *from);
 
-/* Calls visit with runs of zero and of other blocks. */
-int plx_for_runs(const uint8_t *bytes, size_t length,
-                 int (*visit)(void *context, size_t offset, size_t run, bool zero), void *context);
+/* Gives out a chunk in runs of zero (bytes NULL) and of other blocks. */
+int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
+                 int (*give)(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length),
+                 void *context);
 
 /* ---- Files ---- */
 

@@ -235,5 +235,100 @@ exec 9>&-
 run 0 vdi import-diff inc2 demo/killed
 holds killed c
 
+step "all of it beside a disk that is being written"
+run 0 vdi export-diff demo/web@b..c quiet
+"$PARALLAX" vdi bench demo/web --rw randwrite --bs 4k --runtime 6 --size 8M >bench 2>&1 &
+pid=$!
+for _ in {1..100}; do "$PARALLAX" vdi info demo/web --json 2>err | grep -q '"open_by' && break; sleep 0.1; done
+for _ in {1..4}; do
+    run 0 vdi export-diff demo/web@b..c loud --force
+    same quiet loud
+    run 0 diff demo/web@a..d --summary
+    run 0 find demo/web --block 2000 --limit 1
+done
+kill -0 "$pid" || die "the disk was not being written any more"
+wait "$pid" || die "the bench failed"
+holds web@c c
+
+step "bisect: the command's answers"
+mkdir temporary
+export TMPDIR="$DIR/temporary"
+# empty: nothing is left of the image.
+empty() { [[ -z $(ls -A "$TMPDIR") ]] || die "the image is left behind"; }
+run 0 vdi create demo/story --size 4M
+truncate -s 4M story
+for i in {1..20}; do
+    put story $((i * 37 % 900)) $((i % 7 + 1))
+    ((i == 12)) && dd if=/dev/zero of=story bs=4096 seek=100 count=300 conv=notrunc status=none
+    ((i == 15)) && run 0 vdi resize demo/story --size 5M && truncate -s 5M story
+    run 0 vdi import story demo/story --force
+    run 0 snap create demo/story
+    cp story "story.$i"
+done
+# The image must be what was imported; it is bad from $FIRST on, and some cannot be told.
+cat >judge <<'END'
+#!/bin/bash
+i=${PARALLAX_INSTANT#demo/story@}
+[[ ${!#} == "$PARALLAX_IMAGE" && $1 == --word ]] || exit 200
+cmp "$PARALLAX_IMAGE" "story.$i" || exit 201
+echo "$i" >>asked
+[[ " $SKIP " == *" $i "* ]] && exit 125
+((i < FIRST))
+END
+chmod +x judge
+for first in 2 9 15 16 20; do
+    export FIRST=$first SKIP=
+    run 0 bisect demo/story --good 1 --bad 20 --json -- ./judge --word
+    [[ $(json first_bad) == demo/story@$first && $(json last_good_seq) == $((first - 1)) ]] ||
+        die "another first bad snapshot"
+    (($(json tests) <= 7)) || die "too many tests"
+    empty
+done
+export FIRST=11 SKIP="9 10 11 12"
+run 0 bisect demo/story --good 1 --bad 20 --json -- ./judge --word
+[[ $(json last_good_seq) == 8 && $(json first_bad_seq) == 13 && $(json skipped) == 4 ]] || die "skipped wrongly"
+export SKIP=
+run 0 bisect demo/story --good 10 --bad 11 -- ./judge --word
+says out "demo/story@11"
+run_bisect() { # STATUS WORDS...: as run, but what the command says may come before the error
+    local status=$1
+    shift
+    timeout -k 5 60 "$PARALLAX" bisect demo/story "$@" >out 2>err </dev/null
+    [[ $? == "$status" ]] || die "bisect $*: another exit status than $status"
+    empty
+}
+run_bisect 1 --good 12 --bad 20 -- ./judge --word
+says err "given as --good, is called bad"
+run_bisect 1 --good 1 --bad 9 -- ./judge --word
+says err "given as --bad, is called good"
+run_bisect 1 --good 1 --bad 20 -- sh -c 'exit 130'
+says err "status 130"
+run_bisect 1 --good 1 --bad 20 -- sh -c 'kill -9 $$'
+says err "signal 9"
+run_bisect 3 --good 1 --bad 20 -- ./missing
+run_bisect 2 --good 20 --bad 1 -- true
+run_bisect 2 --good 1 -- true
+run_bisect 2 --good 1 --bad 20 --
+run_bisect 2 --good 1 --bad 20
+run_bisect 3 --good 1 --bad nothing -- true
+says err "nothing"
+
+step "bisect: an image that is changed or gone is made anew"
+# shellcheck disable=SC2016 # the inner shell expands these
+for harm in 'chmod u+w "$0"; echo damage >"$0"' 'rm "$0"' 'mv "$0" moved; cp moved "$0"' 'chmod u+w "$0"; truncate -s 1M "$0"'; do
+    run_bisect 0 --good 1 --bad 20 -- sh -c './judge --word "$0"; status=$?; '"$harm"'; exit $status'
+    says out "demo/story@11"
+done
+
+step "bisect: interrupted"
+"$PARALLAX" bisect demo/story --good 1 --bad 20 -- sh -c 'touch started; exec sleep 100' >out 2>err &
+pid=$!
+for _ in {1..100}; do [[ -e started ]] && break; sleep 0.1; done
+kill -TERM "$pid"
+wait "$pid"
+[[ $? == 1 ]] || die "another exit status"
+says err "interrupted"
+empty
+
 run 0 store check demo --data
 echo "all is well"
