@@ -237,7 +237,7 @@ holds killed c
 
 step "all of it beside a disk that is being written"
 run 0 vdi export-diff demo/web@b..c quiet
-"$PARALLAX" vdi bench demo/web --rw randwrite --bs 4k --runtime 6 --size 8M >bench 2>&1 &
+"$PARALLAX" vdi bench demo/web --rw randwrite --bs 4k --runtime 6 --size 8M >figures 2>&1 &
 pid=$!
 for _ in {1..100}; do "$PARALLAX" vdi info demo/web --json 2>err | grep -q '"open_by' && break; sleep 0.1; done
 for _ in {1..4}; do
