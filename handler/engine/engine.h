@@ -324,6 +324,7 @@ struct plx_snapshot_info {
     uint64_t seq;
     uint64_t time_ns;
     uint64_t size_bytes;
+    uint64_t new_blocks; /* written since the one before; without those written in place */
 };
 
 /* Calls visit for each snapshot from seq `from` (inclusive) on, oldest first, until visit returns

@@ -786,7 +786,7 @@ void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counte
 /* ---- Listing ---- */
 
 struct snapshot_visit {
-    uint64_t from, size_bytes;
+    uint64_t from, size_bytes, new_blocks;
     bool (*visit)(void *context, const struct plx_snapshot_info *info);
     void *context;
 };
@@ -794,11 +794,17 @@ struct snapshot_visit {
 static bool visit_snapshot(void *context, const struct plx_record *record)
 {
     struct snapshot_visit *v = context;
-    struct plx_snapshot_info info = {
-        .seq = record->seq, .time_ns = record->time_ns, .size_bytes = v->size_bytes};
+    struct plx_snapshot_info info = {.seq = record->seq,
+                                     .time_ns = record->time_ns,
+                                     .size_bytes = v->size_bytes,
+                                     .new_blocks = v->new_blocks};
 
     if (record->type == PLX_RECORD_RESIZE)
         v->size_bytes = record->size_bytes;
+    else if (record->type == PLX_RECORD_MAP)
+        v->new_blocks += record->count;
+    else if (record->type == PLX_RECORD_SNAPSHOT)
+        v->new_blocks = 0;
     if (record->type != PLX_RECORD_SNAPSHOT || record->seq < v->from)
         return true;
     return v->visit(v->context, &info);

@@ -6,7 +6,7 @@
  *     record names nobody. When closing fails the lock stays, and the next attach recovers.
  * A3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So a
  *     crash in between leaves a locked row, which recovery finishes.
- * A4  Size and labels: the store first, then the registry. What the registry missed it is told by
+ * A4  Size, labels and protection: the store first, then the registry. What the registry missed it is told by
  *     recovery, or when the disk is closed; until that has worked the lock stays (A2).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
@@ -25,6 +25,7 @@
 
 #include "registry/instance.h"
 #include "registry/labels.h"
+#include "registry/policy.h"
 
 #define SETTLE_SNAPSHOTS 64u /* how far back a label may lie that the registry missed */
 #define RESERVE_MAX 8u       /* unused extents that data leaves to metadata */
@@ -419,6 +420,8 @@ static int settle(struct plx_attach *a, const struct plx_registry_lock *held,
 
     if (!error && row.size_bytes != info->size_bytes)
         error = plx_registry_vdi_resize(a->registry, held, info->size_bytes);
+    if (!error)
+        error = plx_policy_keep(a->registry, held->vdi, &info->protection);
     if (error)
         return registry_fault(a->registry, error, fault);
     error = read_labels(a, info, &labels, fault);
@@ -1114,6 +1117,22 @@ int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_b
     return error ? registry_fault(a->registry, error, fault) : 0;
 }
 
+/* ---- Protection ---- */
+
+int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
+                       const struct plx_protection *protection, struct plx_fault *fault)
+{
+    int error;
+
+    lock(a);
+    error = plx_vdi_set_protection(vdi, protection, fault);
+    unlock(a);
+    if (error)
+        return error;
+    error = plx_policy_keep(a->registry, find_vdi(a, vdi)->lock.vdi, protection);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
 /* ---- Which snapshot is meant ---- */
 
 static bool take_digits(const char **at, unsigned count, unsigned *ret)
@@ -1203,6 +1222,18 @@ bool plx_time_parse(const char *text, uint64_t *ret_time_ns)
     return true;
 }
 
+bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns)
+{
+    uint64_t ago_ns;
+
+    if (text[0] != '-')
+        return plx_time_parse(text, ret_time_ns);
+    if (!plx_duration_parse(text + 1, &ago_ns) || ago_ns > now_ns)
+        return false;
+    *ret_time_ns = now_ns - ago_ns;
+    return true;
+}
+
 struct time_search {
     uint64_t time_ns, seq;
 };
@@ -1223,7 +1254,7 @@ static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row
     struct time_search search = {0};
     int error;
 
-    if (!plx_time_parse(text, &search.time_ns))
+    if (!plx_instant_parse(text, env_now(&a->env), &search.time_ns))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
                              "%s has no snapshot with the label %s; 'parallax snap list' shows "
                              "what there is",
@@ -1475,6 +1506,18 @@ static int import_labels(struct plx_attach *a, const struct plx_registry_vdi *ro
     return error;
 }
 
+static int import_protection(struct plx_attach *a, const struct plx_registry_vdi *row,
+                             struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error = plx_vdi_read_info(a->store, row->slot, &info, fault);
+
+    if (error)
+        return error;
+    error = plx_policy_keep(a->registry, row->id, &info.protection);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
 static int import_found(struct plx_attach *a, const struct found *found, struct plx_fault *fault)
 {
     int error = plx_registry_import_instances(a->registry, found->instances, found->instance_count);
@@ -1486,9 +1529,13 @@ static int import_found(struct plx_attach *a, const struct found *found, struct 
         error = plx_registry_import_vdis(a->registry, found->vdis, found->vdi_count);
     if (error)
         return registry_fault(a->registry, error, fault);
-    for (size_t i = 0; i < found->vdi_count && !error; i++)
-        if (!found->vdis[i].deleted)
-            error = import_labels(a, &found->vdis[i], fault);
+    for (size_t i = 0; i < found->vdi_count && !error; i++) {
+        if (found->vdis[i].deleted)
+            continue;
+        error = import_labels(a, &found->vdis[i], fault);
+        if (!error)
+            error = import_protection(a, &found->vdis[i], fault);
+    }
     return error;
 }
 

@@ -69,6 +69,9 @@ int plx_attach_label(struct plx_attach *attach, struct plx_vdi *vdi, const char 
                      uint64_t seq, uint64_t time_ns, struct plx_fault *fault);
 int plx_attach_resize(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t size_bytes,
                       struct plx_fault *fault);
+/* plx_vdi_set_protection(), and the registry's copy. */
+int plx_attach_protect(struct plx_attach *attach, struct plx_vdi *vdi,
+                       const struct plx_protection *protection, struct plx_fault *fault);
 
 /* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
 int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
@@ -78,6 +81,8 @@ int plx_attach_format(const char *state_dir, const char *const *paths, unsigned 
 int plx_attach_rebuild(const char *state_dir, const char *const *paths, unsigned count,
                        struct plx_fault *fault);
 
+/* Of an instant: as below, or so long before now ("-90s"; policy.h has the units). */
+bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns);
 /* RFC 3339 ("2026-11-21T06:20:00.010Z", "+01:00", a space for the T), or the basic form
  * 20261121T062000.010Z. false: it is neither. */
 bool plx_time_parse(const char *text, uint64_t *ret_time_ns);

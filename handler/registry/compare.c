@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "registry/labels.h"
+#include "registry/policy.h"
 
 #define AGAIN_US 200000
 #define REBUILD "; 'parallax store rebuild-registry' takes over what the store says"
@@ -289,6 +290,28 @@ static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, con
     return error;
 }
 
+static int compare_protection(struct compare *c, const struct plx_vdi_info *vdi, const char *id)
+{
+    char store[2][PLX_TIERS_TEXT], registry[2][PLX_TIERS_TEXT];
+    struct plx_protection kept;
+    int error = plx_policy_load(c->registry, id, &kept, c->fault);
+
+    if (error == PLX_ERR_INVALID) /* nothing that was ever written there */
+        kept = (struct plx_protection){0};
+    else if (error)
+        return error;
+    plx_protection_mode_text(&vdi->protection, store[0]);
+    plx_protection_tiers_text(&vdi->protection, store[1]);
+    plx_protection_mode_text(&kept, registry[0]);
+    plx_protection_tiers_text(&kept, registry[1]);
+    if (strcmp(store[0], registry[0]) || strcmp(store[1], registry[1]))
+        differs(c, PLX_FINDING_INFO, vdi->name,
+                "virtual disk %s: protection is %s (keeps '%s') on the store and %s ('%s') in the "
+                "registry" REBUILD,
+                vdi->name, store[0], store[1], registry[0], registry[1]);
+    return 0;
+}
+
 static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *ret_vdi,
                         bool *ret_live)
 {
@@ -324,7 +347,9 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
     compare_live(c, &row, ret_vdi);
     snprintf(what, sizeof what, "virtual disk %s", ret_vdi->name);
     error = check_instance(c, ret_vdi->owner, ret_vdi->name, what);
-    return error ? error : compare_labels(c, ret_vdi, id);
+    if (!error)
+        error = compare_labels(c, ret_vdi, id);
+    return error ? error : compare_protection(c, ret_vdi, id);
 }
 
 static int compare_vdis(struct compare *c)

@@ -17,6 +17,7 @@
 #include "tcmu/home.h"
 #include "registry/attach.h"
 #include "registry/names.h"
+#include "registry/policy.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
 
@@ -101,6 +102,26 @@ static int do_unlabel(struct call *call)
     const char *label = get_label(call);
 
     return label ? plx_home_label(call->lun, label, 0, &call->fault) : call->fault.code;
+}
+
+/* A text of the request; NULL when it is not there. */
+static const char *text_of(const struct call *call, const char *key)
+{
+    return json_string_value(json_object_get(call->request, key));
+}
+
+static int do_protect(struct call *call)
+{
+    const char *mode = text_of(call, "mode"), *retention = text_of(call, "retention");
+    struct plx_protection protection = {0};
+    int result;
+
+    if (!mode || !retention)
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"mode\" or \"retention\" is missing");
+    result = plx_protection_parse_mode(mode, &protection, &call->fault);
+    if (result == 0)
+        result = plx_protection_parse_tiers(retention, &protection, &call->fault);
+    return result ? result : plx_home_protect(call->lun, &protection, &call->fault);
 }
 
 static int do_flush(struct call *call)
@@ -236,7 +257,7 @@ static const struct command {
 } commands[] = {
     {"info", do_info, false},   {"snapshot", do_snapshot, true}, {"label", do_label, true},
     {"flush", do_flush, true},  {"keyframe", do_keyframe, true}, {"resize", do_resize, true},
-    {"stats", do_stats, false}, {"unlabel", do_unlabel, true},
+    {"stats", do_stats, false}, {"unlabel", do_unlabel, true},   {"protect", do_protect, true},
 };
 
 static const struct command *find_command(const char *name)

@@ -328,6 +328,17 @@ int plx_home_label(struct plx_lun *lun, const char *label, uint64_t seq, struct 
     return result;
 }
 
+int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protection,
+                     struct plx_fault *fault)
+{
+    int result;
+
+    pthread_mutex_lock(&lun->home->attach_lock);
+    result = plx_attach_protect(lun->home->attach, lun->vdi, protection, fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+    return result;
+}
+
 /* A label has to be there; a number or a time is looked up when the LUN is opened. */
 static bool names_label(const char *snapshot)
 {

@@ -31,5 +31,7 @@ void plx_home_leave(struct plx_lun *lun);
 int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault);
 /* Names a snapshot of the VDI, seq 0: takes the name away. As above. */
 int plx_home_label(struct plx_lun *lun, const char *label, uint64_t seq, struct plx_fault *fault);
+int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protection,
+                     struct plx_fault *fault);
 
 #endif

@@ -13,8 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "registry/attach.h"
 #include "registry/instance.h"
 #include "registry/paths.h"
+#include "registry/policy.h"
 #include "registry/registry.h"
 #include "registry/schema.h"
 
@@ -611,6 +613,7 @@ static void test_lock_race(void)
 
 static void test_labels(void)
 {
+    struct plx_protection protection, kept;
     struct plx_instance a = new_instance();
     struct plx_registry_vdi vdi = new_vdi("web", 0);
     struct plx_registry_label label = {"good", 7, 1000}, found, *list;
@@ -645,6 +648,17 @@ static void test_labels(void)
     FAILS(NOT_FOUND, plx_registry_policy_get(reg, vdi.id, "retention", value));
     FAILS(NOT_FOUND, plx_registry_policy_set(reg, vdi.id, "retention", NULL));
 
+    protection = (struct plx_protection){
+        .mode = PLX_PROTECT_INTERVAL, .interval_ns = 10000000, .tiers = 1, .tier = {{0, 1000000}}};
+    OK(plx_policy_keep(reg, vdi.id, &protection));
+    OK(plx_policy_load(reg, vdi.id, &kept, &fault));
+    CU_ASSERT(kept.mode == protection.mode && kept.interval_ns == protection.interval_ns);
+    CU_ASSERT(kept.tiers == 1 && kept.tier[0].keep_ns == 1000000);
+    OK(plx_policy_keep(reg, vdi.id, &(struct plx_protection){0}));
+    FAILS(NOT_FOUND, plx_registry_policy_get(reg, vdi.id, PLX_POLICY_PROTECTION, value));
+    OK(plx_policy_load(reg, vdi.id, &kept, &fault));
+    CU_ASSERT(kept.mode == PLX_PROTECT_OFF && kept.tiers == 0);
+
     OK(plx_registry_event_add(reg, "fence", "host beta", "by the operator's word"));
     OK(plx_registry_event_list(reg, 1000, &events, &count));
     CU_ASSERT_FATAL(count > 5);
@@ -655,6 +669,62 @@ static void test_labels(void)
         CU_ASSERT(strcmp(events[i].what, "label set") || strcmp(events[i].detail, "1st"));
     free(events);
     plx_instance_close(&paths, &a, false);
+}
+
+/* ---- Protection as text ---- */
+
+static void test_policy_text(void)
+{
+    static const struct {
+        const char *text;
+        uint64_t ns;
+    } good[] = {{"10ms", 10000000},    {"1s", 1000000000},        {"90s", 90000000000},
+                {"2h", 7200000000000}, {"30d", 2592000000000000}, {"7d", 604800000000000},
+                {"1m", 60000000000}};
+    static const char *const bad[] = {"",    "10",  "ms",           "-1s", "1.5s", "10us",
+                                      "1sm", "1 s", "99999999999y", "1s ", "0x1s"};
+    static const char *const tiers[] = {"", "all:1h,1s:1d,1m:7d,1h:30d", "1s:1m", "all:90s"};
+    static const char *const bad_tiers[] = {
+        "all", "all:1h,", ",", "1s", "all:1h,all:2h", "0s:1h", "1h:1s", "1s:1d,1m:1h", "all:101y"};
+    struct plx_protection p = {.mode = PLX_PROTECT_BATCH};
+    char text[PLX_TIERS_TEXT];
+    uint64_t ns;
+
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        CU_ASSERT(plx_duration_parse(good[i].text, &ns) && ns == good[i].ns);
+        CU_ASSERT_STRING_EQUAL(plx_duration_text(ns, text), i == 2 ? "90s" : good[i].text);
+    }
+    CU_ASSERT(plx_duration_parse("1w", &ns) && ns == 7 * 86400 * 1000000000ull);
+    CU_ASSERT_STRING_EQUAL(plx_duration_text(ns, text), "7d");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CU_ASSERT_FALSE(plx_duration_parse(bad[i], &ns));
+    for (size_t i = 0; i < sizeof tiers / sizeof tiers[0]; i++) {
+        OK(plx_protection_parse_tiers(tiers[i], &p, &fault));
+        CU_ASSERT_STRING_EQUAL(plx_protection_tiers_text(&p, text), tiers[i]);
+        CU_ASSERT_EQUAL(p.mode, PLX_PROTECT_BATCH);
+    }
+    for (size_t i = 0; i < sizeof bad_tiers / sizeof bad_tiers[0]; i++)
+        FAILS(INVALID, plx_protection_parse_tiers(bad_tiers[i], &p, &fault));
+    OK(plx_protection_parse_mode("10ms", &p, &fault));
+    CU_ASSERT(p.mode == PLX_PROTECT_INTERVAL && p.interval_ns == 10000000 && p.tiers == 1);
+    OK(plx_protection_parse_mode("write", &p, &fault));
+    CU_ASSERT(p.mode == PLX_PROTECT_WRITE && p.interval_ns == 0);
+    FAILS(INVALID, plx_protection_parse_mode("0ms", &p, &fault));
+    CU_ASSERT_EQUAL(p.mode, PLX_PROTECT_WRITE);
+}
+
+static void test_instants(void)
+{
+    static const uint64_t now = 1700000000000000000ull;
+    uint64_t ns;
+
+    CU_ASSERT(plx_instant_parse("-90s", now, &ns) && ns == now - 90000000000ull);
+    CU_ASSERT(plx_instant_parse("-10ms", now, &ns) && ns == now - 10000000);
+    CU_ASSERT(plx_instant_parse("2026-11-21T06:20:00Z", now, &ns) && ns > now);
+    CU_ASSERT_FALSE(plx_instant_parse("-", now, &ns));
+    CU_ASSERT_FALSE(plx_instant_parse("90s", now, &ns));
+    CU_ASSERT_FALSE(plx_instant_parse("--90s", now, &ns));
+    CU_ASSERT_FALSE(plx_instant_parse("-99y", now, &ns));
 }
 
 /* ---- Crashes ----------------------------------------------------------------------------- */
@@ -1121,6 +1191,8 @@ int main(void)
         {"locks (INV-5)", test_locks},
         {"one lock wanted by several at once", test_lock_race},
         {"labels, policies, events", test_labels},
+        {"protection as text", test_policy_text},
+        {"instants as text", test_instants},
         {"holder killed, taken over (INV-5)", test_killed_holder},
         {"writers killed", test_killed_writers},
         {"migration", test_migration},
