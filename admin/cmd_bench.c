@@ -11,6 +11,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/policy.h"
 
 #define STEPS_SHIFT 6
 #define STEPS (1u << STEPS_SHIFT)
@@ -80,6 +81,8 @@ struct bench {
     struct plx_fault fault;
     int error;
     uint64_t elapsed_ns;
+    struct plx_protection protection; /* meanwhile; the disk's own comes back */
+    uint64_t snapshots, skipped;
 };
 
 static const char *const patterns[] = {"read", "write", "randread", "randwrite", "randrw", NULL};
@@ -250,6 +253,10 @@ static void print_result(struct bench *bench, const struct plx_name *name)
                  patterns[bench->pattern], bench->block, bench->depth,
                  (double)bench->elapsed_ns / 1e9);
         print_text(bench->cli, what, result);
+        if (bench->protection.mode)
+            printf("snapshots: %" PRIu64 ", %.0f a second, %" PRIu64 " left out\n",
+                   bench->snapshots, (double)bench->snapshots / (double)bench->elapsed_ns * 1e9,
+                   bench->skipped);
         json_decref(result);
         return;
     }
@@ -258,6 +265,10 @@ static void print_result(struct bench *bench, const struct plx_name *name)
     json_object_set_new(result, "bs", json_integer((json_int_t)bench->block));
     json_object_set_new(result, "iodepth", json_integer((json_int_t)bench->depth));
     json_object_set_new(result, "runtime_ns", json_integer((json_int_t)bench->elapsed_ns));
+    if (bench->protection.mode) {
+        json_object_set_new(result, "snapshots", json_integer((json_int_t)bench->snapshots));
+        json_object_set_new(result, "skipped", json_integer((json_int_t)bench->skipped));
+    }
     if (bench->reads.count)
         json_object_set_new(result, "read", summarize(bench, &bench->reads));
     if (bench->writes.count)
@@ -265,11 +276,36 @@ static void print_result(struct bench *bench, const struct plx_name *name)
     plx_out_json(result);
 }
 
+/* Under the protection that is to be measured. */
+static int run_protected(struct bench *bench)
+{
+    struct plx_vdi *vdi = bench->cli->session.vdi;
+    struct plx_counters before, after;
+    struct plx_vdi_info info;
+    int rc, restored;
+
+    plx_vdi_get_info(vdi, &info);
+    bench->protection.tiers = info.protection.tiers;
+    memcpy(bench->protection.tier, info.protection.tier, sizeof info.protection.tier);
+    if ((rc = plx_vdi_set_protection(vdi, &bench->protection, &bench->cli->fault)))
+        return rc;
+    plx_vdi_counters(vdi, &before);
+    run(bench);
+    plx_vdi_counters(vdi, &after);
+    bench->snapshots = after.snapshots_automatic - before.snapshots_automatic;
+    bench->skipped = after.snapshots_skipped - before.snapshots_skipped;
+    restored = plx_vdi_set_protection(vdi, &info.protection, &bench->cli->fault);
+    return bench->error ? 0 : restored;
+}
+
 static int read_options(struct bench *bench)
 {
     struct plx_cli *cli = bench->cli;
+    const char *every = plx_cli_get(cli, "snapshot-every");
     int rc;
 
+    if (every && (rc = plx_protection_parse_mode(every, &bench->protection, &cli->fault)))
+        return plx_cli_usage(cli, "--snapshot-every: %s", cli->fault.text);
     if ((rc = plx_cli_choice(cli, "rw", patterns, &bench->pattern)) ||
         (rc = plx_cli_size(cli, "bs", &bench->block)) ||
         (rc = plx_cli_number(cli, "iodepth", 1, DEPTH_MAX, &bench->depth)) ||
@@ -309,11 +345,14 @@ int plx_cmd_vdi_bench(struct plx_cli *cli)
                              "virtual disk",
                              info.sector_size);
     if (!(rc = prepare(&bench))) {
-        run(&bench);
+        if (bench.protection.mode)
+            rc = run_protected(&bench);
+        else
+            run(&bench);
         if (bench.error) {
             rc = bench.error;
             cli->fault = bench.fault;
-        } else {
+        } else if (!rc) {
             print_result(&bench, &name);
         }
     }

@@ -13,6 +13,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/policy.h"
 
 #define PYTHON "/usr/bin/python3"
 #define TARGET "/sys/kernel/config/target"
@@ -27,6 +28,7 @@ static const struct plx_column columns[] = {
     {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
     {"lun", "LUN", PLX_COLUMN_NUMBER},
     {"read_only", "RO", PLX_COLUMN_TEXT},
+    {"protection", "SNAPSHOTS", PLX_COLUMN_TEXT},
     {"address", "ADDRESS", PLX_COLUMN_TEXT},
     {"initiators", "LOGGED IN", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
@@ -203,6 +205,26 @@ void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name)
     cli->fault = before;
 }
 
+/* What the registry says; nothing when it does not know the disk. */
+static void add_protection(struct plx_cli *cli, json_t *row)
+{
+    const char *text = json_string_value(json_object_get(row, "name"));
+    struct plx_fault before = cli->fault;
+    struct plx_protection protection;
+    struct plx_registry_store store;
+    struct plx_registry_vdi vdi;
+    struct plx_registry *registry;
+    struct plx_name name;
+
+    if (text && !plx_text_name_parse(text, PLX_NAME_VDI, &name, &cli->fault) &&
+        !plx_session_registry(cli, &registry) &&
+        !plx_registry_store_get(registry, name.store, &store) &&
+        !plx_registry_vdi_get(registry, store.id, name.vdi, &vdi) &&
+        !plx_policy_load(registry, vdi.id, &protection, &cli->fault))
+        plx_cmd_cdp_describe(row, &protection);
+    cli->fault = before;
+}
+
 int plx_cmd_lun_list(struct plx_cli *cli)
 {
     json_t *request = json_pack("{s:s}", "op", "list"), *result, *row;
@@ -220,7 +242,11 @@ int plx_cmd_lun_list(struct plx_cli *cli)
     if ((rc = ask(cli, request, &result)))
         return rc;
     plx_table_begin(&table, cli, columns);
-    json_array_foreach(result, i, row) plx_table_row(&table, json_incref(row));
+    json_array_foreach(result, i, row)
+    {
+        add_protection(cli, row);
+        plx_table_row(&table, json_incref(row));
+    }
     plx_table_end(&table);
     json_decref(result);
     return 0;

@@ -11,11 +11,18 @@
 const char *const plx_sector_sizes[] = {"512", "4096", NULL};
 
 static const struct plx_column info_columns[] = {
-    {"name", "Name", PLX_COLUMN_TEXT},           {"uuid", "UUID", PLX_COLUMN_TEXT},
-    {"size_bytes", "Size", PLX_COLUMN_SIZE},     {"sector_size", "Sector size", PLX_COLUMN_NUMBER},
-    {"overwrite", "Overwrite", PLX_COLUMN_TEXT}, {"parent", "Clone of", PLX_COLUMN_TEXT},
-    {"open_by", "Open by", PLX_COLUMN_TEXT},     {"labels", "Labels", PLX_COLUMN_TEXT},
-    {"created", "Created", PLX_COLUMN_TEXT},     {NULL, NULL, 0},
+    {"name", "Name", PLX_COLUMN_TEXT},
+    {"uuid", "UUID", PLX_COLUMN_TEXT},
+    {"size_bytes", "Size", PLX_COLUMN_SIZE},
+    {"sector_size", "Sector size", PLX_COLUMN_NUMBER},
+    {"overwrite", "Overwrite", PLX_COLUMN_TEXT},
+    {"parent", "Clone of", PLX_COLUMN_TEXT},
+    {"protection", "Snapshots", PLX_COLUMN_TEXT},
+    {"retention", "Kept", PLX_COLUMN_TEXT},
+    {"open_by", "Open by", PLX_COLUMN_TEXT},
+    {"labels", "Labels", PLX_COLUMN_TEXT},
+    {"created", "Created", PLX_COLUMN_TEXT},
+    {NULL, NULL, 0},
 };
 
 static const struct plx_column list_columns[] = {
@@ -96,6 +103,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
             object, "overwrite",
             json_string(info.overwrite == PLX_OVERWRITE_COPY ? "copy" : "in-place"));
         json_object_set_new(object, "levels", json_integer((json_int_t)info.levels));
+        plx_cmd_cdp_describe(object, &info.protection);
         plx_out_object(cli, info_columns, json_incref(object));
     }
     json_decref(object);

@@ -38,6 +38,13 @@ int plx_cmd_diff(struct plx_cli *cli);
 int plx_cmd_find(struct plx_cli *cli);
 int plx_cmd_bisect(struct plx_cli *cli);
 
+/* Adds "protection" and "retention" to a virtual disk's properties. */
+void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protection);
+int plx_cmd_cdp_on(struct plx_cli *cli);
+int plx_cmd_cdp_off(struct plx_cli *cli);
+int plx_cmd_cdp_status(struct plx_cli *cli);
+int plx_cmd_cdp_timeline(struct plx_cli *cli);
+
 int plx_cmd_tree(struct plx_cli *cli);
 
 /* After a resize: the target's saved configuration follows, if there is one. */

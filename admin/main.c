@@ -13,6 +13,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/policy.h"
 
 /* clang-format off */
 #define OPTIONS(...) (const struct plx_option[]) { __VA_ARGS__, {NULL, NULL, NULL} }
@@ -176,7 +177,8 @@ const struct plx_command plx_commands[] = {
              {"iodepth", "N", "requests in flight (default 32)"},
              {"runtime", "SECONDS", "how long (default 5)"},
              {"size", "SIZE", "use this much from the start (default: all)"},
-             {"rwmixread", "PERCENT", "reads in randrw (default 50)"}),
+             {"rwmixread", "PERCENT", "reads in randrw (default 50)"},
+             {"snapshot-every", "INTERVAL", "protect it meanwhile: 10ms, batch or write"}),
      plx_cmd_vdi_bench},
     {"vdi", "stats", "STORE/VDI", "Show the counters of a virtual disk that a handler has open.",
      NULL,
@@ -202,7 +204,8 @@ const struct plx_command plx_commands[] = {
     {"snap", "label", "STORE/VDI@SNAPSHOT LABEL", "Give a snapshot a name.",
      "A labelled snapshot is kept until its label is removed.",
      "snap label demo/web@4711 good\n"
-     "snap label demo/web@2026-11-21T06:20:00Z breakfast",
+     "snap label demo/web@2026-11-21T06:20:00Z breakfast\n"
+     "snap label demo/web@-90s before-it-broke",
      NULL, plx_cmd_snap_label},
     {"snap", "unlabel", "STORE/VDI@LABEL", "Remove a label; the snapshot stays.", NULL,
      "snap unlabel demo/web@good", NULL, plx_cmd_snap_unlabel},
@@ -241,6 +244,37 @@ const struct plx_command plx_commands[] = {
      "bisect demo/db --good 4711 --bad 2026-11-21T06:20:00Z -- ./db-is-intact --verbose",
      OPTIONS({"good", "SNAPSHOT", "the older end"}, {"bad", "SNAPSHOT", "the newer end"}),
      plx_cmd_bisect},
+    {"cdp", "on", "STORE/VDI", "Protect a virtual disk continuously: it takes snapshots by itself.",
+     "From then on, wherever it is open and while it is written; a disk that is idle takes none. "
+     "Restarts resume it. Each snapshot costs one small log record, and the first overwrite of a "
+     "block after it goes to a new block. --keep says how long which are kept.",
+     "cdp on demo/web\n"
+     "cdp on demo/web --every 100ms --keep all:1h,1s:1d,1m:7d,1h:30d\n"
+     "cdp on demo/db --every-write",
+     OPTIONS({"every", "INTERVAL", "a snapshot every so often, from 1ms (default 10ms)"},
+             {"every-batch", NULL, "one for all that is acknowledged at once"},
+             {"every-write", NULL, "one for each write"},
+             {"keep", "TIERS",
+              "EVERY:FOR,..., finest first: all for an hour, one a second for a day and so on; or "
+              "all (default " PLX_TIERS_DEFAULT ")"}),
+     plx_cmd_cdp_on},
+    {"cdp", "off", "STORE/VDI", "Stop protecting a virtual disk; its snapshots stay.", NULL,
+     "cdp off demo/web", NULL, plx_cmd_cdp_off},
+    {"cdp", "status", "[STORE[/VDI]]", "Show what is protected, how, and since when.",
+     "Without a virtual disk: those that are protected.",
+     "cdp status\n"
+     "cdp status demo/web --json",
+     NULL, plx_cmd_cdp_status},
+    {"cdp", "timeline", "STORE/VDI",
+     "Draw how much was written when, and which instants there are.",
+     "Each column is a stretch of time: above what was written to new blocks, below how many "
+     "snapshots there are, and labels.",
+     "cdp timeline demo/web\n"
+     "cdp timeline demo/web --last 15m\n"
+     "cdp timeline demo/web --svg web.svg",
+     OPTIONS({"last", "DURATION", "only so far back from the newest, such as 90s or 2h"},
+             {"svg", "FILE", "write a drawing instead; '-' for standard output"}),
+     plx_cmd_cdp_timeline},
 
     {"tree", NULL, "[STORE]", "Show virtual disks, labelled snapshots and clones as a tree.", NULL,
      "tree demo\n"

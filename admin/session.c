@@ -8,6 +8,7 @@
  * Requests to a live instance (control/control.h), all with "vdi": NAME:
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
+ *   protect {"mode", "retention"}
  */
 #include "session.h"
 
@@ -19,6 +20,7 @@
 #include "cli.h"
 #include "control/control.h"
 #include "registry/paths.h"
+#include "registry/policy.h"
 
 #define CONNECT_TIMEOUT_MS 5000
 #define CALL_TIMEOUT_MS 120000 /* a snapshot waits for its writes, a resize for the log */
@@ -221,6 +223,21 @@ int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uin
     if (rc || asked || (rc = open_here(cli, name)))
         return rc;
     return plx_attach_resize(cli->session.attach, cli->session.vdi, bytes, &cli->fault);
+}
+
+int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
+                            const struct plx_protection *protection)
+{
+    char mode[PLX_MODE_TEXT], tiers[PLX_TIERS_TEXT];
+    bool asked;
+    int rc = ask_live(cli, name, "protect",
+                      json_pack("{s:s,s:s}", "mode", plx_protection_mode_text(protection, mode),
+                                "retention", plx_protection_tiers_text(protection, tiers)),
+                      &asked, NULL);
+
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_protect(cli->session.attach, cli->session.vdi, protection, &cli->fault);
 }
 
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)

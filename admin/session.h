@@ -60,6 +60,8 @@ int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_opti
                            const struct plx_name *parent);
 int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name);
 int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes);
+int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
+                            const struct plx_protection *protection);
 /* The counters of a disk that another instance has open; NOT_FOUND when none has. */
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
 

@@ -1122,6 +1122,7 @@ int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_b
 int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
                        const struct plx_protection *protection, struct plx_fault *fault)
 {
+    struct held_vdi *held = find_vdi(a, vdi);
     int error;
 
     lock(a);
@@ -1129,7 +1130,8 @@ int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
     unlock(a);
     if (error)
         return error;
-    error = plx_policy_keep(a->registry, find_vdi(a, vdi)->lock.vdi, protection);
+    error = plx_policy_keep(a->registry, held->lock.vdi, protection);
+    held->behind = held->behind || error;
     return error ? registry_fault(a->registry, error, fault) : 0;
 }
 
