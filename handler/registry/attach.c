@@ -6,8 +6,8 @@
  *     record names nobody. When closing fails the lock stays, and the next attach recovers.
  * A3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So a
  *     crash in between leaves a locked row, which recovery finishes.
- * A4  Size, labels and protection: the store first, then the registry. What the registry missed it is told by
- *     recovery, or when the disk is closed; until that has worked the lock stays (A2).
+ * A4  Size, labels and protection: the store first, then the registry. What the registry missed it
+ * is told by recovery, or when the disk is closed; until that has worked the lock stays (A2).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
