@@ -8,7 +8,8 @@
  * T3  While batches end with snapshots nothing is written in place: what such a snapshot sees is
  *     whole as soon as its batch is durable. Writes in place that were under way when that began
  *     have ended before the first of them.
- * T4  Where nothing has changed there is no record, no timer and no turn of the loop.
+ * T4  Of an interval none is taken when the store has no room left but its reserve (INV-8).
+ * T5  Where nothing has changed there is no record, no timer and no turn of the loop.
  * Loop: the VDI's.
  * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
  *   before holds. An automatic snapshot is in the log or was never taken. What was recovered and no
@@ -147,7 +148,9 @@ static void note_failed(struct plx_vdi *vdi)
     struct plx_protect *p = &vdi->protect;
 
     count_skipped(vdi, 1);
-    if (!p->failing && !vdi->log.sticky) /* that was said already */
+    if (vdi->log.sticky || vdi->store->wanted[PLX_EXTENT_META].asked)
+        return; /* that was said already; or there will be room in a moment */
+    if (!p->failing)
         plx_store_event(vdi->store, p->request.result,
                         "virtual disk %s: an automatic snapshot failed and is tried again: %s",
                         vdi->record.name, plx_error_text(p->request.result));
@@ -205,7 +208,7 @@ uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
     bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&
                  !vdi->closing && !vdi->log.sticky;
 
-    return waits ? p->due_ns : UINT64_MAX; /* T4 */
+    return waits ? p->due_ns : UINT64_MAX; /* T5 */
 }
 
 void plx_protect_pump(struct plx_vdi *vdi)
@@ -222,7 +225,12 @@ void plx_protect_pump(struct plx_vdi *vdi)
     if (p->due_ns <= now)
         p->due_ns = now + p->policy.interval_ns;
     prepare(vdi);
-    plx_vdi_submit(vdi, &p->request);
+    /* T4: the reserve is for those who must go on when the store is full. */
+    p->request.result = plx_vdi_metadata_room(vdi, 0);
+    if (p->request.result)
+        ended(vdi);
+    else
+        plx_vdi_submit(vdi, &p->request);
 }
 
 /* Synchronous. */

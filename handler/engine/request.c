@@ -889,12 +889,15 @@ static void void_apply(struct plx_log_item *item)
 }
 
 /* What is applied need not be durable when the record is formed (write-back): a second record,
- * formed when the first is durable and with it all before, carries the mark that covers it. */
+ * formed when the first is durable and with it all before, carries the mark that covers it. Once
+ * the first has taken its effect the disk depends on the second, so there must be room for it. */
 static int append_void(struct plx_op *op)
 {
     static const struct plx_log_item_ops ops = {void_encode, void_apply};
-    int error;
+    int error = op->vdi->write_back && !op->void_again ? plx_log_room(&op->vdi->log) : 0;
 
+    if (error)
+        return error;
     op->item = (struct plx_log_item){
         .ops = &ops,
         .task = &op->task,
@@ -918,25 +921,28 @@ static void release_pieces(struct plx_op *op)
     op->piece_count = 0;
 }
 
-/* Room for what a key frame of everything would need (INV-8). 0, PLX_WAIT or NOSPACE. */
-static int metadata_room(struct plx_op *op)
+int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks)
 {
-    struct plx_vdi *vdi = op->vdi;
     struct plx_store *store = vdi->store;
     const struct plx_map *map = &vdi->map;
-    uint64_t slots = map->active.count + map->active.reserved + map->frozen.count + op->blocks;
+    uint64_t slots = map->active.count + map->active.reserved + map->frozen.count + blocks;
     uint64_t leaves = plx_min_u64(slots, plx_div_up(vdi->size_bytes, 2u << 20));
     uint64_t inner = plx_min_u64(leaves, plx_div_up(vdi->size_bytes, 1u << 30)) + 8;
     uint64_t need = leaves + inner + 2 * store->info.segment_blocks;
 
     plx_alloc_spare(store, PLX_EXTENT_META, 2 * need);
-    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need) {
-        int error = plx_log_room(&vdi->log);
+    return plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need ? plx_log_room(&vdi->log)
+                                                                 : PLX_ERR_NOSPACE;
+}
 
-        if (!error || error == PLX_ERR_NOMEM)
-            return error;
-    }
-    return plx_alloc_wait(store, PLX_EXTENT_META, &op->task);
+/* 0, PLX_WAIT or NOSPACE (INV-8). */
+static int metadata_room(struct plx_op *op)
+{
+    int error = plx_vdi_metadata_room(op->vdi, op->blocks);
+
+    if (!error || error == PLX_ERR_NOMEM)
+        return error;
+    return plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
 }
 
 /* From the VDI's run of adjacent blocks, which is refilled about 1 MiB at a time. */

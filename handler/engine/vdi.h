@@ -104,6 +104,9 @@ void plx_ops_done(struct plx_vdi *vdi);
 /* One turn: starts waiting requests, key frames, forms batches. */
 void plx_vdi_pump(struct plx_vdi *vdi);
 bool plx_vdi_idle(const struct plx_vdi *vdi);
+/* Room for what a key frame of everything, and so many blocks more, would need (INV-8): 0, NOSPACE
+ * or NOMEM. */
+int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
 /* The time of a snapshot taken now: such times never run backwards. */
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 /* What was or will be acknowledged is in the device's cache only, until a flush has ended. */

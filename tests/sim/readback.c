@@ -253,6 +253,7 @@ static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
                          (unsigned long long)listing->seqs[k]);
             return;
         }
+        plx_oracle_view_close(disk->oracle, unknown->view);
         unknown->seq = listing->seqs[k];
         unknown->time_ns = listing->times[k];
         unknown->acked = true;
