@@ -7,10 +7,10 @@
  * B1  Nothing is written to the copy before its record was checked, and the label comes last: what
  *     has it is whole.
  * B2  A stream is applied to the very state that it goes on from. What was changed since is found
- * by comparing maps. It is taken back if an unfinished import left it (the label
- * `import-unfinished` on the state before says so) or --force is given, after a snapshot of it;
- * else it is an error. So an import can be broken off anywhere, and repeated. B3  What an
- * unfinished import created is deleted again.
+ *     by comparing maps, and is taken back, after a snapshot of it, if an unfinished import left it
+ *     (the label `import-unfinished` on the state before says so) or --force is given; else it is
+ *     an error. So an import can be broken off anywhere, and repeated.
+ * B3  What an unfinished import created is deleted again.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  * C2  A change is known as exactly as snapshots were taken. A write in place leaves no record, but
  *     its block was mapped by one after the last snapshot before it (INV-3), so the interval
  *     between the two snapshots counts all the same. Voided checksums say nothing more.
- * C3  The log is kept from the oldest snapshot on. Whether the range was changed before, where no
- *     record tells, is not known, and that is what is said.
+ * C3  The log is kept from the oldest snapshot on. What is mapped there was written before, unless
+ *     a parent had it. Of all else it is not known whether it was, and that is what is said.
  * Loop: the store's; the reader's reads. Crash story: nothing is written.
  */
 #include <stdlib.h>
@@ -121,6 +121,34 @@ static int read_stretch(struct changes *changes, uint64_t seq, uint64_t *ret_bef
     return 0;
 }
 
+static bool stop_at_mapped(void *context, uint64_t offset, uint64_t length, bool mapped)
+{
+    *(bool *)context |= mapped;
+    return !mapped;
+}
+
+/* C3: the oldest interval, where no record tells. */
+static int ask_map(struct changes *changes, struct plx_fault *fault)
+{
+    const struct plx_vdi_record *record = changes->reader.record;
+    struct plx_vdi *vdi;
+    uint64_t first, end;
+    bool mapped = false;
+    int error =
+        plx_snapshot_open(changes->reader.store, record->slot, changes->open.to.seq, &vdi, fault);
+
+    if (error)
+        return error;
+    end = plx_min_u64(changes->end << PLX_BLOCK_SHIFT, vdi->size_bytes);
+    first = plx_min_u64(changes->first << PLX_BLOCK_SHIFT, end);
+    if (plx_uuid_is_zero(&record->parent))
+        error = plx_vdi_map_runs(vdi, first, end - first, stop_at_mapped, &mapped, fault);
+    changes->open.unknown = !mapped;
+    changes->open_changed = true;
+    plx_vdi_abandon(vdi);
+    return error;
+}
+
 static int read_all(struct changes *changes, struct plx_fault *fault)
 {
     uint64_t before = UINT64_MAX;
@@ -129,12 +157,16 @@ static int read_all(struct changes *changes, struct plx_fault *fault)
 
     while (!error && !changes->stopped && !changes->oldest) /* C1 */
         error = read_stretch(changes, before, &before, fault);
+    if (error == PLX_ERR_NOT_FOUND) { /* an empty log: all is in the key frame */
+        before = changes->reader.record->keyframe.snap_seq;
+        error = 0;
+    }
+    if (!error && !changes->stopped && changes->reader.first_segment && !changes->open_changed)
+        error = ask_map(changes, fault);
     if (error)
-        return error == PLX_ERR_NOT_FOUND ? 0 : error; /* an empty log */
+        return error;
     from = (struct plx_snapshot_info){.seq = before,
                                       .time_ns = before ? 0 : changes->reader.record->created_ns};
-    if (changes->reader.first_segment && !changes->open_changed) /* C3 */
-        changes->open.unknown = changes->open_changed = true;
     close_interval(changes, &from);
     return 0;
 }

@@ -6,11 +6,13 @@
  *     what may be overwritten in place there lies at addresses that no snapshot has. Two disks'
  *     newest states share only what a snapshot sees.
  * F2  A block at different addresses is told although its bytes may be equal: checksums have 24
- * bits, which is too few to call blocks equal. So the ranges hold all that differs, and nothing
- * that was not written or unmapped between the instants. F3  Equal entries name equal subtrees, and
- * these are passed over unread unless an overlay speaks of a block below. So cost follows what
- * changed, never the size. Loop: the store's; reads nodes, and the loop turns meanwhile. Instants
- * never change. Crash story: nothing is written.
+ *     bits, too few to call blocks equal. So the ranges hold all that differs, and nothing that was
+ *     not written or unmapped between the instants.
+ * F3  Equal entries name equal subtrees, and these are passed over unread unless an overlay speaks
+ *     of a block below. So cost follows what changed, never the size. Leaves are looked at in
+ *     groups, whose nodes are read at the same time.
+ * Loop: the store's; it turns while nodes are read. Instants never change. Crash story: nothing is
+ *   written.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,7 @@
 #define IMPLIED UINT64_MAX
 
 #define STOPPED 1 /* by the visitor */
+#define GROUP 8   /* leaves: twice as many nodes, half of the smallest cache */
 
 /* What an overlay says of one leaf. */
 struct said {
@@ -32,8 +35,14 @@ struct said {
 struct side {
     struct plx_vdi *vdi; /* NULL: an instant at which nothing was mapped */
     size_t at;           /* the first slot that is not passed yet */
-    struct said said;
     uint8_t nodes[PLX_LEVELS_MAX][PLX_BLOCK_SIZE]; /* on the way down, by level - 1 */
+};
+
+/* A leaf that may differ: its entries and what the overlays say of it, for both sides. */
+struct leaf {
+    uint64_t index, entries[2];
+    struct said said[2];
+    bool needs_nodes; /* what the overlays say is not enough */
 };
 
 struct diff {
@@ -41,6 +50,8 @@ struct diff {
     uint64_t blocks;      /* of the later instant */
     bool (*visit)(void *context, const struct plx_diff_range *range);
     void *context;
+    struct leaf group[GROUP];
+    unsigned grouped;
     struct plx_diff_range range; /* not told yet, in blocks; length 0: none */
     struct plx_fault *fault;
 };
@@ -67,10 +78,8 @@ static bool speaks(struct side *side, uint64_t first, uint64_t last)
     return slot && plx_slot_leaf(slot) <= last;
 }
 
-static void collect(struct side *side, uint64_t leaf)
+static void collect(struct side *side, uint64_t leaf, struct said *said)
 {
-    struct said *said = &side->said;
-
     memset(said, 0, sizeof *said);
     while (speaks(side, leaf, leaf)) {
         const struct plx_slot *slot = next_slot(side);
@@ -149,11 +158,10 @@ static bool same(uint64_t from, uint64_t to)
     return from != IMPLIED && to != IMPLIED && plx_entry_addr(from) == plx_entry_addr(to);
 }
 
-/* Where what the overlays say is enough, the leaf's nodes are not read. */
-static bool needs_nodes(const struct diff *diff, uint64_t from, uint64_t to)
+static bool needs_nodes(const struct leaf *leaf)
 {
-    const struct said *a = &diff->sides[0].said, *b = &diff->sides[1].said;
-    bool differ = !same(from, to);
+    const struct said *a = &leaf->said[0], *b = &leaf->said[1];
+    bool differ = !same(leaf->entries[0], leaf->entries[1]);
 
     for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++)
         if (a->known[i] != b->known[i] || (differ && !a->known[i]))
@@ -161,33 +169,75 @@ static bool needs_nodes(const struct diff *diff, uint64_t from, uint64_t to)
     return false;
 }
 
-static uint64_t addr_at(const struct side *side, unsigned i)
+/* Has the group's nodes read; whatever goes wrong shows when they are used. */
+static void read_ahead(struct diff *diff)
 {
-    return side->said.known[i] ? side->said.addr[i]
-                               : plx_entry_addr(plx_node_entry(side->nodes[0], i));
+    struct plx_store *store = diff->sides[1].vdi->store;
+    struct plx_waiter waiters[GROUP][2];
+    bool waits[GROUP][2] = {0};
+    const void *node;
+
+    for (unsigned i = 0; i < diff->grouped; i++) {
+        const struct leaf *leaf = &diff->group[i];
+
+        for (unsigned s = 0; s < 2 && leaf->needs_nodes; s++) {
+            uint64_t entry = leaf->entries[s];
+
+            waiters[i][s] = PLX_WAITER;
+            waits[i][s] =
+                entry != IMPLIED && plx_entry_addr(entry) &&
+                plx_cache_get(store->cache, entry, 1, &waiters[i][s].task, &node) == PLX_WAIT;
+        }
+    }
+    for (unsigned i = 0; i < diff->grouped; i++)
+        for (unsigned s = 0; s < 2; s++)
+            if (waits[i][s])
+                plx_waiter_wait(store, &waiters[i][s]);
 }
 
-static int walk_leaf(struct diff *diff, uint64_t leaf, uint64_t from, uint64_t to)
+static uint64_t addr_at(const struct diff *diff, const struct leaf *leaf, unsigned s, unsigned i)
 {
-    struct side *sides = diff->sides;
+    return leaf->said[s].known[i] ? leaf->said[s].addr[i]
+                                  : plx_entry_addr(plx_node_entry(diff->sides[s].nodes[0], i));
+}
+
+static int compare_leaf(struct diff *diff, const struct leaf *leaf)
+{
     int rc = 0;
 
-    collect(&sides[0], leaf);
-    collect(&sides[1], leaf);
-    if (needs_nodes(diff, from, to)) {
-        rc = load(diff, &sides[0], 1, leaf, from);
-        rc = rc ? rc : load(diff, &sides[1], 1, leaf, to);
-    } else {
-        memset(sides[0].nodes[0], 0, PLX_BLOCK_SIZE);
-        memset(sides[1].nodes[0], 0, PLX_BLOCK_SIZE);
-    }
+    for (unsigned s = 0; s < 2 && !rc; s++)
+        rc = load(diff, &diff->sides[s], 1, leaf->index, leaf->needs_nodes ? leaf->entries[s] : 0);
     for (unsigned i = 0; i < PLX_NODE_ENTRIES && !rc; i++) {
-        uint64_t addr = addr_at(&sides[1], i);
+        uint64_t addr = addr_at(diff, leaf, 1, i);
 
-        if (addr != addr_at(&sides[0], i)) /* F1, F2 */
-            rc = add_block(diff, leaf << PLX_NODE_SHIFT | i, addr != 0);
+        if (addr != addr_at(diff, leaf, 0, i)) /* F1, F2 */
+            rc = add_block(diff, leaf->index << PLX_NODE_SHIFT | i, addr != 0);
     }
     return rc;
+}
+
+static int compare_group(struct diff *diff)
+{
+    int rc = 0;
+
+    read_ahead(diff);
+    for (unsigned i = 0; i < diff->grouped && !rc; i++)
+        rc = compare_leaf(diff, &diff->group[i]);
+    diff->grouped = 0;
+    return rc;
+}
+
+static int add_leaf(struct diff *diff, uint64_t index, uint64_t from, uint64_t to)
+{
+    struct leaf *leaf = &diff->group[diff->grouped++];
+
+    leaf->index = index;
+    leaf->entries[0] = from;
+    leaf->entries[1] = to;
+    collect(&diff->sides[0], index, &leaf->said[0]);
+    collect(&diff->sides[1], index, &leaf->said[1]);
+    leaf->needs_nodes = needs_nodes(leaf);
+    return diff->grouped == GROUP ? compare_group(diff) : 0;
 }
 
 /* The subtree of a node, as both instants have it. */
@@ -203,7 +253,7 @@ static int walk(struct diff *diff, unsigned level, uint64_t index, uint64_t from
         (same(from, to) && !said[0] && !said[1])) /* F3 */
         return 0;
     if (level == 1)
-        return walk_leaf(diff, index, from, to);
+        return add_leaf(diff, index, from, to);
     rc = load(diff, &sides[0], level, index, from);
     rc = rc ? rc : load(diff, &sides[1], level, index, to);
     for (unsigned i = 0; i < PLX_NODE_ENTRIES && !rc; i++)
@@ -259,6 +309,7 @@ int plx_vdi_diff(struct plx_vdi *from, struct plx_vdi *to,
     levels = (unsigned)plx_max_u64(levels_of(&diff->sides[0]), levels_of(&diff->sides[1]));
     rc = walk(diff, levels, 0, top_entry(&diff->sides[0], levels),
               top_entry(&diff->sides[1], levels));
+    rc = rc ? rc : compare_group(diff);
     rc = rc ? rc : tell(diff);
     free(diff);
     return rc == STOPPED ? 0 : rc;
