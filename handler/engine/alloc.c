@@ -205,13 +205,14 @@ void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
 {
     struct plx_foreign *foreign = &store->foreign;
     const struct plx_extent *extent = plx_extent_find(store, number);
+    bool coming = extent && !extent->ready && !extent->sealed; /* granted meanwhile, to allocate */
     size_t kept = 0, count = foreign->count;
 
     foreign->asked = false;
     for (size_t i = 0; i < count; i++) {
         uint64_t addr = foreign->addrs[i];
 
-        if (addr / store->info.extent_blocks != number)
+        if (addr / store->info.extent_blocks != number || coming)
             foreign->addrs[kept++] = addr;
         else if (extent && extent->ready)
             plx_alloc_free(store, addr, 1);

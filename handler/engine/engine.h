@@ -223,6 +223,7 @@ struct plx_vdi_info {
     uint64_t created_ns;
     uint64_t parent_seq; /* 0: no parent */
     uint64_t snapshots;  /* newest snapshot's sequence number in the key frame */
+    uint64_t forgotten;  /* snapshots up to this one are gone */
     uint64_t log_first_segment, log_segments; /* retained log, in segments */
     unsigned levels;
     struct plx_protection protection;
@@ -269,6 +270,13 @@ int plx_vdi_close(struct plx_vdi *vdi);
 /* Closes without writing anything, as a crash would. */
 void plx_vdi_abandon(struct plx_vdi *vdi);
 
+/* Lets go of the oldest snapshots, those up to number upto; a few of them stay, as many as share
+ * their key frame with a younger one. Labels, clones (of this store) and instants that are open
+ * hold what they name and all after it. What only these snapshots used is free afterwards.
+ * Synchronous, the disk goes on meanwhile; it must not be closed. BUSY: one of them came into use,
+ * nothing changed. *ret_forgotten: snapshots up to this one are gone. */
+int plx_vdi_forget(struct plx_vdi *vdi, uint64_t upto, uint64_t *ret_forgotten,
+                   struct plx_fault *fault);
 void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);

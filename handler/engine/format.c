@@ -408,6 +408,9 @@ void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx
     put64(b + 488, r->segment_addr);
     put64(b + 496, r->next_addr);
     put_protection(b + 512, &r->protection);
+    put_keyframe(b + 1024, &r->oldest);
+    put64(b + 1104, r->origin_root);
+    put32(b + 1112, r->origin_levels);
     seal_block(b);
 }
 
@@ -431,7 +434,8 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
     if (!plx_uuid_equal(&id, store) || get32(b + 120) != slot || name_bytes < 1 ||
         name_bytes > PLX_NAME_MAX || memchr(b + 128, 0, name_bytes) ||
         (b[12] != PLX_VDI_LIVE && b[12] != PLX_VDI_DELETED) || (b[13] != 9 && b[13] != 12) ||
-        b[14] > PLX_OVERWRITE_COPY || !get_keyframe(b + 384, addr_limit, &r.keyframe))
+        b[14] > PLX_OVERWRITE_COPY || !get_keyframe(b + 384, addr_limit, &r.keyframe) ||
+        !get_keyframe(b + 1024, addr_limit, &r.oldest))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible contents");
     r.state = b[12];
     r.sector_size = 1u << b[13];
@@ -451,11 +455,15 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
     r.index_levels = get32(b + 480);
     r.segment_addr = get64(b + 488);
     r.next_addr = get64(b + 496);
+    r.origin_root = get64(b + 1104);
+    r.origin_levels = get32(b + 1112);
     if (plx_entry_addr(r.index_root) >= addr_limit || r.index_levels != PLX_INDEX_LEVELS ||
         r.segment_addr >= addr_limit || r.next_addr >= addr_limit ||
         r.keyframe.size_bytes < PLX_VDI_SIZE_MIN || r.keyframe.size_bytes % r.sector_size ||
         r.generation > PLX_COUNTER_MAX || r.epoch > PLX_COUNTER_MAX ||
-        r.first_segment > r.keyframe.pos)
+        r.first_segment > r.keyframe.pos || r.oldest.pos > r.keyframe.pos ||
+        r.oldest.snap_seq > r.keyframe.snap_seq || r.oldest.batch_seq > r.keyframe.batch_seq ||
+        plx_entry_addr(r.origin_root) >= addr_limit || r.origin_levels > PLX_LEVELS_MAX)
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible log");
     if (!get_protection(b + 512, &r.protection))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible protection");

@@ -36,6 +36,8 @@
  *                                                                     512 protection: mode,
  *                                                                     513 tiers, 520 interval
  *                                                                     528 tiers, 16 bytes each
+ *                                                                    1024 oldest key frame
+ *                                                                    1104 origin: root, 1112 levels
  *
  * Log segment header (one block)      Batch                          Record (16 bytes and more)
  *   0 magic "PLXLOGSG"                  0 magic "PLXB", 4 checksum     word 0: bits 0..7 type
@@ -188,6 +190,10 @@ struct plx_vdi_record {
     uint32_t slot;
     char name[PLX_NAME_MAX + 1];
     struct plx_keyframe keyframe;
+    /* The oldest one that is kept: history begins there, snapshots up to its snap_seq are gone. */
+    struct plx_keyframe oldest;
+    uint64_t origin_root; /* entry; of a clone: the tree that it began with, its parent's in part */
+    uint32_t origin_levels;
     /* The log: retained segments are first_segment..(keyframe.pos / segment size), found through
      * a radix tree of their addresses; the segment that holds keyframe.pos is segment_addr
      * (0: none yet). */

@@ -5,8 +5,9 @@
  *     written only after the other is durable (INV-2). Then it follows the other (its mirror).
  * K3  A snapshot is always found through a key frame that is kept: the log announces each key
  *     frame after its record is durable, and only if no snapshot came between the old key frame
- *     and that announcement are the old one's nodes freed, and the log before the new one dropped
- *     (with the next record).
+ *     and that announcement are the old one's nodes freed. What no announcement helps to find is
+ *     found through the record's oldest key frame, where history and the log begin: the new one
+ *     itself, as long as no snapshot is kept.
  * K4  A block that died before the key frame's position is freed only after the record is durable
  *     and every operation that may still read it has ended.
  * Loop: the VDI's.
@@ -47,7 +48,6 @@ int plx_keyframe_init(struct plx_vdi *vdi)
     op->vdi = vdi;
     op->task.step = keyframe_step;
     op->begun_ns = vdi->store->env->monotonic_ns(vdi->store->env);
-    op->trim_to = vdi->log.first_segment * plx_log_segment_bytes(vdi->store);
     op->block = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
     return op->block ? 0 : PLX_ERR_NOMEM;
 }
@@ -129,7 +129,7 @@ static int index_begin(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     uint64_t bytes = plx_log_segment_bytes(vdi->store);
-    uint64_t trimmed = op->trim_to / bytes, old_first = vdi->log.first_segment;
+    uint64_t trimmed = op->oldest.pos / bytes, old_first = vdi->log.first_segment;
     /* Entries from the old key frame's segment on may be new or have changed. */
     uint64_t from = plx_max_u64(trimmed, vdi->record.keyframe.pos / bytes);
     uint64_t end = old_first + vdi->log.segment_count;
@@ -166,6 +166,8 @@ static void finish(struct plx_keyframe_op *op, int error)
 
     op->error = error;
     op->running = false;
+    if (op->drop) /* not let go after all; it is offered once */
+        op->drop = op->next_drop = NULL;
     if (error)
         op->failed_at_ns = store->env->monotonic_ns(store->env);
     if (error)
@@ -221,6 +223,8 @@ static int start(struct plx_keyframe_op *op)
         };
         vdi->log.bytes_since_keyframe = 0;
     }
+    op->drop = op->next_drop;
+    op->oldest = op->drop ? op->drop->oldest : vdi->record.oldest;
     op->old_snap_seq = vdi->record.keyframe.snap_seq;
     op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;
     return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task, &op->data_deaths,
@@ -241,6 +245,12 @@ static void write_slot(struct plx_keyframe_op *op)
                    PLX_BLOCK_SIZE, &op->iov, 1, &op->join);
 }
 
+/* No snapshot is kept that was taken before this key frame. */
+static bool keeps_nothing(const struct plx_keyframe_op *op)
+{
+    return op->oldest.snap_seq == op->target.snap_seq;
+}
+
 static void write_record(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -251,7 +261,10 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.generation = plx_generation_next(op->record.generation);
     op->record.index_root = op->index_root;
     op->record.index_levels = PLX_INDEX_LEVELS;
-    op->record.first_segment = op->trim_to / plx_log_segment_bytes(vdi->store);
+    if (keeps_nothing(op))
+        op->oldest = op->target;
+    op->record.oldest = op->oldest;
+    op->record.first_segment = op->oldest.pos / plx_log_segment_bytes(vdi->store);
     op->record.segment_addr = op->at.addr;
     op->record.next_addr = op->at.next_addr;
     write_slot(op);
@@ -268,7 +281,12 @@ static void install(struct plx_keyframe_op *op)
     for (size_t i = 0; i < vdi->map.frozen_deaths.count; i++)
         plx_deaths_add(&op->data_deaths, vdi->map.frozen_deaths.addrs[i]);
     plx_deaths_free(&vdi->map.frozen_deaths);
-    plx_log_trim(&vdi->log, op->trim_to, &op->segment_deaths);
+    plx_log_trim(&vdi->log, op->oldest.pos, &op->segment_deaths);
+    if (!op->drop)
+        return;
+    for (size_t i = 0; i < op->drop->blocks.count; i++)
+        plx_deaths_add(&op->data_deaths, op->drop->blocks.addrs[i]);
+    op->next_drop = op->drop = NULL;
     vdi->store->counters.keyframes++;
 }
 
@@ -289,14 +307,18 @@ static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
     return plx_record_put_keyframe(out, &op->vdi->record.keyframe);
 }
 
+/* K3: a snapshot may be found through the old key frame. */
+static void keep_needed_nodes(struct plx_keyframe_op *op)
+{
+    const struct plx_vdi_record *record = &op->vdi->record;
+
+    if (op->vdi->map.gen != op->old_snap_seq && record->oldest.pos < record->keyframe.pos)
+        plx_deaths_free(&op->node_deaths);
+}
+
 static void announce_apply(struct plx_log_item *item)
 {
-    struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
-
-    if (op->vdi->map.gen != op->old_snap_seq) /* K3 */
-        plx_deaths_free(&op->node_deaths);
-    else if (op->vdi->map.gen == 0)
-        op->trim_to = op->vdi->record.keyframe.pos;
+    keep_needed_nodes(PLX_CONTAINER(item, struct plx_keyframe_op, item));
 }
 
 static void announce(struct plx_keyframe_op *op)
@@ -331,10 +353,9 @@ static void drop_log(struct plx_keyframe_op *op)
     struct plx_vdi *vdi = op->vdi;
     uint64_t bytes = plx_log_segment_bytes(vdi->store);
 
-    if (!op->quiet || vdi->map.gen != 0 || op->at.seq != vdi->log.cursor.seq)
+    if (!op->quiet || !keeps_nothing(op) || op->at.seq != vdi->log.cursor.seq)
         return;
-    op->trim_to = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
-    op->at.pos = op->target.pos = op->trim_to;
+    op->at.pos = op->target.pos = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
     op->at.addr = op->at.next_addr = 0;
 }
 
@@ -354,6 +375,8 @@ static void keyframe_step(struct plx_task *task)
             return;
         }
         drop_log(op);
+        if (keeps_nothing(op))
+            op->oldest.pos = op->target.pos;
         op->state = KEYFRAME_TREE;
         /* fall through */
     case KEYFRAME_TREE:
@@ -424,8 +447,7 @@ static void keyframe_step(struct plx_task *task)
             return;
         }
         op->state = KEYFRAME_ANNOUNCED;
-        if (vdi->map.gen != op->old_snap_seq)
-            plx_deaths_free(&op->node_deaths);
+        keep_needed_nodes(op);
         /* fall through */
     case KEYFRAME_ANNOUNCED:
         if (error) /* not announced (K3); the rest is dead all the same */

@@ -8,6 +8,7 @@
 #define PLX_KEYFRAME_H
 
 #include "engine/log.h"
+#include "engine/reclaim.h"
 #include "engine/tree.h"
 
 struct plx_vdi;
@@ -25,12 +26,14 @@ struct plx_keyframe_op {
     struct plx_tree tree;
     struct plx_log_cursor at; /* the log position that it includes everything before */
     struct plx_keyframe target;
-    uint64_t old_snap_seq; /* of the key frame before */
-    uint64_t flush_mark;   /* store->flush_failures before its first write */
+    uint64_t old_snap_seq;      /* of the key frame before */
+    struct plx_keyframe oldest; /* the next record's */
+    /* What is let go with this key frame and with the next one; the owner waits for it. */
+    struct plx_history_drop *drop, *next_drop;
+    uint64_t flush_mark; /* store->flush_failures before its first write */
     uint64_t index_root;
     struct plx_deaths data_deaths, node_deaths, index_deaths, segment_deaths;
     struct plx_deaths made; /* new nodes that no record names yet */
-    uint64_t trim_to;       /* the next record may drop the log before this position */
     uint64_t ticket;
     struct plx_vdi_record record;
     uint8_t *block;

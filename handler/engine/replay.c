@@ -154,7 +154,7 @@ static bool record_plausible(const struct plx_store *store, const struct plx_vdi
     uint64_t bytes = plx_log_segment_bytes(store), last = record->keyframe.pos / bytes;
     uint64_t offset = record->keyframe.pos % bytes;
 
-    if (last < record->first_segment ||
+    if (last < record->first_segment || record->oldest.pos / bytes < record->first_segment ||
         last - record->first_segment >= store->addr_limit / store->info.segment_blocks)
         return false;
     if (!record->segment_addr)
@@ -199,6 +199,31 @@ int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *re
         return error;
     }
     plx_log_reader_seek(&reader, &record->keyframe);
+    *ret_reader = reader;
+    return 0;
+}
+
+int plx_log_reader_of(struct plx_store *store, const struct plx_vdi_record *record,
+                      const uint64_t *segments, size_t count, struct plx_log_reader *ret_reader,
+                      struct plx_fault *fault)
+{
+    struct plx_log_reader reader = {
+        .store = store,
+        .record = record,
+        .first_segment = record->first_segment,
+        .segments = malloc((count + 1) * sizeof *segments),
+        .count = count,
+        .loaded = NO_SEGMENT,
+        .in_buffer = NO_SEGMENT,
+        .buffer = malloc(plx_log_segment_bytes(store)),
+    };
+
+    if (!reader.segments || !reader.buffer) {
+        plx_log_reader_close(&reader);
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    }
+    if (count)
+        memcpy(reader.segments, segments, count * sizeof *segments);
     *ret_reader = reader;
     return 0;
 }

@@ -31,6 +31,11 @@ struct plx_log_reader {
 /* Loads the index and follows the chain of segments behind it. */
 int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *record,
                         struct plx_log_reader *ret_reader, struct plx_fault *fault);
+/* For a disk that is open: its segments (copied), the first one the record's. Only what is applied
+ * may be read. */
+int plx_log_reader_of(struct plx_store *store, const struct plx_vdi_record *record,
+                      const uint64_t *segments, size_t count, struct plx_log_reader *ret_reader,
+                      struct plx_fault *fault);
 void plx_log_reader_close(struct plx_log_reader *reader);
 /* To just behind a key frame. */
 void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe);

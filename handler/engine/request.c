@@ -223,6 +223,8 @@ static void finish(struct plx_op *op, int result)
         vdi->cache_changes++;
     }
     op->in_place = false;
+    vdi->labels_ended += op->labels;
+    op->labels = false;
     release_compare(op);
     unlock(op);
     deactivate(op);
@@ -1292,6 +1294,20 @@ static void begin_snapshot(struct plx_op *op)
     append_lone(op, PLX_RECORD_SNAPSHOT, OP_SNAPSHOT_WAIT);
 }
 
+/* A snapshot that is just being let go is as good as gone (reclaim.c, C5 and C6). */
+static void begin_label(struct plx_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+    uint64_t seq = op->request->seq;
+
+    vdi->labels_begun++;
+    op->labels = true;
+    if (seq <= vdi->record.oldest.snap_seq || plx_vdi_forgets(vdi->store, vdi->record.slot, seq))
+        finish(op, PLX_ERR_NOT_FOUND);
+    else
+        append_lone(op, PLX_RECORD_LABEL, OP_ITEM);
+}
+
 /* ---- Steps ---- */
 
 static void start_op(struct plx_op *op)
@@ -1302,8 +1318,10 @@ static void start_op(struct plx_op *op)
         begin_snapshot(op);
         return;
     case OP_ITEM:
-        append_lone(op, op->request->op == PLX_LABEL ? PLX_RECORD_LABEL : PLX_RECORD_RESIZE,
-                    OP_ITEM);
+        if (op->request->op == PLX_LABEL)
+            begin_label(op);
+        else
+            append_lone(op, PLX_RECORD_RESIZE, OP_ITEM);
         return;
     case OP_FLUSHED:
         if (op->vdi->snapshot || !op->vdi->unflushed) { /* all that was acknowledged is durable */

@@ -114,8 +114,9 @@ struct plx_store {
     struct plx_join flush_join;
     struct plx_task flush_task;
     bool flushing;
-    uint64_t flush_failures; /* each may have lost what had completed and was not yet flushed */
-    int flush_error;         /* of the last one */
+    unsigned instants_opening; /* by calls under way: not in the list of disks yet */
+    uint64_t flush_failures;   /* each may have lost what had completed and was not yet flushed */
+    int flush_error;           /* of the last one */
     struct plx_cache *cache;
     struct plx_extent *extents;
     struct plx_extent *dropped; /* no longer owned, but a bitmap pass may hold on to them */

@@ -105,6 +105,7 @@ static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info
         .created_ns = record->created_ns,
         .parent_seq = record->parent_seq,
         .snapshots = record->keyframe.snap_seq,
+        .forgotten = record->oldest.snap_seq,
         .log_first_segment = record->first_segment,
         .levels = record->keyframe.levels,
         .protection = record->protection,
@@ -172,6 +173,8 @@ static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_o
     record->keyframe.levels = levels;
     if (plx_entry_addr(record->keyframe.root)) /* shared with the parent, all of it (INV-3) */
         record->keyframe.root |= PLX_ENTRY_READ_ONLY;
+    record->origin_root = record->keyframe.root;
+    record->origin_levels = levels;
     plx_vdi_abandon(parent);
     return error;
 }
@@ -220,6 +223,26 @@ static int write_new_record(struct plx_store *store, struct plx_vdi_record *reco
     return error;
 }
 
+static int create_record(struct plx_store *store, const struct plx_vdi_create_options *options,
+                         struct plx_vdi_record *record, uint8_t slot, uint64_t flush_mark,
+                         struct plx_fault *fault)
+{
+    int error = options->is_clone ? clone_keyframe(store, options, record, fault) : 0;
+
+    if (error)
+        return error;
+    record->oldest = record->keyframe;
+    error = plx_bitmap_sync_run(store);
+    if (!error && flush_mark != store->flush_failures)
+        error = store->flush_error; /* the clone's nodes may have gone with it */
+    if (!error)
+        error = write_new_record(store, record, &slot);
+    if (error)
+        plx_fault_set(fault, error, "cannot write the record of %s: %s", options->name,
+                      plx_error_text(error));
+    return error;
+}
+
 int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options *options,
                    struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
@@ -255,17 +278,11 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     memcpy(record.name, options->name, sizeof record.name);
     if (plx_uuid_is_zero(&record.id))
         store->env->random(store->env, record.id.b, sizeof record.id.b);
-    error = options->is_clone ? clone_keyframe(store, options, &record, fault) : 0;
+    store->instants_opening++; /* until the record says that this is a clone (reclaim.c, C6) */
+    error = create_record(store, options, &record, slot, mark, fault);
+    store->instants_opening--;
     if (error)
         return error;
-    error = plx_bitmap_sync_run(store);
-    if (!error && mark != store->flush_failures)
-        error = store->flush_error; /* the clone's nodes may have gone with it */
-    if (!error)
-        error = write_new_record(store, &record, &slot);
-    if (error)
-        return plx_fault_set(fault, error, "cannot write the record of %s: %s", options->name,
-                             plx_error_text(error));
     if (ret_info)
         record_info(&record, ret_info);
     return 0;
@@ -584,6 +601,19 @@ int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault
 /* ---- Instants ---- */
 
 /* The newest key frame before snapshot seq. */
+static int no_snapshot(const struct plx_log_reader *reader, uint64_t seq, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s has no snapshot %llu",
+                         reader->record->name, (unsigned long long)seq);
+}
+
+/* What the log names may be older than what is kept (keyframe.c, K3). */
+static struct plx_keyframe kept_keyframe(const struct plx_vdi_record *record,
+                                         const struct plx_keyframe *named)
+{
+    return named->pos >= record->oldest.pos ? *named : record->oldest;
+}
+
 static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
                          struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
 {
@@ -594,10 +624,12 @@ static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
         *ret_keyframe = reader->record->keyframe;
         return 0;
     }
+    if (seq <= reader->record->oldest.snap_seq)
+        return no_snapshot(reader, seq, fault);
     error = plx_log_reader_seek_snapshot(reader, seq, fault);
     if (error)
         return error;
-    best = reader->header.keyframe;
+    best = kept_keyframe(reader->record, &reader->header.keyframe);
     while ((error = plx_log_reader_next(reader, fault)) == 0) {
         size_t offset = PLX_BATCH_HEADER_BYTES;
 
@@ -618,10 +650,7 @@ static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
             }
         }
     }
-    if (error == PLX_ERR_NOT_FOUND)
-        plx_fault_set(fault, error, "virtual disk %s has no snapshot %llu", reader->record->name,
-                      (unsigned long long)seq);
-    return error;
+    return error == PLX_ERR_NOT_FOUND ? no_snapshot(reader, seq, fault) : error;
 }
 
 static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *fault)
@@ -664,11 +693,16 @@ int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
         return error;
     if (record.state != PLX_VDI_LIVE)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record.name);
+    if (seq && plx_vdi_forgets(store, slot, seq))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
+                             record.name, (unsigned long long)seq);
     vdi = vdi_new(store, &record, which);
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     vdi->snapshot = true;
+    store->instants_opening++;
     error = replay_instant(vdi, seq, fault);
+    store->instants_opening--;
     if (error) {
         vdi_free(vdi);
         return error;
@@ -785,8 +819,14 @@ void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counte
 
 /* ---- Listing ---- */
 
+/* Where reading the log began. */
+struct log_start {
+    uint64_t size_bytes, forgotten; /* snapshots up to this one are */
+};
+
 struct snapshot_visit {
-    uint64_t from, size_bytes, new_blocks;
+    struct log_start start; /* size_bytes: as far as it was read */
+    uint64_t from, new_blocks;
     bool (*visit)(void *context, const struct plx_snapshot_info *info);
     void *context;
 };
@@ -796,11 +836,11 @@ static bool visit_snapshot(void *context, const struct plx_record *record)
     struct snapshot_visit *v = context;
     struct plx_snapshot_info info = {.seq = record->seq,
                                      .time_ns = record->time_ns,
-                                     .size_bytes = v->size_bytes,
+                                     .size_bytes = v->start.size_bytes,
                                      .new_blocks = v->new_blocks};
 
     if (record->type == PLX_RECORD_RESIZE)
-        v->size_bytes = record->size_bytes;
+        v->start.size_bytes = record->size_bytes;
     else if (record->type == PLX_RECORD_MAP)
         v->new_blocks += record->count;
     else if (record->type == PLX_RECORD_SNAPSHOT)
@@ -814,7 +854,7 @@ static bool visit_snapshot(void *context, const struct plx_record *record)
  * of what is kept (seq 0). */
 static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
                      bool (*visit)(void *context, const struct plx_record *record), void *context,
-                     uint64_t *size_bytes, struct plx_fault *fault)
+                     struct log_start *start, struct plx_fault *fault)
 {
     struct plx_vdi_record record;
     struct plx_log_reader reader;
@@ -826,14 +866,13 @@ static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
     error = plx_log_reader_open(store, &record, &reader, fault);
     if (error)
         return error;
+    seq = plx_max_u64(seq, record.oldest.snap_seq + 1);
     error = plx_log_reader_seek_snapshot(&reader, seq, fault);
-    if (!error && seq) {
-        struct plx_keyframe keyframe = reader.header.keyframe;
+    if (!error) {
+        struct plx_keyframe keyframe = kept_keyframe(&record, &reader.header.keyframe);
 
-        if (size_bytes)
-            *size_bytes = keyframe.size_bytes;
-        if (keyframe.pos >= record.first_segment * plx_log_segment_bytes(store))
-            plx_log_reader_seek(&reader, &keyframe);
+        *start = (struct log_start){keyframe.size_bytes, record.oldest.snap_seq};
+        plx_log_reader_seek(&reader, &keyframe);
     }
     if (!error)
         error = plx_log_each_record(&reader, visit, context, fault);
@@ -849,10 +888,11 @@ int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
 {
     struct snapshot_visit v = {.from = from, .visit = visit, .context = context};
 
-    return visit_log(store, slot, plx_max_u64(from, 1), visit_snapshot, &v, &v.size_bytes, fault);
+    return visit_log(store, slot, plx_max_u64(from, 1), visit_snapshot, &v, &v.start, fault);
 }
 
 struct label_visit {
+    struct log_start start;
     void (*visit)(void *context, const char *label, uint64_t seq, bool removed);
     void *context;
 };
@@ -861,7 +901,7 @@ static bool visit_label(void *context, const struct plx_record *record)
 {
     struct label_visit *v = context;
 
-    if (record->type == PLX_RECORD_LABEL)
+    if (record->type == PLX_RECORD_LABEL && record->seq > v->start.forgotten)
         v->visit(v->context, record->label, record->seq, record->flag);
     return true;
 }
@@ -870,9 +910,9 @@ int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
                    void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
                    void *context, struct plx_fault *fault)
 {
-    struct label_visit v = {visit, context};
+    struct label_visit v = {.visit = visit, .context = context};
 
-    return visit_log(store, slot, from, visit_label, &v, NULL, fault);
+    return visit_log(store, slot, from, visit_label, &v, &v.start, fault);
 }
 
 /* ---- Which ranges are mapped ---- */

@@ -43,6 +43,7 @@ struct plx_op {
     size_t window_bytes;
     uint64_t gen; /* for which the mappings were looked up */
     bool edges_read, compared, compare_held;
+    bool labels; /* counted in labels_begun, not yet in labels_ended */
     bool void_again, void_encoded, void_covered;
     uint64_t flush_seq, cache_changes; /* when a flush began */
     uint64_t flush_mark;               /* store->flush_failures before the window's first write */
@@ -75,6 +76,8 @@ struct plx_vdi {
     bool unflushed;         /* what can be read may lie in the device's cache only */
     uint64_t flush_mark;    /* store->flush_failures when it began to */
     bool closing;
+    bool forgetting;                     /* plx_vdi_forget() is under way */
+    uint64_t labels_begun, labels_ended; /* requests */
     uint64_t size_bytes;
     struct plx_map map;
     struct plx_log log;

@@ -5,7 +5,7 @@
  *     run ahead. Behind it the chain ends at the first batch that does not fit, unless a later
  *     mark says that this batch was durable.
  * F5  The key frame through which a retained snapshot is opened is whole, and what the snapshot
- *     sees may be overwritten by nobody.
+ *     sees may be overwritten by nobody. History begins with the record's oldest key frame.
  *
  * The view of a snapshot is that of the one before it plus what the log mapped in between; the
  * first one's is the tree of the key frame before it, less what had changed. So all of them
@@ -247,11 +247,13 @@ static void claim_view(struct plx_verify *v, struct log_walk *log)
 static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
                         uint64_t seq)
 {
-    v->result.snapshots += v->mode == PLX_VERIFY_LIVE;
     if (record->seq != log->snapshots + 1)
         log_error(v, "log", 0, "snapshots are not numbered one after the other; snapshot",
                   record->seq);
     log->snapshots = record->seq;
+    if (record->seq <= v->record->oldest.snap_seq)
+        return; /* let go */
+    v->result.snapshots += v->mode == PLX_VERIFY_LIVE;
     /* Behind the record's key frame the newest tree is the view. */
     if (seq <= v->record->keyframe.batch_seq && v->mode != PLX_VERIFY_BEHIND)
         claim_view(v, log);
@@ -263,8 +265,8 @@ static void on_keyframe(struct plx_verify *v, struct log_walk *log,
     bool news;
 
     /* The later one counts: two may stand at one position, when between them only checksums were
-     * voided. */
-    if (keyframe->pos < log->keyframe.pos)
+     * voided. One from before history begins is gone. */
+    if (keyframe->pos < log->keyframe.pos || keyframe->pos < v->record->oldest.pos)
         return;
     news = keyframe->batch_seq != log->keyframe.batch_seq;
     log->keyframe = *keyframe;
@@ -337,6 +339,8 @@ static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offs
     log->hash = plx_hash64(v->segment + *offset, header.bytes);
     log->epoch = header.epoch;
     *offset += header.bytes;
+    if (header.seq == record->oldest.batch_seq)
+        forget_until(v, log->history, header.seq);
     if (header.seq == record->keyframe.batch_seq) {
         if (log->snapshots != record->keyframe.snap_seq)
             log_error(v, "keyframe", 0, "the key frame counts other snapshots than the log",
@@ -425,7 +429,7 @@ static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t se
         log->seq = header->first_batch;
         log->hash = header->prev_hash;
         log->snapshots = header->snap_seq;
-        log->keyframe = header->keyframe;
+        log->keyframe = v->record->oldest;
         log->begun = true;
     } else if (header->snap_seq != log->snapshots) {
         log_error(v, "log", 0, "a segment counts other snapshots than the log before it; segment",
@@ -485,8 +489,8 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
         next = header.next_addr;
         if (!join_segment(v, &log, s, &header, s <= last && record->keyframe.pos % bytes != 0))
             break;
-        if (s > last && v->mode != PLX_VERIFY_BEHIND)
-            plx_verify_segment(v, addr, true);
+        if (s > last && addr != record->next_addr && v->mode != PLX_VERIFY_BEHIND)
+            plx_verify_segment(v, addr, true); /* the record's are claimed already */
         walk_batches(v, &log, s, addr);
         if (s == last && record->keyframe.pos % bytes > PLX_SEGMENT_HEADER_BYTES &&
             log.seq <= record->keyframe.batch_seq)

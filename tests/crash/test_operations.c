@@ -257,9 +257,27 @@ static void run_takeover(struct plx_world *w, struct plx_sim_disk *disk)
     for (unsigned i = 0; i < 2; i++)
         plx_sim_turn(w);
     plx_sim_kill(w, &w->hosts[0], plx_sim_chance(w, 50));
-    w->busy = true;
+    w->meanwhile = 20;
     plx_sim_recover(w);
-    w->busy = false;
+    w->meanwhile = 0;
+}
+
+static void long_history(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        blocks_and_snapshot(w, disk);
+        fill(w, disk, 2 * BLOCK, i);
+        plx_sim_snapshot(w, disk);
+        plx_sim_keyframe(w, disk);
+        plx_sim_drain(w);
+    }
+}
+
+static void run_forget(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    plx_sim_forget(w, disk, 6);
+    plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
 }
 
 /* ---- Options ---- */
@@ -306,6 +324,7 @@ static const struct operation operations[] = {
     {"snapshot", NULL, written_back, run_snapshot},
     {"snapshot, write-back", in_write_back, written_back, run_snapshot},
     {"label", NULL, history, run_label},
+    {"letting snapshots go", NULL, long_history, run_forget},
     {"flush", in_write_back, written_back, run_flush},
     {"cache mode", in_write_back, written_back, run_cache_mode},
     {"key frame", NULL, some_blocks, run_keyframe},

@@ -93,6 +93,11 @@ void plx_sim_disk_crash(struct plx_sim_disk *disk)
     plx_oracle_crash(disk->oracle);
 }
 
+bool plx_sim_snapshot_kept(const struct plx_sim_disk *disk, const struct plx_sim_snapshot *snapshot)
+{
+    return snapshot->acked && snapshot->seq > disk->forgotten;
+}
+
 struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk)
 {
     if (disk->snapshot_count == PLX_SIM_SNAPSHOTS)
@@ -105,7 +110,7 @@ struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk)
 struct plx_sim_snapshot *plx_sim_snapshot_find(struct plx_sim_disk *disk, uint64_t seq)
 {
     for (unsigned i = 0; i < disk->snapshot_count; i++)
-        if (disk->snapshots[i].acked && disk->snapshots[i].seq == seq)
+        if (plx_sim_snapshot_kept(disk, &disk->snapshots[i]) && disk->snapshots[i].seq == seq)
             return &disk->snapshots[i];
     return NULL;
 }

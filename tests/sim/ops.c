@@ -170,7 +170,8 @@ static void op_done(struct plx_request *request)
         break;
     case PLX_LABEL:
         op->disk->labels[op->label].acked = !request->result;
-        expect_success(op, "label");
+        if (request->result != PLX_ERR_NOT_FOUND || request->seq > op->disk->forgetting)
+            expect_success(op, "label");
         break;
     case PLX_RESIZE:
         if (!request->result)
@@ -475,7 +476,7 @@ static struct plx_protection choose_protection(struct plx_world *w, const struct
 {
     bool any = !w->options.write_back && !w->options.toggle_cache;
 
-    if (disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2 || plx_sim_chance(w, 20))
+    if (disk->snapshot_count > PLX_SIM_SNAPSHOTS / 4 || plx_sim_chance(w, 20))
         return (struct plx_protection){0};
     if (any && plx_sim_chance(w, 60))
         return (struct plx_protection){.mode = plx_sim_chance(w, 50) ? PLX_PROTECT_BATCH
@@ -578,7 +579,7 @@ void plx_sim_submit_random(struct plx_world *w)
 
     if (!disk->vdi || disk->still || disk->in_flight >= 12 || disk->host->dead)
         return;
-    if (w->options.protect && disk->snapshot_count > PLX_SIM_SNAPSHOTS - 80)
+    if (w->options.protect && disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2)
         kind = 50; /* hardly any room: reads change nothing */
     choose_range(w, disk, &first, &count);
     if (kind < 45)
@@ -593,7 +594,7 @@ void plx_sim_submit_random(struct plx_world *w)
         plx_sim_flush(w, disk);
     else if (kind < 96)
         plx_sim_keyframe(w, disk);
-    else if (kind < 99)
+    else if (kind < 99 && w->options.labels)
         plx_sim_label(w, disk, plx_sim_chance(w, 20));
     else if (kind < 100 && disk->size < 3 * w->options.vdi_bytes)
         plx_sim_resize(w, disk, disk->size + (1 + plx_sim_below(w, 64)) * 4096);

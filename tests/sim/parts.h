@@ -22,7 +22,7 @@
 #define PLX_SIM_DISKS 4u
 #define PLX_SIM_HOSTS 3u
 #define PLX_SIM_VDIS 8u
-#define PLX_SIM_SNAPSHOTS 400u
+#define PLX_SIM_SNAPSHOTS 800u
 #define PLX_SIM_LABELS 64u
 #define PLX_SIM_OPS 64u
 #define PLX_SIM_READERS 3u
@@ -67,6 +67,8 @@ struct plx_sim_disk {
     unsigned snapshot_count;
     struct plx_sim_label *labels; /* room for PLX_SIM_LABELS */
     unsigned label_count;
+    /* Snapshots up to `forgotten` were let go; up to `forgetting` they may have been. */
+    uint64_t forgotten, forgetting;
     uint64_t holder; /* the instance that has its lock; 0: nobody */
     struct plx_sim_host *host;
     struct plx_vdi *vdi; /* NULL: not open */
@@ -83,8 +85,11 @@ void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret
 void plx_sim_disk_doubt(struct plx_sim_disk *disk);
 /* The power failed: all that may have survived is possible. */
 void plx_sim_disk_crash(struct plx_sim_disk *disk);
+/* Acknowledged, and not let go. */
+bool plx_sim_snapshot_kept(const struct plx_sim_disk *disk,
+                           const struct plx_sim_snapshot *snapshot);
 struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk);
-/* An acknowledged one; NULL: none with this number. */
+/* One that is kept; NULL: none with this number. */
 struct plx_sim_snapshot *plx_sim_snapshot_find(struct plx_sim_disk *disk, uint64_t seq);
 struct plx_sim_label *plx_sim_label_add(struct plx_sim_disk *disk);
 
@@ -140,11 +145,12 @@ struct plx_world {
     struct plx_sim_reader readers[PLX_SIM_READERS];
     struct plx_sim_states *states;
     uint64_t instances, next_id;
-    uint64_t acks;              /* completions heard: what is expected may have changed */
-    uint64_t kill_at;           /* a host dies with this event; 0: never */
-    bool turning;               /* all hosts are being turned */
-    bool busy;                  /* disks get requests while a synchronous call is under way */
-    bool ended;                 /* every host as it should */
+    uint64_t acks;    /* completions heard: what is expected may have changed */
+    uint64_t kill_at; /* a host dies with this event; 0: never */
+    bool turning;     /* all hosts are being turned */
+    unsigned
+        meanwhile; /* requests that disks may still get during the synchronous call under way */
+    bool ended;    /* every host as it should */
     unsigned deletions;         /* of disks */
     struct plx_sim_disk *fresh; /* its newest snapshot was acknowledged just now; or NULL */
     bool is_fork, forking, forks_on;
@@ -204,6 +210,10 @@ void plx_sim_reader_open(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader);
 
 /* A clean end: its disks closed, its extents given up; then another instance opens them again. */
+/* Lets go of its oldest snapshots. */
+void plx_sim_forget(struct plx_world *w, struct plx_sim_disk *disk, uint64_t upto);
+/* So many have been: as the disk says. */
+void plx_sim_settle_forgotten(struct plx_world *w, struct plx_sim_disk *disk, uint64_t forgotten);
 void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host);
 /* Every host ends as it should: whether nobody died or failed meanwhile. */
 bool plx_sim_stop_all(struct plx_world *w);

@@ -106,7 +106,7 @@ struct plx_sim_snapshot *plx_sim_snapshot_pick(struct plx_world *w, struct plx_s
     if (!disk->snapshot_count)
         return NULL;
     snapshot = &disk->snapshots[plx_sim_below(w, disk->snapshot_count)];
-    return snapshot->acked ? snapshot : NULL;
+    return plx_sim_snapshot_kept(disk, snapshot) ? snapshot : NULL;
 }
 
 /* Its own host's, or any: an instant needs no lock. */
@@ -263,8 +263,9 @@ static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
 static void forget_unlisted(struct plx_sim_disk *disk)
 {
     for (unsigned i = disk->snapshot_count; i-- > 0;)
-        if (!disk->snapshots[i].acked) {
-            plx_oracle_view_close(disk->oracle, disk->snapshots[i].view);
+        if (!plx_sim_snapshot_kept(disk, &disk->snapshots[i])) {
+            if (!disk->snapshots[i].acked)
+                plx_oracle_view_close(disk->oracle, disk->snapshots[i].view);
             plx_view_free(disk->snapshots[i].view);
             disk->snapshots[i] = disk->snapshots[--disk->snapshot_count];
         }
@@ -273,26 +274,33 @@ static void forget_unlisted(struct plx_sim_disk *disk)
 static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
 {
     struct listing listing = {0};
+    struct plx_vdi_info info = {0};
     struct plx_fault fault = {0};
     uint64_t before = 0; /* what is acknowledged from now on may be missing */
     int error;
 
     for (unsigned i = 0; i < disk->snapshot_count; i++)
-        if (disk->snapshots[i].acked && disk->snapshots[i].seq > before)
+        if (plx_sim_snapshot_kept(disk, &disk->snapshots[i]) && disk->snapshots[i].seq > before)
             before = disk->snapshots[i].seq;
-    error = plx_snapshot_list(host->store, disk->slot, 0, list_visit, &listing, &fault);
+    error = plx_vdi_read_info(host->store, disk->slot, &info, &fault);
+    if (!error)
+        error = plx_snapshot_list(host->store, disk->slot, 0, list_visit, &listing, &fault);
     if (error) {
         if (!plx_sim_excused(w, host, error))
             plx_sim_fail(w, "snapshots of VDI %u cannot be listed: %s", disk->slot, fault.text);
         return;
     }
+    plx_sim_settle_forgotten(w, disk, info.forgotten);
     for (unsigned i = 0; i < disk->snapshot_count; i++) {
-        const struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
+        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
         bool found = false;
 
-        for (unsigned k = 0; k < listing.count && !found; k++)
+        for (unsigned k = 0; k < listing.count && !found; k++) {
+            if (listing.seqs[k] == snapshot->seq && !snapshot->time_ns)
+                snapshot->time_ns = listing.times[k];
             found = listing.seqs[k] == snapshot->seq && listing.times[k] == snapshot->time_ns;
-        if (snapshot->acked && snapshot->seq <= before && !found)
+        }
+        if (plx_sim_snapshot_kept(disk, snapshot) && snapshot->seq <= before && !found)
             plx_sim_fail(w, "VDI %u@%llu is not listed", disk->slot,
                          (unsigned long long)snapshot->seq);
     }
@@ -327,7 +335,7 @@ static void verify_labels(struct plx_world *w, struct plx_sim_host *host, struct
     int error;
 
     for (unsigned i = 0; i < disk->label_count; i++)
-        before[i] = disk->labels[i].acked;
+        before[i] = disk->labels[i].acked && disk->labels[i].seq > disk->forgotten;
     error = plx_label_list(host->store, disk->slot, 0, label_visit, &listing, &fault);
     if (error) {
         if (!plx_sim_excused(w, host, error))
@@ -377,6 +385,9 @@ static bool leaks_explained(const struct plx_world *w)
 {
     const struct plx_world_options *o = &w->options;
 
+    for (unsigned i = 0; i < o->vdis; i++)
+        if (w->vdis[i].forgotten) /* the oldest key frame keeps what has died since, for a while */
+            return true;
     return !w->ended || o->hosts > 1 || w->deletions || w->result.crashes || w->result.kills ||
            o->faults || o->lies || o->tight;
 }
@@ -413,7 +424,8 @@ static void verify_instants(struct plx_world *w, unsigned snapshots)
             continue;
         plx_sim_verify_lists(w, disk);
         for (unsigned s = 0; s < disk->snapshot_count && !plx_sim_interrupted(w); s++)
-            if (disk->snapshots[s].acked && plx_sim_below(w, disk->snapshot_count) < snapshots)
+            if (plx_sim_snapshot_kept(disk, &disk->snapshots[s]) &&
+                plx_sim_below(w, disk->snapshot_count) < snapshots)
                 plx_sim_verify_snapshot(w, disk, &disk->snapshots[s]);
     }
 }

@@ -3,6 +3,9 @@
 
 #include "sim/parts.h"
 
+/* What a call meets must not grow with what it has met: it reads the log that these lengthen. */
+#define MEANWHILE_MAX 40u
+
 /* ---- Steps that take their time ---- */
 
 static bool others_open(const struct plx_world *w, const struct plx_sim_disk *disk)
@@ -89,6 +92,15 @@ static void long_step(struct plx_world *w)
     }
 }
 
+static void forget_any(struct plx_world *w)
+{
+    struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
+    const struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+
+    if (snapshot)
+        plx_sim_forget(w, disk, snapshot->seq);
+}
+
 static void restart_any(struct plx_world *w)
 {
     struct plx_sim_host *host = plx_sim_random_host(w);
@@ -146,7 +158,7 @@ static void look_at_fresh(struct plx_world *w)
     w->fresh = NULL;
     if (disk && disk->vdi && !disk->host->dead && plx_sim_chance(w, disk->in_flight ? 60 : 10))
         for (unsigned i = disk->snapshot_count; i-- > 0;)
-            if (disk->snapshots[i].acked) {
+            if (plx_sim_snapshot_kept(disk, &disk->snapshots[i])) {
                 plx_sim_verify_snapshot(w, disk, &disk->snapshots[i]);
                 return;
             }
@@ -159,17 +171,21 @@ static void one_step(struct plx_world *w)
     if (w->options.lies && plx_sim_chance(w, w->options.lies))
         inject_lie(w);
     if (w->options.protect && plx_sim_chance(w, 2)) {
-        w->busy = true;
+        w->meanwhile = MEANWHILE_MAX;
         plx_sim_protect(w, &w->vdis[plx_sim_below(w, w->options.vdis)]);
-        w->busy = false;
+        w->meanwhile = 0;
     }
     if (plx_sim_below(w, 1000) < w->options.sync_weight) {
-        w->busy = true;
+        w->meanwhile = MEANWHILE_MAX;
         if (plx_sim_chance(w, 8))
             restart_any(w);
         else
             long_step(w);
-        w->busy = false;
+        w->meanwhile = 0;
+    } else if (plx_sim_below(w, 1000) < w->options.forget_weight) {
+        w->meanwhile = MEANWHILE_MAX;
+        forget_any(w);
+        w->meanwhile = 0;
     } else if (plx_sim_chance(w, 10)) {
         plx_sim_reader_submit(w);
     } else if (plx_sim_chance(w, 60)) {
@@ -196,9 +212,9 @@ static void run(struct plx_world *w)
                 w->kill_at = when;
         }
         one_step(w);
-        w->busy = true;
+        w->meanwhile = MEANWHILE_MAX;
         plx_sim_recover(w);
-        w->busy = false;
+        w->meanwhile = 0;
         if ((o->faults || o->lies) && w->step % 16 == 0)
             revive(w);
     }
@@ -257,6 +273,8 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
     o.unmap_weight = (unsigned)plx_simrng_below(&rng, 20);
     o.snapshot_weight = (unsigned)plx_simrng_below(&rng, 12);
     o.sync_weight = (unsigned)plx_simrng_below(&rng, 12);
+    o.forget_weight = plx_simrng_chance(&rng, 60) ? (unsigned)plx_simrng_below(&rng, 40) : 0;
+    o.labels = plx_simrng_chance(&rng, 40);
     o.big_io = plx_simrng_chance(&rng, 20);
     o.crashes = with_crashes ? 1 + (unsigned)plx_simrng_below(&rng, 4) : 0;
     if (!with_crashes && o.copy && plx_simrng_chance(&rng, 50))
@@ -283,6 +301,7 @@ void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
     o.vdi_bytes = (uint64_t)(16 + plx_simrng_below(&rng, 48)) << 12;
     o.steps = 150;
     o.sync_weight = 20;
+    o.forget_weight = plx_simrng_chance(&rng, 50) ? 40 : 0;
     o.big_io = false;
     o.crashes = 1;
     o.kills = o.hosts > 1;

@@ -194,8 +194,10 @@ static void others_turn(struct plx_simenv *env)
     if (w->turning || w->forking)
         return;
     w->turning = true;
-    if (w->busy && plx_sim_chance(w, 20))
+    if (w->meanwhile && plx_sim_chance(w, 20)) {
+        w->meanwhile--;
         plx_sim_submit_random(w);
+    }
     for (unsigned i = 0; i < PLX_SIM_HOSTS; i++)
         if (&w->hosts[i] != host && w->hosts[i].store)
             plx_store_tick(w->hosts[i].store);
@@ -341,6 +343,40 @@ struct plx_sim_disk *plx_sim_absent(struct plx_world *w)
     return NULL;
 }
 
+/* A number up to `last`, from *number on, that no snapshot is known to have. */
+static bool free_number(struct plx_sim_disk *disk, uint64_t last, uint64_t *number)
+{
+    while (*number <= last && plx_sim_snapshot_find(disk, *number))
+        ++*number;
+    return *number <= last;
+}
+
+/* The first `count` are from before the disk was opened. Those of them whose end nobody heard of
+ * got the numbers up to `survived` that are left, in order, or never were. */
+static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t survived)
+{
+    uint64_t next = disk->forgotten + 1;
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < disk->snapshot_count; i++) {
+        struct plx_sim_snapshot snapshot = disk->snapshots[i];
+
+        if (i < count && !snapshot.acked) {
+            plx_oracle_view_close(disk->oracle, snapshot.view);
+            snapshot.acked = free_number(disk, survived, &next);
+            if (snapshot.acked) {
+                snapshot.seq = next++;
+                snapshot.time_ns = 0; /* the list tells */
+            } else {
+                plx_view_free(snapshot.view);
+                continue;
+            }
+        }
+        disk->snapshots[kept++] = snapshot;
+    }
+    disk->snapshot_count = kept;
+}
+
 void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
 {
     struct plx_vdi_open_options options = {
@@ -351,7 +387,9 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
         .overwrite = w->options.copy ? PLX_OVERWRITE_COPY : -1,
     };
     struct plx_fault fault = {0};
+    struct plx_vdi_info info;
     struct plx_vdi *vdi;
+    unsigned before = disk->snapshot_count;
     int error;
 
     disk->holder = host->instance; /* W1 */
@@ -363,6 +401,8 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
     if (!error) {
         disk->vdi = vdi;
         disk->host = host;
+        plx_vdi_get_info(vdi, &info);
+        settle_unknown(disk, before, info.snapshots);
     } else if (!plx_sim_excused(w, host, error)) {
         plx_sim_fail(w, "VDI %u does not open: %s", disk->slot, fault.text);
     }
@@ -475,6 +515,41 @@ void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk)
         plx_sim_disk_forget(disk);
     else if (!plx_sim_excused(w, host, error))
         plx_sim_fail(w, "VDI %u cannot be deleted: %s", disk->slot, fault.text);
+}
+
+/* ---- Letting go ---- */
+
+void plx_sim_settle_forgotten(struct plx_world *w, struct plx_sim_disk *disk, uint64_t forgotten)
+{
+    if (forgotten < disk->forgotten || forgotten > disk->forgetting)
+        plx_sim_fail(w, "VDI %u has let go of snapshots up to %llu, not %llu to %llu", disk->slot,
+                     (unsigned long long)forgotten, (unsigned long long)disk->forgotten,
+                     (unsigned long long)disk->forgetting);
+    disk->forgotten = forgotten;
+}
+
+void plx_sim_forget(struct plx_world *w, struct plx_sim_disk *disk, uint64_t upto)
+{
+    struct plx_sim_host *host = disk->host;
+    struct plx_fault fault = {0};
+    uint64_t forgotten = 0;
+    int error;
+
+    if (!disk->vdi || host->dead)
+        return;
+    for (unsigned i = 0; i < PLX_SIM_READERS; i++)
+        if (w->readers[i].vdi && w->readers[i].disk == disk && w->readers[i].host != host)
+            return; /* only what is open in the same instance is known */
+    disk->forgetting = disk->forgetting > upto ? disk->forgetting : upto;
+    error = plx_vdi_forget(disk->vdi, upto, &forgotten, &fault);
+    PLX_SIM_TRACE(w, "forget %u up to %llu: %s, %llu", disk->slot, (unsigned long long)upto,
+                  plx_error_name(error), (unsigned long long)forgotten);
+    if (plx_sim_interrupted(w) || host->dead)
+        return;
+    if (error && error != PLX_ERR_BUSY && !plx_sim_excused(w, host, error))
+        plx_sim_fail(w, "VDI %u does not let snapshots go: %s", disk->slot, fault.text);
+    if (!error)
+        plx_sim_settle_forgotten(w, disk, forgotten);
 }
 
 /* ---- Readers: snapshots held open ---- */

@@ -36,8 +36,10 @@ struct plx_world_options {
     bool big_io;
     bool protect;      /* disks take snapshots by themselves, in modes that change now and then */
     bool toggle_cache; /* the cache mode changes now and then */
-    bool tight;        /* NOSPACE is to be expected */
-    unsigned faults;   /* I/O errors injected now and then, in per cent of steps */
+    bool labels;
+    unsigned forget_weight; /* how often old snapshots are let go, per 1000 steps */
+    bool tight;             /* NOSPACE is to be expected */
+    unsigned faults;        /* I/O errors injected now and then, in per cent of steps */
     unsigned
         lies; /* reads that return other bytes, likewise; everything needs its checksum (copy) */
     /* Death. */

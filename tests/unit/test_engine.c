@@ -815,7 +815,7 @@ static void set_log_position(uint32_t slot, uint64_t segment)
         plx_simdisk_peek(disk, at + i * BLOCK, buffer, BLOCK);
         OK(plx_format_vdi_record_decode(buffer, &info.id, slot, UINT32_MAX, &record, &fault));
         record.first_segment = segment;
-        record.keyframe.pos = segment * info.segment_blocks * BLOCK;
+        record.keyframe.pos = record.oldest.pos = segment * info.segment_blocks * BLOCK;
         plx_format_vdi_record_encode(&info.id, &record, buffer);
         plx_simdisk_poke(disk, at + i * BLOCK, buffer, BLOCK);
     }
@@ -1063,6 +1063,150 @@ static uint64_t find_magic(const char *magic, uint64_t from)
             return at;
     }
     return 0;
+}
+
+/* ---- Letting go of snapshots ---- */
+
+static uint64_t lost_data;
+
+static void count_lost(void *context, const struct plx_leak *leak)
+{
+    if (leak->type == PLX_EXTENT_DATA)
+        lost_data += leak->other;
+}
+
+static void no_finding(void *context, enum plx_finding_severity severity, const char *text)
+{
+    if (severity == PLX_FINDING_ERROR)
+        printf("\n  %s", text);
+}
+
+static void check_clean(void)
+{
+    struct plx_check_options options = {.data = true, .finding = no_finding, .leak = count_lost};
+    struct plx_check_result result = {0};
+
+    lost_data = 0;
+    OK(plx_simenv_release_all(&env, &fault)); /* writes the bitmaps */
+    OK(plx_store_check(store, &options, &result, &fault));
+    CU_ASSERT_EQUAL(result.errors, 0);
+}
+
+static int byte_at(struct plx_vdi *vdi, uint64_t offset)
+{
+    struct iovec iov = {other, BLOCK};
+    struct plx_request read = {
+        .op = PLX_READ, .offset = offset, .length = BLOCK, .iov = &iov, .iovcnt = 1};
+
+    OK(plx_vdi_run(vdi, &read));
+    return other[0];
+}
+
+static int byte_then[64]; /* of block 0, by snapshot */
+
+/* Forty rounds of overwrites, unmaps and snapshots; a key frame every third round. */
+static uint64_t busy_history(struct plx_vdi *vdi)
+{
+    uint64_t seq = 0;
+
+    for (unsigned i = 1; i <= 40; i++) {
+        OK(write_byte(vdi, i % 5 * 16 * BLOCK, 16 * BLOCK, (int)i));
+        OK(write_byte(vdi, i % 3 * 8 * BLOCK, 4 * BLOCK, (int)i + 100)); /* dies unseen, in part */
+        OK(write_byte(vdi, 200 * BLOCK + i % 7 * BLOCK, BLOCK, (int)i));
+        if (i % 4 == 0)
+            OK(write_byte(vdi, i % 5 * 16 * BLOCK, 8 * BLOCK, 0));
+        OK(simple(vdi, PLX_SNAPSHOT, &seq));
+        byte_then[seq] = byte_at(vdi, 0);
+        if (i % 3 == 0)
+            OK(simple(vdi, PLX_KEYFRAME, NULL));
+    }
+    return seq;
+}
+
+static void test_forget(void)
+{
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi, *reader;
+    unsigned snapshots = 0;
+    uint64_t last, gone, used;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    last = busy_history(vdi);
+    for (unsigned i = 0; i < 3; i++) { /* nothing dies here */
+        OK(write_byte(vdi, (300 + i) * BLOCK, BLOCK, 9));
+        OK(simple(vdi, PLX_SNAPSHOT, NULL));
+        OK(simple(vdi, PLX_KEYFRAME, NULL));
+    }
+    used = counters().data_free_blocks;
+    OK(plx_snapshot_open(store, 0, 20, &reader, &fault));
+    OK(plx_vdi_forget(vdi, last, &gone, &fault));
+    CU_ASSERT(gone > 10 && gone < 20); /* held by the one that is open */
+    CU_ASSERT_EQUAL(byte_at(reader, 0), byte_then[20]);
+    OK(plx_vdi_close(reader));
+    FAILS(NOT_FOUND, plx_snapshot_open(store, 0, gone, &reader, &fault));
+    OK(plx_snapshot_open(store, 0, gone + 1, &reader, &fault));
+    OK(plx_vdi_close(reader));
+    OK(plx_vdi_forget(vdi, last, &gone, &fault));
+    CU_ASSERT(gone >= last - 3 && gone <= last);
+    OK(plx_snapshot_list(store, 0, 0, count_snapshot, &snapshots, &fault));
+    CU_ASSERT_EQUAL(snapshots, last + 3 - gone);
+    plx_vdi_get_info(vdi, &info);
+    CU_ASSERT_EQUAL(info.forgotten, gone);
+    CU_ASSERT(counters().data_free_blocks > used + 400);
+    OK(plx_vdi_forget(vdi, UINT64_MAX, &gone, &fault));
+    OK(plx_vdi_close(vdi));
+    check_clean();
+    CU_ASSERT_EQUAL(lost_data, 0);
+    vdi = open_vdi(0);
+    CU_ASSERT_EQUAL(byte_at(vdi, 0), byte_then[last]);
+    CU_ASSERT(reads_as(vdi, 300 * BLOCK, 3 * BLOCK, 9));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* A label, a clone's origin: what they name and all after it stays; the clone lets go of its own
+ * history, and of nothing that its parent has. */
+static void test_forget_held(void)
+{
+    struct plx_request label = {.op = PLX_LABEL, .seq = 25, .label = "keep"};
+    struct plx_vdi_create_options clone = {
+        .name = "clone", .slot = 1, .sector_size = 512, .is_clone = true, .parent_seq = 15};
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi, *child;
+    uint64_t last, gone;
+    int first;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    last = busy_history(vdi);
+    OK(plx_vdi_run(vdi, &label));
+    OK(plx_vdi_forget(vdi, last, &gone, &fault));
+    CU_ASSERT(gone > 15 && gone < 25);
+    OK(plx_vdi_close(vdi));
+    end_store();
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    last = busy_history(vdi);
+    first = byte_then[15];
+    OK(plx_vdi_create(store, &clone, &info, &fault));
+    OK(plx_vdi_forget(vdi, last, &gone, &fault));
+    CU_ASSERT(gone > 8 && gone < 15);
+    child = open_vdi(1);
+    last = busy_history(child);
+    OK(plx_vdi_forget(child, last, &gone, &fault));
+    CU_ASSERT(gone > last - 8);
+    OK(plx_vdi_close(child));
+    OK(plx_vdi_close(vdi));
+    check_clean();
+    OK(plx_snapshot_open(store, 0, 15, &vdi, &fault));
+    CU_ASSERT_EQUAL(byte_at(vdi, 0), first);
+    OK(plx_vdi_close(vdi));
+    end_store();
 }
 
 static void test_damage_superblock(void)
@@ -1394,6 +1538,8 @@ int main(void)
         {"newer feature", test_newer_feature},
         {"truncated volume", test_truncated},
         {"format: refusals", test_format_refusals},
+        {"old snapshots are let go", test_forget},
+        {"held snapshots are not", test_forget_held},
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},

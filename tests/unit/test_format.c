@@ -210,6 +210,9 @@ static struct plx_vdi_record good_record(void)
         .parent_seq = 7,
         .slot = 8,
         .keyframe = good_keyframe(),
+        .oldest = good_keyframe(),
+        .origin_root = plx_entry_make(777, 5),
+        .origin_levels = 3,
         .first_segment = 9,
         .index_root = plx_entry_make(4321, 0x111111),
         .index_levels = 3,
@@ -300,6 +303,12 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(keyframe.pos, PLX_COUNTER_MAX + 512);
     REFUSED_RECORD(keyframe.batch_seq, PLX_COUNTER_MAX + 1);
     REFUSED_RECORD(keyframe.snap_seq, UINT64_MAX);
+    REFUSED_RECORD(oldest.levels, 0);
+    REFUSED_RECORD(oldest.pos, good_keyframe().pos + 512);
+    REFUSED_RECORD(oldest.snap_seq, good_keyframe().snap_seq + 1);
+    REFUSED_RECORD(oldest.batch_seq, good_keyframe().batch_seq + 1);
+    REFUSED_RECORD(origin_root, ADDR_LIMIT);
+    REFUSED_RECORD(origin_levels, PLX_LEVELS_MAX + 1);
     REFUSED_RECORD(generation, UINT64_MAX);
     REFUSED_RECORD(epoch, UINT64_MAX);
     REFUSED_RECORD(first_segment, UINT64_MAX);

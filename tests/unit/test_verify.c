@@ -641,6 +641,9 @@ static void test_open(void)
     CU_ASSERT_EQUAL(result.snapshots, 3);
     create(3, 0, 3); /* sees what lies behind v0's key frame */
     CLEAN();
+    for (unsigned i = 0; i < 600; i++) /* the log goes on in further segments */
+        run(vdi, PLX_WRITE, 3 * MIB + i % 100 * 8192, 4096, (int)(i % 3));
+    CLEAN();
     run(vdi, PLX_KEYFRAME, 0, 0, 0);
     CLEAN();
     plx_simpower_cut(&power);
