@@ -61,6 +61,8 @@ static bool on_record(void *context, const struct plx_record *record)
 
     if (changes->reader.batch_header.seq >= changes->end_seq)
         return false;
+    if (changes->reader.batch_header.seq <= changes->reader.record->oldest.batch_seq)
+        return true; /* history begins later */
     switch (record->type) {
     case PLX_RECORD_MAP:
     case PLX_RECORD_UNMAP:
@@ -117,7 +119,7 @@ static int read_stretch(struct changes *changes, uint64_t seq, uint64_t *ret_bef
     changes->end_seq = start.seq;
     changes->oldest = start.pos / plx_log_segment_bytes(reader->store) == reader->first_segment;
     tell_stretch(changes);
-    *ret_before = start.snap_seq;
+    *ret_before = plx_max_u64(start.snap_seq, reader->record->oldest.snap_seq);
     return 0;
 }
 
@@ -161,7 +163,8 @@ static int read_all(struct changes *changes, struct plx_fault *fault)
         before = changes->reader.record->keyframe.snap_seq;
         error = 0;
     }
-    if (!error && !changes->stopped && changes->reader.first_segment && !changes->open_changed)
+    if (!error && !changes->stopped && changes->reader.record->oldest.batch_seq &&
+        !changes->open_changed)
         error = ask_map(changes, fault);
     if (error)
         return error;
