@@ -16,6 +16,8 @@
 
 #include "engine/replay.h"
 
+#define TRIES 4u /* to read a disk that is open elsewhere and moves on */
+
 /* ---- Records ---- */
 
 static bool block_is_zero(const uint8_t *block)
@@ -681,22 +683,21 @@ static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *f
     return 0;
 }
 
-int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
-                      struct plx_vdi **ret_vdi, struct plx_fault *fault)
+bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *record)
 {
-    struct plx_vdi_record record;
-    struct plx_vdi *vdi;
+    struct plx_vdi_record now;
     uint8_t which;
-    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
 
-    if (error)
-        return error;
-    if (record.state != PLX_VDI_LIVE)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record.name);
-    if (seq && plx_vdi_forgets(store, slot, seq))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
-                             record.name, (unsigned long long)seq);
-    vdi = vdi_new(store, &record, which);
+    return plx_vdi_record_read(store, record->slot, &now, &which, NULL) != 0 ||
+           now.generation != record->generation;
+}
+
+static int open_instant(struct plx_store *store, const struct plx_vdi_record *record, uint8_t which,
+                        uint64_t seq, struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    struct plx_vdi *vdi = vdi_new(store, record, which);
+    int error;
+
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     vdi->snapshot = true;
@@ -711,6 +712,37 @@ int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
     store->vdis = vdi;
     *ret_vdi = vdi;
     return 0;
+}
+
+static int open_instant_once(struct plx_store *store, uint32_t slot, uint64_t seq,
+                             struct plx_vdi **ret_vdi, bool *ret_moved, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    uint8_t which;
+    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+
+    *ret_moved = false;
+    if (error)
+        return error;
+    if (record.state != PLX_VDI_LIVE)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record.name);
+    if (seq && plx_vdi_forgets(store, slot, seq))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
+                             record.name, (unsigned long long)seq);
+    error = open_instant(store, &record, which, seq, ret_vdi, fault);
+    *ret_moved = error == PLX_ERR_CORRUPT && plx_vdi_record_moved(store, &record);
+    return error;
+}
+
+int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
+                      struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    bool moved = true;
+    int error = 0;
+
+    for (unsigned tries = 0; moved && tries < TRIES; tries++)
+        error = open_instant_once(store, slot, seq, ret_vdi, &moved, fault);
+    return error;
 }
 
 /* ---- Closing ---- */
@@ -850,6 +882,22 @@ static bool visit_snapshot(void *context, const struct plx_record *record)
     return v->visit(v->context, &info);
 }
 
+/* After an error the reader is closed already. */
+static int open_log_at(struct plx_store *store, const struct plx_vdi_record *record, uint64_t seq,
+                       struct plx_log_reader *ret_reader, bool *ret_empty, struct plx_fault *fault)
+{
+    int error = plx_log_reader_open(store, record, ret_reader, fault);
+
+    if (error)
+        return error;
+    error = plx_log_reader_seek_snapshot(ret_reader, plx_max_u64(seq, record->oldest.snap_seq + 1),
+                                         fault);
+    *ret_empty = error == PLX_ERR_NOT_FOUND;
+    if (error && !*ret_empty)
+        plx_log_reader_close(ret_reader);
+    return *ret_empty ? 0 : error;
+}
+
 /* Runs a visitor over the log from the key frame in effect before snapshot seq, or from the start
  * of what is kept (seq 0). */
 static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
@@ -858,26 +906,27 @@ static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
 {
     struct plx_vdi_record record;
     struct plx_log_reader reader;
-    uint8_t which;
-    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+    bool moved = true, empty;
+    int error = 0;
 
+    for (unsigned tries = 0; moved && tries < TRIES; tries++) {
+        uint8_t which;
+
+        error = plx_vdi_record_read(store, slot, &record, &which, fault);
+        if (error)
+            return error;
+        error = open_log_at(store, &record, seq, &reader, &empty, fault);
+        moved = error == PLX_ERR_CORRUPT && plx_vdi_record_moved(store, &record);
+    }
     if (error)
         return error;
-    error = plx_log_reader_open(store, &record, &reader, fault);
-    if (error)
-        return error;
-    seq = plx_max_u64(seq, record.oldest.snap_seq + 1);
-    error = plx_log_reader_seek_snapshot(&reader, seq, fault);
-    if (!error) {
+    if (!empty) {
         struct plx_keyframe keyframe = kept_keyframe(&record, &reader.header.keyframe);
 
         *start = (struct log_start){keyframe.size_bytes, record.oldest.snap_seq};
         plx_log_reader_seek(&reader, &keyframe);
-    }
-    if (!error)
         error = plx_log_each_record(&reader, visit, context, fault);
-    else if (error == PLX_ERR_NOT_FOUND)
-        error = 0; /* an empty log */
+    }
     plx_log_reader_close(&reader);
     return error;
 }

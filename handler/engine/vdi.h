@@ -121,6 +121,8 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
                           struct plx_task *task);
 
 /* vdi.c */
+/* Whether the record on the store is another one by now (or cannot be read). */
+bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *record);
 int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
                         uint8_t *ret_slot, struct plx_fault *fault);
 /* Writes the record with the next generation into the other slot and flushes. Synchronous. */

@@ -340,15 +340,6 @@ static void walk_vdi(struct plx_verify *v)
     plx_history_free(&behind);
 }
 
-bool plx_verify_moved(struct plx_verify *v, const struct plx_vdi_record *record)
-{
-    struct plx_vdi_record now;
-    uint8_t which;
-
-    return plx_vdi_record_read(v->store, record->slot, &now, &which, NULL) != 0 ||
-           now.generation != record->generation;
-}
-
 /* Contents of a disk that is open: what it reads of the trees counts for nothing else. */
 static void check_contents(struct plx_verify *v)
 {
@@ -402,7 +393,7 @@ static void check_vdi(struct plx_verify *v, uint32_t slot)
         walk_vdi(v);
         v->read_data = false;
         v->attempting = false;
-        settled = !plx_verify_moved(v, &record);
+        settled = !plx_vdi_record_moved(v->store, &record);
         if (!settled) {
             before.bytes = v->result.bytes;
             v->result = before;

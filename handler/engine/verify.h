@@ -118,8 +118,6 @@ int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, 
 void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, const char *kind,
                      uint64_t addr, uint64_t vblock, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-/* Whether the record on the store is another one by now. */
-bool plx_verify_moved(struct plx_verify *v, const struct plx_vdi_record *record);
 bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type);
 
 /* ---- verify_tree.c ---- */

@@ -474,7 +474,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
             addr = record->segment_addr;
         else
             addr = s == last + 1 && record->next_addr ? record->next_addr : next;
-        if (s > last + 1 && plx_verify_moved(v, record))
+        if (s > last + 1 && plx_vdi_record_moved(v->store, record))
             break; /* its writer must not be chased for ever; it will be read again */
         if (!load_segment(v, s, addr, &header) || (s > last && header.epoch != record->epoch)) {
             if (s < last || (s == last && record->keyframe.pos % bytes != 0))

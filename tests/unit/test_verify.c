@@ -705,6 +705,11 @@ static void writer_tick(struct plx_simenv *sim)
     }
 }
 
+static void no_label(void *context, const char *label, uint64_t seq, bool removed)
+{
+    (void)context, (void)label, (void)seq, (void)removed;
+}
+
 static void test_beside_writer(void)
 {
     make_store(512 * MIB);
@@ -716,6 +721,13 @@ static void test_beside_writer(void)
     env.on_tick = writer_tick;
     for (unsigned i = 0; i < 12; i++)
         CLEAN();
+    for (unsigned i = 0; i < 60; i++) { /* nor do other readers take what moves on for damage */
+        struct plx_vdi *instant;
+
+        OK(plx_label_list(store, 0, 0, no_label, NULL, &fault));
+        OK(plx_snapshot_open(store, 0, 1 + i % 2, &instant, &fault));
+        plx_vdi_abandon(instant);
+    }
     writer.on = false;
     while (writer.busy[0] || writer.busy[1] || writer.busy[2] || writer.busy[3])
         if (!plx_store_tick(store))
