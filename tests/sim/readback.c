@@ -231,13 +231,29 @@ static bool list_visit(void *context, const struct plx_snapshot_info *info)
     return listing->count <= PLX_SIM_SNAPSHOTS;
 }
 
+/* One that nobody was told of: that which was to have the number, or the first of unknown number. */
+static struct plx_sim_snapshot *unknown_for(struct plx_sim_disk *disk, uint64_t seq)
+{
+    struct plx_sim_snapshot *first = NULL;
+
+    for (unsigned i = disk->snapshot_count; i-- > 0;) {
+        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
+
+        if (!snapshot->acked && snapshot->expected_seq == seq)
+            return snapshot;
+        if (!snapshot->acked && !snapshot->expected_seq)
+            first = snapshot;
+    }
+    return first;
+}
+
 /* Numbers are without gaps, and each is one that was taken; those that were in flight at a death
  * get their number now. */
 static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
                         const struct listing *listing)
 {
     for (unsigned k = 0; k < listing->count; k++) {
-        struct plx_sim_snapshot *unknown = NULL;
+        struct plx_sim_snapshot *unknown;
 
         if (k && listing->seqs[k] != listing->seqs[k - 1] + 1)
             plx_sim_fail(w, "VDI %u: snapshot %llu is listed after %llu", disk->slot,
@@ -245,9 +261,7 @@ static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
                          (unsigned long long)listing->seqs[k - 1]);
         if (disk->in_flight || disk->automatic || plx_sim_snapshot_find(disk, listing->seqs[k]))
             continue;
-        for (unsigned i = 0; i < disk->snapshot_count && !unknown; i++)
-            if (!disk->snapshots[i].acked)
-                unknown = &disk->snapshots[i];
+        unknown = unknown_for(disk, listing->seqs[k]);
         if (!unknown) {
             plx_sim_fail(w, "VDI %u@%llu is listed but was never taken", disk->slot,
                          (unsigned long long)listing->seqs[k]);
