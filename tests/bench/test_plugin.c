@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "stand.h"
 #include "tcmu/bytes.h"
@@ -343,6 +344,42 @@ static void test_snapshot(void)
     open_lun("parallax/s/v@one", SIZE, SECTOR, "one");
 }
 
+static json_int_t automatic(void)
+{
+    return ask(0, "snapshots_automatic", "{\"command\": \"stats\", \"vdi\": \"v\"}");
+}
+
+/* The loop's own thread takes what is due, and nothing while nothing changes. */
+static void test_protection(void)
+{
+    static char data[SECTOR] = "protected";
+    json_int_t count;
+
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"protect\", \"vdi\": \"v\"}");
+    ask(PLX_ERR_INVALID, NULL,
+        "{\"command\": \"protect\", \"vdi\": \"v\", \"mode\": \"1us\", \"retention\": \"\"}");
+    ask(0, NULL,
+        "{\"command\": \"protect\", \"vdi\": \"v\", \"mode\": \"20ms\", "
+        "\"retention\": \"all:1h\"}");
+    count = automatic();
+    CU_ASSERT_EQUAL(write_on(device, 0, data, SECTOR, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(write_on(device, 0, data, SECTOR, 0), TCMU_STS_OK);
+    usleep(500000);
+    CU_ASSERT(automatic() > count && automatic() <= count + 2);
+    count = automatic();
+    usleep(200000);
+    CU_ASSERT_EQUAL(automatic(), count);
+    CU_ASSERT_EQUAL(stand_shell("./parallax cdp status s/v --json | grep -q 'every 20ms'"), 0);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q cdp on s/v --every-write && "
+                                "./parallax vdi info s/v | grep -q 'every write'"),
+                    0);
+    count = automatic();
+    for (unsigned i = 0; i < 10; i++)
+        CU_ASSERT_EQUAL(write_on(device, i, data, SECTOR, 0), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(automatic(), count + 10);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q cdp off s/v"), 0);
+}
+
 /* ---- Changes of a live LUN
  * ----------------------------------------------------------------------------------- */
 
@@ -420,6 +457,7 @@ int main(void)
     CU_add_test(suite, "GET LBA STATUS", test_lba_status);
     CU_add_test(suite, "control socket", test_control);
     CU_add_test(suite, "snapshots", test_snapshot);
+    CU_add_test(suite, "continuous protection", test_protection);
     CU_add_test(suite, "write cache on and off", test_write_cache);
     CU_add_test(suite, "resize", test_resize);
     CU_add_test(suite, "closing, reopening, checking", test_reopen);

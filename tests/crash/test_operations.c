@@ -68,6 +68,34 @@ static void written_back(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_drain(w);
 }
 
+static void protect(struct plx_world *w, struct plx_sim_disk *disk, enum plx_protection_mode mode)
+{
+    struct plx_protection protection = {
+        .mode = mode, .interval_ns = mode == PLX_PROTECT_INTERVAL ? PLX_INTERVAL_MIN_NS : 0};
+    struct plx_fault fault = {0};
+
+    if (plx_vdi_set_protection(disk->vdi, &protection, &fault) && !plx_sim_interrupted(w))
+        plx_sim_fail(w, "protection cannot be set: %s", fault.text);
+}
+
+static void each_write(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    written_back(w, disk);
+    protect(w, disk, PLX_PROTECT_WRITE);
+}
+
+static void each_batch(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    written_back(w, disk);
+    protect(w, disk, PLX_PROTECT_BATCH);
+}
+
+static void each_interval(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    written_back(w, disk);
+    protect(w, disk, PLX_PROTECT_INTERVAL);
+}
+
 static struct plx_sim_snapshot *newest(struct plx_sim_disk *disk)
 {
     return &disk->snapshots[disk->snapshot_count - 1];
@@ -130,6 +158,25 @@ static void run_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
     plx_sim_snapshot(w, disk);
     plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+}
+
+static void run_protect(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false); /* in place */
+    protect(w, disk, PLX_PROTECT_BATCH);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    protect(w, disk, PLX_PROTECT_OFF);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+}
+
+static void run_in_intervals(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        disk->host->env.ns += PLX_INTERVAL_MIN_NS;
+        plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+        plx_sim_write(w, disk, 2 * BLOCK, 2 * BLOCK, false, false);
+        plx_sim_drain(w);
+    }
 }
 
 static void run_label(struct plx_world *w, struct plx_sim_disk *disk)
@@ -323,6 +370,12 @@ static const struct operation operations[] = {
     {"unmap", NULL, history, run_unmap},
     {"snapshot", NULL, written_back, run_snapshot},
     {"snapshot, write-back", in_write_back, written_back, run_snapshot},
+    {"protection set and unset", NULL, written_back, run_protect},
+    {"writes, each an instant", NULL, each_write, run_overlapping_writes},
+    {"unmaps, each an instant", NULL, each_write, run_unmap},
+    {"batches, each an instant", NULL, each_batch, run_overlapping_writes},
+    {"writes with an interval", NULL, each_interval, run_in_intervals},
+    {"close and open, with an interval", NULL, each_interval, run_open_close},
     {"label", NULL, history, run_label},
     {"letting snapshots go", NULL, long_history, run_forget},
     {"flush", in_write_back, written_back, run_flush},
