@@ -51,7 +51,7 @@ static void many(uint64_t first, uint64_t runs, void (*adapt)(struct plx_world_o
 
 static void test_random(void)
 {
-    many(1, 250, NULL);
+    many(1, 60, NULL);
 }
 
 static void write_back(struct plx_world_options *options)
@@ -61,7 +61,7 @@ static void write_back(struct plx_world_options *options)
 
 static void test_write_back(void)
 {
-    many(1000, 80, write_back);
+    many(1000, 40, write_back);
 }
 
 /* Few blocks, little but writes and snapshots of them: what is overwritten in place, when. */
@@ -76,7 +76,7 @@ static void in_place(struct plx_world_options *options)
 
 static void test_in_place(void)
 {
-    many(2000, 120, in_place);
+    many(2000, 50, in_place);
 }
 
 /* Power cuts so close that most happen during recovery and the first writes after it. */
@@ -88,7 +88,7 @@ static void often(struct plx_world_options *options)
 
 static void test_often(void)
 {
-    many(3000, 50, often);
+    many(3000, 30, often);
 }
 
 /* Small disks, forked at many events. */
@@ -99,7 +99,7 @@ static void states_of(struct plx_world_options *options)
 
 static void test_states(void)
 {
-    many(5000, 120, states_of);
+    many(5000, 30, states_of);
 }
 
 /* Seeds that once found something. */
