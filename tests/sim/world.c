@@ -351,28 +351,41 @@ static bool free_number(struct plx_sim_disk *disk, uint64_t last, uint64_t *numb
     return *number <= last;
 }
 
+static void name_unknown(struct plx_sim_disk *disk, struct plx_sim_snapshot *snapshot, uint64_t seq)
+{
+    plx_oracle_view_close(disk->oracle, snapshot->view);
+    snapshot->acked = true;
+    snapshot->seq = seq;
+    snapshot->time_ns = 0; /* the list tells */
+}
+
 /* The first `count` are from before the disk was opened. Those of them whose end nobody heard of
- * got the numbers up to `survived` that are left, in order, or never were. */
+ * got the numbers up to `survived` that they were to have or, in order, that are left; or they
+ * never were. */
 static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t survived)
 {
     uint64_t next = disk->forgotten + 1;
     unsigned kept = 0;
 
-    for (unsigned i = 0; i < disk->snapshot_count; i++) {
-        struct plx_sim_snapshot snapshot = disk->snapshots[i];
+    for (unsigned i = 0; i < count; i++) {
+        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
+        uint64_t seq = snapshot->expected_seq;
 
-        if (i < count && !snapshot.acked) {
-            plx_oracle_view_close(disk->oracle, snapshot.view);
-            snapshot.acked = free_number(disk, survived, &next);
-            if (snapshot.acked) {
-                snapshot.seq = next++;
-                snapshot.time_ns = 0; /* the list tells */
-            } else {
-                plx_view_free(snapshot.view);
+        if (!snapshot->acked && seq && seq <= survived && !plx_sim_snapshot_find(disk, seq))
+            name_unknown(disk, snapshot, seq);
+    }
+    for (unsigned i = 0; i < disk->snapshot_count; i++) {
+        struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
+
+        if (i < count && !snapshot->acked) {
+            if (snapshot->expected_seq || !free_number(disk, survived, &next)) {
+                plx_oracle_view_close(disk->oracle, snapshot->view);
+                plx_view_free(snapshot->view);
                 continue;
             }
+            name_unknown(disk, snapshot, next++);
         }
-        disk->snapshots[kept++] = snapshot;
+        disk->snapshots[kept++] = *snapshot;
     }
     disk->snapshot_count = kept;
 }
