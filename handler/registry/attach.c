@@ -27,8 +27,9 @@
 #include "registry/labels.h"
 #include "registry/policy.h"
 
-#define SETTLE_SNAPSHOTS 64u /* how far back a label may lie that the registry missed */
-#define RESERVE_MAX 8u       /* unused extents that data leaves to metadata */
+/* How far back a label may lie that the registry missed: some 10 MB of log to read. */
+#define SETTLE_SNAPSHOTS 20000u
+#define RESERVE_MAX 8u /* unused extents that data leaves to metadata */
 
 struct held_extent {
     struct plx_registry_extent row;
