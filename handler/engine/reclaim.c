@@ -530,15 +530,21 @@ static void end(struct reclaim *r)
     free(r->bases);
 }
 
+/* With no snapshot kept, history moves on with every key frame, and its log is used again. */
+static bool history_moved(const struct reclaim *r)
+{
+    return r->vdi->record.oldest.pos != r->record.oldest.pos ||
+           r->vdi->record.oldest.root != r->record.oldest.root;
+}
+
 /* C5: whether somebody came meanwhile who may use what is to be dropped. */
 static bool disturbed(const struct reclaim *r, uint64_t labels_ended)
 {
     uint64_t first = UINT64_MAX;
 
     held_by_readers(r, &first);
-    return r->vdi->labels_begun != labels_ended || r->store->instants_opening ||
-           r->vdi->record.oldest.pos != r->record.oldest.pos ||
-           r->vdi->record.oldest.root != r->record.oldest.root || first <= r->drop.oldest.snap_seq;
+    return r->vdi->labels_begun != labels_ended || r->store->instants_opening || history_moved(r) ||
+           first <= r->drop.oldest.snap_seq;
 }
 
 static int commit(struct reclaim *r)
@@ -601,6 +607,9 @@ int plx_vdi_forget(struct plx_vdi *vdi, uint64_t upto, uint64_t *ret_forgotten,
         return error;
     vdi->forgetting = true;
     error = forget(&r, upto);
+    if (error == PLX_ERR_CORRUPT && history_moved(&r)) /* it read what is somebody else's now */
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "virtual disk %s: its history moved on; try again", vdi->record.name);
     vdi->forgetting = false;
     end(&r);
     *ret_forgotten = vdi->record.oldest.snap_seq;

@@ -2,7 +2,8 @@
  * completion, also during recovery: nothing that was acknowledged is missing, and what was read
  * sticks.
  *
- * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many; a failure names its seed.
+ * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many, PLX_TRACE=1 says what happens; a failure
+ * names its seed.
  */
 #include <CUnit/Basic.h>
 #include <stdio.h>
@@ -33,6 +34,7 @@ static void run_seed(uint64_t seed, void (*adapt)(struct plx_world_options *opti
     plx_world_options_random(seed, true, &options);
     if (adapt)
         adapt(&options);
+    options.trace = getenv("PLX_TRACE") != NULL;
     run_options(&options);
 }
 

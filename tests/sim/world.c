@@ -351,9 +351,18 @@ static bool free_number(struct plx_sim_disk *disk, uint64_t last, uint64_t *numb
     return *number <= last;
 }
 
-static void name_unknown(struct plx_sim_disk *disk, struct plx_sim_snapshot *snapshot, uint64_t seq)
+/* Nobody will hear of it any more. */
+static void stop_waiting(struct plx_sim_disk *disk, struct plx_sim_snapshot *snapshot)
 {
     plx_oracle_view_close(disk->oracle, snapshot->view);
+    plx_view_free(snapshot->exact);
+    snapshot->exact = NULL;
+    disk->automatic -= snapshot->awaited;
+    snapshot->awaited = false;
+}
+
+static void name_unknown(struct plx_sim_snapshot *snapshot, uint64_t seq)
+{
     snapshot->acked = true;
     snapshot->seq = seq;
     snapshot->time_ns = 0; /* the list tells */
@@ -371,19 +380,21 @@ static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t s
         struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
         uint64_t seq = snapshot->expected_seq;
 
-        if (!snapshot->acked && seq && seq <= survived && !plx_sim_snapshot_find(disk, seq))
-            name_unknown(disk, snapshot, seq);
+        if (snapshot->acked)
+            continue;
+        stop_waiting(disk, snapshot);
+        if (seq && seq <= survived && !plx_sim_snapshot_find(disk, seq))
+            name_unknown(snapshot, seq);
     }
     for (unsigned i = 0; i < disk->snapshot_count; i++) {
         struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
 
         if (i < count && !snapshot->acked) {
             if (snapshot->expected_seq || !free_number(disk, survived, &next)) {
-                plx_oracle_view_close(disk->oracle, snapshot->view);
                 plx_view_free(snapshot->view);
                 continue;
             }
-            name_unknown(disk, snapshot, next++);
+            name_unknown(snapshot, next++);
         }
         disk->snapshots[kept++] = *snapshot;
     }
