@@ -140,6 +140,16 @@ static int find_bases(struct reclaim *r)
 
 /* ---- Lookups in a tree as it was ---- */
 
+static int get_node(struct reclaim *r, uint64_t entry, unsigned level, const void **ret_node)
+{
+    int error = plx_cache_get_sync(r->store->cache, entry, level, ret_node);
+
+    return error ? plx_fault_set(r->fault, error, "virtual disk %s: node at block %llu: %s",
+                                 r->record.name, (unsigned long long)plx_entry_addr(entry),
+                                 plx_error_text(error))
+                 : 0;
+}
+
 static int lookup(struct reclaim *r, uint64_t root, unsigned levels, uint64_t vblock,
                   uint64_t *ret_entry)
 {
@@ -150,12 +160,10 @@ static int lookup(struct reclaim *r, uint64_t root, unsigned levels, uint64_t vb
         return 0;
     for (unsigned level = levels; level > 0 && plx_entry_addr(entry); level--) {
         const void *node;
-        int error = plx_cache_get_sync(r->store->cache, entry, level, &node);
+        int error = get_node(r, entry, level, &node);
 
         if (error)
-            return plx_fault_set(r->fault, error, "virtual disk %s: node at block %llu: %s",
-                                 r->record.name, (unsigned long long)plx_entry_addr(entry),
-                                 plx_error_text(error));
+            return error;
         entry =
             plx_node_entry(node, vblock >> ((level - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
         read_only |= entry & PLX_ENTRY_READ_ONLY;
@@ -249,11 +257,9 @@ static int unmap_base(struct reclaim *r, uint64_t entry, unsigned level, uint64_
 
     if (!plx_entry_addr(entry))
         return 0;
-    error = plx_cache_get_sync(r->store->cache, entry, level, &node);
+    error = get_node(r, entry, level, &node);
     if (error)
-        return plx_fault_set(r->fault, error, "virtual disk %s: node at block %llu: %s",
-                             r->record.name, (unsigned long long)plx_entry_addr(entry),
-                             plx_error_text(error));
+        return error;
     copy = malloc(PLX_BLOCK_SIZE);
     if (!copy)
         return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
@@ -346,11 +352,9 @@ static int copy_node(struct reclaim *r, const struct side *side, unsigned level,
 
     if (side->levels != level || !plx_entry_addr(side->entry))
         return 0;
-    error = plx_cache_get_sync(r->store->cache, side->entry, level, &node);
+    error = get_node(r, side->entry, level, &node);
     if (error)
-        return plx_fault_set(r->fault, error, "virtual disk %s: node at block %llu: %s",
-                             r->record.name, (unsigned long long)plx_entry_addr(side->entry),
-                             plx_error_text(error));
+        return error;
     memcpy(copy, node, PLX_BLOCK_SIZE);
     return 0;
 }
@@ -396,7 +400,7 @@ static int descend(struct reclaim *r, struct side *side, unsigned levels)
         int error = 0;
 
         if (plx_entry_addr(side->entry)) {
-            error = plx_cache_get_sync(r->store->cache, side->entry, side->levels, &node);
+            error = get_node(r, side->entry, side->levels, &node);
             if (error)
                 return plx_fault_set(
                     r->fault, error, "virtual disk %s: node at block %llu: %s", r->record.name,

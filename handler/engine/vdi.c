@@ -616,10 +616,27 @@ static struct plx_keyframe kept_keyframe(const struct plx_vdi_record *record,
     return named->pos >= record->oldest.pos ? *named : record->oldest;
 }
 
+struct keyframe_search {
+    uint64_t seq;
+    struct plx_keyframe best;
+    bool found; /* the snapshot */
+};
+
+static bool search_keyframe(void *context, const struct plx_record *record)
+{
+    struct keyframe_search *search = context;
+
+    if (record->type == PLX_RECORD_KEYFRAME && record->keyframe.snap_seq < search->seq &&
+        record->keyframe.pos >= search->best.pos)
+        search->best = record->keyframe;
+    search->found = record->type == PLX_RECORD_SNAPSHOT && record->seq == search->seq;
+    return !search->found;
+}
+
 static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
                          struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
 {
-    struct plx_keyframe best;
+    struct keyframe_search search = {.seq = seq};
     int error;
 
     if (!seq || reader->record->keyframe.snap_seq < seq) {
@@ -631,28 +648,14 @@ static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
     error = plx_log_reader_seek_snapshot(reader, seq, fault);
     if (error)
         return error;
-    best = kept_keyframe(reader->record, &reader->header.keyframe);
-    while ((error = plx_log_reader_next(reader, fault)) == 0) {
-        size_t offset = PLX_BATCH_HEADER_BYTES;
-
-        for (uint32_t i = 0; i < reader->batch_header.records; i++) {
-            struct plx_record record;
-
-            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
-                                    reader->store->addr_limit, &record);
-            if (error)
-                return plx_fault_set(fault, error, "virtual disk %s: impossible log record",
-                                     reader->record->name);
-            if (record.type == PLX_RECORD_KEYFRAME && record.keyframe.snap_seq < seq &&
-                record.keyframe.pos >= best.pos)
-                best = record.keyframe;
-            if (record.type == PLX_RECORD_SNAPSHOT && record.seq == seq) {
-                *ret_keyframe = best;
-                return 0;
-            }
-        }
-    }
-    return error == PLX_ERR_NOT_FOUND ? no_snapshot(reader, seq, fault) : error;
+    search.best = kept_keyframe(reader->record, &reader->header.keyframe);
+    error = plx_log_each_record(reader, search_keyframe, &search, fault);
+    if (error)
+        return error;
+    if (!search.found)
+        return no_snapshot(reader, seq, fault);
+    *ret_keyframe = search.best;
+    return 0;
 }
 
 static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *fault)
