@@ -402,9 +402,7 @@ static int descend(struct reclaim *r, struct side *side, unsigned levels)
         if (plx_entry_addr(side->entry)) {
             error = get_node(r, side->entry, side->levels, &node);
             if (error)
-                return plx_fault_set(
-                    r->fault, error, "virtual disk %s: node at block %llu: %s", r->record.name,
-                    (unsigned long long)plx_entry_addr(side->entry), plx_error_text(error));
+                return error;
             side->entry = plx_node_entry(node, 0);
         }
         side->levels--;
