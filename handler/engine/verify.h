@@ -41,7 +41,7 @@ struct plx_use {
 struct plx_expected {
     uint64_t addr, vblock;
     uint32_t checksum;
-    bool live; /* from the newest tree: it may have moved on */
+    bool live; /* from the newest tree or the log behind it: the disk's own affair */
 };
 
 /* What a walk is for. */
@@ -106,6 +106,10 @@ struct plx_history {
 };
 
 bool plx_history_excludes(const struct plx_history *history, uint64_t vblock);
+/* What the changes leave in a block's place: addr 0 is nothing, checksum 0 unknown. False: they do
+ * not speak of it. */
+bool plx_history_tells(const struct plx_history *history, uint64_t vblock, uint64_t *ret_addr,
+                       uint32_t *ret_checksum);
 bool plx_history_voided(const struct plx_history *history, uint64_t leaf, uint64_t after_seq);
 void plx_history_free(struct plx_history *history);
 
@@ -147,9 +151,6 @@ bool plx_marked(const struct plx_marks *marks, const struct plx_store *store, en
                 uint64_t addr);
 bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum plx_mark mark,
                   uint64_t addr);
-/* Where the newest tree has a virtual block now: its entry, 0 when absent. */
-int plx_verify_lookup(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
-                      uint64_t *ret_entry);
 
 /* ---- verify_log.c ---- */
 

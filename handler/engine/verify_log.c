@@ -99,6 +99,18 @@ bool plx_history_excludes(const struct plx_history *h, uint64_t vblock)
     return change_at(h, vblock) || in_spans(h->unmapped, h->unmapped_count, vblock, 0);
 }
 
+bool plx_history_tells(const struct plx_history *h, uint64_t vblock, uint64_t *ret_addr,
+                       uint32_t *ret_checksum)
+{
+    const struct plx_change *change = change_at(h, vblock);
+
+    if (!change && !plx_history_excludes(h, vblock))
+        return false;
+    *ret_addr = change ? change->addr : 0;
+    *ret_checksum = change ? change->checksum : 0;
+    return true;
+}
+
 bool plx_history_voided(const struct plx_history *h, uint64_t leaf, uint64_t after_seq)
 {
     return h && in_spans(h->voided, h->voided_count, leaf, after_seq);

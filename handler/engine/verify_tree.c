@@ -7,7 +7,8 @@
  * A read-only node that was walked is not walked again: what lies below it is the same.
  * Contents are read in the order of the store, adjacent blocks in one go. A block of a disk that
  * is open may have been overwritten or let go since its tree was read: a mismatch counts only if
- * the newest tree still says the same and no record in the log takes its checksum back.
+ * the newest tree and the log behind it still say the same of it, and for a snapshot's, if history
+ * begins where it did.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -155,8 +156,9 @@ static int by_addr(const void *a, const void *b)
     return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-int plx_verify_lookup(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
-                      uint64_t *ret_entry)
+/* Where a tree has a virtual block: its entry, 0 when absent. */
+static int look_up(struct plx_verify *v, const struct plx_vdi_record *record, uint64_t vblock,
+                   uint64_t *ret_entry)
 {
     uint64_t entry = record->keyframe.root;
     uint8_t node[PLX_BLOCK_SIZE];
@@ -175,37 +177,51 @@ int plx_verify_lookup(struct plx_verify *v, const struct plx_vdi_record *record,
     return 0;
 }
 
-/* Whether what the newest tree and log say about a block still is what was expected of it. */
-static bool still_expected(struct plx_verify *v, const struct plx_expected *expected)
+/* Whether what the record's tree and the log behind it say of a block is what was expected. */
+static bool says_the_same(struct plx_verify *v, const struct plx_vdi_record *record,
+                          const struct plx_expected *expected)
 {
     const struct plx_vdi_record *read = v->record;
     enum plx_verify_mode mode = v->mode;
+    struct plx_history behind = {0};
+    uint64_t addr = expected->addr, entry;
+    uint32_t checksum = expected->checksum;
+
+    v->record = record;
+    v->mode = PLX_VERIFY_BEHIND;
+    plx_verify_log(v, &behind);
+    v->mode = mode;
+    v->record = read;
+    if (plx_history_tells(&behind, expected->vblock, &addr, &checksum)) {
+        /* and that is newer than any tree */
+    } else if (plx_history_voided(&behind, expected->vblock >> PLX_NODE_SHIFT, 0)) {
+        checksum = 0;
+    } else if (look_up(v, record, expected->vblock, &entry) == 0) {
+        addr = plx_entry_addr(entry);
+        checksum = plx_entry_checksum(entry);
+    }
+    plx_history_free(&behind);
+    return addr == expected->addr && checksum == expected->checksum;
+}
+
+/* Whether the disk, which is open, still has what was expected of a block: it may have moved on
+ * since it was read. A record that cannot be read any more excuses nothing. Reading the log again
+ * is for live blocks, which come after the log has been read: its buffer is free then. */
+static bool still_expected(struct plx_verify *v, const struct plx_expected *expected)
+{
+    struct plx_vdi_record record;
     bool holds = true;
+    uint8_t which;
 
     for (unsigned i = 0; holds && i < PLX_VERIFY_TRIES; i++) {
-        struct plx_vdi_record record, after;
-        struct plx_history behind = {0};
-        uint8_t which;
-        uint64_t entry;
-
-        if (plx_vdi_record_read(v->store, read->slot, &record, &which, NULL))
+        if (plx_vdi_record_read(v->store, v->record->slot, &record, &which, NULL))
             break;
-        holds = record.state == PLX_VDI_LIVE && plx_uuid_equal(&record.id, &read->id);
-        if (!holds)
-            break;
-        v->record = &record;
-        v->mode = PLX_VERIFY_BEHIND;
-        plx_verify_log(v, &behind);
-        v->mode = mode;
-        v->record = read;
-        holds = !plx_history_excludes(&behind, expected->vblock) &&
-                !plx_history_voided(&behind, expected->vblock >> PLX_NODE_SHIFT, 0);
-        plx_history_free(&behind);
-        if (holds && plx_verify_lookup(v, &record, expected->vblock, &entry) == 0)
-            holds = plx_entry_addr(entry) == expected->addr &&
-                    plx_entry_checksum(entry) == expected->checksum;
-        if (plx_vdi_record_read(v->store, read->slot, &after, &which, NULL) == 0 &&
-            after.generation == record.generation)
+        holds = record.state == PLX_VDI_LIVE && plx_uuid_equal(&record.id, &v->record->id);
+        if (holds && expected->live)
+            holds = says_the_same(v, &record, expected);
+        else if (holds) /* snapshots may have been let go, which frees what only they saw */
+            holds = record.oldest.batch_seq == v->record->oldest.batch_seq;
+        if (!plx_vdi_record_moved(v->store, &record))
             break;
     }
     return holds;
@@ -220,7 +236,7 @@ static void judge(struct plx_verify *v, const struct plx_expected *expected)
         what = "cannot be read";
     else if (plx_checksum24(plx_crc32c(v->block, PLX_BLOCK_SIZE)) == expected->checksum)
         return;
-    if (expected->live && v->record->owner && !still_expected(v, expected))
+    if (v->record->owner && !still_expected(v, expected))
         return;
     plx_verify_find(v, PLX_FINDING_ERROR, "data", expected->addr, expected->vblock,
                     "virtual disk %s: block %llu %s", v->record->name,
@@ -309,7 +325,7 @@ static void leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     if (known || (!read_only && plx_history_voided(snapshot ? walk->exclude : walk->behind,
                                                    at >> PLX_NODE_SHIFT, walk->seq)))
         return; /* read already, or its checksum does not hold any more */
-    plx_verify_data(v, addr, at, plx_entry_checksum(entry), !snapshot);
+    plx_verify_data(v, addr, at, plx_entry_checksum(entry), walk->behind != NULL);
 }
 
 static bool load_node(struct plx_verify *v, uint64_t entry, unsigned level, uint8_t *node)

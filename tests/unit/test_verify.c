@@ -197,8 +197,16 @@ static void on_leak(void *context, const struct plx_leak *leak)
     heard.other += leak->other;
 }
 
+/* Something happens beside the check, when it reads for the at-th time. */
+static struct {
+    unsigned reads, at;
+    void (*happens)(void);
+} beside;
+
 static bool on_interrupted(void *context)
 {
+    if (++beside.reads == beside.at)
+        beside.happens();
     return heard.stop;
 }
 
@@ -451,6 +459,20 @@ static void test_contents(void)
     end_store();
 }
 
+/* Where an open disk or instant has a block. */
+static uint64_t addr_of(struct plx_vdi *vdi, uint64_t vblock)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+    struct plx_mapping mapping;
+    struct plx_walk walk = {0};
+
+    while (plx_map_lookup(&vdi->map, vblock, &walk, &waiter.task, &mapping) == PLX_WAIT) {
+        plx_waiter_wait(store, &waiter);
+        plx_walk_resume(&walk);
+    }
+    return mapping.addr;
+}
+
 /* A block that only a snapshot sees, and the blocks of its key frame. */
 static void test_snapshot_contents(void)
 {
@@ -460,17 +482,7 @@ static void test_snapshot_contents(void)
     make_history();
     open_store(0);
     OK(plx_snapshot_open(store, 0, 1, &snapshot, &fault));
-    {
-        struct plx_mapping mapping;
-        struct plx_walk walk = {0};
-        struct plx_waiter waiter = PLX_WAITER;
-
-        while (plx_map_lookup(&snapshot->map, 0, &walk, &waiter.task, &mapping) == PLX_WAIT) {
-            plx_waiter_wait(store, &waiter);
-            plx_walk_resume(&walk);
-        }
-        addr = mapping.addr;
-    }
+    addr = addr_of(snapshot, 0);
     plx_vdi_abandon(snapshot);
     close_store();
     CU_ASSERT_NOT_EQUAL(addr, plx_entry_addr(entry_of(0, 0)));
@@ -484,6 +496,28 @@ static void test_snapshot_contents(void)
     forge_entry(0, 3, addr);
     EXPECT("shared", "in a snapshot");
     CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "v0 (block 3, which it may overwrite in place)"));
+    end_store();
+}
+
+/* What a clone began with and has overwritten since, of a parent that is deleted. */
+static void test_origin_contents(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t addr;
+
+    make_store(64 * MIB);
+    fill_store();
+    OK(plx_snapshot_open(store, 0, 1, &vdi, &fault));
+    addr = addr_of(vdi, 20);
+    plx_vdi_abandon(vdi);
+    OK(plx_vdi_delete(store, 0, false, &fault));
+    vdi = open_vdi(1);
+    CU_ASSERT_NOT_EQUAL(addr, addr_of(vdi, 20));
+    CLEAN();
+    flip(addr, 5);
+    EXPECT("data", "v1: block 20 does not match");
+    flip(addr, 5);
+    OK(plx_vdi_close(vdi));
     end_store();
 }
 
@@ -741,6 +775,161 @@ static void test_beside_writer(void)
     end_store();
 }
 
+/* ---- One thing beside a check, at each of its reads ---- */
+
+static struct plx_vdi *moving; /* v0 */
+
+static void write_much(uint64_t offset) /* in what has become free, too */
+{
+    run(moving, PLX_WRITE, offset, 2 * MIB, 20);
+}
+
+static void overwrite_in_place(void)
+{
+    run(moving, PLX_WRITE, 4096, 65536, 21);         /* from the key frame */
+    run(moving, PLX_WRITE, 8 * MIB, 16 * BLOCK, 22); /* from the log behind it */
+}
+
+static void overwrite_and_keyframe(void)
+{
+    run(moving, PLX_WRITE, 0, 65536, 23);
+    overwrite_in_place();
+    run(moving, PLX_KEYFRAME, 0, 0, 0);
+    write_much(12 * MIB);
+}
+
+static void unmap(void)
+{
+    run(moving, PLX_UNMAP, 4096, 65536, 0);
+    run(moving, PLX_UNMAP, 8 * MIB, 65536, 0);
+    run(moving, PLX_KEYFRAME, 0, 0, 0);
+    write_much(12 * MIB);
+}
+
+static void forget(void)
+{
+    uint64_t forgotten;
+
+    OK(plx_vdi_forget(moving, 2, &forgotten, &fault));
+    CU_ASSERT(forgotten > 0);
+    write_much(12 * MIB);
+}
+
+static void close_and_delete(void)
+{
+    OK(plx_vdi_close(moving));
+    OK(plx_vdi_delete(store, 0, false, &fault));
+    moving = open_vdi(3);
+    write_much(0);
+}
+
+static void keyframe(void)
+{
+    run(moving, PLX_KEYFRAME, 0, 0, 0);
+}
+
+static void lose_record(void)
+{
+    plx_simdisk_fail_range(disk, record_addr(0) * BLOCK, 2 * BLOCK, true, false);
+}
+
+/* A store with v0 open, which no clone holds, and v3 to be opened. */
+static void make_moving(void)
+{
+    make_store(64 * MIB);
+    create(0, 0, 0);
+    create(3, 0, 0);
+    moving = open_vdi(0);
+    for (int i = 1; i <= 3; i++) {
+        run(moving, PLX_WRITE, 0, MIB, i);
+        run(moving, PLX_SNAPSHOT, 0, 0, 0);
+        run(moving, PLX_KEYFRAME, 0, 0, 0);
+    }
+    run(moving, PLX_WRITE, 4096, 65536, 4);
+    run(moving, PLX_KEYFRAME, 0, 0, 0);
+    run(moving, PLX_WRITE, 8 * MIB, 65536, 5);
+    run(moving, PLX_FLUSH, 0, 0, 0);
+    run(moving, PLX_WRITE, 9 * MIB, 4096, 6); /* says that all before is durable */
+}
+
+/* Runs the check with this beside it, once for each place; judge says whether it did well. */
+static void at_each_read(void (*happens)(void), void (*judge)(void))
+{
+    bool more = true;
+
+    for (unsigned at = 1; more; at++) {
+        make_moving();
+        memset(&beside, 0, sizeof beside);
+        beside.at = at;
+        beside.happens = happens;
+        judge();
+        more = beside.reads >= at;
+        beside.at = 0;
+        plx_simdisk_heal(disk);
+        OK(plx_vdi_close(moving));
+        end_store();
+    }
+}
+
+static void nothing_found(void)
+{
+    CLEAN();
+}
+
+static void test_beside_changes(void)
+{
+    static void (*const changes[])(void) = {overwrite_in_place, overwrite_and_keyframe, unmap,
+                                            forget, close_and_delete};
+
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
+        at_each_read(changes[i], nothing_found);
+}
+
+/* A block of the newest tree, one that only the log has, one that only snapshots see. */
+static const unsigned damaged[] = {100, 8 * MIB / BLOCK + 3, 5};
+
+static void flip_damaged(void)
+{
+    struct plx_vdi *old;
+
+    OK(plx_snapshot_open(store, 0, 2, &old, &fault));
+    for (unsigned i = 0; i < 3; i++)
+        flip(addr_of(i == 2 ? old : moving, damaged[i]), 9);
+    plx_vdi_abandon(old);
+}
+
+static void all_damage_found(void)
+{
+    char words[64];
+
+    CU_ASSERT_EQUAL(heard.errors, 3);
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(words, sizeof words, "block %u does not match its checksum", damaged[i]);
+        CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, words));
+    }
+}
+
+static void damage_found(void)
+{
+    flip_damaged();
+    OK(check_at(0));
+    all_damage_found();
+}
+
+static void damage_or_record_found(void)
+{
+    flip_damaged();
+    OK(check_at(0));
+    if (!strstr(heard.kinds, "record"))
+        all_damage_found();
+}
+
+static void test_damage_beside_changes(void)
+{
+    at_each_read(keyframe, damage_found);
+    at_each_read(lose_record, damage_or_record_found);
+}
+
 static void test_rate(void)
 {
     uint64_t before, fast, slow;
@@ -773,11 +962,14 @@ int main(void)
         {"bitmaps", test_bits},
         {"nodes and data", test_contents},
         {"what snapshots see", test_snapshot_contents},
+        {"what clones began with", test_origin_contents},
         {"sharing", test_sharing},
         {"addresses", test_addresses},
         {"log", test_log},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},
+        {"beside one change at each moment", test_beside_changes},
+        {"damage beside a change at each moment", test_damage_beside_changes},
         {"rate and interruption", test_rate},
     };
     CU_pSuite suite;
