@@ -296,12 +296,17 @@ static int compare_protection(struct compare *c, const struct plx_vdi_info *vdi,
     struct plx_protection kept;
     int error = plx_policy_load(c->registry, id, &kept, c->fault);
 
-    if (error == PLX_ERR_INVALID) /* nothing that was ever written there */
-        kept = (struct plx_protection){0};
-    else if (error)
+    if (error && error != PLX_ERR_INVALID)
         return error;
     plx_protection_mode_text(&vdi->protection, store[0]);
     plx_protection_tiers_text(&vdi->protection, store[1]);
+    if (error) {
+        differs(c, PLX_FINDING_INFO, vdi->name,
+                "virtual disk %s: protection is %s (keeps '%s') on the store, the registry's copy "
+                "is none" REBUILD,
+                vdi->name, store[0], store[1]);
+        return 0;
+    }
     plx_protection_mode_text(&kept, registry[0]);
     plx_protection_tiers_text(&kept, registry[1]);
     if (strcmp(store[0], registry[0]) || strcmp(store[1], registry[1]))

@@ -197,22 +197,33 @@ int plx_policy_keep(struct plx_registry *registry, const char *vdi,
                                plx_protection_tiers_text(protection, tiers));
 }
 
+/* No row: it stays as it is. */
+static int load_policy(struct plx_registry *registry, const char *vdi, const char *key,
+                       int (*parse)(const char *text, struct plx_protection *protection,
+                                    struct plx_fault *fault),
+                       struct plx_protection *protection, struct plx_fault *fault)
+{
+    char text[PLX_POLICY_VALUE_MAX + 1];
+    int error = plx_registry_policy_get(registry, vdi, key, text);
+
+    if (error == PLX_ERR_NOT_FOUND)
+        return 0;
+    if (error)
+        return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
+    return parse(text, protection, fault);
+}
+
 int plx_policy_load(struct plx_registry *registry, const char *vdi,
                     struct plx_protection *ret_protection, struct plx_fault *fault)
 {
-    char text[PLX_POLICY_VALUE_MAX + 1];
     struct plx_protection protection = {0};
-    int error = plx_registry_policy_get(registry, vdi, PLX_POLICY_PROTECTION, text);
+    int error = load_policy(registry, vdi, PLX_POLICY_PROTECTION, plx_protection_parse_mode,
+                            &protection, fault);
 
     if (!error)
-        error = plx_protection_parse_mode(text, &protection, fault);
-    else if (error != PLX_ERR_NOT_FOUND)
-        return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
-    error = plx_registry_policy_get(registry, vdi, PLX_POLICY_RETENTION, text);
+        error = load_policy(registry, vdi, PLX_POLICY_RETENTION, plx_protection_parse_tiers,
+                            &protection, fault);
     if (!error)
-        error = plx_protection_parse_tiers(text, &protection, fault);
-    else if (error != PLX_ERR_NOT_FOUND)
-        return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
-    *ret_protection = protection;
-    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+        *ret_protection = protection;
+    return error;
 }

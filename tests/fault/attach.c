@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "registry/compare.h"
+#include "registry/policy.h"
 
 #define MIB (1ull << 20)
 #define LENGTH 65536u
@@ -174,6 +175,32 @@ static int reopen(void)
     return error ? error : fault_attach_open();
 }
 
+static void difference(void *context, const struct plx_finding *found)
+{
+    unsigned *count = context;
+
+    if (found->severity != PLX_FINDING_ERROR)
+        return;
+    ++*count;
+    say(PLX_ERR_CORRUPT, found->text);
+}
+
+static int compare(void)
+{
+    unsigned differences = 0;
+    int error = plx_attach_compare(attach, difference, &differences, fault);
+
+    return error ? error : differences ? PLX_ERR_CORRUPT : 0;
+}
+
+static int protect(void)
+{
+    struct plx_protection protection = {.mode = PLX_PROTECT_INTERVAL,
+                                        .interval_ns = PLX_INTERVAL_MAX_NS};
+
+    return plx_attach_protect(attach, vdi, &protection, fault);
+}
+
 /* Runs a step between opening a disk and closing it. */
 static int on_disk(const char *name, int (*run)(void))
 {
@@ -312,6 +339,34 @@ static int is_resized(void)
     return on_disk("v", has_grown);
 }
 
+static int has_protection(void)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(vdi, &info);
+    return info.protection.mode == PLX_PROTECT_INTERVAL ? 0 : say(PLX_ERR_INVALID, "it has none");
+}
+
+/* On the store, and in the registry, which is told when the disk is closed at the latest. */
+static int is_protected(void)
+{
+    struct plx_registry *registry = plx_attach_registry(attach);
+    struct plx_protection copy = {0};
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    int error = on_disk("v", has_protection);
+
+    if (!error)
+        error = plx_registry_store_get(registry, "s", &store);
+    if (!error)
+        error = plx_registry_vdi_get(registry, store.id, "v", &row);
+    if (!error)
+        error = plx_policy_load(registry, row.id, &copy, fault);
+    if (!error && copy.mode != PLX_PROTECT_INTERVAL)
+        error = say(PLX_ERR_INVALID, "the registry does not know of it");
+    return error;
+}
+
 static int is_labelled(void)
 {
     uint64_t seq;
@@ -346,6 +401,17 @@ static const struct fault_operation operations[] = {
      .written = true,
      .on_disk = true},
     {.name = "resize", .prepare = opened, .run = resize, .effect = is_resized, .on_disk = true},
+    {.name = "protect",
+     .prepare = opened,
+     .run = protect,
+     .effect = is_protected,
+     .on_disk = true,
+     .keyframe = true},
+    {.name = "compare",
+     .prepare = labelled,
+     .run = compare,
+     .effect = is_labelled,
+     .written = true},
     {.name = "close-disk", .prepare = opened, .run = close_vdi, .effect = is_there},
     {.name = "open-snapshot",
      .prepare = labelled,
@@ -378,24 +444,6 @@ static void finding(void *context, enum plx_finding_severity severity, const cha
 {
     if (severity == PLX_FINDING_ERROR)
         say(PLX_ERR_CORRUPT, text);
-}
-
-static void difference(void *context, const struct plx_finding *found)
-{
-    unsigned *count = context;
-
-    if (found->severity != PLX_FINDING_ERROR)
-        return;
-    ++*count;
-    say(PLX_ERR_CORRUPT, found->text);
-}
-
-static int compare(void)
-{
-    unsigned differences = 0;
-    int error = plx_attach_compare(attach, difference, &differences, fault);
-
-    return error ? error : differences ? PLX_ERR_CORRUPT : 0;
 }
 
 /* The store in itself, the registry against it, and no instance but this one. */
@@ -470,7 +518,7 @@ int fault_attach_judge(const struct fault_operation *operation, bool done, const
 
     *step = "closing what is open";
     error = close_vdi();
-    if (!done && error == PLX_ERR_STICKY)
+    if (error == PLX_ERR_STICKY && (!done || operation->keyframe))
         error = 0; /* it stays locked, and the next opening recovers it */
     if (!error)
         error = close_attach();

@@ -14,6 +14,7 @@ struct fault_operation {
     bool formats, deletes; /* formats: the store may not be there; deletes: the disk may not */
     bool written;          /* the disk's contents were acknowledged before */
     bool on_disk;          /* run works on the open disk */
+    bool keyframe;         /* it writes one, which is announced in the log after it has ended */
 };
 
 extern struct plx_fault fault_attach_fault; /* of the last step that failed */

@@ -240,35 +240,21 @@ run 0 store check demo --json
 [[ $(json deleted_blocks) -ge 256 ]] || die "the deleted disk's blocks are not told apart"
 [[ $(json leaks) != "[]" ]] || die "no leaks by extent"
 run 0 snap create demo/clone --label kept
-# registry CHANGE TEXT: the check finds what this statement changed; the registry is put back.
-registry() {
-    cp state/registry.db kept
-    sqlite3 state/registry.db "$1" || die "the registry cannot be changed"
-    run_check 5
-    says out "$2"
-    run_check 5 --json
-    [[ $(json findings) == *'"kind": "registry"'* ]] || die "no finding of kind registry"
-    cp kept state/registry.db
-    rm -f state/registry.db-wal state/registry.db-shm
-}
 run_check() {
     local status=$1
     shift
     "$PARALLAX" store check demo "$@" >out 2>err
     [[ $? == "$status" ]] || die "store check $*: not exit status $status"
 }
-if command -v sqlite3 >/dev/null; then
-    registry "UPDATE vdis SET name = 'other' WHERE name = 'clone'" "is called other in the registry"
-    registry "UPDATE vdis SET size_bytes = size_bytes + 4096 WHERE name = 'clone'" "in the registry; 'parallax store rebuild-registry'"
-    registry "UPDATE vdis SET epoch = 0 WHERE name = 'clone'" "it cannot be opened"
-    registry "DELETE FROM vdis WHERE name = 'clone'" "is not in the registry"
-    registry "UPDATE vdis SET state = 'live', name = 'ghost' WHERE id = (SELECT id FROM vdis WHERE state = 'deleted' LIMIT 1)" "alive in the registry"
-    registry "UPDATE extents SET type = 'unused', sealed = 0 WHERE type = 'data'" "they would be overwritten"
-    registry "UPDATE extents SET type = 'meta' WHERE type = 'data'" "data extent on the store"
-    registry "DELETE FROM labels" "and none in the registry"
-    registry "UPDATE labels SET seq = seq + 100" "and another in the registry"
-    registry "INSERT INTO labels SELECT vdi, 'forged', seq, time_ns, NULL FROM labels LIMIT 1" "is only in the registry"
-    registry "UPDATE volumes SET extents = extents - 1" "another identity or size"
+if command -v sqlite3 >/dev/null; then # every other difference: test_compare.c
+    cp state/registry.db kept
+    sqlite3 state/registry.db "UPDATE vdis SET name = 'other' WHERE name = 'clone'" || die "the registry cannot be changed"
+    run_check 5
+    says out "is called other in the registry"
+    run_check 5 --json
+    [[ $(json findings) == *'"kind": "registry"'* ]] || die "no finding of kind registry"
+    cp kept state/registry.db
+    rm -f state/registry.db-wal state/registry.db-shm
 fi
 run_check 0
 

@@ -1,0 +1,549 @@
+/* test_compare.c - the registry against the store: each way in which they can differ is told, once
+ * and with what to do about it; what is under way, or passes, is not.
+ *
+ * Two stores: of one nobody is alive that holds anything, the other has a disk open in a process
+ * that was killed. The store is never changed; statements change the registry beneath a reader.
+ */
+#include <CUnit/Basic.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine/format.h"
+#include "engine/vdi.h"
+#include "registry/compare.h"
+
+#define MIB (1ull << 20)
+#define EXTENT_BLOCKS (MIB / PLX_BLOCK_SIZE)
+#define FOLDERS 2
+#define HEARD_MAX 8
+
+enum folder { QUIET, KILLED };
+
+static char folders[FOLDERS][64], folder[64];
+static struct plx_attach *attach;
+static struct plx_fault fault;
+
+#define OK(call) ok_(call, #call, __LINE__)
+
+static void ok_(int result, const char *call, int line)
+{
+    if (result)
+        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
+    CU_ASSERT_EQUAL_FATAL(result, 0);
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[128];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static bool shell(const char *command)
+{
+    char words[512];
+
+    snprintf(words, sizeof words, "cd %s && %s", folder, command);
+    return system(words) == 0;
+}
+
+static int open_attach(bool read_only)
+{
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = folder, .role = "admin", .read_only = read_only};
+
+    return plx_attach_open(&options, &attach, &fault);
+}
+
+/* ---- The stores: made by processes of their own, since one of them is to die ---- */
+
+static int run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t *ret_seq)
+{
+    static uint8_t bytes[64 << 10];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request request = {.op = op, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    int error;
+
+    memset(bytes, 7, sizeof bytes);
+    error = plx_vdi_run(vdi, &request);
+    if (ret_seq)
+        *ret_seq = request.seq;
+    return error;
+}
+
+static int open_disk(const char *name, struct plx_vdi **ret_vdi)
+{
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+
+    return plx_attach_vdi_open(attach, name, NULL, &options, ret_vdi, &fault);
+}
+
+static int create(const char *name)
+{
+    struct plx_vdi_create_options options = {.size_bytes = 4 * MIB, .sector_size = 512};
+    struct plx_vdi_info info;
+
+    snprintf(options.name, sizeof options.name, "%s", name);
+    return plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault);
+}
+
+static int fill_disk(struct plx_vdi *vdi)
+{
+    struct plx_protection protection = {.mode = PLX_PROTECT_INTERVAL,
+                                        .interval_ns = PLX_INTERVAL_MAX_NS};
+    uint64_t seq;
+    int error = run(vdi, PLX_WRITE, NULL);
+
+    if (!error)
+        error = plx_attach_protect(attach, vdi, &protection, &fault);
+    if (!error)
+        error = run(vdi, PLX_SNAPSHOT, &seq);
+    return error ? error : plx_attach_label(attach, vdi, "kept", seq, 1, &fault);
+}
+
+/* A disk v with a label, a disk w that is deleted. */
+static int make_store(void)
+{
+    struct plx_format_options options = {.name = "s", .extent_bytes = MIB};
+    const char *volume = path_of("volume");
+    struct plx_store_info info;
+    struct plx_vdi *vdi;
+    int error = plx_attach_format(folder, &volume, 1, 16 * MIB, &options, &info, &fault);
+
+    if (!error)
+        error = open_attach(false);
+    if (error)
+        return error;
+    error = create("v");
+    if (!error)
+        error = create("w");
+    if (!error)
+        error = plx_attach_vdi_delete(attach, "w", &fault);
+    if (!error)
+        error = open_disk("v", &vdi);
+    if (!error)
+        error = fill_disk(vdi);
+    if (!error)
+        error = plx_attach_vdi_close(attach, vdi);
+    return error ? error : plx_attach_close(attach);
+}
+
+static int die_with_disk(void)
+{
+    struct plx_vdi *vdi;
+    int error = open_attach(false);
+
+    if (!error)
+        error = open_disk("v", &vdi);
+    return error ? error : run(vdi, PLX_WRITE, NULL);
+}
+
+static bool in_child(int (*work)(void))
+{
+    int status;
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        int error = work();
+
+        if (error)
+            printf("%s: %s\n", plx_error_name(error), fault.text);
+        fflush(NULL);
+        _exit(error != 0);
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static int make_stores(void)
+{
+    for (int i = 0; i < FOLDERS; i++) {
+        snprintf(folders[i], sizeof folders[i], "/tmp/plx-compare-XXXXXX");
+        if (!mkdtemp(folders[i]))
+            return -1;
+        strcpy(folder, folders[i]);
+        if (!in_child(make_store) || (i == KILLED && !in_child(die_with_disk)) ||
+            !shell("cp registry.db kept && if [ -e registry.db-wal ]; then cp registry.db-wal "
+                   "kept-wal; fi && cp volume volume-kept"))
+            return -1;
+    }
+    return 0;
+}
+
+static int remove_stores(void)
+{
+    for (int i = 0; i < FOLDERS; i++) {
+        strcpy(folder, folders[i]);
+        if (!shell("rm -r $PWD"))
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- Comparing ---- */
+
+static struct {
+    unsigned count;
+    enum plx_finding_severity severity[HEARD_MAX];
+    char text[HEARD_MAX][768];
+} heard;
+
+static void on_found(void *context, const struct plx_finding *finding)
+{
+    CU_ASSERT_STRING_EQUAL(finding->kind, "registry");
+    CU_ASSERT_FATAL(heard.count < HEARD_MAX);
+    heard.severity[heard.count] = finding->severity;
+    snprintf(heard.text[heard.count++], sizeof heard.text[0], "%s", finding->text);
+}
+
+static void sql(const char *statement)
+{
+    char *why = NULL;
+    sqlite3 *db;
+
+    CU_ASSERT_EQUAL_FATAL(sqlite3_open(path_of("registry.db"), &db), SQLITE_OK);
+    sqlite3_busy_timeout(db, 10000);
+    if (sqlite3_exec(db, statement, NULL, NULL, &why) != SQLITE_OK)
+        printf("\n  %s: %s\n", statement, why);
+    CU_ASSERT_PTR_NULL(why);
+    CU_ASSERT(sqlite3_total_changes(db) > 0);
+    sqlite3_free(why);
+    sqlite3_close(db);
+}
+
+static void restore(enum folder which)
+{
+    strcpy(folder, folders[which]);
+    CU_ASSERT_FATAL(shell("rm -f registry.db-wal registry.db-shm && cp kept registry.db && if [ -e "
+                          "kept-wal ]; then cp kept-wal registry.db-wal; fi && cp volume-kept "
+                          "volume"));
+}
+
+/* change, unless it is NULL, happens after the store was opened. */
+static int compare(enum folder which, void (*change)(const char *text), const char *text)
+{
+    int error;
+
+    restore(which);
+    OK(open_attach(true));
+    if (change)
+        change(text);
+    memset(&heard, 0, sizeof heard);
+    memset(&fault, 0, sizeof fault);
+    error = plx_attach_compare(attach, on_found, NULL, &fault);
+    OK(plx_attach_close(attach));
+    return error;
+}
+
+static void show(void)
+{
+    for (unsigned i = 0; i < heard.count; i++)
+        printf("\n  %s", heard.text[i]);
+}
+
+struct difference {
+    const char *statement;
+    enum plx_finding_severity severity;
+    const char *text; /* NULL: nothing is told */
+    const char *more; /* a second one, if any */
+};
+
+static void check(enum folder which, const struct difference *d)
+{
+    unsigned wanted = d->text ? 1 + (d->more != NULL) : 0;
+    bool right;
+
+    OK(compare(which, sql, d->statement));
+    right = heard.count == wanted;
+    for (unsigned i = 0; right && i < wanted; i++)
+        right = heard.severity[i] == d->severity &&
+                strstr(heard.text[i], i ? d->more : d->text) != NULL;
+    CU_ASSERT(right);
+    if (right)
+        return;
+    printf("\n  after %s:", d->statement);
+    show();
+}
+
+#define ERROR PLX_FINDING_ERROR
+#define INFO PLX_FINDING_INFO
+
+/* ---- Tests ---- */
+
+static void test_no_difference(void)
+{
+    for (enum folder which = QUIET; which <= KILLED; which++) {
+        OK(compare(which, NULL, NULL));
+        CU_ASSERT_EQUAL(heard.count, 0);
+        show();
+    }
+}
+
+static void test_disks(void)
+{
+    static const struct difference differences[] = {
+        {"UPDATE vdis SET name = 'other' WHERE name = 'v'", ERROR,
+         "disk v is called other in the registry; 'parallax store rebuild-registry'", NULL},
+        {"UPDATE vdis SET slot = 50 WHERE name = 'v'", ERROR,
+         "has slot 0 on the store and 50 in the registry", "slot 50 of the store does not hold it"},
+        {"UPDATE vdis SET sector_size = 4096 WHERE name = 'v'", ERROR, "sector size or parent",
+         NULL},
+        {"UPDATE vdis SET parent_seq = 3 WHERE name = 'v'", ERROR, "sector size or parent", NULL},
+        {"UPDATE vdis SET parent = id WHERE name = 'v'", ERROR, "sector size or parent", NULL},
+        {"UPDATE vdis SET size_bytes = 4096 WHERE name = 'v'", ERROR,
+         "has 4194304 bytes on the store and 4096 in the registry", NULL},
+        {"UPDATE vdis SET epoch = 0 WHERE name = 'v'", ERROR, "it cannot be opened", NULL},
+        {"UPDATE vdis SET state = 'deleted' WHERE name = 'v'", ERROR,
+         "is deleted in the registry and alive on the store", NULL},
+        {"UPDATE vdis SET state = 'live' WHERE name = 'w'", ERROR,
+         "disk w is deleted on the store and alive in the registry", NULL},
+        {"DELETE FROM vdis WHERE name = 'v'", ERROR, "disk v (slot 0) is not in the registry",
+         NULL},
+        {"DELETE FROM vdis WHERE name = 'w'", ERROR, NULL, NULL}, /* nothing is lost with it */
+        {"INSERT INTO vdis SELECT 'ghost-ghost-ghost-ghost-ghost-ghost-', store, 60, 'ghost',"
+         " 4096, 512, NULL, 0, 'live', NULL, 0, 1, NULL FROM vdis WHERE name = 'v'",
+         ERROR, "disk ghost is in the registry, and slot 60 of the store does not hold it", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
+        check(QUIET, &differences[i]);
+}
+
+static void test_labels_and_protection(void)
+{
+    static const struct difference differences[] = {
+        {"DELETE FROM labels", ERROR, "label kept names snapshot", NULL},
+        {"UPDATE labels SET seq = seq + 100", ERROR, "on the store and another in the registry",
+         NULL},
+        {"INSERT INTO labels SELECT vdi, 'forged', seq, 1, NULL FROM labels", ERROR,
+         "label forged is only in the registry; 'parallax snap unlabel' removes it", NULL},
+        {"UPDATE policies SET value = '5s'", INFO,
+         "protection is 1d (keeps '') on the store and 5s ('') in the registry", NULL},
+        {"DELETE FROM policies", INFO, "on the store and off ('') in the registry", NULL},
+        {"UPDATE policies SET value = 'often'", INFO, "the registry's copy is none", NULL},
+        {"INSERT INTO policies SELECT id, 'retention', 'for ever' FROM vdis WHERE name = 'v'", INFO,
+         "the registry's copy is none", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
+        check(QUIET, &differences[i]);
+}
+
+static void test_extents(void)
+{
+    static const struct difference differences[] = {
+        {"UPDATE extents SET type = 'unused', sealed = 0 WHERE type = 'data'", ERROR,
+         "they would be overwritten", NULL},
+        {"UPDATE extents SET type = 'meta' WHERE type = 'data'", ERROR,
+         "is a metadata extent in the registry and a data extent on the store", NULL},
+        {"INSERT INTO extents (store, no, type) SELECT id, 15, 'data' FROM store", ERROR,
+         "extent 15 is a data extent in the registry and never came into use on the store", NULL},
+        {"UPDATE volumes SET extents = extents - 1", ERROR, "another identity or size", NULL},
+        {"INSERT INTO volumes SELECT store, 1, 'second-second-second-second-second-s', path, 16, 4,"
+         " 0 FROM volumes",
+         ERROR, "the registry knows 2 volumes, the store has 1", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
+        check(QUIET, &differences[i]);
+}
+
+/* Of what the dead process held, and what it was about to do (R2). */
+static void test_owners(void)
+{
+    static const struct difference differences[] = {
+        {"UPDATE extents SET owner = NULL WHERE type = 'meta'", ERROR,
+         "to nobody in the registry: two could allocate from it", NULL},
+        {"UPDATE vdis SET owner = NULL WHERE name = 'v'", ERROR, "by nobody in the registry", NULL},
+        {"INSERT INTO instances (id, store, role, started_ns) SELECT 99, id, 'x', 1 FROM store;"
+         "UPDATE extents SET owner = 99 WHERE type = 'meta'",
+         INFO, "belongs to instance 99 in the registry and still to", NULL},
+        {"INSERT INTO instances (id, store, role, started_ns) SELECT 99, id, 'x', 1 FROM store;"
+         "UPDATE vdis SET owner = 99 WHERE name = 'v'",
+         INFO, "disk v belongs to instance 99 in the registry and still to", NULL},
+        {"UPDATE vdis SET size_bytes = 4096 WHERE name = 'v'", ERROR, NULL, NULL},
+        {"INSERT INTO vdis SELECT 'ghost-ghost-ghost-ghost-ghost-ghost-', store, 60, 'ghost',"
+         " 4096, 512, owner, 1, 'live', NULL, 0, 1, NULL FROM vdis WHERE name = 'v'",
+         ERROR, NULL, NULL},
+    };
+
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
+        check(KILLED, &differences[i]);
+    OK(compare(KILLED, sql, "DELETE FROM instances"));
+    CU_ASSERT(heard.count >= 3); /* a disk, extents of data and of metadata */
+    for (unsigned i = 0; i < heard.count; i++)
+        CU_ASSERT_PTR_NOT_NULL(strstr(heard.text[i], "which the registry does not know"));
+}
+
+/* ---- Of the store itself ---- */
+
+/* Both copies of a block of the volume. */
+static void change_copies(uint64_t block, void (*change)(void *copy))
+{
+    int fd = open(path_of("volume"), O_RDWR);
+    uint8_t copy[PLX_BLOCK_SIZE];
+
+    for (uint64_t i = block; i < block + 2; i++) {
+        CU_ASSERT_EQUAL(pread(fd, copy, sizeof copy, (off_t)(i * sizeof copy)), sizeof copy);
+        change(copy);
+        CU_ASSERT_EQUAL(pwrite(fd, copy, sizeof copy, (off_t)(i * sizeof copy)), sizeof copy);
+    }
+    close(fd);
+}
+
+static struct plx_uuid store_id;
+static uint64_t number; /* of the extent */
+
+/* The first extent of data. */
+static void find_extent(void)
+{
+    struct plx_store *store = plx_attach_store(attach);
+    struct plx_extent_info extent = {0};
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    store_id = info.id;
+    for (number = 1; extent.type != PLX_EXTENT_DATA; number++)
+        OK(plx_store_extent_read(store, number, &extent, &fault));
+    number--;
+}
+
+static void seal(void *copy)
+{
+    struct plx_extent_page page;
+
+    OK(plx_format_extent_page_decode(copy, &store_id, number, 0, 1, &page, &fault));
+    page.sealed = true;
+    plx_format_extent_page_encode(&store_id, &page, copy);
+}
+
+static void spoil(void *copy)
+{
+    memset(copy, 0xa5, 512);
+}
+
+static void seal_extent(const char *text)
+{
+    find_extent();
+    change_copies(number * EXTENT_BLOCKS, seal);
+}
+
+static void spoil_extent(const char *text)
+{
+    find_extent();
+    change_copies(number * EXTENT_BLOCKS, spoil);
+}
+
+/* The beginning of the log. */
+static void spoil_log(const char *text)
+{
+    struct plx_vdi_record record;
+    uint8_t block[PLX_BLOCK_SIZE] = {0}, which;
+    int fd = open(path_of("volume"), O_RDWR);
+
+    OK(plx_vdi_record_read(plx_attach_store(attach), 0, &record, &which, &fault));
+    CU_ASSERT_EQUAL(
+        pwrite(fd, block, sizeof block,
+               (off_t)(record.segment_addr * PLX_BLOCK_SIZE + PLX_SEGMENT_HEADER_BYTES)),
+        sizeof block);
+    close(fd);
+}
+
+static void truncate_volume(const char *text)
+{
+    CU_ASSERT_EQUAL(truncate(path_of("volume"), (off_t)strtoul(text, NULL, 0)), 0);
+}
+
+static void test_store(void)
+{
+    OK(compare(QUIET, seal_extent, NULL));
+    CU_ASSERT_EQUAL(heard.count, 1);
+    CU_ASSERT(heard.severity[0] == INFO);
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text[0], "is sealed on the store and not in the registry"));
+    /* Damage is told by the store's own check, and the comparison goes on. */
+    OK(compare(QUIET, spoil_extent, NULL));
+    CU_ASSERT_EQUAL(heard.count, 0);
+    OK(compare(QUIET, spoil_log, NULL));
+    CU_ASSERT_EQUAL(heard.count, 0);
+    show();
+}
+
+/* What cannot be read is no difference: the comparison fails, and says where. */
+static void test_unreadable(void)
+{
+    CU_ASSERT_EQUAL(compare(QUIET, truncate_volume, "1048576"), PLX_ERR_IO_READ);
+    CU_ASSERT_STRING_EQUAL(fault.text, "extent 1: read error on the store");
+    CU_ASSERT_EQUAL(heard.count, 0);
+}
+
+static void test_store_forgotten(void)
+{
+    CU_ASSERT_EQUAL(compare(QUIET, sql, "DELETE FROM store"), PLX_ERR_NOT_FOUND);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "store"));
+}
+
+/* ---- R1 ---- */
+
+static void *put_right(void *statement)
+{
+    usleep(50000);
+    sql(statement);
+    return NULL;
+}
+
+static pthread_t other;
+
+static void differ_for_a_moment(const char *text)
+{
+    static char statement[] = "UPDATE vdis SET name = 'v' WHERE name = 'other'";
+
+    sql(text);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&other, NULL, put_right, statement), 0);
+}
+
+static void test_passing_difference(void)
+{
+    OK(compare(QUIET, differ_for_a_moment, "UPDATE vdis SET name = 'other' WHERE name = 'v'"));
+    pthread_join(other, NULL);
+    CU_ASSERT_EQUAL(heard.count, 0);
+    show();
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*test)(void);
+    } tests[] = {
+        {"no difference", test_no_difference},
+        {"virtual disks", test_disks},
+        {"labels and protection", test_labels_and_protection},
+        {"extents and volumes", test_extents},
+        {"owners", test_owners},
+        {"seals and damage", test_store},
+        {"a volume that cannot be read", test_unreadable},
+        {"a store that is forgotten meanwhile", test_store_forgotten},
+        {"a difference that passes (R1)", test_passing_difference},
+    };
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    suite = CU_add_suite("compare", make_stores, remove_stores);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        CU_add_test(suite, tests[i].name, tests[i].test);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures ? 1 : 0;
+}
