@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -314,6 +315,52 @@ static void test_stores(void)
     instance.row.store = 12345;
     FAILS(NOT_FOUND, plx_registry_instance_register(reg, &instance.row));
     plx_instance_close(&paths, &instance, true);
+}
+
+static char *instance_path(const char *name)
+{
+    static char path[PLX_PATH_MAX + 64];
+
+    snprintf(path, sizeof path, "%s/instances/%s", paths.run, name);
+    return path;
+}
+
+static int make_instances(struct plx_registry *own, int n)
+{
+    struct plx_instance instance;
+    int code = 0;
+
+    for (int i = 0; i < 200 && !code; i++) {
+        code = plx_instance_create(&paths, "racer", &instance, NULL);
+        if (!code)
+            plx_instance_close(&paths, &instance, true);
+    }
+    return code;
+}
+
+/* What a killed one left is taken away, what another is about to use is not (N3). */
+static void test_instance_files(void)
+{
+    struct plx_instance instance;
+    int left = open(instance_path("1.new"), O_CREAT | O_WRONLY, 0600);
+    int fresh = open(instance_path("2.new"), O_CREAT | O_WRONLY, 0600);
+    char command[PLX_PATH_MAX + 96];
+
+    close(left);
+    CU_ASSERT_EQUAL(flock(fresh, LOCK_EX), 0);
+    instance = new_instance();
+    CU_ASSERT_NOT_EQUAL(access(instance_path("1.new"), F_OK), 0);
+    CU_ASSERT_EQUAL(access(instance_path("2.new"), F_OK), 0);
+    close(fresh);
+    plx_instance_close(&paths, &instance, false);
+    CU_ASSERT_EQUAL(race(6, make_instances), 6);
+    snprintf(command, sizeof command, "test $(ls %s | wc -l) = 1", instance_path(""));
+    CU_ASSERT_EQUAL(system(command), 0);
+    snprintf(command, sizeof command, "rm -r %s", instance_path(""));
+    CU_ASSERT_EQUAL(system(command), 0);
+    FAILS(SYSTEM, plx_instance_create(&paths, "handler", &instance, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "cannot make"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "/instances/"));
 }
 
 static void test_bad_input(void)
@@ -1184,6 +1231,7 @@ int main(void)
         {"paths", test_paths},
         {"host id made by several at once", test_host_id_race},
         {"stores and volumes", test_stores},
+        {"files of instances", test_instance_files},
         {"bad input", test_bad_input},
         {"extents", test_extents},
         {"extents claimed by several at once", test_extent_race},
