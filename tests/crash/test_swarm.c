@@ -2,53 +2,20 @@
  * completion, also during recovery: nothing that was acknowledged is missing, and what was read
  * sticks.
  *
- * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many, PLX_TRACE=1 says what happens; a failure
- * names its seed.
+ * PLX_SEED, PLX_RUNS, PLX_TRACE: see ../sim/seeds.h.
  */
 #include <CUnit/Basic.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "sim/world.h"
+#include "sim/seeds.h"
 
-static uint64_t runs_done, deaths, requests, states;
-
-static void run_options(const struct plx_world_options *options)
-{
-    struct plx_world_result result;
-    bool good = plx_world_run(options, &result);
-
-    if (!good)
-        printf("\n  %s\n", result.failure);
-    CU_ASSERT(good);
-    runs_done++;
-    deaths += result.crashes + result.kills + result.recovery_crashes;
-    requests += result.requests;
-    states += result.states;
-}
-
-static void run_seed(uint64_t seed, void (*adapt)(struct plx_world_options *options))
-{
-    struct plx_world_options options;
-
-    plx_world_options_random(seed, true, &options);
-    if (adapt)
-        adapt(&options);
-    options.trace = getenv("PLX_TRACE") != NULL;
-    run_options(&options);
-}
+static struct plx_world_result sum;
 
 static void many(uint64_t first, uint64_t runs, void (*adapt)(struct plx_world_options *options))
 {
-    const char *seed = getenv("PLX_SEED"), *count = getenv("PLX_RUNS");
+    struct plx_seeds seeds = {.deaths = true, .adapt = adapt};
 
-    if (seed) {
-        run_seed(strtoull(seed, NULL, 0), adapt);
-        return;
-    }
-    runs = count ? strtoull(count, NULL, 0) : runs;
-    for (uint64_t i = 0; i < runs; i++)
-        run_seed(first + i, adapt);
+    CU_ASSERT(plx_seeds_run(&seeds, first, runs, &sum));
 }
 
 static void test_random(void)
@@ -128,7 +95,8 @@ int main(void)
     failures = CU_get_number_of_failures();
     CU_cleanup_registry();
     printf("%llu swarm seeds: %llu requests, %llu deaths, %llu crash states\n",
-           (unsigned long long)runs_done, (unsigned long long)requests, (unsigned long long)deaths,
-           (unsigned long long)states);
+           (unsigned long long)sum.runs, (unsigned long long)sum.requests,
+           (unsigned long long)(sum.crashes + sum.kills + sum.recovery_crashes),
+           (unsigned long long)sum.states);
     return failures != 0;
 }

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sim/world.h"
+#include "sim/seeds.h"
 
 static const char usage[] =
     "usage: plxsim [PROFILE] [--seed N | --from N] [--count N | --seconds N] [--trace]\n"
@@ -37,18 +37,6 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
         plx_world_options_states(seed, ret);
     else
         plx_world_options_random(seed, profile == CRASH, ret);
-}
-
-static void add(struct plx_world_result *sum, const struct plx_world_result *result)
-{
-    sum->requests += result->requests;
-    sum->snapshots += result->snapshots;
-    sum->crashes += result->crashes;
-    sum->kills += result->kills;
-    sum->recovery_crashes += result->recovery_crashes;
-    sum->sectors_checked += result->sectors_checked;
-    sum->states += result->states;
-    sum->io_events += result->io_events;
 }
 
 static void print(const struct plx_world_result *sum)
@@ -134,7 +122,7 @@ int main(int argc, char **argv)
 {
     struct plan plan = {.from = 1, .count = 1, .profile = CRASH, .forks = true};
     struct plx_world_result sum = {0}, result = {0};
-    uint64_t runs = 0, failed = 0;
+    uint64_t failed = 0;
 
     if (argc > 1 && !strcmp(argv[1], "--canary"))
         return become_canary(argc, argv);
@@ -147,8 +135,8 @@ int main(int argc, char **argv)
         if (verdict >= 0)
             return verdict;
     }
-    for (uint64_t seed = plan.from; plan.until ? time(NULL) < plan.until : runs < plan.count;
-         seed++, runs++) {
+    for (uint64_t seed = plan.from; plan.until ? time(NULL) < plan.until : sum.runs < plan.count;
+         seed++) {
         struct plx_world_options options;
 
         options_for(plan.profile, seed, &options);
@@ -159,13 +147,13 @@ int main(int argc, char **argv)
             printf("FAILED %s\n", result.failure);
             failed++;
         }
-        add(&sum, &result);
+        plx_world_result_add(&sum, &result);
         if (failed && plan.caught)
             break;
     }
-    printf("%llu runs, %llu failed: ", (unsigned long long)runs, (unsigned long long)failed);
+    printf("%llu runs, %llu failed: ", (unsigned long long)sum.runs, (unsigned long long)failed);
     print(&sum);
-    if (runs == 1)
+    if (sum.runs == 1)
         printf("hash %016llx\n", (unsigned long long)result.trace_hash);
     return failed != 0;
 }

@@ -51,6 +51,7 @@ struct plx_world_options {
 };
 
 struct plx_world_result {
+    uint64_t runs; /* of a sum (seeds.h) */
     bool failed;
     char failure[512];
     uint64_t requests, snapshots, crashes, kills, recovery_crashes, sectors_checked, io_events,

@@ -1,42 +1,17 @@
 /* test_model.c - random operations against the oracle, without power cuts: every byte read, of
  * every instant, is one that was written there last or is just being written.
  *
- * PLX_SEED=n replays one seed, PLX_RUNS=n runs so many, PLX_TRACE=1 says what happens; a failure
- * names its seed.
+ * PLX_SEED, PLX_RUNS, PLX_TRACE: see ../sim/seeds.h.
  */
 #include <CUnit/Basic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#include "sim/world.h"
-
-static void run_seed(uint64_t seed, void (*adapt)(struct plx_world_options *options))
-{
-    struct plx_world_options options;
-    struct plx_world_result result;
-    bool good;
-
-    plx_world_options_random(seed, false, &options);
-    if (adapt)
-        adapt(&options);
-    options.trace = getenv("PLX_TRACE") != NULL;
-    good = plx_world_run(&options, &result);
-    if (!good)
-        printf("\n  %s\n", result.failure);
-    CU_ASSERT(good);
-}
+#include "sim/seeds.h"
 
 static void many(uint64_t first, uint64_t runs, void (*adapt)(struct plx_world_options *options))
 {
-    const char *seed = getenv("PLX_SEED"), *count = getenv("PLX_RUNS");
+    struct plx_seeds seeds = {.adapt = adapt};
 
-    if (seed) {
-        run_seed(strtoull(seed, NULL, 0), adapt);
-        return;
-    }
-    runs = count ? strtoull(count, NULL, 0) : runs;
-    for (uint64_t i = 0; i < runs; i++)
-        run_seed(first + i, adapt);
+    CU_ASSERT(plx_seeds_run(&seeds, first, runs, NULL));
 }
 
 static void test_random(void)

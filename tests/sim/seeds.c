@@ -1,0 +1,50 @@
+/* seeds.c - see seeds.h. */
+#include "sim/seeds.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool run_seed(const struct plx_seeds *seeds, uint64_t seed, struct plx_world_result *sum)
+{
+    struct plx_world_options options;
+    struct plx_world_result result;
+    bool good;
+
+    plx_world_options_random(seed, seeds->deaths, &options);
+    if (seeds->adapt)
+        seeds->adapt(&options);
+    options.trace = getenv("PLX_TRACE") != NULL;
+    good = plx_world_run(&options, &result);
+    if (!good)
+        printf("\n  %s\n", result.failure);
+    if (sum)
+        plx_world_result_add(sum, &result);
+    return good;
+}
+
+bool plx_seeds_run(const struct plx_seeds *seeds, uint64_t first, uint64_t runs,
+                   struct plx_world_result *sum)
+{
+    const char *seed = getenv("PLX_SEED"), *count = getenv("PLX_RUNS");
+    bool good = true;
+
+    if (seed)
+        return run_seed(seeds, strtoull(seed, NULL, 0), sum);
+    runs = count ? strtoull(count, NULL, 0) : runs;
+    for (uint64_t i = 0; i < runs; i++)
+        good = run_seed(seeds, first + i, sum) && good;
+    return good;
+}
+
+void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_result *result)
+{
+    sum->runs++;
+    sum->requests += result->requests;
+    sum->snapshots += result->snapshots;
+    sum->crashes += result->crashes;
+    sum->kills += result->kills;
+    sum->recovery_crashes += result->recovery_crashes;
+    sum->sectors_checked += result->sectors_checked;
+    sum->states += result->states;
+    sum->io_events += result->io_events;
+}
