@@ -182,7 +182,6 @@ static bool has_fua(const uint8_t *cdb)
         return false;
     case 0x2e: /* WRITE AND VERIFY: what was verified shall not get lost */
     case 0x8e:
-    case 0xae:
         return true;
     case 0x28: /* READ and WRITE (10), (12), (16); COMPARE AND WRITE */
     case 0x2a:
@@ -292,9 +291,9 @@ int plx_io_write_same(struct tcmu_device *device, struct tcmur_cmd *cmd, uint64_
     size_t sector = iov[0].iov_len;
     int status;
 
-    /* tcmu-runner has checked that the data is one sector in one piece. Blocks of zeroes are not
-     * stored, whichever way they come. */
-    if (length > 0 && is_zero(iov[0].iov_base, sector))
+    /* tcmu-runner has checked that the data is one sector in one piece, and that it is to be
+     * written at least once. Blocks of zeroes are not stored, whichever way they come. */
+    if (is_zero(iov[0].iov_base, sector))
         return transfer(device, cmd, PLX_UNMAP, NULL, 0, length, offset);
     status = op_start(device, cmd, PLX_WRITE, offset, length, &op);
     if (status != TCMU_STS_OK)
@@ -308,10 +307,7 @@ int plx_io_write_same(struct tcmu_device *device, struct tcmur_cmd *cmd, uint64_
         memcpy(op->pattern + at, iov[0].iov_base, sector);
     op->left = length;
     op->request.length = 0;
-    if (length == 0)
-        op_complete(op);
-    else
-        write_same_next(op);
+    write_same_next(op);
     return TCMU_STS_OK;
 }
 

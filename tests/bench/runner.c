@@ -47,7 +47,7 @@ static unsigned handler_count;
 static FILE *log_file;
 static bool log_chosen;
 static char last_error[512];
-static pthread_mutex_t last_error_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- What handlers call ------------------------------------------------------------------------
  */
@@ -231,17 +231,17 @@ EXPORT size_t tcmu_memcpy_into_iovec(struct iovec *iov, size_t count, void *from
 
 static void write_log(const char *level, const char *format, va_list args)
 {
-    FILE *file = log_chosen ? log_file : stderr;
     char line[512];
+    FILE *file;
 
     vsnprintf(line, sizeof line, format, args);
-    if (strcmp(level, "error") == 0) {
-        pthread_mutex_lock(&last_error_lock);
+    pthread_mutex_lock(&log_lock);
+    if (strcmp(level, "error") == 0)
         memcpy(last_error, line, sizeof last_error);
-        pthread_mutex_unlock(&last_error_lock);
-    }
+    file = log_chosen ? log_file : stderr;
     if (file)
         fprintf(file, "%s: %s", level, line);
+    pthread_mutex_unlock(&log_lock);
 }
 
 #define LOG_FUNCTION(function, level)                                                              \
@@ -270,8 +270,10 @@ EXPORT void tcmu_dbg_scsi_cmd_message(struct tcmu_device *device, const char *na
 
 void runner_set_log(FILE *file)
 {
+    pthread_mutex_lock(&log_lock);
     log_file = file;
     log_chosen = true;
+    pthread_mutex_unlock(&log_lock);
 }
 
 /* ---- Commands
@@ -541,9 +543,9 @@ struct tcmu_device *runner_open(struct tcmur_handler *handler, const char *cfgst
     pthread_cond_init(&device->work, NULL);
     *ret_error = handler->open(device, false);
     if (*ret_error) {
-        pthread_mutex_lock(&last_error_lock);
+        pthread_mutex_lock(&log_lock);
         snprintf(reason, size, "%s", last_error);
-        pthread_mutex_unlock(&last_error_lock);
+        pthread_mutex_unlock(&log_lock);
         free(device);
         return NULL;
     }

@@ -29,7 +29,8 @@ struct runner_command {
 
 /* Loads the .so and calls handler_init; NULL and a line on stderr on failure. */
 struct tcmur_handler *runner_load(const char *path);
-void runner_set_log(FILE *file); /* NULL: nowhere; stderr by default */
+/* NULL: nowhere; stderr by default. The file that was set before is not used any more. */
+void runner_set_log(FILE *file);
 
 /* Checks the configuration and opens. NULL and *ret_error (errno) on failure; the reason of a
  * refused configuration goes to reason. */

@@ -5,8 +5,11 @@
  */
 #include <CUnit/Basic.h>
 #include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "stand.h"
@@ -14,6 +17,7 @@
 
 #define SIZE (16u << 20)
 #define SECTOR 512u
+#define MIB (1u << 20)
 
 static struct tcmu_device *device;
 static uint8_t sense[SENSE_BUFFERSIZE];
@@ -97,6 +101,8 @@ static struct tcmu_device *open_lun(const char *cfgstring, uint64_t bytes, uint3
 
 static void test_refusals(void)
 {
+    char state[PATH_MAX];
+
     open_lun("parallax/s/nothing", SIZE, SECTOR, "nothing");
     open_lun("parallax/nowhere/v", SIZE, SECTOR, "nowhere");
     open_lun("parallax/s/v;chache=on", SIZE, SECTOR, "is no option");
@@ -104,6 +110,10 @@ static void test_refusals(void)
     open_lun("parallax/s/v", SIZE, 4096, "hw_block_size=512");
     open_lun("parallax/s/v@nolabel", SIZE, SECTOR, "nolabel");
     open_lun("parallax/s/v@17", SIZE, SECTOR, "17");
+    snprintf(state, sizeof state, "%s", getenv("PARALLAX_STATE_DIR"));
+    setenv("PARALLAX_STATE_DIR", "/dev/null", 1);
+    open_lun("parallax/s/v", SIZE, SECTOR, "cannot make directory /dev/null");
+    setenv("PARALLAX_STATE_DIR", state, 1);
     /* After all of that the VDI opens. */
     device = open_lun("parallax/s/v", SIZE, SECTOR, NULL);
     open_lun("parallax/s/v", SIZE, SECTOR, "already");
@@ -310,20 +320,32 @@ static void test_control(void)
     ask(PLX_ERR_INVALID, NULL, "{\"command\": \"flush\"}");
     ask(PLX_ERR_UNSUPPORTED, NULL, "{\"command\": \"explode\"}");
     ask(PLX_ERR_INVALID, NULL, "{\"command\": \"resize\", \"vdi\": \"v\", \"size_bytes\": 4096}");
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"resize\", \"vdi\": \"v\"}");
     ask(PLX_ERR_INVALID, NULL, "{\"command\": \"label\", \"vdi\": \"v\", \"label\": \"0x\"}");
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"label\", \"vdi\": \"v\", \"seq\": 1}");
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"label\", \"vdi\": \"v\", \"label\": \"new\"}");
+    ask(PLX_ERR_NOT_FOUND, NULL,
+        "{\"command\": \"label\", \"vdi\": \"v\", \"label\": \"new\", \"seq\": 4711}");
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"17\"}");
 }
 
 static void test_snapshot(void)
 {
+    struct tcmulib_cfg_info cache = {.type = TCMULIB_CFG_WRITE_CACHE};
+    struct tcmulib_cfg_info size = {.type = TCMULIB_CFG_DEV_SIZE};
     static char data[SECTOR], back[SECTOR];
     struct tcmu_device *snapshot;
     uint8_t mode[255];
+    char label[128];
     json_int_t seq;
 
     memset(data, 'g', sizeof data);
     CU_ASSERT_EQUAL(write_on(device, 0x7000, data, sizeof data, 0), TCMU_STS_OK);
-    seq = ask(0, "seq", "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"one\"}");
+    seq = ask(0, "seq", "{\"command\": \"snapshot\", \"vdi\": \"v\"}");
     CU_ASSERT_TRUE(seq > 0);
+    snprintf(label, sizeof label,
+             "{\"command\": \"label\", \"vdi\": \"v\", \"label\": \"one\", \"seq\": %d}", (int)seq);
+    ask(0, NULL, label);
     memset(data, 'h', sizeof data);
     CU_ASSERT_EQUAL(write_on(device, 0x7000, data, sizeof data, 0), TCMU_STS_OK);
     snapshot = open_lun("parallax/s/v@one", SIZE, SECTOR, NULL);
@@ -339,6 +361,14 @@ static void test_snapshot(void)
     CU_ASSERT_EQUAL(scsi_on(snapshot, "35 0 0 0 0 0 0 0 0 0", NULL, 0), TCMU_STS_OK);
     CU_ASSERT_EQUAL(read_at(0x7000, back, SECTOR), TCMU_STS_OK);
     CU_ASSERT_TRUE(all_are(back, SECTOR, 'h'));
+    CU_ASSERT_EQUAL(scsi_on(snapshot, "93 1 0 0 0 0 0 0 0 0 0 0 0 1 0 0", NULL, 0),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x07, 0x2700);
+    CU_ASSERT_EQUAL(runner_reconfig(snapshot, &cache), 0);
+    cache.data.write_cache = true;
+    CU_ASSERT_EQUAL(runner_reconfig(snapshot, &cache), -EROFS);
+    size.data.dev_size = 2 * SIZE;
+    CU_ASSERT_EQUAL(runner_reconfig(snapshot, &size), -EINVAL);
     runner_close(snapshot);
     ask(0, NULL, "{\"command\": \"unlabel\", \"vdi\": \"v\", \"label\": \"one\"}");
     open_lun("parallax/s/v@one", SIZE, SECTOR, "one");
@@ -403,10 +433,14 @@ static void test_write_cache(void)
 static void test_resize(void)
 {
     struct tcmulib_cfg_info info = {.type = TCMULIB_CFG_DEV_SIZE};
+    struct tcmulib_cfg_info other = {.type = TCMULIB_CFG_DEV_CFGSTR};
     static char data[SECTOR];
 
     info.data.dev_size = SIZE / 2;
     CU_ASSERT_EQUAL(runner_reconfig(device, &info), -EINVAL);
+    info.data.dev_size = 2 * SIZE + 1;
+    CU_ASSERT_EQUAL(runner_reconfig(device, &info), -EINVAL);
+    CU_ASSERT_EQUAL(runner_reconfig(device, &other), -EOPNOTSUPP);
     info.data.dev_size = 2 * SIZE;
     CU_ASSERT_EQUAL(runner_reconfig(device, &info), 0);
     CU_ASSERT_EQUAL(write_on(device, 2 * SIZE / SECTOR - 1, data, SECTOR, 0), TCMU_STS_OK);
@@ -417,6 +451,257 @@ static void test_resize(void)
     info.data.dev_size = 4 * SIZE;
     CU_ASSERT_EQUAL(runner_reconfig(device, &info), 0);
     CU_ASSERT_EQUAL(write_on(device, 4 * SIZE / SECTOR - 1, data, SECTOR, 0), TCMU_STS_OK);
+}
+
+/* ---- A volume that fails ---- */
+
+#define FULL_WRITES 300
+
+static struct tcmu_device *open_store(const char *name, unsigned size)
+{
+    char cfgstring[64];
+
+    CU_ASSERT_EQUAL_FATAL(
+        stand_shell("./parallax -q store format %s --volume %s/%s --size %uM --extent-size 1M && "
+                    "./parallax -q vdi create %s/v --size %u",
+                    name, stand_folder, name, size, name, SIZE),
+        0);
+    snprintf(cfgstring, sizeof cfgstring, "parallax/%s/v", name);
+    return open_lun(cfgstring, SIZE, SECTOR, NULL);
+}
+
+/* What the handler logs from here on. */
+static FILE *listen(void)
+{
+    FILE *log = tmpfile();
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(log);
+    runner_set_log(log);
+    return log;
+}
+
+/* The log so far holds these texts; and ends. */
+static void heard(FILE *log, const char *const *texts)
+{
+    static char all[1 << 20];
+    ssize_t length;
+
+    runner_set_log(NULL);
+    fflush(log);
+    length = pread(fileno(log), all, sizeof all - 1, 0);
+    all[length > 0 ? length : 0] = '\0';
+    for (; *texts; texts++) {
+        CU_ASSERT_PTR_NOT_NULL(strstr(all, *texts));
+        if (!strstr(all, *texts))
+            printf("  the log lacks '%s': %s\n", *texts, all);
+    }
+    fclose(log);
+}
+#define HEARD(log, ...) heard(log, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Writes to a file from this byte on fail; 0: none does. */
+static void fail_writes_from(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    signal(SIGXFSZ, SIG_IGN);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes ? bytes : limit.rlim_max;
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void fill(struct tcmu_device *on, uint64_t lba, unsigned bytes, char value)
+{
+    static char data[MIB];
+
+    memset(data, value, sizeof data);
+    for (unsigned at = 0; at < bytes; at += sizeof data)
+        CU_ASSERT_EQUAL_FATAL(write_on(on, lba + at / SECTOR, data, sizeof data, 0), TCMU_STS_OK);
+}
+
+static bool holds(struct tcmu_device *on, uint64_t lba, char value)
+{
+    struct runner_command command = {.iovcnt = 1};
+    static char back[65536];
+
+    command.iov[0] = (struct iovec){back, sizeof back};
+    runner_read_write(&command, false, lba, sizeof back / SECTOR, 0);
+    return runner_run(on, &command) == TCMU_STS_OK && all_are(back, sizeof back, value);
+}
+
+static int unmap_on(struct tcmu_device *on, uint64_t lba, uint32_t sectors)
+{
+    uint8_t list[24] = {0, 22, 0, 16};
+
+    plx_put_be(list + 8, 8, lba);
+    plx_put_be(list + 16, 4, sectors);
+    return scsi_on(on, "42 0 0 0 0 0 0 0 18 0", list, sizeof list);
+}
+
+/* Data cannot be written, the log can: only the commands concerned fail, and are told of. */
+static void test_failing_data(void)
+{
+    static char data[65536];
+    struct tcmu_device *failing = open_store("f", 64);
+    FILE *log = listen();
+
+    fill(failing, 0, 8 * MIB, 'a');
+    fail_writes_from(6 * MIB);
+    memset(data, 'b', sizeof data);
+    CU_ASSERT_EQUAL(write_on(failing, 7 * MIB / SECTOR, data, sizeof data, 0),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x03, 0x0c00);
+    CU_ASSERT_EQUAL(scsi_on(failing, "93 0 0 0 0 0 0 0 38 0 0 0 0 80 0 0", data, SECTOR),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x03, 0x0c00);
+    CU_ASSERT_EQUAL(unmap_on(failing, 7 * MIB / SECTOR + 1, 2), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x03, 0x0c00);
+    CU_ASSERT_TRUE(holds(failing, 0, 'a'));
+    fail_writes_from(0);
+    HEARD(log, "error: f/v: request at 7340032, 65536 bytes: virtual disk v: write error",
+          "error: f/v: request at 7340544, 1024 bytes: virtual disk v: write error");
+    CU_ASSERT_EQUAL(unmap_on(failing, 7 * MIB / SECTOR, 128), TCMU_STS_OK);
+    CU_ASSERT_TRUE(holds(failing, 7 * MIB / SECTOR, 0));
+    CU_ASSERT_EQUAL(write_on(failing, 7 * MIB / SECTOR, data, sizeof data, 0), TCMU_STS_OK);
+    runner_close(failing);
+    CU_ASSERT_EQUAL(stand_shell("./parallax store check f --data >/dev/null"), 0);
+}
+
+/* Nothing can be written: the disk stops and says so, and is whole when it is opened again. */
+static void test_failing_log(void)
+{
+    static char data[65536];
+    struct tcmu_device *failing = open_lun("parallax/f/v", SIZE, SECTOR, NULL);
+    FILE *log = listen();
+
+    fill(failing, 0, MIB, 'c');
+    fail_writes_from(MIB);
+    memset(data, 'd', sizeof data);
+    CU_ASSERT_EQUAL(write_on(failing, 12 * MIB / SECTOR, data, sizeof data, 0),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    CU_ASSERT_EQUAL(unmap_on(failing, 0, 128), TCMU_STS_PASSTHROUGH_ERR);
+    CU_ASSERT_EQUAL(write_on(failing, 0, data, sizeof data, 0), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x04, 0x4400);
+    CU_ASSERT_TRUE(holds(failing, 0, 'c'));
+    ask(PLX_ERR_STICKY, NULL, "{\"command\": \"flush\", \"vdi\": \"v\"}");
+    ask(PLX_ERR_STICKY, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\"}");
+    runner_close(failing);
+    fail_writes_from(0);
+    HEARD(log,
+          "f/v: request at 12582912, 65536 bytes: ", "closing f/v: ", "the next open recovers it");
+    failing = open_lun("parallax/f/v", SIZE, SECTOR, NULL);
+    CU_ASSERT_TRUE(holds(failing, 0, 'c') && holds(failing, 12 * MIB / SECTOR, 0));
+    CU_ASSERT_EQUAL(write_on(failing, 12 * MIB / SECTOR, data, sizeof data, 0), TCMU_STS_OK);
+    runner_close(failing);
+    CU_ASSERT_EQUAL(stand_shell("./parallax store check f --data >/dev/null"), 0);
+}
+
+/* A volume that has lost its end: what is gone is an error, and nothing else suffers. */
+static void test_failing_reads(void)
+{
+    struct tcmu_device *failing = open_lun("parallax/f/v", SIZE, SECTOR, NULL);
+    static char back[65536];
+    FILE *log;
+
+    CU_ASSERT_EQUAL(stand_shell("cp %s/f %s/kept && truncate -s 1M %s/f", stand_folder,
+                                stand_folder, stand_folder),
+                    0);
+    log = listen();
+    CU_ASSERT_EQUAL(scsi_on(failing, "88 0 0 0 0 0 0 0 38 0 0 0 0 80 0 0", back, sizeof back),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x03, 0x1100);
+    CU_ASSERT_EQUAL(scsi_on(failing, "2f 0 0 0 38 0 0 0 80 0", NULL, 0), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x03, 0x1100);
+    CU_ASSERT_EQUAL(scsi_on(failing, "8b 0 0 0 0 0 0 0 38 0 0 0 0 80 0 0", back, sizeof back),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x03, 0x1100);
+    HEARD(log, "f/v: request at 7340032, 65536 bytes: ");
+    CU_ASSERT_EQUAL(stand_shell("dd if=%s/kept of=%s/f bs=1M conv=notrunc status=none",
+                                stand_folder, stand_folder),
+                    0);
+    CU_ASSERT_EQUAL(scsi_on(failing, "88 0 0 0 0 0 0 0 38 0 0 0 0 80 0 0", back, sizeof back),
+                    TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, sizeof back, 'b'));
+    runner_close(failing);
+    CU_ASSERT_EQUAL(stand_shell("./parallax store check f --data >/dev/null"), 0);
+}
+
+/* Whoever writes hears of it, in SCSI's words; UNMAP still works, and makes room. */
+static void test_full_store(void)
+{
+    struct tcmu_device *full = open_store("n", 12);
+    static char data[65536];
+    int status = TCMU_STS_OK;
+    uint64_t lba = 0;
+
+    memset(data, 'n', sizeof data);
+    for (; status == TCMU_STS_OK && lba < SIZE / SECTOR; lba += sizeof data / SECTOR)
+        status = write_on(full, lba, data, sizeof data, 0);
+    CU_ASSERT_EQUAL(status, TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x07, 0x2707);
+    CU_ASSERT_EQUAL(unmap_on(full, 0, 4 * MIB / SECTOR), TCMU_STS_OK);
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+    CU_ASSERT_EQUAL(write_on(full, 0, data, sizeof data, 0), TCMU_STS_OK);
+    CU_ASSERT_TRUE(holds(full, 0, 'n'));
+    runner_close(full);
+}
+
+struct crowd {
+    struct runner_command commands[FULL_WRITES];
+    _Atomic unsigned done, refused, failed;
+};
+
+static void count_done(struct runner_command *command)
+{
+    struct crowd *crowd = command->owner;
+
+    crowd->refused += command->status == TCMU_STS_NO_RESOURCE;
+    crowd->failed += command->status != TCMU_STS_NO_RESOURCE && command->status != TCMU_STS_OK;
+    crowd->done++;
+}
+
+/* More commands than a LUN has room for, all for one block, which takes one at a time. */
+static void test_task_set_full(void)
+{
+    struct tcmu_device *busy = open_lun("parallax/n/v", SIZE, SECTOR, NULL);
+    static struct crowd crowd;
+    static char data[4096];
+    int flushed;
+
+    memset(data, 'n', sizeof data);
+    for (unsigned i = 0; i < FULL_WRITES; i++) {
+        struct runner_command *command = &crowd.commands[i];
+
+        command->iov[0] = (struct iovec){data, sizeof data};
+        command->iovcnt = 1;
+        command->done = count_done;
+        command->owner = &crowd;
+        runner_read_write(command, true, 0, sizeof data / SECTOR, 0);
+        runner_submit(busy, command);
+    }
+    flushed = scsi_on(busy, "35 0 0 0 0 0 0 0 0 0", NULL, 0);
+    CU_ASSERT(flushed == TCMU_STS_NO_RESOURCE || flushed == TCMU_STS_OK);
+    while (crowd.done < FULL_WRITES)
+        usleep(1000);
+    CU_ASSERT(crowd.refused > 0);
+    CU_ASSERT_EQUAL(crowd.failed, 0);
+    CU_ASSERT_EQUAL(write_on(busy, 0, data, sizeof data, 0), TCMU_STS_OK); /* comes again */
+    runner_close(busy);
+}
+
+/* Two stores at once, one of which cannot be opened for a while. */
+static void test_missing_volume(void)
+{
+    struct tcmu_device *other = open_lun("parallax/n/v", SIZE, SECTOR, NULL), *back;
+
+    CU_ASSERT_EQUAL(stand_shell("mv %s/f %s/away", stand_folder, stand_folder), 0);
+    open_lun("parallax/f/v", SIZE, SECTOR, "No such file");
+    CU_ASSERT_EQUAL(stand_shell("mv %s/away %s/f", stand_folder, stand_folder), 0);
+    back = open_lun("parallax/f/v", SIZE, SECTOR, NULL);
+    CU_ASSERT_TRUE(holds(other, 0, 'n') && holds(back, 0, 'c'));
+    runner_close(other);
+    CU_ASSERT_TRUE(holds(back, 0, 'c'));
+    runner_close(back);
 }
 
 static void test_reopen(void)
@@ -461,6 +746,12 @@ int main(void)
     CU_add_test(suite, "write cache on and off", test_write_cache);
     CU_add_test(suite, "resize", test_resize);
     CU_add_test(suite, "closing, reopening, checking", test_reopen);
+    CU_add_test(suite, "data that cannot be written", test_failing_data);
+    CU_add_test(suite, "a log that cannot be written", test_failing_log);
+    CU_add_test(suite, "a volume that cannot be read", test_failing_reads);
+    CU_add_test(suite, "a full store", test_full_store);
+    CU_add_test(suite, "TASK SET FULL", test_task_set_full);
+    CU_add_test(suite, "a volume that is missing", test_missing_volume);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
