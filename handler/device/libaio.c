@@ -89,8 +89,7 @@ static int io_error(const struct plx_io *io, int error)
     case EDQUOT:
         return PLX_ERR_NOSPACE;
     case EROFS:
-    case EPERM:
-    case EBADF: /* written through a descriptor opened for reading */
+    case EPERM: /* a block device that was set read-only */
         return io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_READONLY;
     case ENOMEM:
         return PLX_ERR_NOMEM;
@@ -130,9 +129,6 @@ static int open_error(const char *path, const char *doing, int error, struct plx
         break;
     case ENOMEM:
         code = PLX_ERR_NOMEM;
-        break;
-    case EISDIR:
-        code = PLX_ERR_INVALID;
         break;
     }
     return plx_fault_set(fault, code, "cannot %s %s: %s", doing, path, strerror(error));
@@ -453,9 +449,7 @@ static int sync_new_file(const char *path, int fd)
         strcpy(folder, ".");
     else
         slash[slash == folder] = '\0';
-    if (fsync(fd) != 0)
-        return -1;
-    folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    folder_fd = fsync(fd) == 0 ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (folder_fd < 0)
         return -1;
     failed = fsync(folder_fd);
@@ -645,18 +639,11 @@ static int check_kind(const char *path, const struct plx_device_open_options *op
 int plx_libaio_open(const char *path, const struct plx_device_open_options *options,
                     struct plx_device **ret_device, struct plx_fault *fault)
 {
-    struct aio_device *device;
+    struct aio_device *device = calloc(1, sizeof *device);
     struct stat st;
-    bool created = options->create_bytes > 0 && stat(path, &st) != 0 && errno == ENOENT;
+    bool absent = options->create_bytes > 0 && stat(path, &st) != 0 && errno == ENOENT, created;
     int result;
 
-    if (created)
-        result = create_file(path, options->create_bytes, fault);
-    else
-        result = check_kind(path, options, fault);
-    if (result < 0)
-        return result;
-    device = calloc(1, sizeof *device);
     if (!device)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", path);
     device->base.ops = &aio_ops;
@@ -664,7 +651,13 @@ int plx_libaio_open(const char *path, const struct plx_device_open_options *opti
     device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
     device->fd = device->event_fd = -1;
     snprintf(device->base.name, sizeof device->base.name, "%s", path);
-    result = open_path(device, fault);
+    if (absent)
+        result = create_file(path, options->create_bytes, fault);
+    else
+        result = check_kind(path, options, fault);
+    created = absent && result == 0;
+    if (result == 0)
+        result = open_path(device, fault);
     if (result == 0)
         result = set_up_context(device, fault);
     if (result < 0) {

@@ -1,23 +1,35 @@
 /* test_device.c - handler/device: files and block devices through libaio, LUNs through libiscsi.
  *
- * Every write is mirrored in a shadow in memory; what is read must equal it. The iSCSI part runs
- * against the LUN in PLX_TEST_ISCSI (an iscsi:// URL; its contents are overwritten), else not.
+ * Every write is mirrored in a shadow in memory; what is read must equal it. What the kernel
+ * refuses or reports, it refuses and reports by link-time wrapping. Block devices are loop devices,
+ * which root can make where the kernel has them. The iSCSI part runs against the LUN in
+ * PLX_TEST_ISCSI (an iscsi:// URL; its contents are overwritten), else not.
  */
 #include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libaio.h>
+#include <limits.h>
+#include <linux/blkpg.h>
+#include <linux/loop.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "engine/device.h"
+#include "fault/alloc.h"
 
-#define FILE_BYTES (4u << 20)
+#define MIB (1u << 20)
+#define FILE_BYTES (4 * MIB)
 #define ROUNDS 2000
 #define IN_FLIGHT 48
 #define IO_BYTES_MAX (96u << 10)
@@ -64,6 +76,67 @@ static void refused(const char *name, const struct plx_device_open_options *opti
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, word));
     if (!strstr(fault.text, word))
         printf("  said: %s\n", fault.text);
+}
+
+/* ---- The kernel, which refuses or says what it is told to -------------------------------------
+ */
+
+static struct {
+    int refuses[2], next; /* io_submit's next answers instead of taking anything; 0: it takes */
+    long says;            /* of the next event; 0: the truth */
+    unsigned often;       /* so many events */
+    int set_up;           /* io_setup's next answer; 0: the truth */
+} kernel;
+
+/* The linker sends calls of io_submit here, and calls of __real_io_submit to io_submit. */
+int __real_io_submit(io_context_t context, long count, struct iocb **list);
+int __real_io_getevents(io_context_t context, long min, long max, struct io_event *events,
+                        struct timespec *timeout);
+int __real_io_setup(int count, io_context_t *context);
+int __wrap_io_submit(io_context_t context, long count, struct iocb **list);
+int __wrap_io_getevents(io_context_t context, long min, long max, struct io_event *events,
+                        struct timespec *timeout);
+int __wrap_io_setup(int count, io_context_t *context);
+
+int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
+{
+    int answer = kernel.next < 2 ? kernel.refuses[kernel.next] : 0;
+
+    if (!answer)
+        return __real_io_submit(context, count, list);
+    kernel.next++;
+    return answer;
+}
+
+int __wrap_io_getevents(io_context_t context, long min, long max, struct io_event *events,
+                        struct timespec *timeout)
+{
+    int got = __real_io_getevents(context, min, max, events, timeout);
+
+    for (int i = 0; i < got && kernel.often; i++, kernel.often--)
+        events[i].res = (unsigned long)kernel.says;
+    return got;
+}
+
+int __wrap_io_setup(int count, io_context_t *context)
+{
+    int answer = kernel.set_up;
+
+    kernel.set_up = 0;
+    return answer ? answer : __real_io_setup(count, context);
+}
+
+static void kernel_refuses(int first, int second)
+{
+    kernel.refuses[0] = first;
+    kernel.refuses[1] = second;
+    kernel.next = 0;
+}
+
+static void kernel_says(long result, unsigned often)
+{
+    kernel.says = result;
+    kernel.often = often;
 }
 
 /* ---- One request at a time ------------------------------------------------------------------ */
@@ -348,8 +421,27 @@ static void test_refusals(void)
     memset(long_name, 'a', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = '\0';
     refused(long_name, &plain, PLX_ERR_INVALID, "longer than 255");
+    close(open(path_of("file"), O_CREAT | O_WRONLY, 0600));
+    refused(path_of("file/below"), &plain, PLX_ERR_NOT_FOUND, "Not a directory");
+    CU_ASSERT_EQUAL(symlink("nowhere", path_of("link")), 0);
+    refused(path_of("link"), &create, PLX_ERR_EXISTS, "File exists");
     refused("iscsi://", &plain, PLX_ERR_INVALID, "iscsi://host");
     refused("iscsi://127.0.0.1:1/iqn.2026-11.org.test:t/0", &plain, PLX_ERR_LOST, "cannot reach");
+}
+
+/* A new file of the current folder. */
+static void test_plain_name(void)
+{
+    struct plx_device_open_options create = {.create_bytes = FILE_BYTES};
+    struct plx_device *device = NULL;
+    char before[PATH_MAX];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(getcwd(before, sizeof before));
+    CU_ASSERT_EQUAL_FATAL(chdir(folder), 0);
+    CU_ASSERT_EQUAL(plx_device_open("plain", &create, &device, NULL), 0);
+    plx_device_close(device);
+    CU_ASSERT_EQUAL(chdir(before), 0);
+    CU_ASSERT_EQUAL(access(path_of("plain"), F_OK), 0);
 }
 
 /* The programmer's errors stop the process. */
@@ -383,21 +475,425 @@ static void test_breaches(void)
     breach(0, 100);
 }
 
+/* What each of the kernel's errors means to the engine. */
+static void test_kernel_errors(void)
+{
+    static const struct {
+        int error, read, write;
+    } meanings[] = {
+        {EIO, PLX_ERR_IO_READ, PLX_ERR_IO_WRITE},   {ENODEV, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ENXIO, PLX_ERR_LOST, PLX_ERR_LOST},        {ENOLINK, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ENOTCONN, PLX_ERR_LOST, PLX_ERR_LOST},     {ETIMEDOUT, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ESHUTDOWN, PLX_ERR_LOST, PLX_ERR_LOST},    {EBADE, PLX_ERR_FENCED, PLX_ERR_FENCED},
+        {EDQUOT, PLX_ERR_NOSPACE, PLX_ERR_NOSPACE}, {EROFS, PLX_ERR_IO_READ, PLX_ERR_READONLY},
+        {EPERM, PLX_ERR_IO_READ, PLX_ERR_READONLY}, {ENOMEM, PLX_ERR_NOMEM, PLX_ERR_NOMEM},
+    };
+    struct plx_device *device = open_new("errors", FILE_BYTES);
+    char buffer[4096] = "";
+
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+        kernel_says(-meanings[i].error, 1);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer, 4096), meanings[i].read);
+        kernel_says(-meanings[i].error, 1);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), meanings[i].write);
+        kernel_refuses(-meanings[i].error, 0);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), meanings[i].write);
+    }
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), 0);
+    plx_device_close(device);
+}
+
+/* A4 */
+static void test_short_transfers(void)
+{
+    struct plx_device *device = open_new("short", FILE_BYTES);
+    char buffer[12288], back[12288];
+
+    memset(buffer, 'x', sizeof buffer);
+    kernel_says((long)device->block_size + 1, 1);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, sizeof buffer), 0);
+    kernel_says(4096, 3);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, back, sizeof back), 0);
+    CU_ASSERT_EQUAL(memcmp(buffer, back, sizeof buffer), 0);
+    kernel_says(0, 4);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, sizeof buffer), PLX_ERR_IO_WRITE);
+    kernel_says(0, 4);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, back, sizeof back), PLX_ERR_IO_READ);
+    plx_device_close(device);
+}
+
+/* The kernel is short of memory, or was interrupted, or knows no asynchronous flush. */
+static void test_refused_submissions(void)
+{
+    struct plx_device *device = open_new("refused", FILE_BYTES);
+    bool done[2] = {false, false};
+    char buffer[2][4096];
+    struct iovec iov[2] = {{buffer[0], 4096}, {buffer[1], 4096}};
+    struct plx_io io[2];
+
+    kernel_refuses(-EINTR, -EINTR);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer[0], 4096), 0);
+    kernel_refuses(-EAGAIN, 0);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer[0], 4096), PLX_ERR_NOMEM);
+    for (unsigned i = 0; i < 2; i++) { /* while something is under way it waits */
+        io[i] = (struct plx_io){.op = PLX_IO_READ,
+                                .bytes = 4096,
+                                .iov = &iov[i],
+                                .iovcnt = 1,
+                                .done = mark_done,
+                                .owner = &done[i]};
+        kernel_refuses(i ? -EAGAIN : 0, 0);
+        device->ops->submit(device, &io[i]);
+        device->ops->kick(device);
+    }
+    while (!done[0] || !done[1])
+        device->ops->poll(device, true);
+    CU_ASSERT(io[0].result == 0 && io[1].result == 0);
+    kernel_refuses(-EINVAL, 0);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_FLUSH, 0, NULL, 0), 0);
+    kernel_refuses(-EIO, 0); /* not asked any more */
+    CU_ASSERT_EQUAL(run(device, PLX_IO_FLUSH, 0, NULL, 0), 0);
+    kernel_refuses(0, 0);
+    plx_device_close(device);
+    device = open_new("refused", FILE_BYTES);
+    kernel_refuses(-EIO, 0);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_FLUSH, 0, NULL, 0), PLX_ERR_IO_WRITE);
+    plx_device_close(device);
+}
+
+/* No descriptors, no AIO contexts, no memory: said, and nothing is left behind. */
+static void test_lack(void)
+{
+    struct plx_device_open_options create = {.create_bytes = FILE_BYTES};
+    struct plx_device *device = NULL;
+    struct plx_fault fault = {0};
+    struct rlimit limit, tight;
+    struct stat st;
+    int lowest = dup(0), result = -1;
+    uint64_t failed = 1;
+
+    close(lowest);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    tight = limit;
+    for (rlim_t more = 0; result; more++) {
+        tight.rlim_cur = (rlim_t)lowest + more;
+        setrlimit(RLIMIT_NOFILE, &tight);
+        result = plx_device_open(path_of("lack"), &create, &device, &fault);
+        setrlimit(RLIMIT_NOFILE, &limit);
+        CU_ASSERT_EQUAL(result, more < 2 ? PLX_ERR_SYSTEM : 0);
+        if (result) {
+            CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "Too many open files"));
+            CU_ASSERT_NOT_EQUAL(stat(path_of("lack"), &st), 0);
+        }
+    }
+    plx_device_close(device);
+    unlink(path_of("lack"));
+    kernel.set_up = -EAGAIN;
+    refused(path_of("lack"), &create, PLX_ERR_SYSTEM, "fs.aio-max-nr");
+    kernel.set_up = -ENOMEM;
+    refused(path_of("lack"), &create, PLX_ERR_NOMEM, "set up AIO");
+    for (uint64_t k = 1; failed; k++) {
+        fault_alloc_arm(k, false);
+        result = plx_device_open(path_of("lack"), &create, &device, &fault);
+        fault_alloc_disarm(&failed);
+        /* One is for finding out whether direct I/O works, which then is done without. */
+        CU_ASSERT(result == 0 || (failed && result == PLX_ERR_NOMEM));
+        CU_ASSERT_EQUAL(stat(path_of("lack"), &st) == 0, result == 0);
+        if (result == 0) {
+            plx_device_close(device);
+            unlink(path_of("lack"));
+        }
+    }
+}
+
+/* What the transport cannot take, and what goes on behind a short transfer, goes through a copy. */
+static void test_no_memory_for_copy(void)
+{
+    static _Alignas(4096) char buffer[12288];
+    struct plx_device *device = open_new("copy", FILE_BYTES);
+    uint64_t failed;
+
+    fault_alloc_arm(1, true);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer + 1, 4096), PLX_ERR_NOMEM);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer + 1, 4096), PLX_ERR_NOMEM);
+    kernel_says(4096, 1);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 8192), PLX_ERR_NOMEM);
+    fault_alloc_disarm(&failed);
+    CU_ASSERT_EQUAL(failed, 3);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer + 1, 4096), 0);
+    plx_device_close(device);
+}
+
+/* ---- What only root can set up ----------------------------------------------------------------
+ */
+
+/* As nobody, in the folder: returns whether opening ended so, and said so. */
+static bool stranger_opens(const char *name, uint64_t create_bytes, int code, const char *word)
+{
+    struct plx_device_open_options options = {.create_bytes = create_bytes};
+    struct plx_device *device;
+    struct plx_fault fault = {0};
+    int status;
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        if (setresuid(65534, 65534, 65534))
+            _exit(2);
+        _exit(plx_device_open(path_of(name), &options, &device, &fault) != code ||
+              !strstr(fault.text, word));
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static void test_permissions(void)
+{
+    if (geteuid() != 0) {
+        printf("(skipped: only root can play another user) ");
+        return;
+    }
+    plx_device_close(open_new("ours", FILE_BYTES));
+    chmod(folder, 0711);
+    CU_ASSERT(stranger_opens("ours", 0, PLX_ERR_PERMISSION, "open for writing"));
+    CU_ASSERT(stranger_opens("theirs", FILE_BYTES, PLX_ERR_PERMISSION, "cannot create"));
+    chmod(folder, 0733); /* may write there, and cannot make it durable */
+    CU_ASSERT(stranger_opens("theirs", FILE_BYTES, PLX_ERR_PERMISSION, "cannot create"));
+    CU_ASSERT_NOT_EQUAL(access(path_of("theirs"), F_OK), 0);
+    chmod(folder, 0700);
+}
+
+static bool mount_here(const char *type, const char *options)
+{
+    mkdir(path_of("small"), 0700);
+    if (mount("none", path_of("small"), type, 0, options) == 0)
+        return true;
+    printf("(skipped: cannot mount a %s: %s) ", type, strerror(errno));
+    return false;
+}
+
+static void test_read_only_file_system(void)
+{
+    struct plx_device_open_options plain = {0}, reading = {.read_only = true};
+    struct plx_device *device = NULL;
+
+    if (!mount_here("tmpfs", "size=8m"))
+        return;
+    plx_device_close(open_new("small/volume", FILE_BYTES));
+    CU_ASSERT_EQUAL(mount("none", path_of("small"), "tmpfs", MS_REMOUNT | MS_RDONLY, NULL), 0);
+    refused(path_of("small/volume"), &plain, PLX_ERR_READONLY, "open for writing");
+    CU_ASSERT_EQUAL(plx_device_open(path_of("small/volume"), &reading, &device, NULL), 0);
+    plx_device_close(device);
+    umount2(path_of("small"), MNT_DETACH);
+}
+
+/* A file system that refuses O_DIRECT. */
+static void test_random_ramfs(void)
+{
+    struct plx_device *device;
+
+    if (!mount_here("ramfs", NULL))
+        return;
+    device = open_new("small/volume", FILE_BYTES);
+    random_io(device);
+    plx_device_close(device);
+    umount2(path_of("small"), MNT_DETACH);
+}
+
+/* ---- Block devices: loop devices, where there are any ---------------------------------------- */
+
+static struct {
+    int number, fd;
+    char path[32];
+} loop;
+
+static bool loop_attach(uint32_t block_size)
+{
+    int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), error = 0;
+    struct loop_config config = {.block_size = block_size,
+                                 .info = {.lo_flags = LO_FLAGS_PARTSCAN | LO_FLAGS_AUTOCLEAR}};
+
+    if (control < 0)
+        error = errno;
+    plx_device_close(open_new("loop", FILE_BYTES));
+    config.fd = (uint32_t)open(path_of("loop"), O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 8 && !error; i++) { /* another may take it first */
+        loop.number = ioctl(control, LOOP_CTL_GET_FREE);
+        snprintf(loop.path, sizeof loop.path, "/dev/loop%d", loop.number);
+        loop.fd = open(loop.path, O_RDWR | O_CLOEXEC);
+        if (loop.fd >= 0 && ioctl(loop.fd, LOOP_CONFIGURE, &config) == 0)
+            break;
+        if (loop.fd < 0 || errno != EBUSY || i == 7)
+            error = errno;
+        close(loop.fd);
+    }
+    close((int)config.fd);
+    close(control);
+    if (error)
+        printf("(skipped: no loop device: %s) ", strerror(error));
+    return error == 0;
+}
+
+/* With the last descriptor, even that of a test that died. */
+static void loop_detach(void)
+{
+    close(loop.fd);
+}
+
+static struct plx_device *open_block(const char *path)
+{
+    struct plx_device_open_options options = {.queue_depth = 16};
+    struct plx_device *device = NULL;
+    struct plx_fault fault = {0};
+
+    CU_ASSERT_EQUAL(plx_device_open(path, &options, &device, &fault), 0);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(device);
+    return device;
+}
+
+static void test_block_devices(void)
+{
+    static const uint32_t sizes[] = {512, 4096};
+    struct plx_device_open_options plain = {0};
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct plx_device *device;
+
+        if (!loop_attach(sizes[i]))
+            return;
+        device = open_block(loop.path);
+        CU_ASSERT_EQUAL(device->block_size, sizes[i]);
+        CU_ASSERT_EQUAL(device->bytes, FILE_BYTES);
+        random_io(device);
+        plx_device_close(device);
+        loop_detach();
+    }
+    if (!loop_attach(1024))
+        return;
+    refused(loop.path, &plain, PLX_ERR_UNSUPPORTED, "logical blocks of 1024 bytes");
+    loop_detach();
+}
+
+static void *claim_for_a_moment(void *path)
+{
+    int fd = open(path, O_RDWR | O_EXCL | O_CLOEXEC);
+
+    usleep(50000);
+    close(fd);
+    return NULL;
+}
+
+/* As of a mounted disk; a neighbour that opens the same store claims it for a moment only. */
+static void test_claims(void)
+{
+    struct plx_device_open_options plain = {0}, reading = {.read_only = true};
+    struct plx_device *device = NULL;
+    pthread_t neighbour;
+    int claim;
+
+    if (!loop_attach(512))
+        return;
+    claim = open(loop.path, O_RDWR | O_EXCL | O_CLOEXEC);
+    CU_ASSERT_FATAL(claim >= 0);
+    refused(loop.path, &plain, PLX_ERR_BUSY, "is in use: mounted");
+    CU_ASSERT_EQUAL(plx_device_open(loop.path, &reading, &device, NULL), 0);
+    plx_device_close(device);
+    close(claim);
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&neighbour, NULL, claim_for_a_moment, loop.path), 0);
+    usleep(10000);
+    plx_device_close(open_block(loop.path));
+    pthread_join(neighbour, NULL);
+    loop_detach();
+}
+
+static bool set_write_cache(const char *kind)
+{
+    char path[80];
+    FILE *file;
+    bool set;
+
+    snprintf(path, sizeof path, "/sys/block/loop%d/queue/write_cache", loop.number);
+    file = fopen(path, "w");
+    if (!file)
+        return false;
+    set = fputs(kind, file) >= 0;
+    return fclose(file) == 0 && set;
+}
+
+/* The kernel's word on the cache, of a disk and of a partition of it. */
+static void test_write_cache(void)
+{
+    struct blkpg_partition partition = {.start = MIB, .length = MIB, .pno = 1};
+    struct blkpg_ioctl_arg add = {
+        .op = BLKPG_ADD_PARTITION, .datalen = sizeof partition, .data = &partition};
+    char second[48];
+
+    if (!loop_attach(512))
+        return;
+    CU_ASSERT_EQUAL(ioctl(loop.fd, BLKPG, &add), 0);
+    snprintf(second, sizeof second, "%sp1", loop.path);
+    for (unsigned cached = 0; cached < 2; cached++) {
+        struct plx_device *disk = open_block(loop.path), *part = NULL;
+
+        if (!set_write_cache(cached ? "write back" : "write through") || access(second, F_OK)) {
+            printf("(skipped: this kernel's cache cannot be set) ");
+            plx_device_close(disk);
+            break;
+        }
+        plx_device_close(disk);
+        disk = open_block(loop.path);
+        part = open_block(second);
+        CU_ASSERT_EQUAL(disk->volatile_cache, cached);
+        CU_ASSERT_EQUAL(part->volatile_cache, cached);
+        CU_ASSERT_EQUAL(part->bytes, MIB);
+        plx_device_close(disk);
+        plx_device_close(part);
+    }
+    loop_detach();
+}
+
+static void test_block_device_read_only(void)
+{
+    struct plx_device_open_options plain = {0};
+    struct plx_device *device;
+    char buffer[4096] = "";
+    int yes = 1, no = 0;
+
+    if (!loop_attach(512))
+        return;
+    device = open_block(loop.path);
+    CU_ASSERT_EQUAL(ioctl(loop.fd, BLKROSET, &yes), 0);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), PLX_ERR_READONLY);
+    CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer, 4096), 0);
+    CU_ASSERT_EQUAL(ioctl(loop.fd, BLKROSET, &no), 0); /* it would stay so */
+    CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), 0);
+    plx_device_close(device);
+    loop_detach();
+    refused(loop.path, &plain, PLX_ERR_INVALID, "is empty"); /* nothing is attached any more */
+}
+
+static void test_no_such_device(void)
+{
+    struct plx_device_open_options plain = {0};
+
+    if (mknod(path_of("node"), S_IFBLK | 0600, makedev(0, 0)) != 0) {
+        printf("(skipped: cannot make a device node: %s) ", strerror(errno));
+        return;
+    }
+    refused(path_of("node"), &plain, PLX_ERR_LOST, "No such device");
+}
+
 /* A file system with room for half of what is written. */
 static void test_full_disk(void)
 {
     struct plx_device_open_options options = {.create_bytes = 2u << 20};
     struct plx_device *device = NULL;
-    char *buffer = calloc(1, 1 << 20), mountpoint[80];
+    char *buffer;
     int first, second;
 
-    snprintf(mountpoint, sizeof mountpoint, "%s/small", folder);
-    mkdir(mountpoint, 0700);
-    if (mount("none", mountpoint, "tmpfs", 0, "size=1536k") != 0) {
-        printf("(skipped: cannot mount a small tmpfs: %s) ", strerror(errno));
-        free(buffer);
+    if (!mount_here("tmpfs", "size=1536k"))
         return;
-    }
+    buffer = calloc(1, 1 << 20);
     CU_ASSERT_EQUAL_FATAL(plx_device_open(path_of("small/full"), &options, &device, NULL), 0);
     first = run(device, PLX_IO_WRITE, 0, buffer, 1 << 20);
     second = run(device, PLX_IO_WRITE, 1 << 20, buffer, 1 << 20);
@@ -405,7 +901,7 @@ static void test_full_disk(void)
     CU_ASSERT_EQUAL(second, PLX_ERR_NOSPACE);
     CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer, 1 << 20), 0);
     plx_device_close(device);
-    umount2(mountpoint, MNT_DETACH);
+    umount2(path_of("small"), MNT_DETACH);
     free(buffer);
 }
 
@@ -433,6 +929,34 @@ static void test_iscsi(void)
 
 int main(void)
 {
+    static const struct {
+        const char *name;
+        void (*test)(void);
+    } tests[] = {
+        {"random I/O", test_random},
+        {"random I/O through the page cache", test_random_tmpfs},
+        {"random I/O where there is no direct I/O", test_random_ramfs},
+        {"written and flushed is there after reopening", test_persists},
+        {"read only", test_read_only},
+        {"a volume cut short", test_truncated},
+        {"refusals name the reason", test_refusals},
+        {"a plain name", test_plain_name},
+        {"breaches of the contract stop the process", test_breaches},
+        {"the kernel's errors", test_kernel_errors},
+        {"short transfers (A4)", test_short_transfers},
+        {"submissions that the kernel refuses", test_refused_submissions},
+        {"no descriptors, contexts or memory", test_lack},
+        {"no memory for a copy", test_no_memory_for_copy},
+        {"permissions", test_permissions},
+        {"a read-only file system", test_read_only_file_system},
+        {"full disk", test_full_disk},
+        {"block devices", test_block_devices},
+        {"a disk that is in use", test_claims},
+        {"write cache", test_write_cache},
+        {"a block device that turns read-only", test_block_device_read_only},
+        {"a node without a device", test_no_such_device},
+        {"iSCSI", test_iscsi},
+    };
     CU_pSuite suite;
     unsigned failures;
     char command[128];
@@ -443,15 +967,8 @@ int main(void)
     if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS)
         return 1;
     suite = CU_add_suite("device", NULL, NULL);
-    CU_add_test(suite, "random I/O", test_random);
-    CU_add_test(suite, "random I/O through the page cache", test_random_tmpfs);
-    CU_add_test(suite, "written and flushed is there after reopening", test_persists);
-    CU_add_test(suite, "read only", test_read_only);
-    CU_add_test(suite, "a volume cut short", test_truncated);
-    CU_add_test(suite, "refusals name the reason", test_refusals);
-    CU_add_test(suite, "breaches of the contract stop the process", test_breaches);
-    CU_add_test(suite, "full disk", test_full_disk);
-    CU_add_test(suite, "iSCSI", test_iscsi);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        CU_add_test(suite, tests[i].name, tests[i].test);
     CU_basic_set_mode(CU_BRM_VERBOSE);
     CU_basic_run_tests();
     failures = CU_get_number_of_failures();
