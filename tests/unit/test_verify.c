@@ -833,10 +833,11 @@ static void lose_record(void)
     plx_simdisk_fail_range(disk, record_addr(0) * BLOCK, 2 * BLOCK, true, false);
 }
 
-/* A store with v0 open, which no clone holds, and v3 to be opened. */
+/* A small store with v0 open, which no clone holds, and v3 to be opened. What snapshots alone have
+ * fills whole extents, which somebody else gets as soon as it is let go. */
 static void make_moving(void)
 {
-    make_store(64 * MIB);
+    make_store(16 * MIB);
     create(0, 0, 0);
     create(3, 0, 0);
     moving = open_vdi(0);
