@@ -16,7 +16,8 @@
 #include "control/protocol.h"
 
 struct plx_control_client {
-    int fd; /* -1: dead */
+    int fd;    /* -1: dead */
+    bool deaf; /* the server takes no more requests; an answer may be under way */
     struct plx_buffer in, out;
     char path[256]; /* for messages */
 };
@@ -90,6 +91,18 @@ void plx_control_disconnect(struct plx_control_client *client)
 
 /* ---- Calling ----------------------------------------------------------------------------- */
 
+static const char *why_not_received(int code)
+{
+    switch (code) {
+    case PLX_ERR_INVALID:
+        return "gave too long an answer";
+    case PLX_ERR_NOMEM:
+        return "gave an answer for which there is no memory";
+    default:
+        return "closed the connection";
+    }
+}
+
 /* Sends what is in out, then receives one line. 0, or why not in words. */
 static const char *exchange(struct plx_control_client *client, unsigned timeout_ms)
 {
@@ -99,18 +112,23 @@ static const char *exchange(struct plx_control_client *client, unsigned timeout_
         /* A server that refuses a request may answer and close before it has read all of it. */
         struct pollfd poll_fd = {.fd = client->fd,
                                  .events = client->out.used ? POLLOUT | POLLIN : POLLIN};
+        int code = 0;
 
         now = plx_monotonic_ms();
         if (now >= deadline)
             return "did not answer in time";
         if (poll(&poll_fd, 1, deadline - now > INT_MAX ? INT_MAX : (int)(deadline - now)) <= 0)
             continue;
-        if ((poll_fd.revents & ~POLLOUT) && plx_buffer_receive(&client->in, client->fd))
-            return "closed the connection";
+        if (poll_fd.revents & ~POLLOUT)
+            code = plx_buffer_receive(&client->in, client->fd);
+        if (code)
+            return why_not_received(code);
         if (plx_buffer_line(&client->in))
             break;
-        if ((poll_fd.revents & POLLOUT) && plx_buffer_send(&client->out, client->fd))
-            client->out.used = 0; /* its answer may be waiting */
+        if ((poll_fd.revents & POLLOUT) && plx_buffer_send(&client->out, client->fd)) {
+            client->deaf = true;
+            client->out.used = 0;
+        }
     }
     return NULL;
 }
@@ -140,7 +158,7 @@ int plx_control_call(struct plx_control_client *client, json_t *request, unsigne
     length = plx_buffer_line(&client->in);
     response = plx_message_parse(client->in.bytes, length, why, sizeof why);
     plx_buffer_drop(&client->in, length);
-    if (!response || client->out.used || client->in.used) {
+    if (!response || client->deaf || client->out.used || client->in.used) { /* K1 */
         close(client->fd);
         client->fd = -1;
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,6 +17,7 @@
 
 #include "control/control.h"
 #include "control/protocol.h"
+#include "fault/alloc.h"
 
 #define TIMEOUT_MS 300
 #define CLIENTS_MAX 8
@@ -454,6 +456,28 @@ static void test_timeout(void)
     start();
 }
 
+/* ---- A server played by the test ---- */
+
+static char fake_path[600];
+
+static int fake_listen(int backlog)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    snprintf(fake_path, sizeof fake_path, "%s/fake.sock", directory);
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", fake_path);
+    CU_ASSERT_EQUAL_FATAL(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    CU_ASSERT_EQUAL_FATAL(listen(listener, backlog), 0);
+    return listener;
+}
+
+static void fake_end(int listener)
+{
+    close(listener);
+    unlink(fake_path);
+}
+
 /* A server that lies: the client reports it and does not crash. */
 static void test_lying_server(void)
 {
@@ -467,20 +491,15 @@ static void test_lying_server(void)
         "{\"ok\":false,\"error\":{\"code\":7,\"message\":\"x\"}}\n",
         "{\"ok\":true",
     };
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     json_t *request = json_pack("{s:s}", "command", "echo"), *result = NULL;
-    char lie[600], text[100];
-    int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int listener = fake_listen(4);
+    char text[100];
 
-    snprintf(lie, sizeof lie, "%s/lie.sock", directory);
-    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", lie);
-    CU_ASSERT_EQUAL_FATAL(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
-    CU_ASSERT_EQUAL_FATAL(listen(listener, 4), 0);
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         struct plx_control_client *client = NULL;
         int fd;
 
-        OK(plx_control_connect(lie, 1000, &client, &fault));
+        OK(plx_control_connect(fake_path, 1000, &client, &fault));
         fd = accept(listener, NULL, NULL);
         put(fd, answers[i], strlen(answers[i]));
         shutdown(fd, SHUT_WR);
@@ -490,9 +509,227 @@ static void test_lying_server(void)
         plx_control_disconnect(client);
     }
     CU_ASSERT_PTR_NULL(result);
-    close(listener);
-    unlink(lie);
+    fake_end(listener);
     json_decref(request);
+}
+
+/* Reads nothing, and answers nevertheless. */
+static void *refuse_unread(void *listener)
+{
+    static const char answer[] =
+        "{\"ok\":false,\"error\":{\"code\":\"NEWER\",\"message\":\"no\"}}\n";
+    int fd = accept(*(int *)listener, NULL, NULL);
+
+    shutdown(fd, SHUT_RD);
+    usleep(50000);
+    put(fd, answer, sizeof answer - 1);
+    usleep(200000);
+    close(fd);
+    return NULL;
+}
+
+static void test_answer_before_request(void)
+{
+    int listener = fake_listen(4);
+    struct plx_control_client *client = NULL;
+    json_t *result = NULL;
+    pthread_t thread;
+
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, refuse_unread, &listener), 0);
+    OK(plx_control_connect(fake_path, 1000, &client, &fault));
+    usleep(20000);
+    FAILS(SYSTEM, call(client, "echo", "", &result)); /* a code that this version does not know */
+    CU_ASSERT_STRING_EQUAL(fault.text, "no");
+    FAILS(LOST, call(client, "echo", "", &result)); /* K1, at once */
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is gone"));
+    plx_control_disconnect(client);
+    pthread_join(thread, NULL);
+    fake_end(listener);
+}
+
+static void *answer_without_end(void *listener)
+{
+    static char bytes[1 << 16];
+    int fd = accept(*(int *)listener, NULL, NULL);
+
+    memset(bytes, ' ', sizeof bytes);
+    for (size_t sent = 0; sent <= 2 * PLX_CONTROL_LINE_MAX; sent += sizeof bytes)
+        put(fd, bytes, sizeof bytes);
+    close(fd);
+    return NULL;
+}
+
+static void test_answer_too_long(void)
+{
+    int listener = fake_listen(4);
+    struct plx_control_client *client = NULL;
+    json_t *result = NULL;
+    pthread_t thread;
+
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, answer_without_end, &listener), 0);
+    OK(plx_control_connect(fake_path, 1000, &client, &fault));
+    FAILS(LOST, call(client, "echo", "", &result));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "too long an answer"));
+    plx_control_disconnect(client);
+    pthread_join(thread, NULL);
+    fake_end(listener);
+}
+
+static void *accept_soon(void *listener)
+{
+    usleep(50000);
+    for (int i = 0; i < 2; i++)
+        close(accept(*(int *)listener, NULL, NULL));
+    return NULL;
+}
+
+/* A server that does not come to accept: waited for, not for ever. */
+static void test_full_queue(void)
+{
+    int listener = fake_listen(0), first, second;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct plx_control_client *client = NULL;
+    pthread_t thread;
+
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", fake_path);
+    first = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    second = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    CU_ASSERT_EQUAL(connect(first, (struct sockaddr *)&address, sizeof address), 0);
+    CU_ASSERT_EQUAL(connect(second, (struct sockaddr *)&address, sizeof address), -1);
+    CU_ASSERT_EQUAL(errno, EAGAIN);
+    FAILS(LOST, plx_control_connect(fake_path, 50, &client, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "did not take the connection within 50 ms"));
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, accept_soon, &listener), 0);
+    OK(plx_control_connect(fake_path, 5000, &client, &fault));
+    plx_control_disconnect(client);
+    pthread_join(thread, NULL);
+    close(first);
+    close(second);
+    fake_end(listener);
+}
+
+/* ---- What the server lacks ---- */
+
+/* A client that goes away with its answer half sent. */
+static void test_gone(void)
+{
+    char *bytes = malloc(PLX_CONTROL_LINE_MAX);
+
+    memset(bytes, 'x', PLX_CONTROL_LINE_MAX);
+    memcpy(bytes, "{\"command\":\"echo\",\"value\":\"", 27);
+    memcpy(bytes + 900000, "\"}\n", 3);
+    for (int i = 0; i < 5; i++) {
+        int fd = raw();
+
+        put(fd, bytes, 900003);
+        usleep(20000);
+        close(fd);
+    }
+    still_serves();
+    free(bytes);
+}
+
+static void test_no_descriptors(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), lowest = dup(0);
+    struct plx_control_client *client = NULL;
+    struct rlimit limit, tight;
+
+    close(lowest);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    tight = limit;
+    tight.rlim_cur = (rlim_t)lowest;
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
+    setrlimit(RLIMIT_NOFILE, &tight);
+    CU_ASSERT_EQUAL(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    FAILS(LOST, plx_control_connect(path, 100, &client, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "Too many open files"));
+    usleep(250000); /* it pauses, and tries again */
+    setrlimit(RLIMIT_NOFILE, &limit);
+    still_serves();
+    close(fd);
+}
+
+static bool no_thread;
+
+/* The linker sends calls of pthread_create here. */
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *argument), void *argument);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *argument), void *argument);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*run)(void *argument), void *argument)
+{
+    return no_thread ? EAGAIN : __real_pthread_create(thread, attributes, run, argument);
+}
+
+static void cannot_start(const char *at, int code, const char *word)
+{
+    struct plx_control_options options = {.path = at, .handle = handle, .context = &served};
+    struct plx_control_server *none = NULL;
+
+    CU_ASSERT_EQUAL(plx_control_start(&options, &none, &fault), code);
+    CU_ASSERT_PTR_NULL(none);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, word));
+}
+
+static void test_cannot_start(void)
+{
+    char far[600], name[600];
+    uint64_t failed = 1;
+
+    snprintf(name, sizeof name, "%s/new.sock", directory);
+    no_thread = true;
+    cannot_start(name, PLX_ERR_SYSTEM, "cannot start the control thread");
+    no_thread = false;
+    CU_ASSERT_NOT_EQUAL(access(name, F_OK), 0);
+    for (uint64_t k = 1; failed; k++) {
+        struct plx_control_options options = {.path = name, .handle = handle, .context = &served};
+        struct plx_control_server *started = NULL;
+        int code;
+
+        fault_alloc_arm(k, false);
+        code = plx_control_start(&options, &started, &fault);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT_EQUAL(code, failed ? PLX_ERR_NOMEM : 0);
+        plx_control_stop(started);
+        CU_ASSERT_NOT_EQUAL(access(name, F_OK), 0);
+    }
+    snprintf(name, sizeof name, "%s/nothing/1.sock", directory);
+    cannot_start(name, PLX_ERR_SYSTEM, "No such file or directory");
+    snprintf(far, sizeof far, "%s/%0120d/1.sock", directory, 7);
+    cannot_start(far, PLX_ERR_NOT_FOUND, "no directory");
+    snprintf(far, sizeof far, "%s/%0120d", directory, 7);
+    cannot_start(far, PLX_ERR_INVALID, "its path is too long");
+}
+
+static void test_cannot_connect(void)
+{
+    struct plx_control_client *client = NULL;
+    char far[600];
+    uint64_t failed = 1;
+
+    snprintf(far, sizeof far, "%s/%0120d/1.sock", directory, 7);
+    FAILS(NOT_FOUND, plx_control_connect(far, 100, &client, &fault));
+    snprintf(far, sizeof far, "%0120d", 7);
+    FAILS(NOT_FOUND, plx_control_connect(far, 100, &client, &fault));
+    for (uint64_t k = 1; failed; k++) {
+        json_t *result = NULL;
+        int code;
+
+        client = NULL;
+        fault_alloc_arm(k, false);
+        code = plx_control_connect(path, 1000, &client, &fault);
+        if (!code)
+            code = call(client, "echo", "hello", &result);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT_EQUAL(failed > 0, code != 0);
+        CU_ASSERT(!code || strstr(fault.text, "memory"));
+        plx_control_disconnect(client);
+        json_decref(result);
+    }
 }
 
 /* Another user is told no, even if the file's mode would let it in. */
@@ -505,6 +742,16 @@ static void test_stranger(void)
         CU_PASS("only root can play another user");
         return;
     }
+    child = fork();
+    if (child == 0) {
+        struct plx_control_client *client;
+
+        _exit(setresuid(65534, 65534, 65534) ||
+              plx_control_connect(path, 100, &client, &fault) != PLX_ERR_PERMISSION ||
+              !strstr(fault.text, "Permission denied"));
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     chmod(path, 0666);
     child = fork();
     if (child == 0) {
@@ -556,6 +803,13 @@ int main(void)
         {"many clients at once", test_many},
         {"timeouts", test_timeout},
         {"a server that lies", test_lying_server},
+        {"an answer before the request was read", test_answer_before_request},
+        {"an answer that is too long", test_answer_too_long},
+        {"a server that does not accept", test_full_queue},
+        {"a client that is gone", test_gone},
+        {"no descriptors", test_no_descriptors},
+        {"servers that cannot start", test_cannot_start},
+        {"clients that cannot connect", test_cannot_connect},
         {"a stranger", test_stranger},
         {"start and stop", test_start_stop},
     };
