@@ -94,15 +94,13 @@ static void set_global(struct plx_cli *cli, const char *name, const char *value)
         cli->json = true;
     else if (!strcmp(name, "quiet"))
         cli->quiet = true;
-    else if (!strcmp(name, "help"))
-        cli->help = true;
 }
 
 /* Takes the option at argv[*at] and its value; steps *at over both. */
 static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
 {
     const char *word = argv[*at];
-    const char *name = !strcmp(word, "-q") ? "--quiet" : !strcmp(word, "-h") ? "--help" : word;
+    const char *name = !strcmp(word, "-q") ? "--quiet" : word; /* help was seen before */
     const char *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct plx_option *option =

@@ -314,6 +314,10 @@ static void test_control(void)
     CU_ASSERT_EQUAL(ask(0, "luns", "{\"command\": \"info\"}"), 1);
     CU_ASSERT_TRUE(ask(0, "writes", "{\"command\": \"stats\", \"vdi\": \"v\"}") > 0);
     CU_ASSERT_TRUE(ask(0, "writes", "{\"command\": \"stats\"}") > 0);
+    CU_ASSERT_EQUAL(stand_shell("./parallax vdi stats s/v | grep -q '^writes  *[1-9]' && "
+                                "./parallax vdi stats s/v --json | grep -q '\"writes\": [1-9]' && "
+                                "./parallax store info s | grep -q handler"),
+                    0);
     ask(0, NULL, "{\"command\": \"flush\", \"vdi\": \"v\"}");
     ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
     ask(PLX_ERR_NOT_FOUND, NULL, "{\"command\": \"flush\", \"vdi\": \"w\"}");
@@ -370,6 +374,9 @@ static void test_snapshot(void)
     size.data.dev_size = 2 * SIZE;
     CU_ASSERT_EQUAL(runner_reconfig(snapshot, &size), -EINVAL);
     runner_close(snapshot);
+    CU_ASSERT_EQUAL(stand_shell("./parallax snap create s/v@two --json | grep -q '\"seq\":' && "
+                                "./parallax -q snap unlabel s/v@two"),
+                    0);
     ask(0, NULL, "{\"command\": \"unlabel\", \"vdi\": \"v\", \"label\": \"one\"}");
     open_lun("parallax/s/v@one", SIZE, SECTOR, "one");
 }

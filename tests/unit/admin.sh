@@ -27,6 +27,22 @@ run() {
     ((status == 0)) || [[ $(wc -l <"$DIR/err") == 1 ]] || die "parallax $*: the error is not one line"
 }
 
+# typed ANSWER WORDS...: the command on a terminal, where ANSWER is typed; what the terminal shows is in out.
+# Ends with the command's status.
+typed() {
+    timeout -k 5 60 python3 -c '
+import os, pty, sys
+first = True
+def master_read(fd):
+    global first
+    data = os.read(fd, 65536)
+    if first and b"[yes/no]" in data:
+        first = False
+        os.write(fd, sys.argv[1].encode() + b"\n")
+    return data
+sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[2:], master_read)))' "$1" "$PARALLAX" "${@:2}" >"$DIR/out" 2>"$DIR/err" </dev/null
+}
+
 # says FILE TEXT: it holds the text.
 says() { grep -qF -- "$2" "$DIR/$1" || die "$1 does not say '$2'"; }
 

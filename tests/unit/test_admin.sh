@@ -24,6 +24,44 @@ run 2 vdi create demo/web extra --size 1G
 run 2 --json vdi create demo/web --sise 1G
 [[ $(python3 -c 'import json; print(json.load(open("err"))["error"]["code"])') == USAGE ]] || die "no JSON error"
 
+step "words that are wrong"
+run 2 frobnicate
+says err "unknown command 'frobnicate'; see --help"
+run 2 help frobnicate
+says err "no help on 'frobnicate': no such command"
+run 2 store list --json=yes
+says err "--json takes no value"
+run 2 vdi create demo/web --size=
+says err "--size has an empty value"
+run 2 store format demo --volume "$DIR/x" --volume "$DIR/x" --size 256M
+says err "is given twice"
+# shellcheck disable=SC2046 # many words
+run 2 store format demo --size 256M $(for i in {1..65}; do echo --volume "$DIR/$i"; done)
+says err "more than 64 volumes"
+# shellcheck disable=SC2046
+run 2 store format demo $(for i in {1..300}; do echo --volume "$DIR/$i"; done)
+says err "options"
+run 2 vdi create demo/web
+says err "--size is missing"
+run 2 vdi create demo/web --size 1025k --sector-size 4096
+says err "no multiple of the sector size 4096"
+run 2 vdi create demo/web --size 1.5.5G
+run 2 vdi create demo/web --size 1.
+run 2 vdi create demo/web --size 0.00000000001G
+run 2 vdi create demo/web --size 99999999999999999999G
+run 2 vdi resize demo/web
+says err "--size is missing"
+run 2 snap create demo/web@one --label two
+says err "two labels, 'one' and 'two'"
+run 2 vdi export demo/web@ out
+says err "a snapshot is a label, a sequence number or a time"
+run 0 --state-dir "$DIR/elsewhere" --quiet store list
+[[ -e elsewhere/registry.db ]] || die "--state-dir was not used"
+run 1 --state-dir /dev/null store list
+says err "cannot make directory /dev/null"
+run 0 version --json
+[[ -n $(json version) ]] || die "no version in the JSON"
+
 step "the manual and the completion know every command and option"
 for noun in $("$PARALLAX" __complete); do
     verbs=$("$PARALLAX" __complete "$noun" | grep -v '^--')
@@ -53,13 +91,18 @@ run 2 store format "$(printf 'x%.0s' {1..300})" --volume "$DIR/demo.plx" --size 
 run 2 store format demo --volume "$DIR/demo.plx" --size 256M --extent-size 3M
 run 1 store format demo --volume "$DIR/demo.plx" --size 64k
 [[ ! -e demo.plx ]] || die "a file is left behind"
+run 1 store format demo --volume /dev/null/x --size 256M
+says err "check the path"
 echo "not empty" >foreign
+run 1 store format demo --volume "$DIR/foreign" --size 256M
+says err "exists with 10 bytes; leave out --size"
 truncate -s 256M foreign
 run 1 store format demo --volume "$DIR/foreign"
 [[ $(head -c 9 foreign) == "not empty" ]] || die "a foreign file was changed"
 
 step "stores: format, list, info"
-run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 16M
+run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 16M --json
+[[ $(json name) == demo && $(json extent_bytes) == $((16 << 20)) ]] || die "what was formatted is not told"
 [[ $(stat -c %s demo.plx) == $((512 << 20)) ]] || die "the volume has another size"
 run 1 store format demo --volume "$DIR/second.plx" --size 256M
 says err "demo"
@@ -201,6 +244,54 @@ same second back
 run 0 tree demo
 says out "(deleted)"
 
+step "on a terminal"
+run 0 vdi create demo/doubt --size 64M
+typed no vdi delete demo/doubt && die "deleted without a yes"
+says out "will be lost for good"
+says out "nothing was deleted"
+run 0 vdi info demo/doubt
+typed "" vdi export demo/doubt - && die "an image on a terminal"
+says out "this is not for a terminal; redirect the output"
+typed yes vdi delete demo/doubt || die "a yes did not count"
+run 3 vdi info demo/doubt
+typed "" store check demo --data --rate 4M || die "no check on a terminal"
+says out "check: "
+says out " left"
+
+step "files that are no images"
+run 3 vdi import missing demo/none
+says err "missing"
+run 1 vdi import "$DIR" demo/none --size 1M
+says err "Is a directory"
+: >nothing
+run 1 vdi import nothing demo/none
+says err "the file is empty"
+run 1 vdi export demo/web /dev/full/x
+run 3 vdi export demo/web "$DIR/no/folder"
+says err "No such file"
+run 3 vdi info demo/none
+
+step "a disk that is open elsewhere"
+mkfifo pipe
+exec {held}<>pipe
+"$PARALLAX" vdi import pipe demo/web --force >/dev/null 2>&1 &
+importer=$!
+for ((i = 0; i < 100; i++)); do
+    run 0 vdi info demo/web --json
+    [[ $(<out) != *'"open_by": "admin '* ]] || break
+    sleep 0.1
+done
+[[ $(json open_by) == "admin $importer on "* ]] || die "who has the disk open is not told"
+run 0 store info demo --json
+[[ $(json open_by 0) == "admin $importer on "* ]] || die "who has the store open is not told"
+run 4 vdi resize demo/web --size 8G
+says err "is in use by admin (pid $importer)"
+run 4 vdi delete demo/web --yes
+kill -INT "$importer"
+wait "$importer" && die "an interrupted import succeeded"
+exec {held}>&-
+run 0 vdi info demo/web
+
 step "bench"
 run 0 vdi bench demo/web --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 16M --json
 [[ $(json lat_ns p99) -gt 0 && $(json write ios) -gt 0 ]] || die "no figures"
@@ -278,6 +369,18 @@ run 0 store check demo
 truncate -s 100M demo.plx
 "$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"
 [[ $(wc -l <err) == 1 ]] || die "the error is not one line"
+
+step "a registry that is damaged, or another's"
+head -c 40960 /dev/urandom >garbage
+mkdir broken
+cp garbage broken/registry.db
+run 1 --state-dir "$DIR/broken" store list
+says err "rebuild-registry"
+if ((EUID == 0)) && command -v setpriv >/dev/null; then
+    chmod 755 "$DIR"
+    setpriv --reuid=65534 --clear-groups "$PARALLAX" store list >out 2>err && die "another user read the registry"
+    says err "ermission denied"
+fi
 
 step "output that cannot be written"
 "$PARALLAX" store list >/dev/full 2>err && die "a full output was not noticed"
