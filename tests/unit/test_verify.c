@@ -160,7 +160,7 @@ static void make_history(void)
 static struct {
     unsigned errors, infos;
     char kinds[400];
-    char text[4000];
+    char text[200000];
     struct plx_finding first;
     char vdi[64], volume[64];
     uint64_t deleted, other;
@@ -197,15 +197,17 @@ static void on_leak(void *context, const struct plx_leak *leak)
     heard.other += leak->other;
 }
 
-/* Something happens beside the check, when it reads for the at-th time. */
+/* Something happens beside the check, when it reads for the at-th time, or at each such read. */
 static struct {
     unsigned reads, at;
+    bool again;
     void (*happens)(void);
 } beside;
 
 static bool on_interrupted(void *context)
 {
-    if (++beside.reads == beside.at)
+    beside.reads++;
+    if (beside.at && (beside.again ? beside.reads % beside.at == 0 : beside.reads == beside.at))
         beside.happens();
     return heard.stop;
 }
@@ -360,6 +362,20 @@ static void flip(uint64_t addr, unsigned offset)
     plx_simdisk_flip(disk, addr * BLOCK + offset, 1);
 }
 
+/* The first extent of a type. */
+static uint64_t find_extent(enum plx_extent_type type)
+{
+    struct plx_extent_page page = {0};
+    uint64_t extent = 0;
+    uint8_t block[BLOCK];
+
+    do
+        peek(++extent * EXTENT_BLOCKS, block);
+    while (plx_format_extent_page_decode(block, &store_id, extent, 0, 1, &page, NULL) ||
+           page.type != type);
+    return extent;
+}
+
 /* ---- Tests ---- */
 
 static void test_clean(void)
@@ -378,9 +394,7 @@ static void test_clean(void)
 
 static void test_copies(void)
 {
-    struct plx_extent_page page;
-    uint64_t extent = 1;
-    uint8_t block[BLOCK];
+    uint64_t extent;
 
     make_history();
     flip(1, 200);
@@ -392,10 +406,7 @@ static void test_copies(void)
     EXPECT("record", "slot 0");
     flip(record_addr(0), 200);
     flip(record_addr(0) + 1, 200);
-    do
-        peek(++extent * EXTENT_BLOCKS, block);
-    while (plx_format_extent_page_decode(block, &store_id, extent, 0, 1, &page, NULL) ||
-           page.type != PLX_EXTENT_DATA);
+    extent = find_extent(PLX_EXTENT_DATA);
     flip(extent * EXTENT_BLOCKS, 300);
     flip(extent * EXTENT_BLOCKS + 1, 300);
     EXPECT("bitmap", "extent");
@@ -931,6 +942,79 @@ static void test_damage_beside_changes(void)
     at_each_read(lose_record, damage_or_record_found);
 }
 
+/* Nothing is made up about a disk that never holds still. */
+static void test_unsettled(void)
+{
+    make_moving();
+    memset(&beside, 0, sizeof beside);
+    beside.at = 1;
+    beside.again = true;
+    beside.happens = keyframe;
+    CLEAN();
+    beside.at = 0;
+    CU_ASSERT_EQUAL(result.unsettled, 1);
+    CU_ASSERT(heard.infos > 0);
+    CLEAN();
+    CU_ASSERT_EQUAL(result.unsettled, 0);
+    OK(plx_vdi_close(moving));
+    end_store();
+}
+
+/* ---- Very much damage ---- */
+
+#define DAMAGED_BLOCKS 1100u
+
+static void test_many_findings(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB);
+    create(0, 0, 0);
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 3; i++)
+        run(vdi, PLX_WRITE, i * 2 * MIB, 2 * MIB, 1);
+    run(vdi, PLX_KEYFRAME, 0, 0, 0);
+    for (unsigned i = 0; i < DAMAGED_BLOCKS; i++)
+        flip(addr_of(vdi, i), 9);
+    OK(plx_vdi_close(vdi));
+    EXPECT("more", "virtual disk v0: 100 further findings");
+    CU_ASSERT_EQUAL(heard.errors, 1001);
+    end_store();
+}
+
+static void test_lost_headers(void)
+{
+    uint8_t kept[2][BLOCK], nothing[BLOCK] = {0};
+    struct plx_superblock super;
+    uint64_t extent;
+
+    make_history();
+    extent = find_extent(PLX_EXTENT_DATA);
+    for (unsigned i = 0; i < 2; i++) {
+        peek(extent * EXTENT_BLOCKS + i, kept[i]);
+        poke(extent * EXTENT_BLOCKS + i, nothing);
+    }
+    OK(check_at(0)); /* as if the extent had never been used */
+    CU_ASSERT(heard.errors > 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "data extent"));
+    for (unsigned i = 0; i < 2; i++)
+        poke(extent * EXTENT_BLOCKS + i, kept[i]);
+    CLEAN();
+    open_store(0);
+    plx_simdisk_fail_range(disk, BLOCK, BLOCK, true, false);
+    EXPECT("superblock", "copy 1");
+    plx_simdisk_heal(disk);
+    peek(1, kept[1]);
+    OK(plx_format_superblock_decode(kept[1], &super, &fault));
+    super.store.b[3] ^= 1;
+    plx_format_superblock_encode(&super, nothing);
+    poke(1, nothing);
+    EXPECT("superblock", "copy 1 of the superblock is another store's");
+    poke(1, kept[1]);
+    CLEAN();
+    end_store();
+}
+
 static void test_rate(void)
 {
     uint64_t before, fast, slow;
@@ -971,6 +1055,9 @@ int main(void)
         {"beside a writer", test_beside_writer},
         {"beside one change at each moment", test_beside_changes},
         {"damage beside a change at each moment", test_damage_beside_changes},
+        {"a disk that never holds still", test_unsettled},
+        {"very many findings", test_many_findings},
+        {"headers that are lost", test_lost_headers},
         {"rate and interruption", test_rate},
     };
     CU_pSuite suite;
