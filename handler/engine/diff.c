@@ -294,9 +294,7 @@ int plx_vdi_diff(struct plx_vdi *from, struct plx_vdi *to,
     unsigned levels;
     int rc;
 
-    PLX_ASSERT(to->snapshot && (!from || from->snapshot));
-    if (from && from->store != to->store)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "the instants lie in two stores");
+    PLX_ASSERT(to->snapshot && (!from || (from->snapshot && from->store == to->store)));
     diff = calloc(1, sizeof *diff);
     if (!diff)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");

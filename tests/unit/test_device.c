@@ -587,6 +587,10 @@ static void test_lack(void)
         }
     }
     plx_device_close(device);
+    tight.rlim_cur = (rlim_t)lowest + 1; /* room for the file that is there now */
+    setrlimit(RLIMIT_NOFILE, &tight);
+    refused(path_of("lack"), &create, PLX_ERR_SYSTEM, "make an event descriptor");
+    setrlimit(RLIMIT_NOFILE, &limit);
     unlink(path_of("lack"));
     kernel.set_up = -EAGAIN;
     refused(path_of("lack"), &create, PLX_ERR_SYSTEM, "fs.aio-max-nr");

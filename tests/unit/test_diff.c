@@ -563,6 +563,46 @@ static void test_changes_limit(void)
     end_store();
 }
 
+/* Each read fails once; block 1 is one that only the map knows, so that it is asked, too. */
+static void test_changes_unreadable(void)
+{
+    struct plx_vdi_create_options options = {.name = "v0", .size_bytes = MIB, .sector_size = 512};
+    static struct listed listed;
+    int error = PLX_ERR_IO_READ;
+    struct plx_vdi *vdi;
+    uint64_t forgotten;
+
+    seed = 1;
+    make_store(64 * MIB);
+    OK(plx_vdi_create(store, &options, NULL, &fault));
+    vdi = open_vdi(0);
+    memset(buffer, 1, BLOCK);
+    run(vdi, PLX_WRITE, BLOCK, BLOCK);
+    for (unsigned i = 0; i < 3; i++) {
+        run(vdi, PLX_WRITE, 0, BLOCK);
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    OK(plx_vdi_forget(vdi, 1, &forgotten, &fault));
+    CU_ASSERT_EQUAL(forgotten, 1);
+    OK(plx_vdi_close(vdi));
+    for (uint64_t k = 1; error && k < 100; k++) {
+        listed = (struct listed){.limit = 3};
+        fault.text[0] = '\0';
+        close_store(); /* with what it has in its cache */
+        open_store();
+        plx_simdisk_fail_io(disk, k, 1);
+        error = plx_range_change_list(store, 0, 1, 1, on_change, &listed, &fault);
+        plx_simdisk_heal(disk);
+        CU_ASSERT(error == 0 || (error == PLX_ERR_IO_READ && fault.text[0]));
+    }
+    CU_ASSERT_EQUAL(error, 0);
+    CU_ASSERT_EQUAL(listed.count, 1);
+    CU_ASSERT_EQUAL(plx_range_change_list(store, 9, 0, 1, on_change, &listed, &fault),
+                    PLX_ERR_NOT_FOUND);
+    end_store();
+}
+
 /* ---- Cost ---- */
 
 static bool count_bytes(void *context, const struct plx_diff_range *range)
@@ -706,6 +746,7 @@ int main(void)
     CU_add_test(suite, "every pair of instants of random histories", test_random);
     CU_add_test(suite, "when a range changed", test_changes);
     CU_add_test(suite, "newest changes first, and no more is read", test_changes_limit);
+    CU_add_test(suite, "changes that cannot be read", test_changes_unreadable);
     CU_add_test(suite, "cost follows what changed", test_cost);
     CU_add_test(suite, "odd sizes, stopping", test_odd);
     CU_add_test(suite, "a damaged node", test_damage);
