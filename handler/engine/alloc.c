@@ -156,6 +156,18 @@ int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *
     return plx_alloc_wait(store, PLX_EXTENT_META, task);
 }
 
+int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr)
+{
+    for (;;) {
+        struct plx_waiter waiter = PLX_WAITER;
+        int error = plx_alloc_segment(store, &waiter.task, ret_addr);
+
+        if (error != PLX_WAIT)
+            return error;
+        plx_waiter_wait(store, &waiter); /* then look again */
+    }
+}
+
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks)
 {
     if (plx_alloc_free_blocks(store, type) < blocks)

@@ -270,13 +270,29 @@ int plx_vdi_close(struct plx_vdi *vdi);
 /* Closes without writing anything, as a crash would. */
 void plx_vdi_abandon(struct plx_vdi *vdi);
 
-/* Lets go of the oldest snapshots, those up to number upto; a few of them stay, as many as share
- * their key frame with a younger one. Labels, clones (of this store) and instants that are open
- * hold what they name and all after it. What only these snapshots used is free afterwards.
- * Synchronous, the disk goes on meanwhile; it must not be closed. BUSY: one of them came into use,
- * nothing changed. *ret_forgotten: snapshots up to this one are gone. */
-int plx_vdi_forget(struct plx_vdi *vdi, uint64_t upto, uint64_t *ret_forgotten,
-                   struct plx_fault *fault);
+/* Which snapshots go. */
+struct plx_thin {
+    uint64_t after, upto;   /* of those with after < seq <= upto, ... */
+    uint64_t before_ns;     /* ... taken before this time (0: whenever), ... */
+    uint64_t every_ns;      /* ... the first of each such period of the clock stays (0: none) ... */
+    const uint64_t *kept;   /* ... and these (labelled, cloned, read elsewhere); ascending */
+    size_t kept_count;
+    bool dry_run; /* only tells what would be */
+};
+
+struct plx_thinned {
+    uint64_t upto;                /* how far it came: go on behind it until that does not grow */
+    uint64_t snapshots;           /* gone */
+    uint64_t blocks, meta_blocks; /* free: data; nodes and log, less what was written anew */
+    uint64_t oldest;              /* snapshots up to this one are gone now */
+};
+
+/* Lets snapshots go: what only they used is free afterwards. Does a slice of the log at a time.
+ * With before_ns in whole stretches between key frames, so that some are left for the next time.
+ * The newest snapshot always stays, and so do instants that are open here. Synchronous, the disk goes on meanwhile; it must not be closed. BUSY: some
+ * of them came into use, nothing changed. */
+int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
+                 struct plx_fault *fault);
 void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);

@@ -490,6 +490,7 @@ void plx_format_segment_encode(const struct plx_uuid *store, const struct plx_se
     put64(b + 88, h->snap_seq);
     put64(b + 96, h->time_ns);
     put_keyframe(b + 104, &h->keyframe);
+    put32(b + 184, h->start);
     seal_block(b);
 }
 
@@ -513,11 +514,15 @@ int plx_format_segment_decode(const void *block, const struct plx_uuid *store,
         .prev_hash = get64(b + 80),
         .snap_seq = get64(b + 88),
         .time_ns = get64(b + 96),
+        .start = get32(b + 184),
     };
+    if (!h.start) /* of before there was any other */
+        h.start = PLX_SEGMENT_HEADER_BYTES;
     if (!plx_uuid_equal(&store_id, store) || !plx_uuid_equal(&vdi_id, vdi) ||
         h.segment != segment || h.next_addr >= addr_limit || h.epoch > PLX_COUNTER_MAX ||
         h.first_batch > PLX_COUNTER_MAX || h.snap_seq > PLX_COUNTER_MAX ||
-        !get_keyframe(b + 104, addr_limit, &h.keyframe))
+        h.start < PLX_SEGMENT_HEADER_BYTES || h.start % 512 != 0 ||
+        h.start >= PLX_SEGMENT_BLOCKS_MAX * PLX_BLOCK_SIZE || !get_keyframe(b + 104, addr_limit, &h.keyframe))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "log segment: belongs to another disk or place");
     *ret_header = h;
@@ -601,6 +606,7 @@ size_t plx_record_bytes(enum plx_record_type type, uint64_t count)
     case PLX_RECORD_LABEL:
         return RECORD_BYTES + round8(count);
     case PLX_RECORD_KEYFRAME:
+    case PLX_RECORD_SKIP:
         return RECORD_BYTES + KEYFRAME_BYTES;
     case PLX_RECORD_UNMAP:
     case PLX_RECORD_VOID:
@@ -663,9 +669,17 @@ size_t plx_record_put_resize(void *out, uint64_t size_bytes)
     return put_record(out, PLX_RECORD_RESIZE, false, 0, 0, size_bytes);
 }
 
-size_t plx_record_put_keyframe(void *out, const struct plx_keyframe *keyframe)
+size_t plx_record_put_keyframe(void *out, const struct plx_keyframe *keyframe, bool whole)
 {
-    size_t bytes = put_record(out, PLX_RECORD_KEYFRAME, false, 0, 0, 0);
+    size_t bytes = put_record(out, PLX_RECORD_KEYFRAME, whole, 0, 0, 0);
+
+    put_keyframe((uint8_t *)out + RECORD_BYTES, keyframe);
+    return bytes;
+}
+
+size_t plx_record_put_skip(void *out, const struct plx_keyframe *keyframe)
+{
+    size_t bytes = put_record(out, PLX_RECORD_SKIP, false, 0, 0, 0);
 
     put_keyframe((uint8_t *)out + RECORD_BYTES, keyframe);
     return bytes;
@@ -707,6 +721,7 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
         r->size_bytes = word;
         return word >= PLX_VDI_SIZE_MIN && word <= PLX_VDI_SIZE_MAX && word % 512 == 0;
     case PLX_RECORD_KEYFRAME:
+    case PLX_RECORD_SKIP:
         return get_keyframe(payload, addr_limit, &r->keyframe);
     }
     return false;
@@ -723,7 +738,7 @@ int plx_record_next(const void *batch, const struct plx_batch_header *header, si
     if (left < RECORD_BYTES)
         return PLX_ERR_CORRUPT;
     word = get64(at);
-    if ((word & 0xff) < PLX_RECORD_MAP || (word & 0xff) > PLX_RECORD_KEYFRAME)
+    if ((word & 0xff) < PLX_RECORD_MAP || (word & 0xff) > PLX_RECORD_SKIP)
         return PLX_ERR_CORRUPT;
     r.type = (enum plx_record_type)(word & 0xff);
     r.flag = word >> 8 & 1;

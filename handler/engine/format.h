@@ -48,7 +48,8 @@
  *  72 first batch sequence             48 durable mark                   32-bit checksums
  *  80 hash of the previous batch       56 bytes, 60 records            SNAPSHOT: seq; then time
  *  88 snapshots before it              64 records, zeroes to the       LABEL: seq; then the name
- *  96 time, 104 key frame in effect       device's block size          KEYFRAME: then key frame
+ *  96 time, 104 key frame in effect       device's block size          KEYFRAME, SKIP: then key
+ * 184 where its batches begin                                            frame
  */
 #ifndef PLX_FORMAT_H
 #define PLX_FORMAT_H
@@ -218,6 +219,7 @@ struct plx_segment_header {
     struct plx_uuid vdi;
     uint64_t epoch, segment, next_addr, first_batch, prev_hash, snap_seq, time_ns;
     struct plx_keyframe keyframe;
+    uint32_t start; /* offset of the first batch; what lies before it is gone */
 };
 
 void plx_format_segment_encode(const struct plx_uuid *store,
@@ -251,12 +253,13 @@ enum plx_record_type {
     PLX_RECORD_SNAPSHOT = 4,
     PLX_RECORD_LABEL = 5,
     PLX_RECORD_RESIZE = 6,
-    PLX_RECORD_KEYFRAME = 7,
+    PLX_RECORD_KEYFRAME = 7, /* flag: all its nodes are kept */
+    PLX_RECORD_SKIP = 8,     /* alone in its batch: the log goes on behind this key frame */
 };
 
 struct plx_record {
     enum plx_record_type type;
-    bool flag; /* LABEL: removed */
+    bool flag; /* LABEL: removed; KEYFRAME: whole */
     uint64_t vblock;
     uint64_t count; /* blocks or leaves */
     uint64_t addr;  /* MAP */
@@ -280,7 +283,8 @@ size_t plx_record_put_void(void *out, uint64_t leaf, uint32_t count);
 size_t plx_record_put_snapshot(void *out, uint64_t seq, uint64_t time_ns);
 size_t plx_record_put_label(void *out, uint64_t seq, const char *label, bool removed);
 size_t plx_record_put_resize(void *out, uint64_t size_bytes);
-size_t plx_record_put_keyframe(void *out, const struct plx_keyframe *keyframe);
+size_t plx_record_put_keyframe(void *out, const struct plx_keyframe *keyframe, bool whole);
+size_t plx_record_put_skip(void *out, const struct plx_keyframe *keyframe);
 uint32_t plx_record_checksum(const struct plx_record *record, uint64_t index);
 /* Decodes the record at *offset of a batch and moves *offset past it. addr_limit and vblock_limit
  * bound what it may name. */

@@ -125,6 +125,17 @@ static uint64_t index_of(uint64_t segment)
     return segment & ((1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 1);
 }
 
+/* Where a segment will be. */
+static uint64_t segment_place(const struct plx_keyframe_op *op, uint64_t segment)
+{
+    const struct plx_log *log = &op->vdi->log;
+
+    for (size_t i = 0; op->drop && i < op->drop->move_count; i++)
+        if (op->drop->moves[i].segment == segment)
+            return op->drop->moves[i].addr;
+    return log->segments[segment - log->first_segment];
+}
+
 static int index_begin(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -133,7 +144,8 @@ static int index_begin(struct plx_keyframe_op *op)
     /* Entries from the old key frame's segment on may be new or have changed. */
     uint64_t from = plx_max_u64(trimmed, vdi->record.keyframe.pos / bytes);
     uint64_t end = old_first + vdi->log.segment_count;
-    size_t count = (size_t)((trimmed - old_first) + (end > from ? end - from : 0)), n = 0;
+    size_t moved = op->drop ? op->drop->move_count : 0, n = 0;
+    size_t count = (size_t)((trimmed - old_first) + moved + (end > from ? end - from : 0));
     struct plx_tree_change *changes = malloc((count + 1) * sizeof *changes);
     int error;
 
@@ -141,9 +153,12 @@ static int index_begin(struct plx_keyframe_op *op)
         return PLX_ERR_NOMEM;
     for (uint64_t s = old_first; s < trimmed; s++)
         changes[n++] = (struct plx_tree_change){.index = index_of(s)};
+    for (size_t i = 0; i < moved && op->drop->moves[i].segment < from; i++)
+        changes[n++] = (struct plx_tree_change){.index = index_of(op->drop->moves[i].segment),
+                                                .entry = op->drop->moves[i].addr};
     for (uint64_t s = from; s < end; s++)
-        changes[n++] = (struct plx_tree_change){.index = index_of(s),
-                                                .entry = vdi->log.segments[s - old_first]};
+        changes[n++] =
+            (struct plx_tree_change){.index = index_of(s), .entry = segment_place(op, s)};
     error = plx_tree_begin_plain(&op->tree, vdi->store, vdi->record.index_root, PLX_INDEX_LEVELS,
                                  changes, n, &op->task, &op->index_deaths);
     free(changes);
@@ -224,9 +239,11 @@ static int start(struct plx_keyframe_op *op)
         vdi->log.bytes_since_keyframe = 0;
     }
     op->drop = op->next_drop;
-    op->oldest = op->drop ? op->drop->oldest : vdi->record.oldest;
+    op->oldest = op->drop && op->drop->oldest.levels ? op->drop->oldest : vdi->record.oldest;
     op->old_snap_seq = vdi->record.keyframe.snap_seq;
     op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;
+    if (op->drop)
+        op->flush_mark = plx_min_u64(op->flush_mark, op->drop->flush_mark);
     return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task, &op->data_deaths,
                               &op->node_deaths);
 }
@@ -277,17 +294,20 @@ static void install(struct plx_keyframe_op *op)
     plx_deaths_free(&op->made);
     vdi->record = op->record;
     vdi->record_slot ^= 1;
+    vdi->store->counters.keyframes++;
     plx_map_install(&vdi->map, op->target.root, op->target.levels);
     for (size_t i = 0; i < vdi->map.frozen_deaths.count; i++)
         plx_deaths_add(&op->data_deaths, vdi->map.frozen_deaths.addrs[i]);
     plx_deaths_free(&vdi->map.frozen_deaths);
+    for (size_t i = 0; op->drop && i < op->drop->move_count; i++)
+        plx_log_move(&vdi->log, op->drop->moves[i].segment, op->drop->moves[i].addr,
+                     &op->segment_deaths);
     plx_log_trim(&vdi->log, op->oldest.pos, &op->segment_deaths);
     if (!op->drop)
         return;
     for (size_t i = 0; i < op->drop->blocks.count; i++)
         plx_deaths_add(&op->data_deaths, op->drop->blocks.addrs[i]);
     op->next_drop = op->drop = NULL;
-    vdi->store->counters.keyframes++;
 }
 
 /* The record may be on the store or not: which slot counts is unknown, so nothing more may be
@@ -304,7 +324,7 @@ static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
     struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
 
     ++*records;
-    return plx_record_put_keyframe(out, &op->vdi->record.keyframe);
+    return plx_record_put_keyframe(out, &op->vdi->record.keyframe, false);
 }
 
 /* K3: a snapshot may be found through the old key frame. */

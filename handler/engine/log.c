@@ -151,18 +151,11 @@ int plx_log_room(struct plx_log *log)
 /* Allocates a segment and enters it into the list. */
 static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
 {
-    if (!segments_reserve(log))
-        return PLX_ERR_NOMEM;
-    for (;;) {
-        struct plx_waiter waiter = PLX_WAITER;
-        int error = plx_alloc_segment(log->store, &waiter.task, ret_addr);
+    int error = segments_reserve(log) ? plx_alloc_segment_sync(log->store, ret_addr) : PLX_ERR_NOMEM;
 
-        if (!error)
-            segments_push(log, *ret_addr);
-        if (error != PLX_WAIT)
-            return error;
-        plx_waiter_wait(log->store, &waiter); /* then look again */
-    }
+    if (!error)
+        segments_push(log, *ret_addr);
+    return error;
 }
 
 int plx_log_ensure_segments(struct plx_log *log)
@@ -179,14 +172,28 @@ int plx_log_ensure_segments(struct plx_log *log)
     return error;
 }
 
+static void segment_dies(const struct plx_log *log, uint64_t addr,
+                                 struct plx_deaths *freed)
+{
+    for (uint64_t b = 0; addr && b < log->store->info.segment_blocks; b++)
+        plx_deaths_add(freed, addr + b);
+}
+
+void plx_log_move(struct plx_log *log, uint64_t segment, uint64_t addr, struct plx_deaths *freed)
+{
+    uint64_t *place = &log->segments[segment - log->first_segment];
+
+    segment_dies(log, *place, freed);
+    *place = addr;
+}
+
 void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed)
 {
     uint64_t keep = plx_log_segment_of(log, pos);
     size_t count = (size_t)plx_min_u64(keep - log->first_segment, log->segment_count);
 
     for (size_t i = 0; i < count; i++)
-        for (uint64_t b = 0; b < log->store->info.segment_blocks; b++)
-            plx_deaths_add(freed, log->segments[i] + b);
+        segment_dies(log, log->segments[i], freed);
     memmove(log->segments, log->segments + count,
             (log->segment_count - count) * sizeof *log->segments);
     log->segment_count -= count;
@@ -282,6 +289,7 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
         .snap_seq = cursor->snap_seq,
         .time_ns = log->store->env->now_ns(log->store->env),
         .keyframe = log->vdi->record.keyframe,
+        .start = PLX_SEGMENT_HEADER_BYTES,
     };
     plx_format_segment_encode(&log->store->info.id, &header, batch->header);
     batch->header_iov = (struct iovec){batch->header, PLX_SEGMENT_HEADER_BYTES};
@@ -333,7 +341,7 @@ static void apply_snapshot(struct plx_log *log, const struct plx_log_item *item,
     if (!item->snapshot_seq)
         return;
     PLX_ASSERT(item->snapshot_seq == log->vdi->map.gen + 1);
-    plx_map_apply_snapshot(&log->vdi->map);
+    plx_map_apply_snapshot(&log->vdi->map, item->snapshot_seq);
     log->vdi->counters.snapshots++;
     log->store->counters.snapshots++;
     if (durable)
@@ -429,6 +437,8 @@ static bool form_batch(struct plx_log *log)
     left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0; /* L3 */
     if (offset % block) /* the store came from a device of smaller blocks */
         left = 0;
+    if (log->leave_at == log->cursor.pos)
+        left = 0;
     if (left < plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head), block) * block) {
         if (!begin_segment(log, batch)) {
             struct plx_log_item *item = log->head;
@@ -458,6 +468,11 @@ void plx_log_pump(struct plx_log *log)
     while (log->head && !log->failing && !log->sticky && log->batch_count < IN_FLIGHT_MAX)
         if (!form_batch(log))
             break;
+}
+
+void plx_log_leave_segment(struct plx_log *log)
+{
+    log->leave_at = log->cursor.pos;
 }
 
 bool plx_log_idle(const struct plx_log *log)

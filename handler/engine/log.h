@@ -69,7 +69,7 @@ struct plx_log {
     struct plx_store *store;
     struct plx_log_cursor cursor;
     uint64_t first_segment; /* retained */
-    uint64_t *segments;     /* addresses of first_segment... */
+    uint64_t *segments;     /* addresses of first_segment...; 0: none of that number any more */
     size_t segment_count, segment_capacity;
     uint64_t spare_addr; /* allocated ahead for next_addr */
     struct plx_task spare_task;
@@ -88,6 +88,7 @@ struct plx_log {
     enum plx_protection_mode snapshots; /* BATCH or WRITE: they end batches, or follow writes */
     uint64_t snapshot_ns;               /* time of the last snapshot that was logged */
     uint64_t bytes_since_keyframe;
+    uint64_t leave_at; /* from this position the log goes on in a new segment */
     uint8_t *memory;
 };
 
@@ -120,6 +121,10 @@ void plx_log_fail(struct plx_log *log, int cause);
  * once that is durable. Appends their addresses to freed. */
 struct plx_deaths;
 void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed);
+/* A segment was written anew elsewhere (addr 0: it is not needed any more). */
+void plx_log_move(struct plx_log *log, uint64_t segment, uint64_t addr, struct plx_deaths *freed);
+/* The next batch begins a new segment. */
+void plx_log_leave_segment(struct plx_log *log);
 uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos);
 uint64_t plx_log_segment_bytes(const struct plx_store *store);
 

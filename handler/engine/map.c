@@ -310,9 +310,9 @@ void plx_map_apply_void(struct plx_map *map, uint64_t leaf)
                             map->gen);
 }
 
-void plx_map_apply_snapshot(struct plx_map *map)
+void plx_map_apply_snapshot(struct plx_map *map, uint64_t seq)
 {
-    map->gen++;
+    map->gen = seq;
     if (map->gen_submitted < map->gen)
         map->gen_submitted = map->gen; /* replay: nothing was submitted */
 }

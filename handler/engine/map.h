@@ -84,7 +84,7 @@ size_t plx_map_slots_for_unmap(uint64_t vblock, uint64_t count);
 void plx_map_apply_map(struct plx_map *map, uint64_t vblock, uint64_t addr, uint32_t checksum24);
 void plx_map_apply_unmap(struct plx_map *map, uint64_t vblock, uint64_t count);
 void plx_map_apply_void(struct plx_map *map, uint64_t leaf);
-void plx_map_apply_snapshot(struct plx_map *map);
+void plx_map_apply_snapshot(struct plx_map *map, uint64_t seq);
 
 /* Freezes active for a key frame: false when one is frozen already. */
 bool plx_map_freeze(struct plx_map *map);

@@ -1,20 +1,24 @@
 /* reclaim.c - see reclaim.h.
  *
- * C1  A stretch of history lies between two key frames that are both kept whole: of one that is
- *     not, the nodes that the next one replaced are free already (keyframe.c, K3). Which those are
- *     follows from the log: no snapshot came between it and the announcement of the next.
- * C2  A block comes back when it died in a stretch that is dropped, and some snapshot had seen it.
- *     What died unseen came back when it died, and may be somebody else's by now.
- * C3  A node comes back where two neighbouring key frames differ.
+ * C1  A stretch of history that is worked on begins and ends at key frames. It begins at the one
+ *     before the last snapshot that stays before the first one that goes, or where history begins;
+ *     it ends at one behind the last that goes. So who sees what dies in it is known (versions.c).
+ * C2  Of a key frame that is not kept whole the nodes that the next one replaced are free already
+ *     (keyframe.c, K3). Which those are follows from the log: no snapshot came between it and the
+ *     announcement of the next. Where snapshots went the announcement says that it is whole.
+ * C3  Of key frames that go, those nodes come back that the ones on either side do not have.
  * C4  What a clone began with is its parent's, at least in part: never freed here.
- * C5  Nothing is free before a record is durable by which history begins later. Before that record
- *     is written nobody may begin to use what is being dropped.
- * C6  Labels, clones and open instants hold the snapshot they name and all after it.
+ * C5  Nothing is free, and no log has moved, before a record is durable that says so. Before that
+ *     record is written nobody may begin to use what goes.
+ * C6  What the caller names (labelled, cloned, read elsewhere) and what is open here stays, and the
+ *     key frames through which it is read. Of a clone the caller knows for as long as any disk may
+ *     have what it had: longer than the clone itself, if that was cloned.
+ * C7  The newest snapshot stays: what it alone sees dies later, and nobody would look there again.
  *
- * Synchronous; runs the loop while it reads, so the disk goes on. What the log and the trees say
- * below the oldest key frame in the record does not change meanwhile.
- * Crash story: before the record flips nothing has changed; after it, blocks not yet free on the
- *   store are leaks that a sweep finds.
+ * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
+ * trees say below the record's key frame does not change meanwhile.
+ * Crash story: before the record flips nothing has changed, and what was written anew is a leak;
+ *   after it, blocks not yet free on the store are leaks that a sweep finds.
  */
 #include "engine/reclaim.h"
 
@@ -22,514 +26,142 @@
 #include <string.h>
 
 #include "engine/replay.h"
+#include "engine/rewrite.h"
+#include "engine/treewalk.h"
 #include "engine/vdi.h"
+#include "engine/versions.h"
 
-/* What is mapped within the stretch, by virtual block; open addressing. */
-struct version {
-    uint64_t vblock, addr; /* addr 0: unmapped */
-    uint64_t birth;        /* snapshots taken before */
-    bool used;
-};
+#define SLICE_SEGMENTS 64u /* of log worked on at a time, or somewhat more */
 
-struct versions {
-    struct version *slots;
-    size_t count, capacity;
+struct base {
+    struct plx_keyframe keyframe;
+    bool whole; /* a snapshot came after it: it stays so */
 };
 
 struct reclaim {
     struct plx_vdi *vdi;
     struct plx_store *store;
+    const struct plx_thin *thin;
+    struct plx_thinned *thinned;
     struct plx_vdi_record record; /* as it was at the start */
-    uint64_t last_batch;          /* applied by then: an announcement may be that late */
+    uint64_t last_batch;          /* applied by then, */
+    uint64_t limit;               /* in this segment */
+    uint64_t labels_ended, clones_made;
     struct plx_log_reader reader;
-    struct plx_keyframe *bases; /* C1, oldest first */
+    struct plx_treewalk walk;
+    uint64_t *held; /* C6, ascending */
+    size_t held_count, held_capacity;
+    /* What was found: */
+    struct base *bases; /* C1, oldest first */
     size_t base_count, base_capacity;
-    /* The stretch at hand. */
-    const struct plx_keyframe *from, *to;
-    struct versions versions;
-    uint64_t gen; /* snapshots so far */
+    size_t end;                /* of bases: where the stretch ends; 0: not found */
+    uint64_t previous;         /* the last snapshot before those that go; 0: none */
+    uint64_t first_stays;      /* the first one behind the first that goes; 0: none */
+    uint64_t seen, seen_ns;    /* the last one read */
+    uint64_t *gone;            /* ascending */
+    size_t gone_count, gone_capacity;
+    size_t gone_before_end;
+    unsigned segments_read;
+    bool looked_enough;
+    /* While it is worked on: */
+    struct plx_versions versions;
+    struct plx_rewrite rewrite;
+    size_t from;               /* of bases: with that the rest begins */
+    size_t passed;             /* bases so far */
+    size_t last_kept;          /* the last base that stays */
+    bool begin_writing, writing, written;
+    uint64_t mappings; /* written since the last base */
     struct plx_history_drop drop;
+    uint64_t nodes; /* of drop.blocks */
     struct plx_fault *fault;
 };
 
-/* ---- Which key frames are whole (C1) ---- */
-
-static int push_base(struct reclaim *r, const struct plx_keyframe *keyframe)
+static int no_memory(const struct reclaim *r)
 {
-    if (r->base_count == r->base_capacity) {
-        size_t bigger = r->base_capacity ? r->base_capacity * 2 : 16;
-        struct plx_keyframe *bases = realloc(r->bases, bigger * sizeof *bases);
+    return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
+}
 
-        if (!bases)
-            return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
-        r->bases = bases;
-        r->base_capacity = bigger;
+static int push_number(struct reclaim *r, uint64_t **list, size_t *count, size_t *capacity,
+                       uint64_t number)
+{
+    if (*count == *capacity) {
+        size_t more = *capacity ? *capacity * 2 : 64;
+        uint64_t *bigger = realloc(*list, more * sizeof *bigger);
+
+        if (!bigger)
+            return no_memory(r);
+        *list = bigger;
+        *capacity = more;
     }
-    r->bases[r->base_count++] = *keyframe;
+    (*list)[(*count)++] = number;
     return 0;
 }
 
-/* The log, or the record, names a key frame. */
-static int keyframe_appears(struct reclaim *r, const struct plx_keyframe *keyframe)
+static int compare_numbers(const void *a, const void *b)
 {
-    struct plx_keyframe *last = &r->bases[r->base_count - 1];
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
-    if (keyframe->pos < last->pos || (keyframe->pos == last->pos && keyframe->root == last->root))
-        return 0;
-    if (r->gen != last->snap_seq)
-        return push_base(r, keyframe);
-    if (r->base_count == 1) /* then the record would have begun with this one */
-        return plx_fault_set(r->fault, PLX_ERR_CORRUPT,
-                             "virtual disk %s: history does not begin where its record says",
-                             r->record.name);
-    *last = *keyframe;
-    return 0;
+    return x < y ? -1 : x > y;
 }
 
-/* Calls visit for every record up to the batch `last`, and for the segments' key frames when they
- * are wanted. */
-static int read_log(struct reclaim *r, uint64_t last_batch, bool headers,
-                    int (*visit)(struct reclaim *r, const struct plx_record *record))
+/* The first of an ascending list that is greater than `after`; UINT64_MAX: none. */
+static uint64_t number_after(const uint64_t *list, size_t count, uint64_t after)
 {
-    struct plx_log_reader *reader = &r->reader;
-    uint64_t segment = UINT64_MAX;
+    size_t low = 0, high = count;
 
-    while (reader->cursor.seq <= last_batch) {
-        size_t offset = PLX_BATCH_HEADER_BYTES;
-        int error = plx_log_reader_next(reader, r->fault);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
 
-        if (error)
-            return error;
-        if (headers && segment != reader->loaded)
-            error = keyframe_appears(r, &reader->header.keyframe);
-        segment = reader->loaded;
-        for (uint32_t i = 0; i < reader->batch_header.records && !error; i++) {
-            struct plx_record record;
-
-            error = plx_record_next(reader->batch, &reader->batch_header, &offset,
-                                    r->store->addr_limit, &record);
-            if (error)
-                plx_fault_set(r->fault, error, "virtual disk %s: impossible log record",
-                              r->record.name);
-            else
-                error = visit(r, &record);
-        }
-        if (error)
-            return error;
+        if (list[middle] > after)
+            high = middle;
+        else
+            low = middle + 1;
     }
-    return 0;
+    return low < count ? list[low] : UINT64_MAX;
 }
 
-static int visit_for_bases(struct reclaim *r, const struct plx_record *record)
+static bool contains(const uint64_t *list, size_t count, uint64_t number)
 {
-    if (record->type == PLX_RECORD_SNAPSHOT)
-        r->gen = record->seq;
-    return record->type == PLX_RECORD_KEYFRAME ? keyframe_appears(r, &record->keyframe) : 0;
-}
-
-static int find_bases(struct reclaim *r)
-{
-    int error = push_base(r, &r->record.oldest);
-
-    r->gen = r->record.oldest.snap_seq;
-    plx_log_reader_seek(&r->reader, &r->record.oldest);
-    if (!error)
-        error = read_log(r, r->last_batch, true, visit_for_bases);
-    return error ? error : keyframe_appears(r, &r->record.keyframe);
-}
-
-/* ---- Lookups in a tree as it was ---- */
-
-static int get_node(struct reclaim *r, uint64_t entry, unsigned level, const void **ret_node)
-{
-    int error = plx_cache_get_sync(r->store->cache, entry, level, ret_node);
-
-    return error ? plx_fault_set(r->fault, error, "virtual disk %s: node at block %llu: %s",
-                                 r->record.name, (unsigned long long)plx_entry_addr(entry),
-                                 plx_error_text(error))
-                 : 0;
-}
-
-static int lookup(struct reclaim *r, uint64_t root, unsigned levels, uint64_t vblock,
-                  uint64_t *ret_entry)
-{
-    uint64_t entry = root, read_only = root & PLX_ENTRY_READ_ONLY;
-
-    *ret_entry = 0;
-    if (levels * PLX_NODE_SHIFT < 64 && vblock >> (levels * PLX_NODE_SHIFT))
-        return 0;
-    for (unsigned level = levels; level > 0 && plx_entry_addr(entry); level--) {
-        const void *node;
-        int error = get_node(r, entry, level, &node);
-
-        if (error)
-            return error;
-        entry =
-            plx_node_entry(node, vblock >> ((level - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
-        read_only |= entry & PLX_ENTRY_READ_ONLY;
-    }
-    if (plx_entry_addr(entry))
-        *ret_entry = entry | read_only;
-    return 0;
-}
-
-/* ---- Data (C2) ---- */
-
-static struct version *version_at(struct versions *v, uint64_t vblock)
-{
-    size_t at = (size_t)(vblock * 0x9e3779b97f4a7c15ull >> 20) & (v->capacity - 1);
-
-    while (v->slots[at].used && v->slots[at].vblock != vblock)
-        at = (at + 1) & (v->capacity - 1);
-    return &v->slots[at];
-}
-
-static int make_room(struct reclaim *r)
-{
-    struct versions *v = &r->versions, bigger = {.capacity = v->capacity ? v->capacity * 2 : 1024};
-
-    if (v->count + 1 < v->capacity / 4 * 3)
-        return 0;
-    bigger.slots = calloc(bigger.capacity, sizeof *bigger.slots);
-    if (!bigger.slots)
-        return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
-    for (size_t i = 0; i < v->capacity; i++)
-        if (v->slots[i].used)
-            *version_at(&bigger, v->slots[i].vblock) = v->slots[i];
-    bigger.count = v->count;
-    free(v->slots);
-    *v = bigger;
-    return 0;
-}
-
-static int base_version_died(struct reclaim *r, uint64_t vblock, uint64_t entry)
-{
-    uint64_t inherited = 0;
-    bool seen = (entry & PLX_ENTRY_READ_ONLY) || r->gen != r->from->snap_seq;
-    int error = 0;
-
-    if (!plx_entry_addr(entry) || !seen)
-        return 0;
-    if (r->record.origin_levels)
-        error = lookup(r, r->record.origin_root, r->record.origin_levels, vblock, &inherited);
-    if (!error && plx_entry_addr(inherited) != plx_entry_addr(entry)) /* C4 */
-        plx_deaths_add(&r->drop.blocks, plx_entry_addr(entry));
-    return error;
-}
-
-/* From now on vblock is mapped to addr, or (0) not at all; base: what the stretch began with, when
- * the caller has looked. */
-static int change(struct reclaim *r, uint64_t vblock, uint64_t addr, const uint64_t *base)
-{
-    struct version *version;
-    uint64_t entry = base ? *base : 0;
-    int error = make_room(r);
-
-    if (error)
-        return error;
-    version = version_at(&r->versions, vblock);
-    if (version->used) {
-        if (version->addr && version->birth != r->gen)
-            plx_deaths_add(&r->drop.blocks, version->addr);
-    } else {
-        if (!base)
-            error = lookup(r, r->from->root, r->from->levels, vblock, &entry);
-        if (!error)
-            error = base_version_died(r, vblock, entry);
-        if (error)
-            return error;
-        r->versions.count++;
-    }
-    *version_at(&r->versions, vblock) =
-        (struct version){.used = true, .vblock = vblock, .addr = addr, .birth = r->gen};
-    return 0;
-}
-
-/* What the base maps in a range and the stretch has not touched yet. */
-static int unmap_base(struct reclaim *r, uint64_t entry, unsigned level, uint64_t first,
-                      uint64_t from, uint64_t to)
-{
-    unsigned shift = (level - 1) * PLX_NODE_SHIFT;
-    uint64_t read_only = entry & PLX_ENTRY_READ_ONLY;
-    uint8_t *copy;
-    const void *node;
-    int error;
-
-    if (!plx_entry_addr(entry))
-        return 0;
-    error = get_node(r, entry, level, &node);
-    if (error)
-        return error;
-    copy = malloc(PLX_BLOCK_SIZE);
-    if (!copy)
-        return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
-    memcpy(copy, node, PLX_BLOCK_SIZE); /* the cache's may go while others are read */
-    for (unsigned i = 0; i < PLX_NODE_ENTRIES && !error; i++) {
-        uint64_t begin = first + ((uint64_t)i << shift), end = begin + (1ull << shift);
-        uint64_t child = plx_node_entry(copy, i);
-
-        if (!plx_entry_addr(child) || end <= from || begin >= to)
-            continue;
-        child |= read_only;
-        if (level > 1)
-            error = unmap_base(r, child, level - 1, begin, from, to);
-        else if (!r->versions.capacity || !version_at(&r->versions, begin)->used)
-            error = change(r, begin, 0, &child);
-    }
-    free(copy);
-    return error;
-}
-
-static int unmap(struct reclaim *r, uint64_t vblock, uint64_t count)
-{
-    int error = unmap_base(r, r->from->root, r->from->levels, 0, vblock, vblock + count);
-    struct versions *v = &r->versions;
-
-    if (!error)
-        error = make_room(r); /* so that the table stays where it is */
-    if (error)
-        return error;
-    for (size_t i = 0; i < v->capacity && count >= v->capacity && !error; i++)
-        if (v->slots[i].used && v->slots[i].addr && v->slots[i].vblock - vblock < count)
-            error = change(r, v->slots[i].vblock, 0, NULL);
-    for (uint64_t i = 0; i < count && count < v->capacity && !error; i++) {
-        const struct version *version = version_at(v, vblock + i);
-
-        if (version->used && version->addr)
-            error = change(r, vblock + i, 0, NULL);
-    }
-    return error;
-}
-
-static int visit_for_deaths(struct reclaim *r, const struct plx_record *record)
-{
-    int error = 0;
-
-    switch (record->type) {
-    case PLX_RECORD_MAP:
-        for (uint64_t i = 0; i < record->count && !error; i++)
-            error = change(r, record->vblock + i, record->addr + i, NULL);
-        return error;
-    case PLX_RECORD_UNMAP:
-        return unmap(r, record->vblock, record->count);
-    case PLX_RECORD_SNAPSHOT:
-        r->gen = record->seq;
-        return 0;
-    case PLX_RECORD_VOID:
-    case PLX_RECORD_LABEL:
-    case PLX_RECORD_RESIZE:
-    case PLX_RECORD_KEYFRAME:
-        return 0;
-    }
-    return 0;
-}
-
-/* ---- Nodes (C3) ---- */
-
-/* A tree, as seen on the way down another one that may be higher. */
-struct side {
-    uint64_t entry;
-    unsigned levels; /* of the subtree that entry names */
-};
-
-static struct side child_of(const struct side *side, unsigned level, const uint8_t *node,
-                            unsigned index)
-{
-    if (side->levels < level) /* it lies below child 0 */
-        return index ? (struct side){0, level - 1} : *side;
-    return (struct side){plx_entry_addr(side->entry) ? plx_node_entry(node, index) : 0, level - 1};
-}
-
-static bool same_node(const struct side *side, unsigned level, uint64_t addr)
-{
-    return side->levels == level && plx_entry_addr(side->entry) == addr;
-}
-
-static int copy_node(struct reclaim *r, const struct side *side, unsigned level, uint8_t *copy)
-{
-    const void *node;
-    int error;
-
-    if (side->levels != level || !plx_entry_addr(side->entry))
-        return 0;
-    error = get_node(r, side->entry, level, &node);
-    if (error)
-        return error;
-    memcpy(copy, node, PLX_BLOCK_SIZE);
-    return 0;
-}
-
-/* The nodes of `old` that are neither in `next` nor in `origin`, at the same place. */
-static int free_nodes(struct reclaim *r, const struct side *old, const struct side *next,
-                      const struct side *origin)
-{
-    unsigned level = old->levels;
-    uint64_t addr = plx_entry_addr(old->entry);
-    uint8_t *nodes;
-    int error;
-
-    if (!addr || same_node(next, level, addr) || same_node(origin, level, addr))
-        return 0;
-    plx_deaths_add(&r->drop.blocks, addr);
-    if (level == 1)
-        return 0;
-    nodes = malloc(3 * PLX_BLOCK_SIZE);
-    if (!nodes)
-        return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
-    error = copy_node(r, old, level, nodes);
-    if (!error)
-        error = copy_node(r, next, level, nodes + PLX_BLOCK_SIZE);
-    if (!error)
-        error = copy_node(r, origin, level, nodes + 2 * PLX_BLOCK_SIZE);
-    for (unsigned i = 0; i < PLX_NODE_ENTRIES && !error; i++) {
-        struct side o = child_of(old, level, nodes, i);
-        struct side n = child_of(next, level, nodes + PLX_BLOCK_SIZE, i);
-        struct side p = child_of(origin, level, nodes + 2 * PLX_BLOCK_SIZE, i);
-
-        error = free_nodes(r, &o, &n, &p);
-    }
-    free(nodes);
-    return error;
-}
-
-/* A disk that grew: the old tree lies below child 0 of the new one, if anywhere. */
-static int descend(struct reclaim *r, struct side *side, unsigned levels)
-{
-    while (side->levels > levels) {
-        const void *node;
-        int error = 0;
-
-        if (plx_entry_addr(side->entry)) {
-            error = get_node(r, side->entry, side->levels, &node);
-            if (error)
-                return error;
-            side->entry = plx_node_entry(node, 0);
-        }
-        side->levels--;
-    }
-    return 0;
-}
-
-static int free_replaced_nodes(struct reclaim *r)
-{
-    struct side old = {r->from->root, r->from->levels}, next = {r->to->root, r->to->levels};
-    struct side origin = {r->record.origin_root, r->record.origin_levels};
-    int error = descend(r, &next, old.levels);
-
-    if (!error)
-        error = descend(r, &origin, old.levels);
-    return error ? error : free_nodes(r, &old, &next, &origin);
-}
-
-/* ---- A stretch ---- */
-
-static int drop_stretch(struct reclaim *r)
-{
-    int error;
-
-    if (r->versions.count)
-        memset(r->versions.slots, 0, r->versions.capacity * sizeof *r->versions.slots);
-    r->versions.count = 0;
-    r->gen = r->from->snap_seq;
-    plx_log_reader_seek(&r->reader, r->from);
-    error = read_log(r, r->to->batch_seq, false, visit_for_deaths);
-    return error ? error : free_replaced_nodes(r);
+    return count && bsearch(&number, list, count, sizeof *list, compare_numbers);
 }
 
 /* ---- What holds snapshots (C6) ---- */
 
-struct labels {
-    uint64_t *seqs;
-    size_t count, capacity;
-    char (*names)[PLX_LABEL_MAX + 1];
-    bool failed;
-};
-
-static void visit_label(void *context, const char *label, uint64_t seq, bool removed)
+static int hold(struct reclaim *r, uint64_t seq)
 {
-    struct labels *l = context;
-    size_t at = 0;
-
-    while (at < l->count && strcmp(l->names[at], label))
-        at++;
-    if (at == l->count && l->count == l->capacity) {
-        size_t bigger = l->capacity ? l->capacity * 2 : 16;
-        uint64_t *seqs = realloc(l->seqs, bigger * sizeof *seqs);
-        char(*names)[PLX_LABEL_MAX + 1];
-
-        l->seqs = seqs ? seqs : l->seqs;
-        names = seqs ? realloc(l->names, bigger * sizeof *names) : NULL;
-        l->names = names ? names : l->names;
-        l->failed = l->failed || !names;
-        if (!names)
-            return;
-        l->capacity = bigger;
-    }
-    strcpy(l->names[at], label);
-    l->seqs[at] = removed ? UINT64_MAX : seq;
-    l->count += at == l->count;
+    return push_number(r, &r->held, &r->held_count, &r->held_capacity, seq);
 }
 
-static int held_by_labels(struct reclaim *r, uint64_t *first)
+static int each_reader(struct reclaim *r, int (*each)(struct reclaim *r, uint64_t seq))
 {
-    struct labels l = {0};
-    int error = plx_label_list(r->store, r->record.slot, 0, visit_label, &l, r->fault);
+    int error = 0;
 
-    if (!error && l.failed)
-        error = plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
-    for (size_t i = 0; i < l.count; i++)
-        *first = plx_min_u64(*first, l.seqs[i]);
-    free(l.seqs);
-    free(l.names);
+    for (const struct plx_vdi *vdi = r->store->vdis; vdi && !error; vdi = vdi->next) {
+        if (!vdi->snapshot || vdi->record.slot != r->record.slot)
+            continue;
+        error = each(r, vdi->map.gen);
+        if (!error) /* it may have been opened at no snapshot: then its key frame alone */
+            error = each(r, vdi->map.base.gen + 1);
+    }
     return error;
 }
 
-static int held_by_clones(struct reclaim *r, uint64_t *first)
+static int find_holds(struct reclaim *r)
 {
-    for (uint32_t slot = 0; slot < plx_vdi_slot_count(r->store); slot++) {
-        struct plx_vdi_record record;
-        uint8_t which;
-        int error = plx_vdi_record_read(r->store, slot, &record, &which, r->fault);
+    int error = 0;
 
-        if (error == PLX_ERR_NOT_FOUND)
-            continue;
-        if (error)
-            return error;
-        if (record.state == PLX_VDI_LIVE && plx_uuid_equal(&record.parent, &r->record.id))
-            *first = plx_min_u64(*first, record.parent_seq);
-    }
-    return 0;
+    for (size_t i = 0; i < r->thin->kept_count && !error; i++)
+        error = hold(r, r->thin->kept[i]);
+    if (!error)
+        error = each_reader(r, hold);
+    if (!error && r->held_count)
+        qsort(r->held, r->held_count, sizeof *r->held, compare_numbers);
+    return error;
 }
 
-/* An instant that is open also reads the nodes of the key frame through which it was opened. */
-static void held_by_readers(const struct reclaim *r, uint64_t *first)
+static int must_be_held(struct reclaim *r, uint64_t seq)
 {
-    for (const struct plx_vdi *vdi = r->store->vdis; vdi; vdi = vdi->next)
-        if (vdi->snapshot && vdi->record.slot == r->record.slot)
-            *first = plx_min_u64(*first, vdi->map.base.gen);
-}
-
-/* ---- All of it ---- */
-
-static int begin(struct reclaim *r, struct plx_vdi *vdi, struct plx_fault *fault)
-{
-    *r = (struct reclaim){
-        .vdi = vdi,
-        .store = vdi->store,
-        .record = vdi->record,
-        .last_batch = vdi->log.applied.seq - 1,
-        .fault = fault,
-    };
-    return plx_log_reader_of(r->store, &r->record, vdi->log.segments, vdi->log.segment_count,
-                             &r->reader, fault);
-}
-
-static void end(struct reclaim *r)
-{
-    plx_log_reader_close(&r->reader);
-    plx_deaths_free(&r->drop.blocks);
-    free(r->versions.slots);
-    free(r->bases);
+    return contains(r->held, r->held_count, seq) ? 0 : PLX_ERR_BUSY;
 }
 
 /* With no snapshot kept, history moves on with every key frame, and its log is used again. */
@@ -539,92 +171,766 @@ static bool history_moved(const struct reclaim *r)
            r->vdi->record.oldest.root != r->record.oldest.root;
 }
 
-/* C5: whether somebody came meanwhile who may use what is to be dropped. */
-static bool disturbed(const struct reclaim *r, uint64_t labels_ended)
+/* C5: somebody came meanwhile who may use what goes. */
+static int check_undisturbed(struct reclaim *r)
 {
-    uint64_t first = UINT64_MAX;
+    int error = r->vdi->labels_begun != r->labels_ended || r->store->instants_opening ||
+                        r->store->clones_made != r->clones_made || history_moved(r)
+                    ? PLX_ERR_BUSY
+                    : 0;
 
-    held_by_readers(r, &first);
-    return r->vdi->labels_begun != labels_ended || r->store->instants_opening || history_moved(r) ||
-           first <= r->drop.oldest.snap_seq;
+    if (!error)
+        error = each_reader(r, must_be_held);
+    return error == PLX_ERR_BUSY
+               ? plx_fault_set(r->fault, error,
+                               "virtual disk %s: its snapshots came into use meanwhile; try again",
+                               r->record.name)
+               : error;
 }
 
-static int commit(struct reclaim *r)
+/* ---- Reading the log ---- */
+
+/* The records of the batch that was read. */
+static int each_record(struct reclaim *r,
+                       int (*visit)(struct reclaim *r, const struct plx_record *record))
 {
-    struct plx_waiter waiter = PLX_WAITER;
-    struct plx_keyframe_op *op = &r->vdi->keyframe;
+    struct plx_log_reader *reader = &r->reader;
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    int error = 0;
+
+    for (uint32_t i = 0; i < reader->batch_header.records && !error; i++) {
+        struct plx_record record;
+
+        error = plx_record_next(reader->batch, &reader->batch_header, &offset,
+                                r->store->addr_limit, &record);
+        if (error)
+            return plx_fault_set(r->fault, error, "virtual disk %s: impossible log record",
+                                 r->record.name);
+        error = visit(r, &record);
+    }
+    return error;
+}
+
+/* ---- Which go, and which key frames there are (C1, C2) ---- */
+
+static int push_base(struct reclaim *r, const struct plx_keyframe *keyframe)
+{
+    if (r->base_count == r->base_capacity) {
+        size_t bigger = r->base_capacity ? r->base_capacity * 2 : 16;
+        struct base *bases = realloc(r->bases, bigger * sizeof *bases);
+
+        if (!bases)
+            return no_memory(r);
+        r->bases = bases;
+        r->base_capacity = bigger;
+    }
+    r->bases[r->base_count++] =
+        (struct base){.keyframe = *keyframe, .whole = r->seen > keyframe->snap_seq};
+    return 0;
+}
+
+/* The log names a key frame. */
+static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, bool whole)
+{
+    struct base *last = &r->bases[r->base_count - 1];
+    bool same = keyframe->pos == last->keyframe.pos && keyframe->root == last->keyframe.root;
+    int error = 0;
+
+    if (keyframe->pos < last->keyframe.pos)
+        return 0;
+    if (!same && last->whole)
+        error = push_base(r, keyframe);
+    else if (!same)
+        *last = (struct base){.keyframe = *keyframe, .whole = r->seen > keyframe->snap_seq};
+    if (!error && whole)
+        r->bases[r->base_count - 1].whole = true;
+    return error;
+}
+
+static bool in_range(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
+{
+    return seq > r->thin->after && seq <= r->thin->upto &&
+           (!r->thin->before_ns || time_ns < r->thin->before_ns);
+}
+
+static bool goes(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
+{
+    uint64_t every = r->thin->every_ns;
+
+    if (!in_range(r, seq, time_ns) || contains(r->held, r->held_count, seq))
+        return false;
+    return !every || (r->seen && time_ns / every == r->seen_ns / every);
+}
+
+/* The stretch can end at the last key frame: a snapshot that stays follows it, or came before it
+ * and stays (C7). */
+static void end_here(struct reclaim *r)
+{
+    uint64_t count = r->bases[r->base_count - 1].keyframe.snap_seq;
+    size_t before = r->gone_count;
+
+    while (before && r->gone[before - 1] > count)
+        before--;
+    if (r->base_count < 2 || !before)
+        return;
+    r->end = r->base_count - 1;
+    r->gone_before_end = before;
+}
+
+/* Whether what was found is worth stopping for, now that this snapshot was reached. */
+static bool enough(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
+{
+    bool slice = r->segments_read > SLICE_SEGMENTS;
+
+    if (seq > r->thin->after && !in_range(r, seq, time_ns) &&
+        (r->thin->before_ns || r->gone_before_end == r->gone_count))
+        return true;
+    return slice && (r->end || !r->gone_count);
+}
+
+static int look_at_snapshot(struct reclaim *r, uint64_t seq, uint64_t time_ns)
+{
+    struct base *last = &r->bases[r->base_count - 1];
+    bool gone = goes(r, seq, time_ns);
+    int error = 0;
+
+    last->whole = last->whole || seq > last->keyframe.snap_seq;
+    if (r->gone_count)
+        end_here(r);
+    r->looked_enough = enough(r, seq, time_ns);
+    if (r->looked_enough)
+        return 0;
+    if (gone) {
+        error = push_number(r, &r->gone, &r->gone_count, &r->gone_capacity, seq);
+    } else if (r->gone_count) {
+        r->first_stays = r->first_stays ? r->first_stays : seq;
+    } else {
+        r->previous = seq;
+        r->bases[0] = *last;
+        r->base_count = 1;
+    }
+    r->seen = seq;
+    r->seen_ns = time_ns;
+    return error;
+}
+
+static int look(struct reclaim *r, const struct plx_record *record)
+{
+    switch (record->type) {
+    case PLX_RECORD_KEYFRAME:
+    case PLX_RECORD_SKIP:
+        return base_appears(r, &record->keyframe, record->flag);
+    case PLX_RECORD_SNAPSHOT:
+        return r->looked_enough || record->seq <= r->record.oldest.snap_seq
+                   ? 0
+                   : look_at_snapshot(r, record->seq, record->time_ns);
+    default:
+        return 0;
+    }
+}
+
+struct last_snapshot {
+    uint64_t upto, after; /* looked for: the last one of these */
+    uint64_t seq;
+};
+
+static bool note_snapshot(void *context, const struct plx_record *record)
+{
+    struct last_snapshot *last = context;
+
+    if (record->type != PLX_RECORD_SNAPSHOT)
+        return true;
+    if (record->seq > last->after && record->seq <= last->upto)
+        last->seq = record->seq;
+    return record->seq <= last->upto;
+}
+
+/* To where the last snapshot up to thin->after can be read from, and its key frame is known; if
+ * there is none, to where history begins. */
+static int seek_previous(struct reclaim *r)
+{
+    struct last_snapshot last = {.upto = r->thin->after, .after = r->record.oldest.snap_seq};
+    uint64_t limit = r->thin->after;
+    int error = 0;
+
+    r->base_count = 0;
+    while (!error && limit > last.after) {
+        struct plx_log_cursor start;
+        struct plx_keyframe named;
+
+        error = plx_log_reader_seek_snapshot(&r->reader, limit, r->fault);
+        if (error)
+            break;
+        start = r->reader.cursor;
+        named = r->reader.header.keyframe;
+        error = plx_log_each_record(&r->reader, note_snapshot, &last, r->fault);
+        r->reader.cursor = start;
+        r->reader.epoch = 0;
+        if (!error && last.seq)
+            return push_base(r, named.pos < r->record.oldest.pos ? &r->record.oldest : &named);
+        if (start.pos / plx_log_segment_bytes(r->store) == r->record.first_segment)
+            break;
+        limit = plx_min_u64(limit - 1, start.snap_seq);
+    }
+    if (error == PLX_ERR_NOT_FOUND)
+        error = 0; /* the log is empty */
+    plx_log_reader_seek(&r->reader, &r->record.oldest);
+    return error ? error : push_base(r, &r->record.oldest);
+}
+
+static int scan(struct reclaim *r)
+{
+    uint64_t segment = UINT64_MAX;
     int error;
 
-    op->next_drop = &r->drop;
-    plx_keyframe_request(r->vdi, &waiter.task);
-    error = plx_waiter_wait(r->store, &waiter);
-    op->next_drop = NULL;
-    return error ? plx_fault_set(r->fault, error, "virtual disk %s: %s", r->record.name,
+    r->end = r->gone_count = r->gone_before_end = 0;
+    r->previous = r->first_stays = r->seen = r->seen_ns = 0;
+    r->segments_read = 0;
+    r->looked_enough = false;
+    error = seek_previous(r);
+    while (!error && !r->looked_enough && r->reader.cursor.seq <= r->last_batch) {
+        error = plx_log_reader_next(&r->reader, r->fault);
+        if (!error && segment != r->reader.loaded) {
+            r->segments_read++;
+            segment = r->reader.loaded;
+            error = base_appears(r, &r->reader.header.keyframe, false);
+        }
+        if (!error)
+            error = each_record(r, look);
+    }
+    if (error || r->looked_enough)
+        return error;
+    if (r->gone_count && r->gone[r->gone_count - 1] == r->seen) { /* C7 */
+        r->gone_count--;
+        r->first_stays = r->first_stays ? r->first_stays : r->seen;
+    }
+    if (r->gone_count)
+        end_here(r);
+    return 0;
+}
+
+/* ---- What the stretch began with ---- */
+
+static struct plx_subtree tree_of(const struct base *base)
+{
+    return (struct plx_subtree){base->keyframe.root, base->keyframe.levels};
+}
+
+static struct plx_subtree origin_of(const struct reclaim *r)
+{
+    return (struct plx_subtree){r->record.origin_root, r->record.origin_levels};
+}
+
+static int base_entry(void *context, uint64_t vblock, uint64_t *ret_entry)
+{
+    struct reclaim *r = context;
+
+    return plx_treewalk_entry(&r->walk, tree_of(&r->bases[0]), vblock, ret_entry);
+}
+
+static int base_each(void *context, uint64_t vblock, uint64_t count,
+                     int (*visit)(void *argument, uint64_t vblock, uint64_t entry), void *argument)
+{
+    struct reclaim *r = context;
+
+    return plx_treewalk_each(&r->walk, tree_of(&r->bases[0]), vblock, count, visit, argument);
+}
+
+/* C4 */
+static int base_inherited(void *context, uint64_t vblock, uint64_t addr, bool *ret_inherited)
+{
+    struct reclaim *r = context;
+    uint64_t entry = 0;
+    int error =
+        r->record.origin_levels ? plx_treewalk_entry(&r->walk, origin_of(r), vblock, &entry) : 0;
+
+    *ret_inherited = plx_entry_addr(entry) == addr;
+    return error;
+}
+
+static void begin_versions(struct reclaim *r)
+{
+    uint64_t before = r->bases[0].keyframe.snap_seq;
+
+    /* With a snapshot before that stays, all that the stretch began with is seen by it, or younger
+     * than it and met in the log. */
+    r->versions = (struct plx_versions){
+        .gen = before,
+        .kept = r->previous ? 1 : 0,
+        .base_birth = r->previous ? 0 : before,
+        .base = {base_entry, base_each, base_inherited, r},
+        .freed = &r->drop.blocks,
+    };
+}
+
+/* ---- Writing what stays ---- */
+
+/* How many of the fresh blocks from `at` on lie next to each other: one record. */
+static uint32_t run_at(const struct reclaim *r, size_t at, uint32_t max)
+{
+    const struct plx_versions *v = &r->versions;
+    struct plx_version first = *plx_versions_at(v, v->fresh[at]);
+    uint64_t extent = first.addr / r->store->info.extent_blocks;
+    uint32_t count = 1;
+
+    while (at + count < v->fresh_count && count < max) {
+        const struct plx_version *next = plx_versions_at(v, v->fresh[at + count]);
+
+        if (next->vblock != first.vblock + count || next->voided != first.voided ||
+            next->addr != (first.addr ? first.addr + count : 0) ||
+            next->addr / r->store->info.extent_blocks != extent)
+            break;
+        count++;
+    }
+    return count;
+}
+
+static int put_map(struct reclaim *r, size_t at, uint32_t count)
+{
+    const struct plx_versions *v = &r->versions;
+    struct plx_version first = *plx_versions_at(v, v->fresh[at]);
+    uint32_t checksums[PLX_RECORD_MAP_MAX];
+    void *room;
+    int error = plx_rewrite_room(&r->rewrite, plx_record_bytes(PLX_RECORD_MAP, count), &room);
+
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < count; i++)
+        checksums[i] = plx_versions_at(v, v->fresh[at + i])->checksum;
+    plx_record_put_map(room, first.vblock, count, first.addr, checksums);
+    r->mappings += count;
+    return 0;
+}
+
+static int put_unmap(struct reclaim *r, uint64_t vblock, uint32_t count)
+{
+    void *room;
+    int error = plx_rewrite_room(&r->rewrite, plx_record_bytes(PLX_RECORD_UNMAP, 0), &room);
+
+    if (!error)
+        plx_record_put_unmap(room, vblock, count);
+    return error;
+}
+
+static int put_fresh(struct reclaim *r, bool voided)
+{
+    const struct plx_versions *v = &r->versions;
+    uint32_t count;
+    int error = 0;
+
+    for (size_t at = 0; at < v->fresh_count && !error; at += count) {
+        const struct plx_version *version = plx_versions_at(v, v->fresh[at]);
+
+        count = run_at(r, at, version->addr ? PLX_RECORD_MAP_MAX : PLX_RECORD_UNMAP_MAX);
+        if (version->voided == voided)
+            error =
+                version->addr ? put_map(r, at, count) : put_unmap(r, version->vblock, count);
+    }
+    return error;
+}
+
+static int put_voids(struct reclaim *r)
+{
+    const struct plx_versions *v = &r->versions;
+    int error = 0;
+
+    for (size_t at = 0; at < v->leaf_count && !error; at++) {
+        void *room;
+
+        if (at && v->leaves[at] == v->leaves[at - 1])
+            continue;
+        error = plx_rewrite_room(&r->rewrite, plx_record_bytes(PLX_RECORD_VOID, 0), &room);
+        if (!error)
+            plx_record_put_void(room, v->leaves[at], 1);
+    }
+    return error;
+}
+
+/* What has changed since this was called last: only the last version of each block. A checksum that
+ * is still known must not be voided by what is put for others. */
+static int put_changes(struct reclaim *r)
+{
+    int error;
+
+    plx_versions_sort_fresh(&r->versions);
+    error = put_fresh(r, true);
+    if (!error)
+        error = put_voids(r);
+    if (!error)
+        error = put_fresh(r, false);
+    plx_versions_settle(&r->versions);
+    return error;
+}
+
+static int put_label(struct reclaim *r, const struct plx_record *record)
+{
+    void *room;
+    int error;
+
+    if (!record->flag && contains(r->gone, r->gone_count, record->seq))
+        return 0;
+    error = plx_rewrite_room(&r->rewrite,
+                             plx_record_bytes(PLX_RECORD_LABEL, strlen(record->label)), &room);
+    if (!error)
+        plx_record_put_label(room, record->seq, record->label, record->flag);
+    return error;
+}
+
+static int put_resize(struct reclaim *r, const struct plx_record *record)
+{
+    void *room;
+    int error = plx_rewrite_room(&r->rewrite, plx_record_bytes(PLX_RECORD_RESIZE, 0), &room);
+
+    if (!error)
+        plx_record_put_resize(room, record->size_bytes);
+    return error;
+}
+
+static int put_snapshot(struct reclaim *r, const struct plx_record *record)
+{
+    int error = put_changes(r);
+
+    return error ? error : plx_rewrite_snapshot(&r->rewrite, record->seq, record->time_ns);
+}
+
+/* ---- The stretch ---- */
+
+static int work_on(struct reclaim *r, const struct plx_record *record)
+{
+    bool stays;
+    int error;
+
+    switch (record->type) {
+    case PLX_RECORD_MAP:
+    case PLX_RECORD_UNMAP:
+    case PLX_RECORD_VOID:
+        error = plx_versions_apply(&r->versions, record);
+        return error == PLX_ERR_NOMEM ? no_memory(r) : error;
+    case PLX_RECORD_SNAPSHOT:
+        stays = !contains(r->gone, r->gone_count, record->seq);
+        plx_versions_snapshot(&r->versions, record->seq, stays);
+        if (!r->writing)
+            plx_versions_settle(&r->versions);
+        return r->writing && stays ? put_snapshot(r, record) : 0;
+    case PLX_RECORD_LABEL:
+        return r->writing ? put_label(r, record) : 0;
+    case PLX_RECORD_RESIZE:
+        return r->writing ? put_resize(r, record) : 0;
+    case PLX_RECORD_KEYFRAME:
+    case PLX_RECORD_SKIP:
+        return 0;
+    }
+    return 0;
+}
+
+/* The nodes of a base that goes (C3). */
+static int drop_base(struct reclaim *r, size_t at)
+{
+    size_t before = r->drop.blocks.count;
+    bool first = at < r->from;
+    int error = plx_treewalk_nodes(&r->walk, tree_of(&r->bases[at]), tree_of(&r->bases[at + 1]),
+                                   first ? origin_of(r) : tree_of(&r->bases[r->last_kept]),
+                                   &r->drop.blocks);
+
+    r->nodes += r->drop.blocks.count - before;
+    return error;
+}
+
+/* Whether snapshots behind it should go on to be read through it. */
+static bool base_is_needed(const struct reclaim *r, size_t at)
+{
+    uint64_t next = r->bases[at + 1].keyframe.snap_seq;
+
+    return number_after(r->held, r->held_count, r->bases[at].keyframe.snap_seq) <= next || /* C6 */
+           r->mappings >= r->store->options.keyframe_mappings ||
+           next - r->bases[r->last_kept].keyframe.snap_seq > PLX_OVERLAY_GENS / 2;
+}
+
+static int begin_writing(struct reclaim *r)
+{
+    const struct plx_keyframe *from = &r->bases[r->from].keyframe;
+    int error;
+
+    r->begin_writing = false;
+    r->writing = true;
+    r->rewrite = (struct plx_rewrite){
+        .store = r->store,
+        .reader = &r->reader,
+        .from = *from,
+        .to = r->bases[r->end].keyframe,
+        .epoch = r->reader.batch_header.epoch,
+        .first = !r->previous,
+        .limit = r->limit,
+        .fault = r->fault,
+    };
+    error = plx_rewrite_begin(&r->rewrite);
+    return error ? error : plx_rewrite_keyframe(&r->rewrite, from, true);
+}
+
+static int end_writing(struct reclaim *r)
+{
+    int error = put_changes(r);
+
+    if (!error)
+        error = plx_rewrite_end(&r->rewrite);
+    r->writing = false;
+    r->written = true;
+    return error;
+}
+
+/* The log has reached a base. */
+static int pass_base(struct reclaim *r, size_t at)
+{
+    int error;
+
+    if (at == r->end)
+        return r->writing ? end_writing(r) : 0;
+    if (at < r->from)
+        return drop_base(r, at);
+    if (at == r->from) {
+        plx_versions_settle(&r->versions);
+        r->last_kept = at;
+        r->begin_writing = true;
+        return 0;
+    }
+    if (!base_is_needed(r, at))
+        return drop_base(r, at);
+    error = put_changes(r);
+    if (!error)
+        error = plx_rewrite_keyframe(&r->rewrite, &r->bases[at].keyframe, true);
+    r->last_kept = at;
+    r->mappings = 0;
+    return error;
+}
+
+static int pass_bases(struct reclaim *r)
+{
+    int error = 0;
+
+    while (!error && r->passed <= r->end &&
+           r->reader.cursor.seq > r->bases[r->passed].keyframe.batch_seq)
+        error = pass_base(r, r->passed++);
+    return error;
+}
+
+/* Behind the end it is read on up to the next snapshot, which stays: it tells what is seen by none.
+ */
+static bool is_done(const struct reclaim *r)
+{
+    return r->passed > r->end &&
+           (!r->gone_count || r->versions.kept > r->gone[r->gone_count - 1] ||
+            r->reader.cursor.seq > r->last_batch);
+}
+
+static int work(struct reclaim *r)
+{
+    int error;
+
+    begin_versions(r);
+    plx_log_reader_seek(&r->reader, &r->bases[0].keyframe);
+    error = pass_bases(r);
+    while (!error && !is_done(r)) {
+        error = plx_log_reader_next(&r->reader, r->fault);
+        if (!error && r->begin_writing)
+            error = begin_writing(r);
+        if (!error)
+            error = each_record(r, work_on);
+        if (!error)
+            error = pass_bases(r);
+    }
+    return error;
+}
+
+/* Where history is to begin: with the last base before all that stays. Then that is all for this
+ * time, and nothing is written. */
+static void choose_beginning(struct reclaim *r)
+{
+    r->gone_count = r->gone_before_end;
+    r->from = 0;
+    if (r->previous)
+        return;
+    for (size_t i = 1; i <= r->end && r->bases[i].whole; i++)
+        if (!r->first_stays || r->bases[i].keyframe.snap_seq < r->first_stays)
+            r->from = i;
+    if (!r->from)
+        return;
+    r->end = r->from;
+    while (r->gone_count && r->gone[r->gone_count - 1] > r->bases[r->end].keyframe.snap_seq)
+        r->gone_count--;
+    r->drop.oldest = r->bases[r->end].keyframe;
+}
+
+/* ---- All of it ---- */
+
+static int keyframe_sync(struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+    int error;
+
+    plx_keyframe_request(vdi, &waiter.task);
+    error = plx_waiter_wait(vdi->store, &waiter);
+    return error ? plx_fault_set(fault, error, "virtual disk %s: %s", vdi->record.name,
                                  plx_error_text(error))
                  : 0;
 }
 
-static int forget(struct reclaim *r, uint64_t upto)
+static int commit(struct reclaim *r)
 {
-    uint64_t labels_ended = r->vdi->labels_ended, held = UINT64_MAX;
-    int error = held_by_labels(r, &held);
+    struct plx_keyframe_op *op = &r->vdi->keyframe;
+    int error;
 
+    r->drop.moves = r->rewrite.moves;
+    r->drop.move_count = r->rewrite.move_count;
+    r->drop.snapshots = r->gone;
+    r->drop.snapshot_count = r->gone_count;
+    op->next_drop = &r->drop;
+    error = keyframe_sync(r->vdi, r->fault);
+    op->next_drop = NULL;
     if (!error)
-        error = held_by_clones(r, &held);
-    if (error)
-        return error;
-    held_by_readers(r, &held);
-    upto = plx_min_u64(upto, held ? held - 1 : 0);
-    error = find_bases(r);
-    /* Of the newest it is not decided yet whether it stays whole. */
-    for (size_t i = 1; i + 1 < r->base_count && r->bases[i].snap_seq <= upto && !error; i++) {
-        r->from = &r->bases[i - 1];
-        r->to = &r->bases[i];
-        error = drop_stretch(r);
-        if (!error)
-            r->drop.oldest = *r->to;
-    }
-    if (error || !r->drop.oldest.levels)
-        return error;
-    if (disturbed(r, labels_ended))
-        return plx_fault_set(r->fault, PLX_ERR_BUSY,
-                             "virtual disk %s: its snapshots came into use meanwhile; try again",
-                             r->record.name);
-    return commit(r);
+        r->rewrite.move_count = 0; /* the log has them */
+    return error;
 }
 
-int plx_vdi_forget(struct plx_vdi *vdi, uint64_t upto, uint64_t *ret_forgotten,
-                   struct plx_fault *fault)
+static void count_result(struct reclaim *r)
+{
+    struct plx_thinned *t = r->thinned;
+    uint64_t written = 0, dropped = 0, bytes = plx_log_segment_bytes(r->store);
+
+    for (size_t i = 0; i < r->rewrite.move_count; i++) {
+        uint64_t segment = r->rewrite.moves[i].segment;
+
+        written += r->rewrite.moves[i].addr != 0;
+        dropped += r->reader.segments[segment - r->reader.first_segment] != 0;
+    }
+    for (uint64_t s = r->record.first_segment; s < r->drop.oldest.pos / bytes; s++)
+        dropped += r->reader.segments[s - r->reader.first_segment] != 0;
+    t->snapshots = r->gone_count;
+    t->blocks = r->drop.blocks.count - r->nodes;
+    t->meta_blocks = r->nodes;
+    if (dropped > written)
+        t->meta_blocks += (dropped - written) * r->store->info.segment_blocks;
+}
+
+/* So that there is a key frame behind all snapshots, and the segment it lies in is complete. */
+static int end_the_segment(struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    plx_log_leave_segment(&vdi->log);
+    return keyframe_sync(vdi, fault);
+}
+
+static void done(struct reclaim *r)
+{
+    /* What was written for nothing, unless a record may name it. */
+    for (size_t i = 0; i < r->rewrite.move_count && !r->vdi->log.sticky; i++)
+        if (r->rewrite.moves[i].addr)
+            plx_alloc_free(r->store, r->rewrite.moves[i].addr, r->store->info.segment_blocks);
+    plx_rewrite_done(&r->rewrite);
+    plx_versions_free(&r->versions);
+    plx_log_reader_close(&r->reader);
+    plx_deaths_free(&r->drop.blocks);
+    free(r->held);
+    free(r->gone);
+    free(r->bases);
+}
+
+static int begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_thin *thin,
+                 struct plx_thinned *thinned, struct plx_fault *fault)
+{
+    *r = (struct reclaim){
+        .vdi = vdi,
+        .store = vdi->store,
+        .thin = thin,
+        .thinned = thinned,
+        .record = vdi->record,
+        .last_batch = vdi->log.applied.seq - 1,
+        .limit = plx_log_segment_of(&vdi->log, vdi->log.applied.pos),
+        .labels_ended = vdi->labels_ended,
+        .clones_made = vdi->store->clones_made,
+        .walk = {vdi->store, r->record.name, fault},
+        .drop.flush_mark = vdi->store->flush_failures,
+        .fault = fault,
+    };
+    return plx_log_reader_of(r->store, &r->record, vdi->log.segments, vdi->log.segment_count,
+                             &r->reader, fault);
+}
+
+/* FULL: a key frame at the end of the log would help, if there is none yet (may_end). */
+static int thin_once(struct reclaim *r, bool may_end)
+{
+    int error = find_holds(r);
+
+    if (!error)
+        error = scan(r);
+    if (!error && may_end && r->gone_before_end < r->gone_count && !r->looked_enough)
+        error = PLX_REWRITE_FULL;
+    if (error)
+        return error;
+    if (!r->end) {
+        r->thinned->upto = r->gone_count ? r->gone[0] - 1 : r->seen;
+        return 0;
+    }
+    choose_beginning(r);
+    error = work(r);
+    if (error)
+        return error;
+    count_result(r);
+    if (!r->thin->dry_run)
+        error = check_undisturbed(r);
+    if (!error && !r->thin->dry_run)
+        error = commit(r);
+    if (!error)
+        r->thinned->upto = r->bases[r->end].keyframe.snap_seq;
+    return error;
+}
+
+static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, bool may_end,
+                      struct plx_thinned *ret_thinned, struct plx_fault *fault)
 {
     struct reclaim r;
     int error;
 
-    if (vdi->snapshot)
-        return plx_fault_set(fault, PLX_ERR_READONLY, "this is a snapshot");
-    if (vdi->forgetting)
-        return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s: it is under way already",
-                             vdi->record.name);
-    error = begin(&r, vdi, fault);
-    if (error)
-        return error;
-    vdi->forgetting = true;
-    error = forget(&r, upto);
+    *ret_thinned = (struct plx_thinned){.upto = thin->after};
+    error = begin(&r, vdi, thin, ret_thinned, fault);
+    if (!error)
+        error = thin_once(&r, may_end);
     if (error == PLX_ERR_CORRUPT && history_moved(&r)) /* it read what is somebody else's now */
         error = plx_fault_set(fault, PLX_ERR_BUSY,
                               "virtual disk %s: its history moved on; try again", vdi->record.name);
-    vdi->forgetting = false;
-    end(&r);
-    *ret_forgotten = vdi->record.oldest.snap_seq;
+    done(&r);
     return error;
 }
 
-bool plx_vdi_forgets(const struct plx_store *store, uint32_t slot, uint64_t seq)
+int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
+                 struct plx_fault *fault)
+{
+    int error;
+
+    if (vdi->snapshot)
+        return plx_fault_set(fault, PLX_ERR_READONLY, "this is a snapshot");
+    if (vdi->thinning)
+        return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s: it is under way already",
+                             vdi->record.name);
+    vdi->thinning = true;
+    error = thin_slice(vdi, thin, true, ret_thinned, fault);
+    if (error == PLX_REWRITE_FULL) {
+        error = end_the_segment(vdi, fault);
+        if (!error)
+            error = thin_slice(vdi, thin, false, ret_thinned, fault);
+    }
+    vdi->thinning = false;
+    ret_thinned->upto = plx_max_u64(ret_thinned->upto, thin->after);
+    ret_thinned->oldest = vdi->record.oldest.snap_seq;
+    return error == PLX_REWRITE_FULL ? 0 : error; /* not now */
+}
+
+bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq)
 {
     for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next) {
         const struct plx_history_drop *drop =
             vdi->keyframe.drop ? vdi->keyframe.drop : vdi->keyframe.next_drop;
 
-        if (!vdi->snapshot && vdi->record.slot == slot && drop && seq <= drop->oldest.snap_seq)
+        if (!vdi->snapshot && vdi->record.slot == slot && drop &&
+            contains(drop->snapshots, drop->snapshot_count, seq))
             return true;
     }
     return false;

@@ -1,22 +1,33 @@
-/* reclaim.h - letting go of the oldest snapshots (DESIGN section 5, reclaim).
+/* reclaim.h - letting go of snapshots (DESIGN section 5, reclaim).
  *
- * History is a chain of key frames and the log between them. It is dropped from its old end, one
- * key frame after the other: what was seen by none but the snapshots in between comes back. Cost
- * follows what changed between the two, never the size of the disk or the number of snapshots.
+ * History is a chain of key frames and the log between them. Any snapshots of it can go: a stretch
+ * of the log is written anew without them, and what was seen by none but them comes back. At the
+ * old end nothing is written, history just begins later. Cost follows what changed in the stretch,
+ * never the size of the disk or the number of snapshots.
  */
 #ifndef PLX_RECLAIM_H
 #define PLX_RECLAIM_H
 
 #include "engine/map.h"
 
-/* Takes effect with a key frame's record: history begins with `oldest` from then on, and the blocks
- * (data and nodes) are free. */
+/* A log segment that was written anew elsewhere; addr 0: there is none of that number any more. */
+struct plx_log_move {
+    uint64_t segment, addr;
+};
+
+/* Takes effect with a key frame's record: the snapshots are gone, the log lies where the moves say,
+ * and the blocks (data and nodes) are free. */
 struct plx_history_drop {
-    struct plx_keyframe oldest;
+    struct plx_keyframe oldest; /* levels 0: history begins where it did */
     struct plx_deaths blocks;
+    struct plx_log_move *moves; /* by number */
+    size_t move_count;
+    uint64_t *snapshots; /* ascending */
+    size_t snapshot_count;
+    uint64_t flush_mark; /* store->flush_failures before the first write */
 };
 
 /* Whether a snapshot of a disk that is open here is just being let go. */
-bool plx_vdi_forgets(const struct plx_store *store, uint32_t slot, uint64_t seq);
+bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq);
 
 #endif

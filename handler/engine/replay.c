@@ -9,6 +9,8 @@
  * R3  What a batch names lies in the store and within the disk as large as it is then, and segments
  *     lie where segments may lie: what is built on a replayed log relies on it (INV-7).
  * R4  Nothing is written: replay can be interrupted and repeated (crash during recovery).
+ * R5  Where history was thinned out (reclaim.c) some segments are missing, and a batch with nothing
+ *     but a SKIP record says where the log goes on: always forward, to a key frame.
  */
 #include "engine/replay.h"
 
@@ -82,6 +84,8 @@ static int load_segment(struct plx_log_reader *reader, uint64_t segment, struct 
     reader->in_buffer = segment;
     error = plx_format_segment_decode(reader->buffer, &reader->store->info.id, &reader->record->id,
                                       segment, reader->store->addr_limit, &reader->header, fault);
+    if (!error && reader->header.start >= bytes)
+        error = plx_fault_set(fault, PLX_ERR_CORRUPT, "log segment: begins behind its end");
     if (!error)
         reader->loaded = segment;
     return error;
@@ -114,7 +118,9 @@ static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t 
         error = s == last ? 0 : index_lookup(reader, s, &addr, fault);
         if (s == last)
             addr = record->segment_addr;
-        if (!error && !segment_addr_valid(reader->store, addr))
+        /* Of what was thinned out some numbers have no segment any more. */
+        if (!error && (addr || s == record->first_segment || s == last) &&
+            !segment_addr_valid(reader->store, addr))
             error = plx_fault_set(fault, PLX_ERR_CORRUPT,
                                   "virtual disk %s: log segment %llu is missing from the index",
                                   record->name, (unsigned long long)s);
@@ -238,7 +244,7 @@ void plx_log_reader_close(struct plx_log_reader *reader)
 
 /* ---- Positions ---- */
 
-void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe)
+static void seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe)
 {
     reader->cursor = (struct plx_log_cursor){
         .pos = keyframe->pos,
@@ -246,12 +252,27 @@ void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyfram
         .hash = keyframe->prev_hash,
         .snap_seq = keyframe->snap_seq,
     };
+}
+
+void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe)
+{
+    seek(reader, keyframe);
     reader->epoch = 0;
 }
 
 static bool has_segment(const struct plx_log_reader *reader, uint64_t segment)
 {
-    return segment >= reader->first_segment && segment - reader->first_segment < reader->count;
+    return segment >= reader->first_segment && segment - reader->first_segment < reader->count &&
+           reader->segments[segment - reader->first_segment];
+}
+
+/* The last one below `below` that there is; the first one always is. */
+static uint64_t segment_below(const struct plx_log_reader *reader, uint64_t below)
+{
+    do
+        below--;
+    while (below > reader->first_segment && !has_segment(reader, below));
+    return below;
 }
 
 int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
@@ -273,11 +294,14 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
     }
     if (high == low)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the log is empty");
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        int error =
-            read_header(reader, middle, reader->segments[middle - reader->first_segment], &header);
+    while (segment_below(reader, high) > low) {
+        uint64_t middle = segment_below(reader, low + (high - low) / 2 + 1);
+        int error;
 
+        if (middle == low)
+            middle = segment_below(reader, high);
+        error =
+            read_header(reader, middle, reader->segments[middle - reader->first_segment], &header);
         if (error)
             return plx_fault_set(fault, error, "virtual disk %s: log segment %llu: %s",
                                  reader->record->name, (unsigned long long)middle,
@@ -295,7 +319,7 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
     }
     bytes = plx_log_segment_bytes(reader->store);
     reader->cursor = (struct plx_log_cursor){
-        .pos = low * bytes + PLX_SEGMENT_HEADER_BYTES,
+        .pos = low * bytes + reader->header.start,
         .seq = reader->header.first_batch,
         .hash = reader->header.prev_hash,
         .snap_seq = reader->header.snap_seq,
@@ -316,6 +340,20 @@ static bool continues(const struct plx_log_reader *reader, const struct plx_batc
            (!behind_keyframe || header->epoch == reader->record->epoch); /* R1 */
 }
 
+/* R5: over what was thinned out. */
+static void skip(struct plx_log_reader *reader)
+{
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    struct plx_record record;
+
+    if (reader->batch_header.records == 1 &&
+        plx_record_next(reader->batch, &reader->batch_header, &offset, reader->store->addr_limit,
+                        &record) == 0 &&
+        record.type == PLX_RECORD_SKIP && record.keyframe.pos >= reader->cursor.pos &&
+        record.keyframe.batch_seq >= reader->batch_header.seq)
+        seek(reader, &record.keyframe);
+}
+
 static bool try_batch(struct plx_log_reader *reader)
 {
     uint64_t bytes = plx_log_segment_bytes(reader->store);
@@ -333,6 +371,7 @@ static bool try_batch(struct plx_log_reader *reader)
     reader->cursor.seq++;
     reader->cursor.hash = plx_hash64(reader->batch, header.bytes);
     reader->epoch = header.epoch;
+    skip(reader);
     return true;
 }
 
@@ -406,7 +445,7 @@ static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)
             return error;
     }
     if (reader->cursor.pos % bytes == 0)
-        reader->cursor.pos += PLX_SEGMENT_HEADER_BYTES;
+        reader->cursor.pos += reader->header.start;
     if (try_batch(reader))
         return 0;
     if (later_mark(reader))
@@ -424,7 +463,7 @@ static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)
         reader->header.prev_hash != reader->cursor.hash)
         return end_of_log(reader, fault);
     stay = reader->cursor.pos;
-    reader->cursor.pos = segment * bytes + PLX_SEGMENT_HEADER_BYTES;
+    reader->cursor.pos = segment * bytes + reader->header.start;
     if (try_batch(reader))
         return 0;
     error = end_of_log(reader, fault);
@@ -597,9 +636,10 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
             plx_map_apply_void(map, record->vblock + i);
         break;
     case PLX_RECORD_SNAPSHOT:
-        if (record->seq != map->gen + 1 || record->seq - map->active.first_gen >= PLX_OVERLAY_GENS)
+        /* Numbers in between were thinned out. */
+        if (record->seq <= map->gen || record->seq - map->active.first_gen >= PLX_OVERLAY_GENS)
             return bad_record(replay->reader, fault);
-        plx_map_apply_snapshot(map);
+        plx_map_apply_snapshot(map, record->seq);
         replay->result.snapshot_ns = record->time_ns;
         replay->reached = record->seq == replay->until_seq;
         break;
@@ -608,6 +648,7 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
         break;
     case PLX_RECORD_LABEL:
     case PLX_RECORD_KEYFRAME:
+    case PLX_RECORD_SKIP:
         break;
     }
     plx_overlay_unreserve(&map->active, slots);

@@ -1246,7 +1246,7 @@ static void lone_apply(struct plx_log_item *item)
 
     if (op->request->op == PLX_SNAPSHOT) {
         PLX_ASSERT(op->request->seq == op->vdi->map.gen + 1);
-        plx_map_apply_snapshot(&op->vdi->map);
+        plx_map_apply_snapshot(&op->vdi->map, op->vdi->map.gen + 1);
     } else if (op->request->op == PLX_RESIZE) {
         op->vdi->size_bytes = op->request->length;
         plx_protect_note_change(op->vdi);
@@ -1302,7 +1302,7 @@ static void begin_label(struct plx_op *op)
 
     vdi->labels_begun++;
     op->labels = true;
-    if (seq <= vdi->record.oldest.snap_seq || plx_vdi_forgets(vdi->store, vdi->record.slot, seq))
+    if (seq <= vdi->record.oldest.snap_seq || plx_vdi_lets_go(vdi->store, vdi->record.slot, seq))
         finish(op, PLX_ERR_NOT_FOUND);
     else
         append_lone(op, PLX_RECORD_LABEL, OP_ITEM);

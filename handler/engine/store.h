@@ -115,6 +115,7 @@ struct plx_store {
     struct plx_task flush_task;
     bool flushing;
     unsigned instants_opening; /* by calls under way: not in the list of disks yet */
+    uint64_t clones_made;
     uint64_t flush_failures;   /* each may have lost what had completed and was not yet flushed */
     int flush_error;           /* of the last one */
     struct plx_cache *cache;
@@ -187,6 +188,7 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
                   struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count);
 /* Allocates exactly one log segment. */
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr);
+int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr);
 /* Frees blocks. Extents of nobody are taken over for it; blocks in others' are left to the
  * collector. */
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);

@@ -280,9 +280,10 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     memcpy(record.name, options->name, sizeof record.name);
     if (plx_uuid_is_zero(&record.id))
         store->env->random(store->env, record.id.b, sizeof record.id.b);
-    store->instants_opening++; /* until the record says that this is a clone (reclaim.c, C6) */
+    store->instants_opening++; /* until everybody can know that this is a clone (reclaim.c, C6) */
     error = create_record(store, options, &record, slot, mark, fault);
     store->instants_opening--;
+    store->clones_made += options->is_clone;
     if (error)
         return error;
     if (ret_info)
@@ -387,7 +388,8 @@ static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
     if (cursor.next_addr)
         segments[count++] = cursor.next_addr;
     for (size_t i = 0; i < count; i++)
-        plx_alloc_mark(vdi->store, segments[i], vdi->store->info.segment_blocks);
+        if (segments[i])
+            plx_alloc_mark(vdi->store, segments[i], vdi->store->info.segment_blocks);
     if (plx_log_init(&vdi->log, vdi, &cursor, vdi->record.first_segment, segments, count))
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     return 0;
@@ -580,7 +582,9 @@ int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault
     error = plx_log_reader_open(store, &record, &reader, fault);
     if (error)
         return error;
-    for (size_t i = 0; i < reader.count; i++) {
+    /* Those before are in bitmaps that were durable before the record was (keyframe.c, K1). */
+    for (size_t i = (size_t)(record.keyframe.pos / bytes - reader.first_segment); i < reader.count;
+         i++) {
         struct plx_segment_header header;
 
         plx_alloc_mark(store, reader.segments[i], bytes >> PLX_BLOCK_SHIFT);
@@ -626,11 +630,15 @@ static bool search_keyframe(void *context, const struct plx_record *record)
 {
     struct keyframe_search *search = context;
 
-    if (record->type == PLX_RECORD_KEYFRAME && record->keyframe.snap_seq < search->seq &&
+    bool named = record->type == PLX_RECORD_KEYFRAME || record->type == PLX_RECORD_SKIP;
+
+    if (named && record->keyframe.snap_seq < search->seq &&
         record->keyframe.pos >= search->best.pos)
         search->best = record->keyframe;
-    search->found = record->type == PLX_RECORD_SNAPSHOT && record->seq == search->seq;
-    return !search->found;
+    if (record->type != PLX_RECORD_SNAPSHOT)
+        return true;
+    search->found = record->seq == search->seq;
+    return record->seq < search->seq;
 }
 
 static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
@@ -729,7 +737,7 @@ static int open_instant_once(struct plx_store *store, uint32_t slot, uint64_t se
         return error;
     if (record.state != PLX_VDI_LIVE)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record.name);
-    if (seq && plx_vdi_forgets(store, slot, seq))
+    if (seq && plx_vdi_lets_go(store, slot, seq))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
                              record.name, (unsigned long long)seq);
     error = open_instant(store, &record, which, seq, ret_vdi, fault);
@@ -820,7 +828,8 @@ void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info)
     record_info(&vdi->record, ret_info);
     ret_info->size_bytes = vdi->size_bytes;
     ret_info->snapshots = vdi->map.gen;
-    ret_info->log_segments = vdi->log.segment_count;
+    for (size_t i = 0; i < vdi->log.segment_count; i++)
+        ret_info->log_segments += vdi->log.segments[i] != 0;
 }
 
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi)

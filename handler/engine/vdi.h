@@ -76,7 +76,7 @@ struct plx_vdi {
     bool unflushed;         /* what can be read may lie in the device's cache only */
     uint64_t flush_mark;    /* store->flush_failures when it began to */
     bool closing;
-    bool forgetting;                     /* plx_vdi_forget() is under way */
+    bool thinning;                       /* plx_vdi_thin() is under way */
     uint64_t labels_begun, labels_ended; /* requests */
     uint64_t size_bytes;
     struct plx_map map;

@@ -7,6 +7,9 @@
  * F5  The key frame through which a retained snapshot is opened is whole, and what the snapshot
  *     sees may be overwritten by nobody. History begins with the record's oldest key frame.
  *
+ * F6  Where history was thinned out the log says where it goes on, always forward; segments may be
+ *     missing there, and nowhere else.
+ *
  * The view of a snapshot is that of the one before it plus what the log mapped in between; the
  * first one's is the tree of the key frame before it, less what had changed. So all of them
  * together cost one reading of the log, and of each tree only the nodes that are new in it.
@@ -152,7 +155,8 @@ struct log_walk {
     bool begun;
     uint64_t snapshots;           /* before the next batch */
     struct plx_keyframe keyframe; /* in effect */
-    bool any_seen;                /* a snapshot's view was claimed */
+    uint64_t segment, pos;        /* of the batch at hand */
+    uint64_t skip_to, skip_seq, skip_hash; /* F6: where the log goes on; 0: right behind */
 };
 
 static void log_error(struct plx_verify *v, const char *kind, uint64_t addr, const char *text,
@@ -259,7 +263,7 @@ static void claim_view(struct plx_verify *v, struct log_walk *log)
 static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
                         uint64_t seq)
 {
-    if (record->seq != log->snapshots + 1)
+    if (record->seq <= log->snapshots) /* numbers in between were let go */
         log_error(v, "log", 0, "snapshots are not numbered one after the other; snapshot",
                   record->seq);
     log->snapshots = record->seq;
@@ -282,9 +286,26 @@ static void on_keyframe(struct plx_verify *v, struct log_walk *log,
         return;
     news = keyframe->batch_seq != log->keyframe.batch_seq;
     log->keyframe = *keyframe;
+    log->snapshots = plx_max_u64(log->snapshots, keyframe->snap_seq);
     if (news && v->mode != PLX_VERIFY_BEHIND)
         forget_until(v, log->history,
                      plx_min_u64(keyframe->batch_seq, v->record->keyframe.batch_seq));
+}
+
+/* F6 */
+static void on_skip(struct plx_verify *v, struct log_walk *log, const struct plx_record *record)
+{
+    const struct plx_keyframe *to = &record->keyframe;
+
+    if (log->skip_to || to->batch_seq < log->seq || to->pos < log->pos ||
+        to->pos > v->record->keyframe.pos) {
+        log_error(v, "log", 0, "a SKIP record leads nowhere; log batch", log->seq);
+        return;
+    }
+    on_keyframe(v, log, to);
+    log->skip_to = to->pos;
+    log->skip_seq = to->batch_seq + 1;
+    log->skip_hash = to->prev_hash;
 }
 
 static void log_record(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
@@ -305,6 +326,9 @@ static void log_record(struct plx_verify *v, struct log_walk *log, const struct 
         break;
     case PLX_RECORD_KEYFRAME:
         on_keyframe(v, log, &record->keyframe);
+        break;
+    case PLX_RECORD_SKIP:
+        on_skip(v, log, record);
         break;
     case PLX_RECORD_LABEL:
     case PLX_RECORD_RESIZE:
@@ -338,6 +362,7 @@ static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offs
         return false;
     v->result.batches += v->mode == PLX_VERIFY_LIVE;
     check_marks(v, log, &header);
+    log->pos = log->segment * bytes + *offset;
     for (uint32_t i = 0; i < header.records && !v->error; i++) {
         struct plx_record one;
 
@@ -351,6 +376,11 @@ static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offs
     log->hash = plx_hash64(v->segment + *offset, header.bytes);
     log->epoch = header.epoch;
     *offset += header.bytes;
+    if (log->skip_to) {
+        log->seq = log->skip_seq;
+        log->hash = log->skip_hash;
+        log->durable = 0; /* of before it was thinned out */
+    }
     if (header.seq == record->oldest.batch_seq)
         forget_until(v, log->history, header.seq);
     if (header.seq == record->keyframe.batch_seq) {
@@ -393,18 +423,18 @@ static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
 
 /* The batches of a loaded segment. What a writer appends meanwhile may be read in parts: a batch
  * that is missing is looked for once more. */
-static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t segment,
+static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t offset,
                          uint64_t addr)
 {
-    uint64_t bytes = plx_log_segment_bytes(v->store), offset = PLX_SEGMENT_HEADER_BYTES;
+    uint64_t bytes = plx_log_segment_bytes(v->store);
     struct plx_segment_header header;
 
     for (unsigned tries = 0; tries < 2 && !v->error; tries++) {
-        while (offset < bytes && log_batch(v, log, &offset))
+        while (offset < bytes && !log->skip_to && log_batch(v, log, &offset))
             ;
-        if (offset >= bytes || !later_mark(v, log, offset))
+        if (offset >= bytes || log->skip_to || !later_mark(v, log, offset))
             return;
-        if (!load_segment(v, segment, addr, &header))
+        if (!load_segment(v, log->segment, addr, &header))
             break;
     }
     if (!v->error)
@@ -412,6 +442,24 @@ static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t se
                   "a batch is damaged, and a later one says that it was durable;"
                   " log batch",
                   log->seq);
+}
+
+/* F6: within a segment, too. */
+static void walk_from(struct plx_verify *v, struct log_walk *log, uint64_t segment, uint64_t addr,
+                      uint64_t offset)
+{
+    uint64_t bytes = plx_log_segment_bytes(v->store);
+
+    log->segment = segment;
+    walk_batches(v, log, offset, addr);
+    while (log->skip_to && log->skip_to / bytes == segment && !v->error) {
+        offset = log->skip_to % bytes;
+        log->skip_to = 0;
+        walk_batches(v, log, offset, addr);
+    }
+    if (log->skip_to) /* the next one is there */
+        log->segment = log->skip_to / bytes - 1;
+    log->skip_to = 0;
 }
 
 static uint64_t index_entry(struct plx_verify *v, uint64_t segment)
@@ -443,11 +491,11 @@ static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t se
         log->snapshots = header->snap_seq;
         log->keyframe = v->record->oldest;
         log->begun = true;
-    } else if (header->snap_seq != log->snapshots) {
-        log_error(v, "log", 0, "a segment counts other snapshots than the log before it; segment",
-                  segment);
     }
     on_keyframe(v, log, &header->keyframe);
+    if (header->snap_seq != log->snapshots)
+        log_error(v, "log", 0, "a segment counts other snapshots than the log before it; segment",
+                  segment);
     return true;
 }
 
@@ -493,7 +541,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
                 log_error(v, "log", addr, "a log segment is missing or damaged; segment", s);
             break;
         }
-        if (next && addr != next)
+        if (s > last && next && addr != next)
             log_error(v, "log", addr,
                       "the index names another place than the segment before;"
                       " segment",
@@ -503,7 +551,8 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
             break;
         if (s > last && addr != record->next_addr && v->mode != PLX_VERIFY_BEHIND)
             plx_verify_segment(v, addr, true); /* the record's are claimed already */
-        walk_batches(v, &log, s, addr);
+        walk_from(v, &log, s, addr, header.start);
+        s = log.segment;
         if (s == last && record->keyframe.pos % bytes > PLX_SEGMENT_HEADER_BYTES &&
             log.seq <= record->keyframe.batch_seq)
             log_error(v, "log", addr, "the log breaks off before its key frame; log batch",

@@ -323,7 +323,7 @@ static void long_history(struct plx_world *w, struct plx_sim_disk *disk)
 static void run_forget(struct plx_world *w, struct plx_sim_disk *disk)
 {
     plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
-    plx_sim_forget(w, disk, 6);
+    plx_sim_thin(w, disk, 0, 6, 0);
     plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
 }
 

@@ -132,7 +132,9 @@ static size_t put_again(const struct plx_record *r, uint8_t *out)
     case PLX_RECORD_RESIZE:
         return plx_record_put_resize(out, r->size_bytes);
     case PLX_RECORD_KEYFRAME:
-        return plx_record_put_keyframe(out, &r->keyframe);
+        return plx_record_put_keyframe(out, &r->keyframe, r->flag);
+    case PLX_RECORD_SKIP:
+        return plx_record_put_skip(out, &r->keyframe);
     }
     FUZZ_CHECK(!"a record of no known type");
     return 0;

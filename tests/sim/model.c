@@ -28,7 +28,12 @@ void plx_sim_disk_forget(struct plx_sim_disk *disk)
     free(disk->snapshots);
     free(disk->labels);
     /* The slot remembers its epochs, as the registry does. */
-    *disk = (struct plx_sim_disk){.slot = disk->slot, .epoch = disk->epoch};
+    *disk = (struct plx_sim_disk){
+        .slot = disk->slot,
+        .epoch = disk->epoch,
+        .parent = disk->parent,
+        .parent_seq = disk->parent_seq,
+    };
 }
 
 static void *copy_list(const void *list, unsigned count, unsigned room, size_t size)
@@ -95,7 +100,16 @@ void plx_sim_disk_crash(struct plx_sim_disk *disk)
 
 bool plx_sim_snapshot_kept(const struct plx_sim_disk *disk, const struct plx_sim_snapshot *snapshot)
 {
-    return snapshot->acked && snapshot->seq > disk->forgotten;
+    return snapshot->acked && !plx_sim_number_gone(disk, snapshot->seq);
+}
+
+void plx_sim_snapshot_taken(const struct plx_sim_disk *disk, struct plx_sim_snapshot *snapshot,
+                            uint64_t seq, uint64_t time_ns)
+{
+    snapshot->seq = seq;
+    snapshot->time_ns = time_ns;
+    snapshot->acked = true;
+    snapshot->going = seq <= disk->thinned; /* it may have been before anybody was told of it */
 }
 
 struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk)

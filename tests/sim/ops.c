@@ -97,9 +97,7 @@ static void snapshot_ended(struct plx_sim_op *op)
     expect_success(op, "snapshot");
     if (op->request.result)
         return; /* never taken, or taken and not told: it stays unknown */
-    snapshot->seq = op->request.seq;
-    snapshot->time_ns = op->request.time_ns;
-    snapshot->acked = true;
+    plx_sim_snapshot_taken(op->disk, snapshot, op->request.seq, op->request.time_ns);
     op->world->result.snapshots++;
     op->world->fresh = op->disk;
 }
@@ -170,7 +168,7 @@ static void op_done(struct plx_request *request)
         break;
     case PLX_LABEL:
         op->disk->labels[op->label].acked = !request->result;
-        if (request->result != PLX_ERR_NOT_FOUND || request->seq > op->disk->forgetting)
+        if (request->result != PLX_ERR_NOT_FOUND || request->seq > op->disk->thinned)
             expect_success(op, "label");
         break;
     case PLX_RESIZE:
@@ -446,9 +444,7 @@ static void automatic_ended(struct plx_world *w, struct plx_sim_disk *disk, bool
     plx_view_free(snapshot->view);
     snapshot->view = snapshot->exact;
     snapshot->exact = NULL;
-    snapshot->seq = seq;
-    snapshot->time_ns = time_ns;
-    snapshot->acked = true;
+    plx_sim_snapshot_taken(disk, snapshot, seq, time_ns);
     w->result.snapshots++;
     w->fresh = disk;
 }

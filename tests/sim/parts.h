@@ -24,6 +24,7 @@
 #define PLX_SIM_VDIS 8u
 #define PLX_SIM_SNAPSHOTS 800u
 #define PLX_SIM_LABELS 64u
+#define PLX_SIM_NUMBERS 16384u /* of snapshots */
 #define PLX_SIM_OPS 64u
 #define PLX_SIM_READERS 3u
 #define PLX_SIM_IO_SECTORS 4096u
@@ -41,6 +42,7 @@ struct plx_sim_snapshot {
     bool awaited;
     uint64_t expected_seq;
     struct plx_view *exact;
+    bool going; /* it may have been let go */
 };
 
 struct plx_sim_label {
@@ -59,6 +61,8 @@ enum plx_sim_state {
 struct plx_sim_disk {
     enum plx_sim_state state;
     uint32_t slot;
+    uint32_t parent; /* of a clone: its slot + 1, even after it was deleted */
+    uint64_t parent_seq;
     uint64_t epoch;
     uint64_t size, resizing; /* bytes; resizing: 0 or the size in flight */
     uint32_t sector_size;
@@ -67,8 +71,10 @@ struct plx_sim_disk {
     unsigned snapshot_count;
     struct plx_sim_label *labels; /* room for PLX_SIM_LABELS */
     unsigned label_count;
-    /* Snapshots up to `forgotten` were let go; up to `forgetting` they may have been. */
-    uint64_t forgotten, forgetting;
+    /* History begins behind snapshot `forgotten`; letting go came as far as `thinned`, and `gone` has
+     * a bit for each number that went. */
+    uint64_t forgotten, thinned;
+    uint64_t gone[PLX_SIM_NUMBERS / 64];
     uint64_t holder; /* the instance that has its lock; 0: nobody */
     struct plx_sim_host *host;
     struct plx_vdi *vdi; /* NULL: not open */
@@ -88,6 +94,9 @@ void plx_sim_disk_crash(struct plx_sim_disk *disk);
 /* Acknowledged, and not let go. */
 bool plx_sim_snapshot_kept(const struct plx_sim_disk *disk,
                            const struct plx_sim_snapshot *snapshot);
+/* It was taken, and this is its number. */
+void plx_sim_snapshot_taken(const struct plx_sim_disk *disk, struct plx_sim_snapshot *snapshot,
+                            uint64_t seq, uint64_t time_ns);
 struct plx_sim_snapshot *plx_sim_snapshot_add(struct plx_sim_disk *disk);
 /* One that is kept; NULL: none with this number. */
 struct plx_sim_snapshot *plx_sim_snapshot_find(struct plx_sim_disk *disk, uint64_t seq);
@@ -198,6 +207,7 @@ void plx_sim_drain(struct plx_world *w);
 void plx_sim_drain_disk(struct plx_world *w, const struct plx_sim_disk *disk);
 
 struct plx_sim_disk *plx_sim_absent(struct plx_world *w);
+bool plx_sim_has_heirs(const struct plx_world *w, uint32_t slot);
 /* parent NULL: not a clone. */
 void plx_sim_create(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk,
                     struct plx_sim_disk *parent, const struct plx_sim_snapshot *snapshot);
@@ -210,13 +220,20 @@ void plx_sim_reader_open(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader);
 
 /* A clean end: its disks closed, its extents given up; then another instance opens them again. */
-/* Lets go of its oldest snapshots. */
-void plx_sim_forget(struct plx_world *w, struct plx_sim_disk *disk, uint64_t upto);
-/* So many have been: as the disk says. */
-void plx_sim_settle_forgotten(struct plx_world *w, struct plx_sim_disk *disk, uint64_t forgotten);
 void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host);
 /* Every host ends as it should: whether nobody died or failed meanwhile. */
 bool plx_sim_stop_all(struct plx_world *w);
+
+/* ---- thin.c ---- */
+
+/* Lets snapshots go: those after < seq <= upto but the first of each period (0: none stays), and
+ * what is labelled or read. */
+void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, uint64_t after, uint64_t upto,
+                  uint64_t every_ns);
+/* What the list and the record say: of those up to `newest` what is not listed is gone. */
+void plx_sim_settle_gone(struct plx_world *w, struct plx_sim_disk *disk, const uint64_t *listed,
+                         unsigned count, uint64_t newest, uint64_t forgotten);
+bool plx_sim_number_gone(const struct plx_sim_disk *disk, uint64_t seq);
 
 /* ---- ops.c ---- */
 

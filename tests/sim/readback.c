@@ -126,7 +126,7 @@ static struct plx_vdi *open_instant(struct plx_world *w, struct plx_sim_host *ho
     int error = plx_snapshot_open(host->store, disk->slot, seq, &vdi, &fault);
 
     if (error) {
-        if (!plx_sim_excused(w, host, error))
+        if (!plx_sim_excused(w, host, error) && !(error == PLX_ERR_NOT_FOUND && snapshot->going))
             plx_sim_fail(w, "VDI %u@%llu does not open: %s", disk->slot, (unsigned long long)seq,
                          fault.text);
         return NULL;
@@ -247,7 +247,7 @@ static struct plx_sim_snapshot *unknown_for(struct plx_sim_disk *disk, uint64_t 
     return first;
 }
 
-/* Numbers are without gaps, and each is one that was taken; those that were in flight at a death
+/* Numbers grow, and each is one that was taken; those that were in flight at a death
  * get their number now. */
 static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
                         const struct listing *listing)
@@ -255,7 +255,7 @@ static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
     for (unsigned k = 0; k < listing->count; k++) {
         struct plx_sim_snapshot *unknown;
 
-        if (k && listing->seqs[k] != listing->seqs[k - 1] + 1)
+        if (k && listing->seqs[k] <= listing->seqs[k - 1])
             plx_sim_fail(w, "VDI %u: snapshot %llu is listed after %llu", disk->slot,
                          (unsigned long long)listing->seqs[k],
                          (unsigned long long)listing->seqs[k - 1]);
@@ -268,9 +268,8 @@ static void name_listed(struct plx_world *w, struct plx_sim_disk *disk,
             return;
         }
         plx_oracle_view_close(disk->oracle, unknown->view);
-        unknown->seq = listing->seqs[k];
-        unknown->time_ns = listing->times[k];
-        unknown->acked = true;
+        plx_sim_snapshot_taken(disk, unknown, listing->seqs[k], listing->times[k]);
+        unknown->going = false;
     }
 }
 
@@ -304,7 +303,7 @@ static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct p
             plx_sim_fail(w, "snapshots of VDI %u cannot be listed: %s", disk->slot, fault.text);
         return;
     }
-    plx_sim_settle_forgotten(w, disk, info.forgotten);
+    plx_sim_settle_gone(w, disk, listing.seqs, listing.count, before, info.forgotten);
     for (unsigned i = 0; i < disk->snapshot_count; i++) {
         struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
         bool found = false;
@@ -349,7 +348,7 @@ static void verify_labels(struct plx_world *w, struct plx_sim_host *host, struct
     int error;
 
     for (unsigned i = 0; i < disk->label_count; i++)
-        before[i] = disk->labels[i].acked && disk->labels[i].seq > disk->forgotten;
+        before[i] = disk->labels[i].acked && !plx_sim_number_gone(disk, disk->labels[i].seq);
     error = plx_label_list(host->store, disk->slot, 0, label_visit, &listing, &fault);
     if (error) {
         if (!plx_sim_excused(w, host, error))
@@ -400,7 +399,7 @@ static bool leaks_explained(const struct plx_world *w)
     const struct plx_world_options *o = &w->options;
 
     for (unsigned i = 0; i < o->vdis; i++)
-        if (w->vdis[i].forgotten) /* the oldest key frame keeps what has died since, for a while */
+        if (w->vdis[i].thinned) /* what is being let go may end up nowhere */
             return true;
     return !w->ended || o->hosts > 1 || w->deletions || w->result.crashes || w->result.kills ||
            o->faults || o->lies || o->tight;

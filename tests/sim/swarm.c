@@ -95,10 +95,13 @@ static void long_step(struct plx_world *w)
 static void forget_any(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
-    const struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+    const struct plx_sim_snapshot *last = plx_sim_snapshot_pick(w, disk);
+    const struct plx_sim_snapshot *first = plx_sim_chance(w, 50) ? plx_sim_snapshot_pick(w, disk)
+                                                                 : NULL;
 
-    if (snapshot)
-        plx_sim_forget(w, disk, snapshot->seq);
+    if (last)
+        plx_sim_thin(w, disk, first && first->seq < last->seq ? first->seq : 0, last->seq,
+                     plx_sim_chance(w, 40) ? 1 + plx_sim_below(w, 50000000) : 0);
 }
 
 static void restart_any(struct plx_world *w)

@@ -335,10 +335,21 @@ void plx_sim_free(struct plx_world *w, struct plx_world_result *ret_result)
 
 /* ---- Virtual disks ---- */
 
+/* Some clone of it, or of its clones, may be there. */
+bool plx_sim_has_heirs(const struct plx_world *w, uint32_t slot)
+{
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        if (w->vdis[i].parent == slot + 1 &&
+            (w->vdis[i].state != PLX_SIM_ABSENT || plx_sim_has_heirs(w, w->vdis[i].slot)))
+            return true;
+    return false;
+}
+
+/* A record is used again when nobody needs it to know where he came from. */
 struct plx_sim_disk *plx_sim_absent(struct plx_world *w)
 {
     for (unsigned i = 0; i < w->options.vdis; i++)
-        if (w->vdis[i].state == PLX_SIM_ABSENT)
+        if (w->vdis[i].state == PLX_SIM_ABSENT && !plx_sim_has_heirs(w, w->vdis[i].slot))
             return &w->vdis[i];
     return NULL;
 }
@@ -346,7 +357,8 @@ struct plx_sim_disk *plx_sim_absent(struct plx_world *w)
 /* A number up to `last`, from *number on, that no snapshot is known to have. */
 static bool free_number(struct plx_sim_disk *disk, uint64_t last, uint64_t *number)
 {
-    while (*number <= last && plx_sim_snapshot_find(disk, *number))
+    while (*number <= last &&
+           (plx_sim_snapshot_find(disk, *number) || plx_sim_number_gone(disk, *number)))
         ++*number;
     return *number <= last;
 }
@@ -361,19 +373,12 @@ static void stop_waiting(struct plx_sim_disk *disk, struct plx_sim_snapshot *sna
     snapshot->awaited = false;
 }
 
-static void name_unknown(struct plx_sim_snapshot *snapshot, uint64_t seq)
-{
-    snapshot->acked = true;
-    snapshot->seq = seq;
-    snapshot->time_ns = 0; /* the list tells */
-}
-
 /* The first `count` are from before the disk was opened. Those of them whose end nobody heard of
  * got the numbers up to `survived` that they were to have or, in order, that are left; or they
  * never were. */
 static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t survived)
 {
-    uint64_t next = disk->forgotten + 1;
+    uint64_t next = 1;
     unsigned kept = 0;
 
     for (unsigned i = 0; i < count; i++) {
@@ -383,8 +388,9 @@ static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t s
         if (snapshot->acked)
             continue;
         stop_waiting(disk, snapshot);
-        if (seq && seq <= survived && !plx_sim_snapshot_find(disk, seq))
-            name_unknown(snapshot, seq);
+        if (seq && seq <= survived && !plx_sim_snapshot_find(disk, seq) &&
+            !plx_sim_number_gone(disk, seq))
+            plx_sim_snapshot_taken(disk, snapshot, seq, 0); /* the list tells the time */
     }
     for (unsigned i = 0; i < disk->snapshot_count; i++) {
         struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
@@ -394,7 +400,7 @@ static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t s
                 plx_view_free(snapshot->view);
                 continue;
             }
-            name_unknown(snapshot, next++);
+            plx_sim_snapshot_taken(disk, snapshot, next++, 0);
         }
         disk->snapshots[kept++] = *snapshot;
     }
@@ -466,6 +472,8 @@ void plx_sim_create(struct plx_world *w, struct plx_sim_host *host, struct plx_s
     int error;
 
     snprintf(options.name, sizeof options.name, "disk%u", disk->slot);
+    disk->parent = parent ? parent->slot + 1 : 0;
+    disk->parent_seq = parent ? snapshot->seq : 0;
     if (parent) {
         options.is_clone = true;
         options.parent_slot = parent->slot;
@@ -539,41 +547,6 @@ void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk)
         plx_sim_disk_forget(disk);
     else if (!plx_sim_excused(w, host, error))
         plx_sim_fail(w, "VDI %u cannot be deleted: %s", disk->slot, fault.text);
-}
-
-/* ---- Letting go ---- */
-
-void plx_sim_settle_forgotten(struct plx_world *w, struct plx_sim_disk *disk, uint64_t forgotten)
-{
-    if (forgotten < disk->forgotten || forgotten > disk->forgetting)
-        plx_sim_fail(w, "VDI %u has let go of snapshots up to %llu, not %llu to %llu", disk->slot,
-                     (unsigned long long)forgotten, (unsigned long long)disk->forgotten,
-                     (unsigned long long)disk->forgetting);
-    disk->forgotten = forgotten;
-}
-
-void plx_sim_forget(struct plx_world *w, struct plx_sim_disk *disk, uint64_t upto)
-{
-    struct plx_sim_host *host = disk->host;
-    struct plx_fault fault = {0};
-    uint64_t forgotten = 0;
-    int error;
-
-    if (!disk->vdi || host->dead)
-        return;
-    for (unsigned i = 0; i < PLX_SIM_READERS; i++)
-        if (w->readers[i].vdi && w->readers[i].disk == disk && w->readers[i].host != host)
-            return; /* only what is open in the same instance is known */
-    disk->forgetting = disk->forgetting > upto ? disk->forgetting : upto;
-    error = plx_vdi_forget(disk->vdi, upto, &forgotten, &fault);
-    PLX_SIM_TRACE(w, "forget %u up to %llu: %s, %llu", disk->slot, (unsigned long long)upto,
-                  plx_error_name(error), (unsigned long long)forgotten);
-    if (plx_sim_interrupted(w) || host->dead)
-        return;
-    if (error && error != PLX_ERR_BUSY && !plx_sim_excused(w, host, error))
-        plx_sim_fail(w, "VDI %u does not let snapshots go: %s", disk->slot, fault.text);
-    if (!error)
-        plx_sim_settle_forgotten(w, disk, forgotten);
 }
 
 /* ---- Readers: snapshots held open ---- */

@@ -1123,54 +1123,163 @@ static uint64_t busy_history(struct plx_vdi *vdi)
     return seq;
 }
 
+/* Lets go of after < seq <= upto, but for what is kept. */
+static int let_go(struct plx_vdi *vdi, uint64_t after, uint64_t upto, const uint64_t *kept,
+                  size_t kept_count, uint64_t *ret_gone)
+{
+    struct plx_thin thin = {.after = after, .upto = upto, .kept = kept, .kept_count = kept_count};
+    struct plx_thinned thinned;
+    int error;
+
+    *ret_gone = 0;
+    do {
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        *ret_gone += thinned.snapshots;
+    } while (!error && thinned.upto > thin.after && (thin.after = thinned.upto) < upto);
+    return error;
+}
+
+static unsigned instants(void)
+{
+    unsigned count = 0;
+
+    OK(plx_snapshot_list(store, 0, 0, count_snapshot, &count, &fault));
+    return count;
+}
+
+static void expect_instant(uint64_t seq, int byte)
+{
+    struct plx_vdi *instant = NULL;
+
+    OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
+    if (!instant)
+        return;
+    CU_ASSERT_EQUAL(byte_at(instant, 0), byte);
+    OK(plx_vdi_close(instant));
+}
+
+static void expect_no_instant(uint64_t seq)
+{
+    struct plx_vdi *instant;
+
+    FAILS(NOT_FOUND, plx_snapshot_open(store, 0, seq, &instant, &fault));
+}
+
+/* At the old end history just begins later: nothing is written anew. */
 static void test_forget(void)
 {
     struct plx_vdi_info info;
     struct plx_vdi *vdi, *reader;
-    unsigned snapshots = 0;
-    uint64_t last, gone, used;
+    uint64_t last, gone, free_before;
 
     make_store(64 * MIB, MIB);
     OK(create(0, 16 * MIB));
     vdi = open_vdi(0);
     last = busy_history(vdi);
-    for (unsigned i = 0; i < 3; i++) { /* nothing dies here */
-        OK(write_byte(vdi, (300 + i) * BLOCK, BLOCK, 9));
-        OK(simple(vdi, PLX_SNAPSHOT, NULL));
-        OK(simple(vdi, PLX_KEYFRAME, NULL));
-    }
-    used = counters().data_free_blocks;
+    free_before = counters().data_free_blocks;
     OK(plx_snapshot_open(store, 0, 20, &reader, &fault));
-    OK(plx_vdi_forget(vdi, last, &gone, &fault));
-    CU_ASSERT(gone > 10 && gone < 20); /* held by the one that is open */
+    OK(let_go(vdi, 0, 15, NULL, 0, &gone));
+    CU_ASSERT_EQUAL(gone, 15);
     CU_ASSERT_EQUAL(byte_at(reader, 0), byte_then[20]);
+    OK(let_go(vdi, 15, 25, NULL, 0, &gone));
+    CU_ASSERT(gone == 8 || gone == 9); /* of what is open its key frame's next is kept, too */
+    CU_ASSERT_EQUAL(byte_at(reader, 0), byte_then[20]);
+    expect_instant(20, byte_then[20]);
     OK(plx_vdi_close(reader));
-    FAILS(NOT_FOUND, plx_snapshot_open(store, 0, gone, &reader, &fault));
-    OK(plx_snapshot_open(store, 0, gone + 1, &reader, &fault));
-    OK(plx_vdi_close(reader));
-    OK(plx_vdi_forget(vdi, last, &gone, &fault));
-    CU_ASSERT(gone >= last - 3 && gone <= last);
-    OK(plx_snapshot_list(store, 0, 0, count_snapshot, &snapshots, &fault));
-    CU_ASSERT_EQUAL(snapshots, last + 3 - gone);
+    expect_no_instant(15);
+    OK(let_go(vdi, 0, UINT64_MAX, NULL, 0, &gone));
+    CU_ASSERT_EQUAL(instants(), 1); /* the newest stays */
+    expect_instant(last, byte_then[last]);
     plx_vdi_get_info(vdi, &info);
-    CU_ASSERT_EQUAL(info.forgotten, gone);
-    CU_ASSERT(counters().data_free_blocks > used + 400);
-    OK(plx_vdi_forget(vdi, UINT64_MAX, &gone, &fault));
+    CU_ASSERT(info.forgotten > 0);
+    CU_ASSERT(counters().data_free_blocks > free_before + 400);
     OK(plx_vdi_close(vdi));
     check_clean();
     CU_ASSERT_EQUAL(lost_data, 0);
     vdi = open_vdi(0);
     CU_ASSERT_EQUAL(byte_at(vdi, 0), byte_then[last]);
-    CU_ASSERT(reads_as(vdi, 300 * BLOCK, 3 * BLOCK, 9));
     OK(plx_vdi_close(vdi));
     end_store();
 }
 
-/* A label, a clone's origin: what they name and all after it stays; the clone lets go of its own
- * history, and of nothing that its parent has. */
-static void test_forget_held(void)
+/* In the middle the log is written anew, with fewer snapshots, again and again; what stays reads as
+ * it did, and in the end nothing is left of what went. */
+static void test_thin(void)
 {
-    struct plx_request label = {.op = PLX_LABEL, .seq = 25, .label = "keep"};
+    struct plx_vdi *vdi;
+    uint64_t last, gone, kept[64], free_before, stays;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    last = busy_history(vdi);
+    for (uint64_t step = 2; step <= 8; step *= 2) {
+        size_t count = 0;
+
+        for (uint64_t seq = 1; seq <= last; seq++)
+            if (seq % step == 1)
+                kept[count++] = seq;
+        free_before = counters().data_free_blocks;
+        stays = instants();
+        OK(let_go(vdi, 0, last, kept, count, &gone));
+        CU_ASSERT_EQUAL(instants(), stays - gone);
+        CU_ASSERT(instants() <= count + 1);
+        CU_ASSERT(counters().data_free_blocks > free_before);
+        for (uint64_t seq = 1; seq <= last; seq++)
+            if (seq % step == 1 || seq == last)
+                expect_instant(seq, byte_then[seq]);
+            else
+                expect_no_instant(seq);
+        check_clean();
+        OK(plx_vdi_close(vdi));
+        vdi = open_vdi(0);
+    }
+    OK(let_go(vdi, 0, last, NULL, 0, &gone));
+    CU_ASSERT_EQUAL(instants(), 1);
+    CU_ASSERT_EQUAL(byte_at(vdi, 0), byte_then[last]);
+    OK(plx_vdi_close(vdi));
+    check_clean();
+    CU_ASSERT_EQUAL(lost_data, 0);
+    end_store();
+}
+
+/* Deleting one changes that one; a dry run nothing. */
+static void test_thin_one(void)
+{
+    struct plx_thin thin = {.after = 16, .upto = 17, .dry_run = true};
+    struct plx_thinned would, thinned;
+    struct plx_vdi *vdi;
+    uint64_t last;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    last = busy_history(vdi);
+    OK(plx_vdi_thin(vdi, &thin, &would, &fault));
+    CU_ASSERT_EQUAL(would.snapshots, 1);
+    CU_ASSERT_EQUAL(instants(), last);
+    thin.dry_run = false;
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 1);
+    CU_ASSERT_EQUAL(thinned.blocks, would.blocks);
+    CU_ASSERT_EQUAL(instants(), last - 1);
+    expect_no_instant(17);
+    expect_instant(16, byte_then[16]);
+    expect_instant(18, byte_then[18]);
+    thin.after = last - 1;
+    thin.upto = last;
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 0); /* the newest */
+    OK(plx_vdi_close(vdi));
+    check_clean();
+    CU_ASSERT_EQUAL(lost_data, 0);
+    end_store();
+}
+
+/* What a clone came from stays as it names it; the clone lets go of its own history, and of nothing
+ * that its parent has. */
+static void test_thin_clone(void)
+{
     struct plx_vdi_create_options clone = {
         .name = "clone", .slot = 1, .sector_size = 512, .is_clone = true, .parent_seq = 15};
     struct plx_vdi_info info;
@@ -1182,30 +1291,19 @@ static void test_forget_held(void)
     OK(create(0, 16 * MIB));
     vdi = open_vdi(0);
     last = busy_history(vdi);
-    OK(plx_vdi_run(vdi, &label));
-    OK(plx_vdi_forget(vdi, last, &gone, &fault));
-    CU_ASSERT(gone > 15 && gone < 25);
-    OK(plx_vdi_close(vdi));
-    end_store();
-
-    make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
-    vdi = open_vdi(0);
-    last = busy_history(vdi);
     first = byte_then[15];
     OK(plx_vdi_create(store, &clone, &info, &fault));
-    OK(plx_vdi_forget(vdi, last, &gone, &fault));
-    CU_ASSERT(gone > 8 && gone < 15);
+    OK(let_go(vdi, 0, last, &clone.parent_seq, 1, &gone));
+    CU_ASSERT_EQUAL(instants(), 2);
     child = open_vdi(1);
+    CU_ASSERT_EQUAL(byte_at(child, 0), first);
     last = busy_history(child);
-    OK(plx_vdi_forget(child, last, &gone, &fault));
-    CU_ASSERT(gone > last - 8);
+    OK(let_go(child, 0, last, NULL, 0, &gone));
+    CU_ASSERT_EQUAL(gone, last - 1);
     OK(plx_vdi_close(child));
     OK(plx_vdi_close(vdi));
     check_clean();
-    OK(plx_snapshot_open(store, 0, 15, &vdi, &fault));
-    CU_ASSERT_EQUAL(byte_at(vdi, 0), first);
-    OK(plx_vdi_close(vdi));
+    expect_instant(15, first);
     end_store();
 }
 
@@ -1539,7 +1637,9 @@ int main(void)
         {"truncated volume", test_truncated},
         {"format: refusals", test_format_refusals},
         {"old snapshots are let go", test_forget},
-        {"held snapshots are not", test_forget_held},
+        {"snapshots are let go in any order", test_thin},
+        {"one snapshot is let go", test_thin_one},
+        {"a clone's snapshot is not", test_thin_clone},
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},

@@ -391,7 +391,7 @@ static struct plx_batch_header make_batch(void)
     at += plx_record_put_snapshot(at, 6, 12345);
     at += plx_record_put_label(at, 6, "golden", true);
     at += plx_record_put_resize(at, 1ull << 40);
-    at += plx_record_put_keyframe(at, &keyframe);
+    at += plx_record_put_keyframe(at, &keyframe, true);
     batch_bytes = (size_t)(at - batch);
     header.records = 7;
     header.bytes = 512;

@@ -1,0 +1,368 @@
+/* rewrite.c - see rewrite.h.
+ *
+ * W1  Nothing that a record names is changed: what is written goes to new segments, and counts when
+ *     a record's index names them (INV-2).
+ * W2  Batches continue the chain behind the key frame `from`, and end before the position and the
+ *     batch number of `to`, where the log goes on as it was.
+ * W3  Of the segment that `from` lies in, what comes before stays if it is needed; of the one that
+ *     `to` lies in, what comes behind.
+ * W4  No segment behind names a key frame that lies in the stretch: those that did are copied, and
+ *     name `to`. A segment that may still be written to is not.
+ * Loop: the store's. Crash story: what was written and no record names is a leak that a sweep finds.
+ */
+#include "engine/rewrite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t segment_bytes(const struct plx_rewrite *w)
+{
+    return plx_log_segment_bytes(w->store);
+}
+
+static uint64_t old_addr(const struct plx_rewrite *w, uint64_t number)
+{
+    return w->reader->segments[number - w->reader->first_segment];
+}
+
+/* ---- Segments ---- */
+
+static int failed(const struct plx_rewrite *w, uint64_t number, int error)
+{
+    return plx_fault_set(w->fault, error, "virtual disk %s: log segment %llu: %s",
+                         w->reader->record->name, (unsigned long long)number,
+                         plx_error_text(error));
+}
+
+static int push_move(struct plx_rewrite *w, uint64_t number, uint64_t addr)
+{
+    if (w->move_count == w->move_capacity) {
+        size_t bigger = w->move_capacity ? w->move_capacity * 2 : 16;
+        struct plx_log_move *moves = realloc(w->moves, bigger * sizeof *moves);
+
+        if (!moves)
+            return failed(w, number, PLX_ERR_NOMEM);
+        w->moves = moves;
+        w->move_capacity = bigger;
+    }
+    w->moves[w->move_count++] = (struct plx_log_move){number, addr};
+    return 0;
+}
+
+/* A new place for the segment of that number. */
+static int place(struct plx_rewrite *w, uint64_t number, uint64_t *ret_addr)
+{
+    int error = push_move(w, number, 0);
+
+    if (error)
+        return error;
+    error = plx_alloc_segment_sync(w->store, ret_addr);
+    if (error)
+        return failed(w, number, error);
+    w->moves[w->move_count - 1].addr = *ret_addr;
+    return 0;
+}
+
+static int read_old(struct plx_rewrite *w, uint64_t number, uint8_t *buffer,
+                    struct plx_segment_header *ret_header)
+{
+    int error = plx_store_read_sync(w->store, PLX_KIND_LOG, old_addr(w, number), buffer,
+                                    (size_t)segment_bytes(w));
+
+    if (error)
+        return failed(w, number, error);
+    return plx_format_segment_decode(buffer, &w->store->info.id, &w->reader->record->id, number,
+                                     w->store->addr_limit, ret_header, w->fault);
+}
+
+static int write_segment(struct plx_rewrite *w, uint64_t addr,
+                         const struct plx_segment_header *header, uint8_t *segment)
+{
+    int error;
+
+    plx_format_segment_encode(&w->store->info.id, header, segment);
+    error = plx_store_write_sync(w->store, PLX_KIND_LOG, addr, segment, (size_t)segment_bytes(w));
+    return error ? failed(w, header->segment, error) : 0;
+}
+
+static struct plx_segment_header header_here(const struct plx_rewrite *w)
+{
+    return (struct plx_segment_header){
+        .vdi = w->reader->record->id,
+        .epoch = w->epoch,
+        .segment = w->number,
+        .first_batch = w->seq,
+        .prev_hash = w->hash,
+        .snap_seq = w->snap_seq,
+        .time_ns = w->time_ns,
+        .keyframe = w->keyframe,
+        .start = (uint32_t)(w->pos % segment_bytes(w)),
+    };
+}
+
+static int next_segment(struct plx_rewrite *w)
+{
+    uint64_t next;
+    int error = w->number < w->to.pos / segment_bytes(w) ? place(w, w->number + 1, &next)
+                                                         : PLX_REWRITE_FULL;
+
+    if (error)
+        return error;
+    w->header.next_addr = next;
+    error = write_segment(w, w->addr, &w->header, w->segment);
+    w->number++;
+    w->addr = next;
+    w->pos = w->number * segment_bytes(w) + PLX_SEGMENT_HEADER_BYTES;
+    memset(w->segment, 0, (size_t)segment_bytes(w));
+    w->header = header_here(w);
+    w->header.snap_seq = w->batch_snap_seq;
+    return error;
+}
+
+/* ---- Batches ---- */
+
+static size_t batch_bytes_max(const struct plx_rewrite *w)
+{
+    return (size_t)plx_min_u64(PLX_BATCH_BYTES_MAX, segment_bytes(w) - PLX_SEGMENT_HEADER_BYTES -
+                                                        plx_store_device_block(w->store));
+}
+
+/* W2; a batch never reaches the very end of its segment (log.c, L3). */
+static int write_batch(struct plx_rewrite *w)
+{
+    uint32_t block = plx_store_device_block(w->store);
+    size_t bytes = (size_t)plx_div_up(w->batch_bytes, block) * block;
+    struct plx_batch_header header;
+    int error = 0;
+
+    if (!w->records)
+        return 0;
+    if (segment_bytes(w) - w->pos % segment_bytes(w) < bytes + block)
+        error = next_segment(w);
+    if (!error && (w->pos + bytes > w->to.pos || w->seq > w->to.batch_seq))
+        error = PLX_REWRITE_FULL;
+    if (error)
+        return error;
+    header = (struct plx_batch_header){
+        .seq = w->seq,
+        .vdi = plx_format_vdi_word(&w->reader->record->id),
+        .epoch = w->epoch,
+        .time_ns = w->time_ns,
+        .prev_hash = w->hash,
+        .durable_seq = w->from.batch_seq,
+        .bytes = (uint32_t)bytes,
+        .records = w->records,
+    };
+    memset(w->batch + w->batch_bytes, 0, bytes - w->batch_bytes);
+    w->hash = plx_format_batch_encode(&header, w->batch);
+    memcpy(w->segment + w->pos % segment_bytes(w), w->batch, bytes);
+    w->pos += bytes;
+    w->seq++;
+    w->batch_bytes = PLX_BATCH_HEADER_BYTES;
+    w->records = 0;
+    return 0;
+}
+
+int plx_rewrite_room(struct plx_rewrite *w, size_t bytes, void **ret_room)
+{
+    int error = 0;
+
+    if (w->batch_bytes + bytes > batch_bytes_max(w))
+        error = write_batch(w);
+    if (error)
+        return error;
+    if (!w->records)
+        w->batch_snap_seq = w->snap_seq;
+    *ret_room = w->batch + w->batch_bytes;
+    w->batch_bytes += bytes;
+    w->records++;
+    return 0;
+}
+
+int plx_rewrite_snapshot(struct plx_rewrite *w, uint64_t seq, uint64_t time_ns)
+{
+    void *room;
+    int error = plx_rewrite_room(w, plx_record_bytes(PLX_RECORD_SNAPSHOT, 0), &room);
+
+    if (error)
+        return error;
+    plx_record_put_snapshot(room, seq, time_ns);
+    w->snap_seq = seq;
+    w->time_ns = time_ns;
+    return 0;
+}
+
+int plx_rewrite_keyframe(struct plx_rewrite *w, const struct plx_keyframe *keyframe, bool whole)
+{
+    void *room;
+    int error = write_batch(w); /* it includes all before it */
+
+    if (error)
+        return error;
+    w->keyframe = *keyframe;
+    w->keyframe.pos = w->pos;
+    w->keyframe.batch_seq = w->seq - 1;
+    w->keyframe.prev_hash = w->hash;
+    w->snap_seq = plx_max_u64(w->snap_seq, keyframe->snap_seq);
+    error = plx_rewrite_room(w, plx_record_bytes(PLX_RECORD_KEYFRAME, 0), &room);
+    if (!error)
+        plx_record_put_keyframe(room, &w->keyframe, whole);
+    return error;
+}
+
+/* ---- Beginning and end ---- */
+
+/* W3 */
+static int begin_segment(struct plx_rewrite *w)
+{
+    uint64_t offset = w->pos % segment_bytes(w);
+    struct plx_segment_header old;
+    int error = place(w, w->number, &w->addr);
+
+    if (!error)
+        error = read_old(w, w->number, w->segment, &old);
+    if (error)
+        return error;
+    w->header = header_here(w);
+    if (!w->first && old.start < offset)
+        w->header = old;
+    else
+        offset = 0;
+    memset(w->segment + offset, 0, (size_t)(segment_bytes(w) - offset));
+    return 0;
+}
+
+int plx_rewrite_begin(struct plx_rewrite *w)
+{
+    size_t bytes = (size_t)segment_bytes(w);
+
+    w->memory = aligned_alloc(PLX_BLOCK_SIZE, 2 * bytes + PLX_BATCH_BYTES_MAX);
+    if (!w->memory)
+        return plx_fault_set(w->fault, PLX_ERR_NOMEM, "out of memory");
+    w->segment = w->memory;
+    w->batch = w->memory + 2 * bytes;
+    w->batch_bytes = PLX_BATCH_HEADER_BYTES;
+    w->number = w->from.pos / bytes;
+    w->pos = w->from.pos % bytes ? w->from.pos : w->from.pos + PLX_SEGMENT_HEADER_BYTES;
+    w->seq = w->from.batch_seq + 1;
+    w->hash = w->from.prev_hash;
+    w->snap_seq = w->from.snap_seq;
+    w->time_ns = w->from.time_ns;
+    w->keyframe = w->from;
+    return begin_segment(w);
+}
+
+static int write_skip(struct plx_rewrite *w)
+{
+    void *room;
+    int error = write_batch(w); /* it stands alone */
+
+    if (!error)
+        error = plx_rewrite_room(w, plx_record_bytes(PLX_RECORD_SKIP, 0), &room);
+    if (error)
+        return error;
+    plx_record_put_skip(room, &w->to);
+    return write_batch(w);
+}
+
+/* The segment that `to` lies in, when nothing of the stretch lies there any more. */
+static int copy_last(struct plx_rewrite *w, uint64_t number)
+{
+    uint64_t offset = w->to.pos % segment_bytes(w), addr;
+    uint8_t *segment = w->segment + segment_bytes(w);
+    struct plx_segment_header old;
+    int error = place(w, number, &addr);
+
+    if (!error)
+        error = read_old(w, number, segment, &old);
+    if (error)
+        return error;
+    w->number = number;
+    w->pos = w->to.pos;
+    w->seq = w->to.batch_seq + 1;
+    w->hash = w->to.prev_hash;
+    w->snap_seq = w->to.snap_seq;
+    w->keyframe = w->to;
+    w->header = header_here(w);
+    w->header.epoch = old.epoch;
+    w->header.time_ns = old.time_ns;
+    w->header.next_addr = old.next_addr;
+    memset(segment, 0, (size_t)offset);
+    return write_segment(w, addr, &w->header, segment);
+}
+
+/* The same, when the stretch ends in that segment. */
+static int complete_last(struct plx_rewrite *w)
+{
+    uint64_t offset = w->to.pos % segment_bytes(w);
+    uint8_t *segment = w->segment + segment_bytes(w);
+    struct plx_segment_header old;
+    int error = read_old(w, w->number, segment, &old);
+
+    if (error)
+        return error;
+    memcpy(w->segment + offset, segment + offset, (size_t)(segment_bytes(w) - offset));
+    w->header.next_addr = old.next_addr;
+    return write_segment(w, w->addr, &w->header, w->segment);
+}
+
+/* Ends in an earlier one: those in between are not needed. */
+static int leave_gap(struct plx_rewrite *w, uint64_t last)
+{
+    int error = write_segment(w, w->addr, &w->header, w->segment);
+
+    for (uint64_t n = w->number + 1; n < last && !error; n++)
+        if (old_addr(w, n))
+            error = push_move(w, n, 0);
+    return !error && w->to.pos % segment_bytes(w) ? copy_last(w, last) : error;
+}
+
+/* W4 */
+static int copy_stale(struct plx_rewrite *w, uint64_t number)
+{
+    uint8_t *segment = w->segment + segment_bytes(w);
+
+    for (;; number++) {
+        struct plx_segment_header header;
+        uint64_t addr;
+        int error;
+
+        if (!old_addr(w, number))
+            continue;
+        error = read_old(w, number, segment, &header);
+        if (error == PLX_ERR_CORRUPT && number == w->limit)
+            return 0; /* not begun yet: it will name a newer one */
+        if (error || header.keyframe.pos >= w->to.pos)
+            return error;
+        if (number == w->limit)
+            return PLX_REWRITE_FULL;
+        header.keyframe = w->to;
+        error = place(w, number, &addr);
+        if (!error)
+            error = write_segment(w, addr, &header, segment);
+        if (error)
+            return error;
+    }
+}
+
+int plx_rewrite_end(struct plx_rewrite *w)
+{
+    uint64_t last = w->to.pos / segment_bytes(w);
+    bool begun = w->to.pos % segment_bytes(w) != 0;
+    int error = write_skip(w);
+
+    if (!error && begun && last >= w->limit)
+        error = PLX_REWRITE_FULL; /* W4 */
+    if (!error)
+        error = w->number == last ? complete_last(w) : leave_gap(w, last);
+    return error ? error : copy_stale(w, begun ? last + 1 : last);
+}
+
+void plx_rewrite_done(struct plx_rewrite *w)
+{
+    free(w->memory);
+    free(w->moves);
+    w->memory = NULL;
+    w->moves = NULL;
+    w->move_count = 0;
+}

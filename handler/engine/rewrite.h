@@ -1,0 +1,53 @@
+/* rewrite.h - inside the engine: writes a stretch of a disk's log anew, in fewer segments.
+ *
+ * The stretch lies between two key frames, `from` and `to`, whose log positions stay what they are:
+ * what is written lies between them, in new segments of the same numbers, and ends with a SKIP
+ * record; the numbers that are left over have no segment any more. Synchronous, runs the loop.
+ */
+#ifndef PLX_REWRITE_H
+#define PLX_REWRITE_H
+
+#include "engine/reclaim.h"
+#include "engine/replay.h"
+
+#define PLX_REWRITE_FULL PLX_ERR_RANGE /* it does not fit between the two */
+
+struct plx_rewrite {
+    struct plx_store *store;
+    const struct plx_log_reader *reader; /* of the log as it is; only its segments are used */
+    struct plx_keyframe from, to;
+    uint64_t epoch;     /* of the batches that are written */
+    bool first;         /* nothing before `from` is kept */
+    uint64_t limit;     /* segments from this number on may still be written to */
+    struct plx_log_move *moves; /* what was written so far; the caller takes or frees them */
+    size_t move_count, move_capacity;
+    uint8_t *memory;
+    /* The segment at hand, and where the next batch goes. */
+    uint8_t *segment;
+    uint64_t number, addr;
+    struct plx_segment_header header;
+    uint64_t pos, seq, hash;
+    uint64_t snap_seq, time_ns;   /* of the last snapshot, or key frame, before pos */
+    struct plx_keyframe keyframe; /* in effect */
+    /* The batch at hand. */
+    uint8_t *batch;
+    size_t batch_bytes;
+    uint32_t records;
+    uint64_t batch_snap_seq; /* of the last snapshot before it */
+    struct plx_fault *fault;
+};
+
+/* The caller has filled in store, reader, from, to, epoch, first, limit and fault; all else is
+ * zero. */
+int plx_rewrite_begin(struct plx_rewrite *rewrite);
+/* Where a record of so many bytes is to be put. */
+int plx_rewrite_room(struct plx_rewrite *rewrite, size_t bytes, void **ret_room);
+int plx_rewrite_snapshot(struct plx_rewrite *rewrite, uint64_t seq, uint64_t time_ns);
+/* A key frame of this moment, wherever it lay before. */
+int plx_rewrite_keyframe(struct plx_rewrite *rewrite, const struct plx_keyframe *keyframe,
+                         bool whole);
+int plx_rewrite_end(struct plx_rewrite *rewrite);
+/* Frees the memory, not the segments. */
+void plx_rewrite_done(struct plx_rewrite *rewrite);
+
+#endif
