@@ -265,6 +265,16 @@ void plx_alloc_wake(struct plx_store *store)
         plx_task_ready(store, task);
 }
 
+void plx_store_room_made(struct plx_store *store, bool made)
+{
+    struct plx_task *task;
+
+    while ((task = plx_queue_pop(&store->room_waiters)) != NULL) {
+        task->error = made ? 0 : PLX_ERR_NOSPACE;
+        plx_task_ready(store, task);
+    }
+}
+
 void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
 {
     struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);

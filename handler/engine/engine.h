@@ -272,10 +272,10 @@ void plx_vdi_abandon(struct plx_vdi *vdi);
 
 /* Which snapshots go. */
 struct plx_thin {
-    uint64_t after, upto;   /* of those with after < seq <= upto, ... */
-    uint64_t before_ns;     /* ... taken before this time (0: whenever), ... */
-    uint64_t every_ns;      /* ... the first of each such period of the clock stays (0: none) ... */
-    const uint64_t *kept;   /* ... and these (labelled, cloned, read elsewhere); ascending */
+    uint64_t after, upto; /* of those with after < seq <= upto, ... */
+    uint64_t before_ns;   /* ... taken before this time (0: whenever), ... */
+    uint64_t every_ns;    /* ... the first of each such period of the clock stays (0: none) ... */
+    const uint64_t *kept; /* ... and these (labelled, cloned, read elsewhere); ascending */
     size_t kept_count;
     bool dry_run; /* only tells what would be */
 };
@@ -289,10 +289,13 @@ struct plx_thinned {
 
 /* Lets snapshots go: what only they used is free afterwards. Does a slice of the log at a time.
  * With before_ns in whole stretches between key frames, so that some are left for the next time.
- * The newest snapshot always stays, and so do instants that are open here. Synchronous, the disk goes on meanwhile; it must not be closed. BUSY: some
- * of them came into use, nothing changed. */
+ * The newest snapshot always stays, and so do instants that are open here. Synchronous, the disk
+ * goes on meanwhile; it must not be closed. BUSY: some of them came into use, nothing changed. */
 int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
                  struct plx_fault *fault);
+/* History has given way: writes that wait for room (env.h, room_wanted) try again. made false: no
+ * more of it can go, they fail. */
+void plx_store_room_made(struct plx_store *store, bool made);
 void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);

@@ -36,6 +36,9 @@ struct plx_env {
     /* Asks for one extent that nobody owns, to free blocks in it; answered in the same way, with
      * type UNUSED. May be NULL: such blocks are left to the collector. */
     void (*extent_needed)(struct plx_env *env, struct plx_store *store, uint64_t extent);
+    /* A write found no room. true: it waits while history gives way (plx_vdi_thin(), from
+     * elsewhere), until plx_store_room_made(). Must not block. May be NULL. */
+    bool (*room_wanted)(struct plx_env *env, struct plx_store *store);
     /* Called first in every turn of the loop; may submit requests and grant extents. May be NULL.
      */
     void (*tick)(struct plx_env *env);

@@ -522,7 +522,8 @@ int plx_format_segment_decode(const void *block, const struct plx_uuid *store,
         h.segment != segment || h.next_addr >= addr_limit || h.epoch > PLX_COUNTER_MAX ||
         h.first_batch > PLX_COUNTER_MAX || h.snap_seq > PLX_COUNTER_MAX ||
         h.start < PLX_SEGMENT_HEADER_BYTES || h.start % 512 != 0 ||
-        h.start >= PLX_SEGMENT_BLOCKS_MAX * PLX_BLOCK_SIZE || !get_keyframe(b + 104, addr_limit, &h.keyframe))
+        h.start >= PLX_SEGMENT_BLOCKS_MAX * PLX_BLOCK_SIZE ||
+        !get_keyframe(b + 104, addr_limit, &h.keyframe))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "log segment: belongs to another disk or place");
     *ret_header = h;

@@ -151,7 +151,8 @@ int plx_log_room(struct plx_log *log)
 /* Allocates a segment and enters it into the list. */
 static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
 {
-    int error = segments_reserve(log) ? plx_alloc_segment_sync(log->store, ret_addr) : PLX_ERR_NOMEM;
+    int error =
+        segments_reserve(log) ? plx_alloc_segment_sync(log->store, ret_addr) : PLX_ERR_NOMEM;
 
     if (!error)
         segments_push(log, *ret_addr);
@@ -172,8 +173,7 @@ int plx_log_ensure_segments(struct plx_log *log)
     return error;
 }
 
-static void segment_dies(const struct plx_log *log, uint64_t addr,
-                                 struct plx_deaths *freed)
+static void segment_dies(const struct plx_log *log, uint64_t addr, struct plx_deaths *freed)
 {
     for (uint64_t b = 0; addr && b < log->store->info.segment_blocks; b++)
         plx_deaths_add(freed, addr + b);

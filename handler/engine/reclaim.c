@@ -10,9 +10,11 @@
  * C4  What a clone began with is its parent's, at least in part: never freed here.
  * C5  Nothing is free, and no log has moved, before a record is durable that says so. Before that
  *     record is written nobody may begin to use what goes.
- * C6  What the caller names (labelled, cloned, read elsewhere) and what is open here stays, and the
- *     key frames through which it is read. Of a clone the caller knows for as long as any disk may
- *     have what it had: longer than the clone itself, if that was cloned.
+ * C6  What the caller names (labelled, cloned, read elsewhere) and what is open here stays. So does
+ *     the key frame through which it is read, the last one announced before it: what is written
+ *     anew keeps the order of snapshots and announcements, so that it is the same one ever after.
+ *     Of a clone the caller knows for as long as any disk may have what it had: longer than the
+ *     clone itself, if that was cloned.
  * C7  The newest snapshot stays: what it alone sees dies later, and nobody would look there again.
  *
  * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
@@ -35,7 +37,10 @@
 
 struct base {
     struct plx_keyframe keyframe;
-    bool whole; /* a snapshot came after it: it stays so */
+    bool whole;  /* a snapshot came after it: it stays so */
+    bool needed; /* somebody reads through it */
+    bool placed; /* where it lies now it is still to be announced */
+    struct plx_keyframe moved;
 };
 
 struct reclaim {
@@ -54,11 +59,11 @@ struct reclaim {
     /* What was found: */
     struct base *bases; /* C1, oldest first */
     size_t base_count, base_capacity;
-    size_t end;                /* of bases: where the stretch ends; 0: not found */
-    uint64_t previous;         /* the last snapshot before those that go; 0: none */
-    uint64_t first_stays;      /* the first one behind the first that goes; 0: none */
-    uint64_t seen, seen_ns;    /* the last one read */
-    uint64_t *gone;            /* ascending */
+    size_t end;             /* of bases: where the stretch ends; 0: not found */
+    uint64_t previous;      /* the last snapshot before those that go; 0: none */
+    uint64_t first_stays;   /* the first one behind the first that goes; 0: none */
+    uint64_t seen, seen_ns; /* the last one read */
+    uint64_t *gone;         /* ascending */
     size_t gone_count, gone_capacity;
     size_t gone_before_end;
     unsigned segments_read;
@@ -66,9 +71,9 @@ struct reclaim {
     /* While it is worked on: */
     struct plx_versions versions;
     struct plx_rewrite rewrite;
-    size_t from;               /* of bases: with that the rest begins */
-    size_t passed;             /* bases so far */
-    size_t last_kept;          /* the last base that stays */
+    size_t from;      /* of bases: with that the rest begins */
+    size_t passed;    /* bases so far */
+    size_t last_kept; /* the last base that stays */
     bool begin_writing, writing, written;
     uint64_t mappings; /* written since the last base */
     struct plx_history_drop drop;
@@ -104,22 +109,6 @@ static int compare_numbers(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The first of an ascending list that is greater than `after`; UINT64_MAX: none. */
-static uint64_t number_after(const uint64_t *list, size_t count, uint64_t after)
-{
-    size_t low = 0, high = count;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (list[middle] > after)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low < count ? list[low] : UINT64_MAX;
-}
-
 static bool contains(const uint64_t *list, size_t count, uint64_t number)
 {
     return count && bsearch(&number, list, count, sizeof *list, compare_numbers);
@@ -136,13 +125,9 @@ static int each_reader(struct reclaim *r, int (*each)(struct reclaim *r, uint64_
 {
     int error = 0;
 
-    for (const struct plx_vdi *vdi = r->store->vdis; vdi && !error; vdi = vdi->next) {
-        if (!vdi->snapshot || vdi->record.slot != r->record.slot)
-            continue;
-        error = each(r, vdi->map.gen);
-        if (!error) /* it may have been opened at no snapshot: then its key frame alone */
-            error = each(r, vdi->map.base.gen + 1);
-    }
+    for (const struct plx_vdi *vdi = r->store->vdis; vdi && !error; vdi = vdi->next)
+        if (vdi->snapshot && vdi->record.slot == r->record.slot)
+            error = each(r, vdi->map.gen);
     return error;
 }
 
@@ -171,11 +156,18 @@ static bool history_moved(const struct reclaim *r)
            r->vdi->record.oldest.root != r->record.oldest.root;
 }
 
+/* The stretch ends at the newest key frame, and a newer one came, which may have replaced it. */
+static bool end_moved(const struct reclaim *r)
+{
+    return r->base_count && !r->bases[r->end].whole &&
+           r->vdi->record.keyframe.batch_seq != r->record.keyframe.batch_seq;
+}
+
 /* C5: somebody came meanwhile who may use what goes. */
 static int check_undisturbed(struct reclaim *r)
 {
     int error = r->vdi->labels_begun != r->labels_ended || r->store->instants_opening ||
-                        r->store->clones_made != r->clones_made || history_moved(r)
+                        r->store->clones_made != r->clones_made || history_moved(r) || end_moved(r)
                     ? PLX_ERR_BUSY
                     : 0;
 
@@ -201,8 +193,8 @@ static int each_record(struct reclaim *r,
     for (uint32_t i = 0; i < reader->batch_header.records && !error; i++) {
         struct plx_record record;
 
-        error = plx_record_next(reader->batch, &reader->batch_header, &offset,
-                                r->store->addr_limit, &record);
+        error = plx_record_next(reader->batch, &reader->batch_header, &offset, r->store->addr_limit,
+                                &record);
         if (error)
             return plx_fault_set(r->fault, error, "virtual disk %s: impossible log record",
                                  r->record.name);
@@ -262,6 +254,16 @@ static bool goes(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
     return !every || (r->seen && time_ns / every == r->seen_ns / every);
 }
 
+static bool is_read(const struct reclaim *r, const struct base *base)
+{
+    bool open = false;
+
+    for (const struct plx_vdi *vdi = r->store->vdis; vdi && !open; vdi = vdi->next)
+        open = vdi->snapshot && vdi->record.slot == r->record.slot &&
+               vdi->map.base.root == base->keyframe.root;
+    return open || base->needed;
+}
+
 /* The stretch can end at the last key frame: a snapshot that stays follows it, or came before it
  * and stays (C7). */
 static void end_here(struct reclaim *r)
@@ -295,6 +297,7 @@ static int look_at_snapshot(struct reclaim *r, uint64_t seq, uint64_t time_ns)
     int error = 0;
 
     last->whole = last->whole || seq > last->keyframe.snap_seq;
+    last->needed = last->needed || contains(r->held, r->held_count, seq);
     if (r->gone_count)
         end_here(r);
     r->looked_enough = enough(r, seq, time_ns);
@@ -523,8 +526,7 @@ static int put_fresh(struct reclaim *r, bool voided)
 
         count = run_at(r, at, version->addr ? PLX_RECORD_MAP_MAX : PLX_RECORD_UNMAP_MAX);
         if (version->voided == voided)
-            error =
-                version->addr ? put_map(r, at, count) : put_unmap(r, version->vblock, count);
+            error = version->addr ? put_map(r, at, count) : put_unmap(r, version->vblock, count);
     }
     return error;
 }
@@ -569,8 +571,8 @@ static int put_label(struct reclaim *r, const struct plx_record *record)
 
     if (!record->flag && contains(r->gone, r->gone_count, record->seq))
         return 0;
-    error = plx_rewrite_room(&r->rewrite,
-                             plx_record_bytes(PLX_RECORD_LABEL, strlen(record->label)), &room);
+    error = plx_rewrite_room(&r->rewrite, plx_record_bytes(PLX_RECORD_LABEL, strlen(record->label)),
+                             &room);
     if (!error)
         plx_record_put_label(room, record->seq, record->label, record->flag);
     return error;
@@ -595,6 +597,18 @@ static int put_snapshot(struct reclaim *r, const struct plx_record *record)
 
 /* ---- The stretch ---- */
 
+/* C6 */
+static int announced(struct reclaim *r, const struct plx_keyframe *keyframe)
+{
+    struct base *base = &r->bases[r->last_kept];
+
+    if (!base->placed || base->keyframe.pos != keyframe->pos ||
+        base->keyframe.root != keyframe->root)
+        return 0;
+    base->placed = false;
+    return plx_rewrite_announce(&r->rewrite, &base->moved);
+}
+
 static int work_on(struct reclaim *r, const struct plx_record *record)
 {
     bool stays;
@@ -618,7 +632,7 @@ static int work_on(struct reclaim *r, const struct plx_record *record)
         return r->writing ? put_resize(r, record) : 0;
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_SKIP:
-        return 0;
+        return announced(r, &record->keyframe);
     }
     return 0;
 }
@@ -637,12 +651,11 @@ static int drop_base(struct reclaim *r, size_t at)
 }
 
 /* Whether snapshots behind it should go on to be read through it. */
-static bool base_is_needed(const struct reclaim *r, size_t at)
+static bool base_stays(const struct reclaim *r, size_t at)
 {
     uint64_t next = r->bases[at + 1].keyframe.snap_seq;
 
-    return number_after(r->held, r->held_count, r->bases[at].keyframe.snap_seq) <= next || /* C6 */
-           r->mappings >= r->store->options.keyframe_mappings ||
+    return is_read(r, &r->bases[at]) || r->mappings >= r->store->options.keyframe_mappings ||
            next - r->bases[r->last_kept].keyframe.snap_seq > PLX_OVERLAY_GENS / 2;
 }
 
@@ -664,7 +677,7 @@ static int begin_writing(struct reclaim *r)
         .fault = r->fault,
     };
     error = plx_rewrite_begin(&r->rewrite);
-    return error ? error : plx_rewrite_keyframe(&r->rewrite, from, true);
+    return error ? error : plx_rewrite_announce(&r->rewrite, from);
 }
 
 static int end_writing(struct reclaim *r)
@@ -693,11 +706,13 @@ static int pass_base(struct reclaim *r, size_t at)
         r->begin_writing = true;
         return 0;
     }
-    if (!base_is_needed(r, at))
+    if (!base_stays(r, at))
         return drop_base(r, at);
     error = put_changes(r);
+    r->bases[at].moved = r->bases[at].keyframe;
     if (!error)
-        error = plx_rewrite_keyframe(&r->rewrite, &r->bases[at].keyframe, true);
+        error = plx_rewrite_place(&r->rewrite, &r->bases[at].moved);
+    r->bases[at].placed = true;
     r->last_kept = at;
     r->mappings = 0;
     return error;
@@ -717,9 +732,8 @@ static int pass_bases(struct reclaim *r)
  */
 static bool is_done(const struct reclaim *r)
 {
-    return r->passed > r->end &&
-           (!r->gone_count || r->versions.kept > r->gone[r->gone_count - 1] ||
-            r->reader.cursor.seq > r->last_batch);
+    return r->passed > r->end && (!r->gone_count || r->versions.kept > r->gone[r->gone_count - 1] ||
+                                  r->reader.cursor.seq > r->last_batch);
 }
 
 static int work(struct reclaim *r)
@@ -733,6 +747,8 @@ static int work(struct reclaim *r)
         error = plx_log_reader_next(&r->reader, r->fault);
         if (!error && r->begin_writing)
             error = begin_writing(r);
+        if (!error && r->writing)
+            error = announced(r, &r->reader.header.keyframe);
         if (!error)
             error = each_record(r, work_on);
         if (!error)
@@ -749,7 +765,7 @@ static void choose_beginning(struct reclaim *r)
     r->from = 0;
     if (r->previous)
         return;
-    for (size_t i = 1; i <= r->end && r->bases[i].whole; i++)
+    for (size_t i = 1; i <= r->end && r->bases[i].whole && !is_read(r, &r->bases[i - 1]); i++)
         if (!r->first_stays || r->bases[i].keyframe.snap_seq < r->first_stays)
             r->from = i;
     if (!r->from)
@@ -893,7 +909,8 @@ static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, bool may
     error = begin(&r, vdi, thin, ret_thinned, fault);
     if (!error)
         error = thin_once(&r, may_end);
-    if (error == PLX_ERR_CORRUPT && history_moved(&r)) /* it read what is somebody else's now */
+    /* It read what is somebody else's now. */
+    if (error == PLX_ERR_CORRUPT && (history_moved(&r) || end_moved(&r)))
         error = plx_fault_set(fault, PLX_ERR_BUSY,
                               "virtual disk %s: its history moved on; try again", vdi->record.name);
     done(&r);

@@ -1218,6 +1218,19 @@ static int wait_for_deaths(struct plx_op *op)
     return PLX_ERR_NOSPACE;
 }
 
+/* Nothing has died that is not free: perhaps some of the history can go. */
+static int wait_for_history(struct plx_op *op)
+{
+    struct plx_store *store = op->vdi->store;
+
+    if (op->vdi->closing || !store->env->room_wanted || !store->env->room_wanted(store->env, store))
+        return PLX_ERR_NOSPACE;
+    op->retries = 0;
+    op->state = OP_RETRY;
+    plx_queue_push(&store->room_waiters, &op->task);
+    return PLX_WAIT;
+}
+
 /* ---- The other requests ---- */
 
 static size_t lone_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
@@ -1504,6 +1517,8 @@ static void op_run(struct plx_op *op)
                     op->state = OP_RETRY;
                 } else if (error == PLX_ERR_NOSPACE) {
                     error = wait_for_deaths(op);
+                    if (error == PLX_ERR_NOSPACE)
+                        error = wait_for_history(op);
                 }
                 if (error != PLX_WAIT)
                     goto fail;

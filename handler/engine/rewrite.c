@@ -8,7 +8,8 @@
  *     `to` lies in, what comes behind.
  * W4  No segment behind names a key frame that lies in the stretch: those that did are copied, and
  *     name `to`. A segment that may still be written to is not.
- * Loop: the store's. Crash story: what was written and no record names is a leak that a sweep finds.
+ * Loop: the store's. Crash story: what was written and no record names is a leak that a sweep
+ * finds.
  */
 #include "engine/rewrite.h"
 
@@ -114,8 +115,9 @@ static int next_segment(struct plx_rewrite *w)
     w->addr = next;
     w->pos = w->number * segment_bytes(w) + PLX_SEGMENT_HEADER_BYTES;
     memset(w->segment, 0, (size_t)segment_bytes(w));
-    w->header = header_here(w);
+    w->header = header_here(w); /* of before the batch that will be its first */
     w->header.snap_seq = w->batch_snap_seq;
+    w->header.keyframe = w->batch_keyframe;
     return error;
 }
 
@@ -171,8 +173,10 @@ int plx_rewrite_room(struct plx_rewrite *w, size_t bytes, void **ret_room)
         error = write_batch(w);
     if (error)
         return error;
-    if (!w->records)
+    if (!w->records) {
         w->batch_snap_seq = w->snap_seq;
+        w->batch_keyframe = w->keyframe;
+    }
     *ret_room = w->batch + w->batch_bytes;
     w->batch_bytes += bytes;
     w->records++;
@@ -192,22 +196,27 @@ int plx_rewrite_snapshot(struct plx_rewrite *w, uint64_t seq, uint64_t time_ns)
     return 0;
 }
 
-int plx_rewrite_keyframe(struct plx_rewrite *w, const struct plx_keyframe *keyframe, bool whole)
+int plx_rewrite_place(struct plx_rewrite *w, struct plx_keyframe *keyframe)
+{
+    int error = write_batch(w); /* it includes all before it */
+
+    keyframe->pos = w->pos;
+    keyframe->batch_seq = w->seq - 1;
+    keyframe->prev_hash = w->hash;
+    return error;
+}
+
+int plx_rewrite_announce(struct plx_rewrite *w, const struct plx_keyframe *keyframe)
 {
     void *room;
-    int error = write_batch(w); /* it includes all before it */
+    int error = plx_rewrite_room(w, plx_record_bytes(PLX_RECORD_KEYFRAME, 0), &room);
 
     if (error)
         return error;
+    plx_record_put_keyframe(room, keyframe, true);
     w->keyframe = *keyframe;
-    w->keyframe.pos = w->pos;
-    w->keyframe.batch_seq = w->seq - 1;
-    w->keyframe.prev_hash = w->hash;
     w->snap_seq = plx_max_u64(w->snap_seq, keyframe->snap_seq);
-    error = plx_rewrite_room(w, plx_record_bytes(PLX_RECORD_KEYFRAME, 0), &room);
-    if (!error)
-        plx_record_put_keyframe(room, &w->keyframe, whole);
-    return error;
+    return 0;
 }
 
 /* ---- Beginning and end ---- */
@@ -337,6 +346,7 @@ static int copy_stale(struct plx_rewrite *w, uint64_t number)
         if (number == w->limit)
             return PLX_REWRITE_FULL;
         header.keyframe = w->to;
+        header.snap_seq = plx_max_u64(header.snap_seq, w->to.snap_seq);
         error = place(w, number, &addr);
         if (!error)
             error = write_segment(w, addr, &header, segment);

@@ -16,9 +16,9 @@ struct plx_rewrite {
     struct plx_store *store;
     const struct plx_log_reader *reader; /* of the log as it is; only its segments are used */
     struct plx_keyframe from, to;
-    uint64_t epoch;     /* of the batches that are written */
-    bool first;         /* nothing before `from` is kept */
-    uint64_t limit;     /* segments from this number on may still be written to */
+    uint64_t epoch;             /* of the batches that are written */
+    bool first;                 /* nothing before `from` is kept */
+    uint64_t limit;             /* segments from this number on may still be written to */
     struct plx_log_move *moves; /* what was written so far; the caller takes or frees them */
     size_t move_count, move_capacity;
     uint8_t *memory;
@@ -33,7 +33,8 @@ struct plx_rewrite {
     uint8_t *batch;
     size_t batch_bytes;
     uint32_t records;
-    uint64_t batch_snap_seq; /* of the last snapshot before it */
+    uint64_t batch_snap_seq; /* both as they were before it */
+    struct plx_keyframe batch_keyframe;
     struct plx_fault *fault;
 };
 
@@ -43,9 +44,10 @@ int plx_rewrite_begin(struct plx_rewrite *rewrite);
 /* Where a record of so many bytes is to be put. */
 int plx_rewrite_room(struct plx_rewrite *rewrite, size_t bytes, void **ret_room);
 int plx_rewrite_snapshot(struct plx_rewrite *rewrite, uint64_t seq, uint64_t time_ns);
-/* A key frame of this moment, wherever it lay before. */
-int plx_rewrite_keyframe(struct plx_rewrite *rewrite, const struct plx_keyframe *keyframe,
-                         bool whole);
+/* A key frame of this moment lies here now. */
+int plx_rewrite_place(struct plx_rewrite *rewrite, struct plx_keyframe *keyframe);
+/* From now on snapshots are read through it. */
+int plx_rewrite_announce(struct plx_rewrite *rewrite, const struct plx_keyframe *keyframe);
 int plx_rewrite_end(struct plx_rewrite *rewrite);
 /* Frees the memory, not the segments. */
 void plx_rewrite_done(struct plx_rewrite *rewrite);

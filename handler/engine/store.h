@@ -116,8 +116,8 @@ struct plx_store {
     bool flushing;
     unsigned instants_opening; /* by calls under way: not in the list of disks yet */
     uint64_t clones_made;
-    uint64_t flush_failures;   /* each may have lost what had completed and was not yet flushed */
-    int flush_error;           /* of the last one */
+    uint64_t flush_failures; /* each may have lost what had completed and was not yet flushed */
+    int flush_error;         /* of the last one */
     struct plx_cache *cache;
     struct plx_extent *extents;
     struct plx_extent *dropped; /* no longer owned, but a bitmap pass may hold on to them */
@@ -131,6 +131,7 @@ struct plx_store {
     } foreign;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
     struct plx_queue space_waiters;
+    struct plx_queue room_waiters; /* writes, for history to give way */
     struct plx_vdi *vdis;
     struct plx_counters counters;
     bool in_tick;

@@ -92,8 +92,8 @@ static int each(const struct plx_treewalk *walk, struct plx_subtree tree, uint64
 }
 
 int plx_treewalk_each(const struct plx_treewalk *walk, struct plx_subtree tree, uint64_t vblock,
-                      uint64_t count,
-                      int (*visit)(void *argument, uint64_t vblock, uint64_t entry), void *argument)
+                      uint64_t count, int (*visit)(void *argument, uint64_t vblock, uint64_t entry),
+                      void *argument)
 {
     struct range range = {vblock, vblock + count, visit, argument};
 

@@ -25,8 +25,7 @@ int plx_treewalk_entry(const struct plx_treewalk *walk, struct plx_subtree tree,
                        uint64_t *ret_entry);
 /* Calls visit for every block of the range that the tree maps, until it returns an error. */
 int plx_treewalk_each(const struct plx_treewalk *walk, struct plx_subtree tree, uint64_t vblock,
-                      uint64_t count,
-                      int (*visit)(void *argument, uint64_t vblock, uint64_t entry),
+                      uint64_t count, int (*visit)(void *argument, uint64_t vblock, uint64_t entry),
                       void *argument);
 /* Adds the nodes of `old` that neither `next` nor `other` have at the same place. */
 int plx_treewalk_nodes(const struct plx_treewalk *walk, struct plx_subtree old,

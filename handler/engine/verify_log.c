@@ -153,9 +153,9 @@ struct log_walk {
     uint64_t seq, hash; /* expected next */
     uint64_t epoch, durable;
     bool begun;
-    uint64_t snapshots;           /* before the next batch */
-    struct plx_keyframe keyframe; /* in effect */
-    uint64_t segment, pos;        /* of the batch at hand */
+    uint64_t snapshots;                    /* before the next batch */
+    struct plx_keyframe keyframe;          /* in effect */
+    uint64_t segment, pos;                 /* of the batch at hand */
     uint64_t skip_to, skip_seq, skip_hash; /* F6: where the log goes on; 0: right behind */
 };
 
@@ -423,8 +423,7 @@ static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
 
 /* The batches of a loaded segment. What a writer appends meanwhile may be read in parts: a batch
  * that is missing is looked for once more. */
-static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t offset,
-                         uint64_t addr)
+static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t offset, uint64_t addr)
 {
     uint64_t bytes = plx_log_segment_bytes(v->store);
     struct plx_segment_header header;

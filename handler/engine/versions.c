@@ -124,8 +124,8 @@ static int map(struct plx_versions *v, const struct plx_record *record)
     int error = 0;
 
     for (uint64_t i = 0; i < record->count && !error; i++)
-        error = replace(v, record->vblock + i, record->addr + i, plx_record_checksum(record, i),
-                        NULL);
+        error =
+            replace(v, record->vblock + i, record->addr + i, plx_record_checksum(record, i), NULL);
     return error;
 }
 

@@ -71,8 +71,8 @@ struct plx_sim_disk {
     unsigned snapshot_count;
     struct plx_sim_label *labels; /* room for PLX_SIM_LABELS */
     unsigned label_count;
-    /* History begins behind snapshot `forgotten`; letting go came as far as `thinned`, and `gone` has
-     * a bit for each number that went. */
+    /* History begins behind snapshot `forgotten`; letting go came as far as `thinned`, and `gone`
+     * has a bit for each number that went. */
     uint64_t forgotten, thinned;
     uint64_t gone[PLX_SIM_NUMBERS / 64];
     uint64_t holder; /* the instance that has its lock; 0: nobody */
@@ -230,6 +230,8 @@ bool plx_sim_stop_all(struct plx_world *w);
  * what is labelled or read. */
 void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, uint64_t after, uint64_t upto,
                   uint64_t every_ns);
+/* Writes that wait for history to give way get room, or hear that there is none. */
+void plx_sim_make_room(struct plx_world *w);
 /* What the list and the record say: of those up to `newest` what is not listed is gone. */
 void plx_sim_settle_gone(struct plx_world *w, struct plx_sim_disk *disk, const uint64_t *listed,
                          unsigned count, uint64_t newest, uint64_t forgotten);

@@ -117,6 +117,14 @@ static void sim_tick(struct plx_env *env)
         sim->on_tick(sim);
 }
 
+static bool sim_room_wanted(struct plx_env *env, struct plx_store *store)
+{
+    struct plx_simenv *sim = sim_of(env);
+
+    sim->room_wanted = sim->gives_way;
+    return sim->gives_way;
+}
+
 static void sim_idle(struct plx_env *env)
 {
     sim_of(env)->ns += 1000000;
@@ -152,6 +160,7 @@ void plx_simenv_init(struct plx_simenv *env, uint64_t seed)
                 .extent_needed = sim_extent_needed,
                 .tick = sim_tick,
                 .idle = sim_idle,
+                .room_wanted = sim_room_wanted,
                 .automatic = sim_automatic,
                 .event = sim_event},
         .rng = {seed},

@@ -195,6 +195,7 @@ static void one_step(struct plx_world *w)
         plx_sim_submit_random(w);
     }
     look_at_fresh(w);
+    plx_sim_make_room(w);
     if (!plx_sim_turn(w) && plx_sim_chance(w, 30))
         plx_sim_wait(w);
 }
@@ -284,6 +285,11 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
         o.lies = 1 + (unsigned)plx_simrng_below(&rng, 8);
     o.kills = with_crashes ? (unsigned)plx_simrng_below(&rng, 4) : 0;
     o.protect = plx_simrng_chance(&rng, 40);
+    o.gives_way = plx_simrng_chance(&rng, 50);
+    if (tiny && plx_simrng_chance(&rng, 15)) { /* fills up */
+        o.volume_bytes = 24u << 20;
+        o.tight = true;
+    }
     *ret = o;
 }
 

@@ -172,3 +172,43 @@ void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, uint64_t after
     if (!error)
         settle(w, disk, info.snapshots);
 }
+
+/* ---- For want of room ---- */
+
+/* The older half of a disk's history; returns whether any of it went. */
+static bool give_way(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    const struct plx_sim_snapshot *middle = NULL;
+    unsigned kept = 0, before = 0;
+
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        before += plx_sim_snapshot_kept(disk, &disk->snapshots[i]);
+    for (unsigned i = 0; i < disk->snapshot_count && kept <= before / 2; i++)
+        if (plx_sim_snapshot_kept(disk, &disk->snapshots[i])) {
+            middle = &disk->snapshots[i];
+            kept++;
+        }
+    if (middle)
+        plx_sim_thin(w, disk, 0, middle->seq, 0);
+    kept = 0;
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        kept += plx_sim_snapshot_kept(disk, &disk->snapshots[i]);
+    return kept < before;
+}
+
+void plx_sim_make_room(struct plx_world *w)
+{
+    for (unsigned h = 0; h < PLX_SIM_HOSTS; h++) {
+        struct plx_sim_host *host = &w->hosts[h];
+        bool made = false;
+
+        if (!host->env.room_wanted || !host->store || host->dead)
+            continue;
+        host->env.room_wanted = false;
+        for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w); i++)
+            if (w->vdis[i].host == host && w->vdis[i].vdi)
+                made |= give_way(w, &w->vdis[i]);
+        if (host->store)
+            plx_store_room_made(host->store, made);
+    }
+}

@@ -221,16 +221,20 @@ static bool requests_under_way(const struct plx_world *w, const struct plx_sim_d
 
 void plx_sim_drain(struct plx_world *w)
 {
-    while (requests_under_way(w, NULL))
+    while (requests_under_way(w, NULL)) {
+        plx_sim_make_room(w);
         if (!plx_sim_turn(w))
             plx_sim_wait(w);
+    }
 }
 
 void plx_sim_drain_disk(struct plx_world *w, const struct plx_sim_disk *disk)
 {
-    while (requests_under_way(w, disk))
+    while (requests_under_way(w, disk)) {
+        plx_sim_make_room(w);
         if (!plx_sim_turn(w) && requests_under_way(w, disk))
             plx_sim_wait(w);
+    }
 }
 
 /* ---- The world ---- */
@@ -272,6 +276,7 @@ void plx_sim_host_init(struct plx_world *w, struct plx_sim_host *host)
     plx_simenv_init(&host->env, plx_simrng_next(&w->rng));
     host->env.registry = &w->registry;
     host->env.grant_later = w->options.grant_later;
+    host->env.gives_way = w->options.gives_way;
     host->env.on_automatic = plx_sim_on_automatic;
     host->env.loud = w->options.trace;
     if (w->options.protect)

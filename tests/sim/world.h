@@ -39,6 +39,7 @@ struct plx_world_options {
     bool labels;
     unsigned forget_weight; /* how often old snapshots are let go, per 1000 steps */
     bool tight;             /* NOSPACE is to be expected */
+    bool gives_way;         /* history does, to writes */
     unsigned faults;        /* I/O errors injected now and then, in per cent of steps */
     unsigned
         lies; /* reads that return other bytes, likewise; everything needs its checksum (copy) */
