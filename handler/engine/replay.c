@@ -275,17 +275,46 @@ static uint64_t segment_below(const struct plx_log_reader *reader, uint64_t belo
     return below;
 }
 
+int plx_log_reader_seek_segment(struct plx_log_reader *reader, uint64_t segment,
+                                struct plx_fault *fault)
+{
+    int error = load_segment(reader, segment, fault);
+
+    if (error)
+        return error;
+    reader->cursor = (struct plx_log_cursor){
+        .pos = segment * plx_log_segment_bytes(reader->store) + reader->header.start,
+        .seq = reader->header.first_batch,
+        .hash = reader->header.prev_hash,
+        .snap_seq = reader->header.snap_seq,
+    };
+    reader->epoch = 0;
+    return 0;
+}
+
+/* The log has been in it: its header is there, or damaged. */
+static bool must_have_begun(const struct plx_log_reader *reader, uint64_t segment)
+{
+    return segment * plx_log_segment_bytes(reader->store) < reader->record->keyframe.pos;
+}
+
 int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
                                  struct plx_fault *fault)
 {
-    uint64_t low = reader->first_segment, high = low + reader->count, bytes;
+    uint64_t low = reader->first_segment, high = low + reader->count;
     struct plx_segment_header header;
 
     /* The last segment might not have been begun. */
     while (high > low) {
-        int error = read_header(reader, high - 1, reader->segments[high - 1 - low], &header);
+        int error;
 
-        if (error && error != PLX_ERR_CORRUPT)
+        if (!has_segment(reader, high - 1)) {
+            high--;
+            continue;
+        }
+        error = read_header(reader, high - 1, reader->segments[high - 1 - low], &header);
+
+        if (error && (error != PLX_ERR_CORRUPT || must_have_begun(reader, high - 1)))
             return plx_fault_set(fault, error, "virtual disk %s: reading its log: %s",
                                  reader->record->name, plx_error_text(error));
         if (!error)
@@ -311,21 +340,7 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
         else
             high = middle;
     }
-    {
-        int error = load_segment(reader, low, fault);
-
-        if (error)
-            return error;
-    }
-    bytes = plx_log_segment_bytes(reader->store);
-    reader->cursor = (struct plx_log_cursor){
-        .pos = low * bytes + reader->header.start,
-        .seq = reader->header.first_batch,
-        .hash = reader->header.prev_hash,
-        .snap_seq = reader->header.snap_seq,
-    };
-    reader->epoch = 0;
-    return 0;
+    return plx_log_reader_seek_segment(reader, low, fault);
 }
 
 /* ---- Batches ---- */

@@ -43,6 +43,9 @@ void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyfram
  * NOT_FOUND when the log is empty. The reader's header is that segment's. */
 int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
                                  struct plx_fault *fault);
+/* To the first batch of a segment that there is. The reader's header is that segment's. */
+int plx_log_reader_seek_segment(struct plx_log_reader *reader, uint64_t segment,
+                                struct plx_fault *fault);
 /* 0 and batch, batch_header; NOT_FOUND at the end of the log; other errors. */
 int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault);
 

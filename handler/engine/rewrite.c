@@ -8,6 +8,8 @@
  *     `to` lies in, what comes behind.
  * W4  No segment behind names a key frame that lies in the stretch: those that did are copied, and
  *     name `to`. A segment that may still be written to is not.
+ * W5  What is copied is read as replay reads it, batch by batch, and into the next segment: damage,
+ *     or an old state, would have no second copy any more.
  * Loop: the store's. Crash story: what was written and no record names is a leak that a sweep
  * finds.
  */
@@ -21,9 +23,9 @@ static uint64_t segment_bytes(const struct plx_rewrite *w)
     return plx_log_segment_bytes(w->store);
 }
 
-static uint64_t old_addr(const struct plx_rewrite *w, uint64_t number)
+static bool is_there(const struct plx_rewrite *w, uint64_t number)
 {
-    return w->reader->segments[number - w->reader->first_segment];
+    return w->reader->segments[number - w->reader->first_segment] != 0;
 }
 
 /* ---- Segments ---- */
@@ -64,16 +66,22 @@ static int place(struct plx_rewrite *w, uint64_t number, uint64_t *ret_addr)
     return 0;
 }
 
-static int read_old(struct plx_rewrite *w, uint64_t number, uint8_t *buffer,
-                    struct plx_segment_header *ret_header)
+/* Copies the batches of the old segment that the copier stands in, up to a position or its end
+ * (W5).
+ */
+static int copy_batches(struct plx_rewrite *w, uint64_t number, uint64_t until, uint8_t *segment)
 {
-    int error = plx_store_read_sync(w->store, PLX_KIND_LOG, old_addr(w, number), buffer,
-                                    (size_t)segment_bytes(w));
+    struct plx_log_reader *old = &w->copier;
+    int error = 0;
 
-    if (error)
-        return failed(w, number, error);
-    return plx_format_segment_decode(buffer, &w->store->info.id, &w->reader->record->id, number,
-                                     w->store->addr_limit, ret_header, w->fault);
+    while (!error && old->cursor.pos < until) {
+        error = plx_log_reader_next(old, w->fault);
+        if (!error && old->loaded != number)
+            return 0;
+        if (!error)
+            memcpy(segment + (old->batch - old->buffer), old->batch, old->batch_header.bytes);
+    }
+    return error == PLX_ERR_NOT_FOUND ? failed(w, number, PLX_ERR_CORRUPT) : error;
 }
 
 static int write_segment(struct plx_rewrite *w, uint64_t addr,
@@ -224,30 +232,36 @@ int plx_rewrite_announce(struct plx_rewrite *w, const struct plx_keyframe *keyfr
 /* W3 */
 static int begin_segment(struct plx_rewrite *w)
 {
-    uint64_t offset = w->pos % segment_bytes(w);
-    struct plx_segment_header old;
+    struct plx_log_reader *old = &w->copier;
     int error = place(w, w->number, &w->addr);
 
     if (!error)
-        error = read_old(w, w->number, w->segment, &old);
+        error = plx_log_reader_seek_segment(old, w->number, w->fault);
     if (error)
         return error;
     w->header = header_here(w);
-    if (!w->first && old.start < offset)
-        w->header = old;
-    else
-        offset = 0;
-    memset(w->segment + offset, 0, (size_t)(segment_bytes(w) - offset));
-    return 0;
+    if (w->first || old->cursor.pos >= w->pos)
+        return 0;
+    w->header = old->header;
+    error = copy_batches(w, w->number, w->pos, w->segment);
+    if (!error && (old->cursor.pos != w->pos || old->cursor.hash != w->hash))
+        error = failed(w, w->number, PLX_ERR_CORRUPT);
+    return error;
 }
 
 int plx_rewrite_begin(struct plx_rewrite *w)
 {
     size_t bytes = (size_t)segment_bytes(w);
 
+    int error = plx_log_reader_of(w->store, w->reader->record, w->reader->segments,
+                                  w->reader->count, &w->copier, w->fault);
+
+    if (error)
+        return error;
     w->memory = aligned_alloc(PLX_BLOCK_SIZE, 2 * bytes + PLX_BATCH_BYTES_MAX);
     if (!w->memory)
         return plx_fault_set(w->fault, PLX_ERR_NOMEM, "out of memory");
+    memset(w->memory, 0, bytes);
     w->segment = w->memory;
     w->batch = w->memory + 2 * bytes;
     w->batch_bytes = PLX_BATCH_HEADER_BYTES;
@@ -274,18 +288,26 @@ static int write_skip(struct plx_rewrite *w)
     return write_batch(w);
 }
 
-/* The segment that `to` lies in, when nothing of the stretch lies there any more. */
+/* What comes behind in the segment that `to` lies in. */
+static int copy_behind(struct plx_rewrite *w, uint64_t number, uint8_t *segment)
+{
+    plx_log_reader_seek(&w->copier, &w->to);
+    return copy_batches(w, number, UINT64_MAX, segment);
+}
+
+/* When nothing of the stretch lies there any more. */
 static int copy_last(struct plx_rewrite *w, uint64_t number)
 {
-    uint64_t offset = w->to.pos % segment_bytes(w), addr;
     uint8_t *segment = w->segment + segment_bytes(w);
     struct plx_segment_header old;
+    uint64_t addr;
     int error = place(w, number, &addr);
 
     if (!error)
-        error = read_old(w, number, segment, &old);
+        error = plx_log_reader_seek_segment(&w->copier, number, w->fault);
     if (error)
         return error;
+    old = w->copier.header;
     w->number = number;
     w->pos = w->to.pos;
     w->seq = w->to.batch_seq + 1;
@@ -296,23 +318,21 @@ static int copy_last(struct plx_rewrite *w, uint64_t number)
     w->header.epoch = old.epoch;
     w->header.time_ns = old.time_ns;
     w->header.next_addr = old.next_addr;
-    memset(segment, 0, (size_t)offset);
-    return write_segment(w, addr, &w->header, segment);
+    memset(segment, 0, (size_t)segment_bytes(w));
+    error = copy_behind(w, number, segment);
+    return error ? error : write_segment(w, addr, &w->header, segment);
 }
 
-/* The same, when the stretch ends in that segment. */
+/* When the stretch ends in that segment. */
 static int complete_last(struct plx_rewrite *w)
 {
-    uint64_t offset = w->to.pos % segment_bytes(w);
-    uint8_t *segment = w->segment + segment_bytes(w);
-    struct plx_segment_header old;
-    int error = read_old(w, w->number, segment, &old);
+    int error = plx_log_reader_seek_segment(&w->copier, w->number, w->fault);
 
     if (error)
         return error;
-    memcpy(w->segment + offset, segment + offset, (size_t)(segment_bytes(w) - offset));
-    w->header.next_addr = old.next_addr;
-    return write_segment(w, w->addr, &w->header, w->segment);
+    w->header.next_addr = w->copier.header.next_addr;
+    error = copy_behind(w, w->number, w->segment);
+    return error ? error : write_segment(w, w->addr, &w->header, w->segment);
 }
 
 /* Ends in an earlier one: those in between are not needed. */
@@ -321,35 +341,40 @@ static int leave_gap(struct plx_rewrite *w, uint64_t last)
     int error = write_segment(w, w->addr, &w->header, w->segment);
 
     for (uint64_t n = w->number + 1; n < last && !error; n++)
-        if (old_addr(w, n))
+        if (is_there(w, n))
             error = push_move(w, n, 0);
     return !error && w->to.pos % segment_bytes(w) ? copy_last(w, last) : error;
 }
 
 /* W4 */
-static int copy_stale(struct plx_rewrite *w, uint64_t number)
+static int copy_stale_one(struct plx_rewrite *w, uint64_t number)
 {
     uint8_t *segment = w->segment + segment_bytes(w);
+    struct plx_segment_header header = w->copier.header;
+    uint64_t addr;
+    int error = place(w, number, &addr);
 
+    header.keyframe = w->to;
+    header.snap_seq = plx_max_u64(header.snap_seq, w->to.snap_seq);
+    memset(segment, 0, (size_t)segment_bytes(w));
+    if (!error)
+        error = copy_batches(w, number, UINT64_MAX, segment);
+    return error ? error : write_segment(w, addr, &header, segment);
+}
+
+static int copy_stale(struct plx_rewrite *w, uint64_t number)
+{
     for (;; number++) {
-        struct plx_segment_header header;
-        uint64_t addr;
         int error;
 
-        if (!old_addr(w, number))
+        if (!is_there(w, number))
             continue;
-        error = read_old(w, number, segment, &header);
+        error = plx_log_reader_seek_segment(&w->copier, number, w->fault);
         if (error == PLX_ERR_CORRUPT && number == w->limit)
             return 0; /* not begun yet: it will name a newer one */
-        if (error || header.keyframe.pos >= w->to.pos)
+        if (error || w->copier.header.keyframe.pos >= w->to.pos)
             return error;
-        if (number == w->limit)
-            return PLX_REWRITE_FULL;
-        header.keyframe = w->to;
-        header.snap_seq = plx_max_u64(header.snap_seq, w->to.snap_seq);
-        error = place(w, number, &addr);
-        if (!error)
-            error = write_segment(w, addr, &header, segment);
+        error = number == w->limit ? PLX_REWRITE_FULL : copy_stale_one(w, number);
         if (error)
             return error;
     }
@@ -370,6 +395,7 @@ int plx_rewrite_end(struct plx_rewrite *w)
 
 void plx_rewrite_done(struct plx_rewrite *w)
 {
+    plx_log_reader_close(&w->copier);
     free(w->memory);
     free(w->moves);
     w->memory = NULL;

@@ -21,6 +21,7 @@ struct plx_rewrite {
     uint64_t limit;             /* segments from this number on may still be written to */
     struct plx_log_move *moves; /* what was written so far; the caller takes or frees them */
     size_t move_count, move_capacity;
+    struct plx_log_reader copier; /* of what is taken over as it is */
     uint8_t *memory;
     /* The segment at hand, and where the next batch goes. */
     uint8_t *segment;

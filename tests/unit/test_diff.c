@@ -570,7 +570,7 @@ static void test_changes_unreadable(void)
     static struct listed listed;
     int error = PLX_ERR_IO_READ;
     struct plx_vdi *vdi;
-    uint64_t forgotten;
+    struct plx_thinned thinned;
 
     seed = 1;
     make_store(64 * MIB);
@@ -583,8 +583,8 @@ static void test_changes_unreadable(void)
         run(vdi, PLX_SNAPSHOT, 0, 0);
         run(vdi, PLX_KEYFRAME, 0, 0);
     }
-    OK(plx_vdi_forget(vdi, 1, &forgotten, &fault));
-    CU_ASSERT_EQUAL(forgotten, 1);
+    OK(plx_vdi_thin(vdi, &(struct plx_thin){.upto = 1}, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.oldest, 1);
     OK(plx_vdi_close(vdi));
     for (uint64_t k = 1; error && k < 100; k++) {
         listed = (struct listed){.limit = 3};

@@ -819,10 +819,10 @@ static void unmap(void)
 
 static void forget(void)
 {
-    uint64_t forgotten;
+    struct plx_thinned thinned;
 
-    OK(plx_vdi_forget(moving, 2, &forgotten, &fault));
-    CU_ASSERT(forgotten > 0);
+    OK(plx_vdi_thin(moving, &(struct plx_thin){.upto = 2}, &thinned, &fault));
+    CU_ASSERT(thinned.snapshots > 0);
     write_much(12 * MIB);
 }
 
