@@ -10,6 +10,8 @@
  * C5  Nothing is free before a record is durable by which history begins later. Before that record
  *     is written nobody may begin to use what is being dropped.
  * C6  Labels, clones and open instants hold the snapshot they name and all after it.
+ * C7  A rewind brought blocks back to life, and the log does not say which. So nothing is dropped
+ *     from the key frame on through which what it went to was read.
  *
  * Synchronous; runs the loop while it reads, so the disk goes on. What the log and the trees say
  * below the oldest key frame in the record does not change meanwhile.
@@ -124,7 +126,7 @@ static int visit_for_bases(struct reclaim *r, const struct plx_record *record)
 {
     if (record->type == PLX_RECORD_SNAPSHOT)
         r->gen = record->seq;
-    return record->type == PLX_RECORD_KEYFRAME ? keyframe_appears(r, &record->keyframe) : 0;
+    return plx_record_announces(record) ? keyframe_appears(r, &record->keyframe) : 0;
 }
 
 static int find_bases(struct reclaim *r)
@@ -319,6 +321,7 @@ static int visit_for_deaths(struct reclaim *r, const struct plx_record *record)
     case PLX_RECORD_LABEL:
     case PLX_RECORD_RESIZE:
     case PLX_RECORD_KEYFRAME:
+    case PLX_RECORD_REWIND:
         return 0;
     }
     return 0;
@@ -509,6 +512,13 @@ static void held_by_readers(const struct reclaim *r, uint64_t *first)
             *first = plx_min_u64(*first, vdi->map.base.gen);
 }
 
+/* What a rewind went to, and the key frame that it was read through (C7). */
+static void held_by_rewinds(const struct reclaim *r, uint64_t *first)
+{
+    for (uint32_t i = 0; i < r->record.rewinds; i++)
+        *first = plx_min_u64(*first, r->record.rewind[i].seq - r->record.rewind[i].since);
+}
+
 /* ---- All of it ---- */
 
 static int begin(struct reclaim *r, struct plx_vdi *vdi, struct plx_fault *fault)
@@ -574,6 +584,7 @@ static int forget(struct reclaim *r, uint64_t upto)
     if (error)
         return error;
     held_by_readers(r, &held);
+    held_by_rewinds(r, &held);
     upto = plx_min_u64(upto, held ? held - 1 : 0);
     error = find_bases(r);
     /* Of the newest it is not decided yet whether it stays whole. */
@@ -601,8 +612,9 @@ int plx_vdi_forget(struct plx_vdi *vdi, uint64_t upto, uint64_t *ret_forgotten,
 
     if (vdi->snapshot)
         return plx_fault_set(fault, PLX_ERR_READONLY, "this is a snapshot");
-    if (vdi->forgetting)
-        return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s: it is under way already",
+    if (vdi->forgetting || vdi->rewinding)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "virtual disk %s: this, or a rewind, is under way already; try again",
                              vdi->record.name);
     error = begin(&r, vdi, fault);
     if (error)

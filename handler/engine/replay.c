@@ -9,6 +9,8 @@
  * R3  What a batch names lies in the store and within the disk as large as it is then, and segments
  *     lie where segments may lie: what is built on a replayed log relies on it (INV-7).
  * R4  Nothing is written: replay can be interrupted and repeated (crash during recovery).
+ * R5  Nothing is replayed across a rewind, from a key frame before it: who comes to one has an old
+ *     record at hand, or a damaged one.
  */
 #include "engine/replay.h"
 
@@ -562,10 +564,19 @@ static size_t slots_for(const struct plx_record *record)
 struct replay {
     struct plx_log_reader *reader;
     struct plx_map *map;
-    uint64_t until_seq;
+    uint64_t from_pos, until_seq;
     bool recover, reached;
     struct plx_replay_result result;
 };
+
+/* R5 */
+static int crosses_rewind(const struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %s: it was rewound in log batch %llu, and its record does "
+                         "not say so",
+                         reader->record->name, (unsigned long long)reader->batch_header.seq);
+}
 
 static int apply_record(struct replay *replay, const struct plx_record *record,
                         struct plx_fault *fault)
@@ -605,6 +616,10 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
         break;
     case PLX_RECORD_RESIZE:
         replay->result.size_bytes = record->size_bytes;
+        break;
+    case PLX_RECORD_REWIND:
+        if (record->keyframe.pos > replay->from_pos)
+            return crosses_rewind(replay->reader, fault);
         break;
     case PLX_RECORD_LABEL:
     case PLX_RECORD_KEYFRAME:
@@ -653,8 +668,11 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
                uint64_t until_seq, bool recover, struct plx_replay_result *ret_result,
                struct plx_fault *fault)
 {
-    struct replay replay = {
-        .reader = reader, .map = map, .until_seq = until_seq, .recover = recover};
+    struct replay replay = {.reader = reader,
+                            .map = map,
+                            .from_pos = from->pos,
+                            .until_seq = until_seq,
+                            .recover = recover};
     uint64_t mark = UINT64_MAX, last = 0;
     uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
     int error = buffer ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");

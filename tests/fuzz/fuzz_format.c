@@ -133,6 +133,8 @@ static size_t put_again(const struct plx_record *r, uint8_t *out)
         return plx_record_put_resize(out, r->size_bytes);
     case PLX_RECORD_KEYFRAME:
         return plx_record_put_keyframe(out, &r->keyframe);
+    case PLX_RECORD_REWIND:
+        return plx_record_put_rewind(out, r->seq, &r->keyframe);
     }
     FUZZ_CHECK(!"a record of no known type");
     return 0;
@@ -149,7 +151,7 @@ static void check_record(const struct plx_record *r)
         FUZZ_CHECK(r->addr && r->addr + r->count <= LIMIT);
     if (r->type == PLX_RECORD_MAP || r->type == PLX_RECORD_UNMAP)
         FUZZ_CHECK(r->count && r->vblock + r->count <= PLX_VBLOCK_MAX + 1);
-    if (r->type == PLX_RECORD_KEYFRAME)
+    if (plx_record_announces(r))
         check_keyframe(&r->keyframe);
     bytes = put_again(r, first);
     header.bytes = (uint32_t)bytes;

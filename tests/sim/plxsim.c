@@ -43,6 +43,7 @@ static void add(struct plx_world_result *sum, const struct plx_world_result *res
 {
     sum->requests += result->requests;
     sum->snapshots += result->snapshots;
+    sum->rewinds += result->rewinds;
     sum->crashes += result->crashes;
     sum->kills += result->kills;
     sum->recovery_crashes += result->recovery_crashes;
@@ -53,12 +54,13 @@ static void add(struct plx_world_result *sum, const struct plx_world_result *res
 
 static void print(const struct plx_world_result *sum)
 {
-    printf("%llu requests, %llu snapshots, %llu power cuts and %llu hosts killed, %llu deaths "
+    printf("%llu requests, %llu snapshots, %llu rewinds, %llu power cuts and %llu hosts killed, "
+           "%llu deaths "
            "while recovering, %llu crash states, %llu sectors checked\n",
            (unsigned long long)sum->requests, (unsigned long long)sum->snapshots,
-           (unsigned long long)sum->crashes, (unsigned long long)sum->kills,
-           (unsigned long long)sum->recovery_crashes, (unsigned long long)sum->states,
-           (unsigned long long)sum->sectors_checked);
+           (unsigned long long)sum->rewinds, (unsigned long long)sum->crashes,
+           (unsigned long long)sum->kills, (unsigned long long)sum->recovery_crashes,
+           (unsigned long long)sum->states, (unsigned long long)sum->sectors_checked);
 }
 
 /* The program with the bug planted lies in the folder canary beside this one. */

@@ -101,6 +101,15 @@ static void forget_any(struct plx_world *w)
         plx_sim_forget(w, disk, snapshot->seq);
 }
 
+static void rewind_any(struct plx_world *w)
+{
+    struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
+    const struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+
+    if (snapshot)
+        plx_sim_rewind(w, disk, snapshot);
+}
+
 static void restart_any(struct plx_world *w)
 {
     struct plx_sim_host *host = plx_sim_random_host(w);
@@ -185,6 +194,10 @@ static void one_step(struct plx_world *w)
     } else if (plx_sim_below(w, 1000) < w->options.forget_weight) {
         w->meanwhile = MEANWHILE_MAX;
         forget_any(w);
+        w->meanwhile = 0;
+    } else if (w->options.rewind_weight && plx_sim_below(w, 1000) < w->options.rewind_weight) {
+        w->meanwhile = MEANWHILE_MAX;
+        rewind_any(w);
         w->meanwhile = 0;
     } else if (plx_sim_chance(w, 10)) {
         plx_sim_reader_submit(w);
@@ -281,6 +294,7 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
         o.lies = 1 + (unsigned)plx_simrng_below(&rng, 8);
     o.kills = with_crashes ? (unsigned)plx_simrng_below(&rng, 4) : 0;
     o.protect = plx_simrng_chance(&rng, 40);
+    o.rewind_weight = plx_simrng_chance(&rng, 40) ? (unsigned)plx_simrng_below(&rng, 25) : 0;
     *ret = o;
 }
 
@@ -302,6 +316,7 @@ void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
     o.steps = 150;
     o.sync_weight = 20;
     o.forget_weight = plx_simrng_chance(&rng, 50) ? 40 : 0;
+    o.rewind_weight = plx_simrng_chance(&rng, 40) ? 40 : 0;
     o.big_io = false;
     o.crashes = 1;
     o.kills = o.hosts > 1;
