@@ -390,7 +390,6 @@ static void put_rewinds(uint8_t *b, const struct plx_vdi_record *r)
         put64(at + 8, r->rewind[i].seq);
         put64(at + 16, r->rewind[i].root);
         put32(at + 24, r->rewind[i].levels);
-        put32(at + 28, r->rewind[i].since);
     }
 }
 
@@ -411,11 +410,9 @@ static bool get_rewinds(const uint8_t *b, uint64_t addr_limit, struct plx_vdi_re
             .seq = get64(at + 8),
             .root = get64(at + 16),
             .levels = get32(at + 24),
-            .since = get32(at + 28),
         };
         if (rewind->pos < pos || rewind->pos > r->keyframe.pos || rewind->seq < 1 ||
-            rewind->seq > r->keyframe.snap_seq || rewind->since < 1 ||
-            rewind->since > rewind->seq || plx_entry_addr(rewind->root) >= addr_limit ||
+            rewind->seq > r->keyframe.snap_seq || plx_entry_addr(rewind->root) >= addr_limit ||
             (rewind->root & PLX_ENTRY_SUPERPAGE) || rewind->levels < 1 ||
             rewind->levels > PLX_LEVELS_MAX)
             return false;

@@ -179,14 +179,13 @@ struct plx_keyframe {
     uint64_t time_ns;
 };
 
-/* A key frame by which the disk's contents became those of an older instant (rewind.c). That
- * snapshot, the key frame that it was read through and all that the tree names are held. */
+/* A key frame by which the disk's contents became those of an older snapshot (rewind.c), which is
+ * held, and so is all that its tree names. */
 struct plx_rewind {
     uint64_t pos;  /* the key frame's: the log before it led somewhere else */
     uint64_t seq;  /* the snapshot that it went to */
     uint64_t root; /* entry; read-only */
     uint32_t levels;
-    uint32_t since; /* snapshots between the key frame that it was read through and it */
 };
 
 struct plx_vdi_record {

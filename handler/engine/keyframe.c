@@ -276,7 +276,6 @@ static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record 
         .seq = op->detour->seq,
         .root = op->target.root,
         .levels = op->target.levels,
-        .since = op->detour->since,
     };
 }
 

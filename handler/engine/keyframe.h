@@ -17,7 +17,6 @@ struct plx_vdi;
  * of it seen by snapshots (rewind.c). Its new nodes become the key frame's. */
 struct plx_keyframe_detour {
     uint64_t seq;
-    uint32_t since;
     uint64_t root; /* read-only */
     unsigned levels;
     struct plx_deaths made;

@@ -10,8 +10,11 @@
  * C5  Nothing is free before a record is durable by which history begins later. Before that record
  *     is written nobody may begin to use what is being dropped.
  * C6  Labels, clones and open instants hold the snapshot they name and all after it.
- * C7  A rewind brought blocks back to life, and the log does not say which. So nothing is dropped
- *     from the key frame on through which what it went to was read.
+ * C7  A rewind brought blocks back to life that the snapshot which it went to sees, and the log
+ * does not say which. What died before that snapshot is not among them: it is held, and no stretch
+ *     reaches behind it. Of the nodes of the key frame that it was read through, the tree of the
+ *     rewind shares those that did not change until then, and no key frame from before the snapshot
+ *     replaced these.
  *
  * Synchronous; runs the loop while it reads, so the disk goes on. What the log and the trees say
  * below the oldest key frame in the record does not change meanwhile.
@@ -512,11 +515,11 @@ static void held_by_readers(const struct reclaim *r, uint64_t *first)
             *first = plx_min_u64(*first, vdi->map.base.gen);
 }
 
-/* What a rewind went to, and the key frame that it was read through (C7). */
+/* C7 */
 static void held_by_rewinds(const struct reclaim *r, uint64_t *first)
 {
     for (uint32_t i = 0; i < r->record.rewinds; i++)
-        *first = plx_min_u64(*first, r->record.rewind[i].seq - r->record.rewind[i].since);
+        *first = plx_min_u64(*first, r->record.rewind[i].seq);
 }
 
 /* ---- All of it ---- */

@@ -4,7 +4,7 @@
  *     can go forth again, even if it was not he who ended it but a crash.
  * W2  One flip of the record does it. The key frame in it names a tree written out whole from the
  *     instant, all of it read-only (INV-3), at the log's position; and the record's table holds the
- *     snapshot, the key frame through which it was read and the tree, from then on for good.
+ *     snapshot and the tree, from then on for good.
  * W3  From the snapshot of the state before until the log has announced that key frame nothing else
  *     is logged: requests wait behind a barrier. So every snapshot either was taken before and is
  *     found through an older key frame, or comes after and is found through this one (keyframe.c,
@@ -136,7 +136,6 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
 {
     struct plx_keyframe_detour detour = {
         .seq = options->seq,
-        .since = (uint32_t)(options->seq - instant->map.base.gen),
         .flush_mark = vdi->store->flush_failures,
     };
     struct plx_request keyframe = {.op = PLX_KEYFRAME};

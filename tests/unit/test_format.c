@@ -213,12 +213,11 @@ static struct plx_vdi_record good_record(void)
         .oldest = good_keyframe(),
         .origin_root = plx_entry_make(777, 5),
         .origin_levels = 3,
-        .rewind = {{.pos = 512, .seq = 2, .root = 0, .levels = 1, .since = 2},
+        .rewind = {{.pos = 512, .seq = 2, .root = 0, .levels = 1},
                    {.pos = 241 * 512,
                     .seq = 4,
                     .root = PLX_ENTRY_READ_ONLY | plx_entry_make(888, 6),
-                    .levels = 3,
-                    .since = 1}},
+                    .levels = 3}},
         .rewinds = 2,
         .first_segment = 9,
         .index_root = plx_entry_make(4321, 0x111111),
@@ -334,8 +333,6 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(rewind[1].pos, 0);
     REFUSED_RECORD(rewind[1].seq, 0);
     REFUSED_RECORD(rewind[1].seq, good_keyframe().snap_seq + 1);
-    REFUSED_RECORD(rewind[1].since, 0);
-    REFUSED_RECORD(rewind[1].since, 5);
     REFUSED_RECORD(rewind[1].root, ADDR_LIMIT);
     REFUSED_RECORD(rewind[1].root, PLX_ENTRY_SUPERPAGE | 5);
     REFUSED_RECORD(rewind[1].levels, 0);
