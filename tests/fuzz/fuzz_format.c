@@ -86,6 +86,10 @@ static void vdi_record(const uint8_t *block)
         return;
     check_keyframe(&record.keyframe);
     FUZZ_CHECK(record.segment_addr < LIMIT && record.next_addr < LIMIT);
+    FUZZ_CHECK(record.rewinds <= PLX_REWINDS_MAX);
+    for (uint32_t i = 0; i < record.rewinds; i++)
+        FUZZ_CHECK(plx_entry_addr(record.rewind[i].root) < LIMIT &&
+                   record.rewind[i].levels <= PLX_LEVELS_MAX);
     FUZZ_CHECK(strnlen(record.name, sizeof record.name) < sizeof record.name);
     plx_format_vdi_record_encode(&store, &record, again);
     FUZZ_CHECK(plx_format_vdi_record_decode(again, &store, slot, LIMIT, &record, &fault) == 0);
