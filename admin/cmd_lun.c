@@ -205,6 +205,38 @@ void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name)
     cli->fault = before;
 }
 
+bool plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
+                            size_t size)
+{
+    struct plx_fault before = cli->fault;
+    char wanted[sizeof *name];
+    json_t *result, *row, *initiator;
+    size_t i, k, used = 0;
+
+    *ret_text = 0;
+    if (access(TARGET "/core", F_OK) && errno == ENOENT)
+        return true; /* this kernel exports nothing */
+    if (geteuid() ||
+        ask(cli, json_pack("{s:s,s:s}", "op", "list", "store", name->store), &result)) {
+        cli->fault = before;
+        return false;
+    }
+    snprintf(wanted, sizeof wanted, "%s/%s", name->store, name->vdi);
+    json_array_foreach(result, i, row)
+    {
+        if (strcmp(json_string_value(json_object_get(row, "name")), wanted))
+            continue;
+        json_array_foreach(json_object_get(row, "initiators"), k, initiator)
+        {
+            if (used < size)
+                used += (size_t)snprintf(ret_text + used, size - used, "%s%s", used ? ", " : "",
+                                         json_string_value(initiator));
+        }
+    }
+    json_decref(result);
+    return true;
+}
+
 /* What the registry says; nothing when it does not know the disk. */
 static void add_protection(struct plx_cli *cli, json_t *row)
 {

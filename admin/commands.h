@@ -37,6 +37,7 @@ int plx_cmd_snap_unlabel(struct plx_cli *cli);
 int plx_cmd_diff(struct plx_cli *cli);
 int plx_cmd_find(struct plx_cli *cli);
 int plx_cmd_bisect(struct plx_cli *cli);
+int plx_cmd_rewind(struct plx_cli *cli);
 
 /* Adds "protection" and "retention" to a virtual disk's properties. */
 void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protection);
@@ -49,6 +50,9 @@ int plx_cmd_tree(struct plx_cli *cli);
 
 /* After a resize: the target's saved configuration follows, if there is one. */
 void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name);
+/* Who is logged in to the virtual disk's LUNs, by name; false: nobody may ask here. */
+bool plx_cmd_lun_initiators(struct plx_cli *cli, const struct plx_name *name, char *ret_text,
+                            size_t size);
 int plx_cmd_lun_create(struct plx_cli *cli);
 int plx_cmd_lun_list(struct plx_cli *cli);
 int plx_cmd_lun_delete(struct plx_cli *cli);

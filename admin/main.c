@@ -244,6 +244,23 @@ const struct plx_command plx_commands[] = {
      "bisect demo/db --good 4711 --bad 2026-11-21T06:20:00Z -- ./db-is-intact --verbose",
      OPTIONS({"good", "SNAPSHOT", "the older end"}, {"bad", "SNAPSHOT", "the newer end"}),
      plx_cmd_bisect},
+    {"rewind", NULL, "STORE/VDI", "Bring a virtual disk back to an instant.",
+     "Its contents become those of a snapshot of its own, at once; its size stays. The state "
+     "before "
+     "becomes a snapshot with the label before-rewind-TIME, so the way back is another rewind; no "
+     "snapshot is lost, and what was written since stays in them. Refused while an initiator is "
+     "logged in: unmount what is on the disk and log out, or give --live; then its next command "
+     "gets a unit attention (the medium may have changed). Many initiators keep what they have in "
+     "their caches all the same: nothing may be mounted there. At most 60 times a disk.",
+     "rewind demo/web --to 2026-11-21T06:20:00Z\n"
+     "rewind demo/web --to -90s --dry-run\n"
+     "rewind demo/web --to before-rewind-20261121T062000.010Z\n"
+     "rewind demo/db --to 4711 --live",
+     OPTIONS({"to", "SNAPSHOT",
+              "a label, a sequence number or a time (the newest snapshot at or before it)"},
+             {"live", NULL, "although initiators are logged in"},
+             {"dry-run", NULL, "tell what it would go to and how much differs; change nothing"}),
+     plx_cmd_rewind},
     {"cdp", "on", "STORE/VDI", "Protect a virtual disk continuously: it takes snapshots by itself.",
      "From then on, wherever it is open and while it is written; a disk that is idle takes none. "
      "Restarts resume it. Each snapshot costs one small log record, and the first overwrite of a "

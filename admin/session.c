@@ -9,6 +9,7 @@
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}
+ *   rewind {"seq"} -> {"label", "seq", "time_ns"}
  */
 #include "session.h"
 
@@ -238,6 +239,38 @@ int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
     if (rc || asked || (rc = open_here(cli, name)))
         return rc;
     return plx_attach_protect(cli->session.attach, cli->session.vdi, protection, &cli->fault);
+}
+
+int plx_session_vdi_is_live(struct plx_cli *cli, const struct plx_name *name, bool *ret_live)
+{
+    struct plx_control_client *client = NULL;
+    int rc = find_live(cli, name, &client);
+
+    *ret_live = client != NULL;
+    plx_control_disconnect(client);
+    return rc;
+}
+
+int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,
+                           char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before)
+{
+    json_t *result = NULL;
+    bool asked;
+    int rc =
+        ask_live(cli, name, "rewind", json_pack("{s:I}", "seq", (json_int_t)seq), &asked, &result);
+
+    if (!rc && asked) {
+        const char *label = json_string_value(json_object_get(result, "label"));
+
+        snprintf(ret_label, PLX_REWIND_LABEL, "%s", label ? label : "");
+        ret_before->seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
+        ret_before->time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
+        json_decref(result);
+    }
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_rewind(cli->session.attach, cli->session.vdi, seq, ret_label, ret_before,
+                             &cli->fault);
 }
 
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)

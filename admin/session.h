@@ -62,6 +62,11 @@ int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name);
 int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes);
 int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
                             const struct plx_protection *protection);
+/* Whether an instance that answers on this host has it open. */
+int plx_session_vdi_is_live(struct plx_cli *cli, const struct plx_name *name, bool *ret_live);
+/* Back to snapshot seq; of the state before: its label and snapshot. */
+int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,
+                           char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before);
 /* The counters of a disk that another instance has open; NOT_FOUND when none has. */
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
 

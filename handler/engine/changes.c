@@ -4,7 +4,8 @@
  *     whoever wants the newest changes reads no more than it takes.
  * C2  A change is known as exactly as snapshots were taken. A write in place leaves no record, but
  *     its block was mapped by one after the last snapshot before it (INV-3), so the interval
- *     between the two snapshots counts all the same. Voided checksums say nothing more.
+ *     between the two snapshots counts all the same. Voided checksums say nothing more. A rewind
+ *     may have changed any range.
  * C3  The log is kept from the oldest snapshot on. What is mapped there was written before, unless
  *     a parent had it. Of all else it is not known whether it was, and that is what is said.
  * Loop: the store's; the reader's reads. Crash story: nothing is written.
@@ -68,6 +69,9 @@ static bool on_record(void *context, const struct plx_record *record)
     case PLX_RECORD_UNMAP:
         changes->changed |=
             record->vblock < changes->end && record->vblock + record->count > changes->first;
+        return true;
+    case PLX_RECORD_REWIND: /* C2 */
+        changes->changed = true;
         return true;
     case PLX_RECORD_SNAPSHOT:
         return add_mark(changes, record);

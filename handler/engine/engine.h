@@ -38,6 +38,7 @@
 #define PLX_VOLUMES_MAX 64
 #define PLX_VDI_SIZE_MAX (256ull << 40)
 #define PLX_VDI_SIZE_MIN 4096ull
+#define PLX_REWINDS_MAX 60u /* of one disk */
 
 struct plx_uuid {
     uint8_t b[16];
@@ -227,6 +228,7 @@ struct plx_vdi_info {
     uint64_t log_first_segment, log_segments; /* retained log, in segments */
     unsigned levels;
     struct plx_protection protection;
+    unsigned rewinds; /* how often it went back to an older instant */
 };
 
 /* Writes the record of a new VDI into its slot (chosen by the registry). A clone shares every
@@ -359,6 +361,20 @@ struct plx_snapshot_info {
 int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
                       bool (*visit)(void *context, const struct plx_snapshot_info *info),
                       void *context, struct plx_fault *fault);
+/* The disk's contents become those of snapshot seq; its size stays, what lies behind the snapshot's
+ * reads as zeroes. The state before becomes a snapshot, with the label if one is given; it comes
+ * back in *ret_before also when the rewind fails after that. Requests wait meanwhile, for no
+ * longer than a key frame takes; none fails. Snapshots stay, later ones than seq, too; seq itself
+ * is held from then on. NOSPACE: it went back PLX_REWINDS_MAX times already, or the store is full.
+ * STICKY: whether it took place shows when the disk is opened again. After all other errors
+ * nothing has changed. Synchronous. */
+struct plx_rewind_options {
+    uint64_t seq;
+    const char *label; /* NULL: none */
+};
+int plx_vdi_rewind(struct plx_vdi *vdi, const struct plx_rewind_options *options,
+                   struct plx_snapshot_info *ret_before, struct plx_fault *fault);
+
 /* Labels set and removed, oldest first, so that later ones win: since the key frame before snapshot
  * `from`, or (0) all. Needs no lock. */
 int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,

@@ -13,6 +13,8 @@
 #define BITMAP_AT 96
 #define KEYFRAME_BYTES 80u
 #define RECORD_BYTES 16u
+#define REWINDS_OFFSET 2048u
+#define REWIND_BYTES 32u
 
 /* No incompatible or read-compatible feature exists yet; bits set here are understood. */
 #define KNOWN_INCOMPATIBLE 0ull
@@ -378,6 +380,47 @@ static bool get_protection(const uint8_t *b, struct plx_protection *ret)
     return plx_protection_check(&p, NULL) == 0;
 }
 
+static void put_rewinds(uint8_t *b, const struct plx_vdi_record *r)
+{
+    put32(b + 1116, r->rewinds);
+    for (uint32_t i = 0; i < r->rewinds; i++) {
+        uint8_t *at = b + REWINDS_OFFSET + (size_t)i * REWIND_BYTES;
+
+        put64(at, r->rewind[i].pos);
+        put64(at + 8, r->rewind[i].seq);
+        put64(at + 16, r->rewind[i].root);
+        put32(at + 24, r->rewind[i].levels);
+    }
+}
+
+/* Into a record whose key frame is known. */
+static bool get_rewinds(const uint8_t *b, uint64_t addr_limit, struct plx_vdi_record *r)
+{
+    uint64_t pos = 0;
+
+    r->rewinds = get32(b + 1116);
+    if (r->rewinds > PLX_REWINDS_MAX)
+        return false;
+    for (uint32_t i = 0; i < r->rewinds; i++) {
+        const uint8_t *at = b + REWINDS_OFFSET + (size_t)i * REWIND_BYTES;
+        struct plx_rewind *rewind = &r->rewind[i];
+
+        *rewind = (struct plx_rewind){
+            .pos = get64(at),
+            .seq = get64(at + 8),
+            .root = get64(at + 16),
+            .levels = get32(at + 24),
+        };
+        if (rewind->pos < pos || rewind->pos > r->keyframe.pos || rewind->seq < 1 ||
+            rewind->seq > r->keyframe.snap_seq || plx_entry_addr(rewind->root) >= addr_limit ||
+            (rewind->root & PLX_ENTRY_SUPERPAGE) || rewind->levels < 1 ||
+            rewind->levels > PLX_LEVELS_MAX)
+            return false;
+        pos = rewind->pos;
+    }
+    return true;
+}
+
 void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx_vdi_record *r,
                                   void *block)
 {
@@ -411,6 +454,7 @@ void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx
     put_keyframe(b + 1024, &r->oldest);
     put64(b + 1104, r->origin_root);
     put32(b + 1112, r->origin_levels);
+    put_rewinds(b, r);
     seal_block(b);
 }
 
@@ -467,6 +511,8 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible log");
     if (!get_protection(b + 512, &r.protection))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible protection");
+    if (!get_rewinds(b, addr_limit, &r))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible rewinds");
     *ret_record = r;
     return 0;
 }
@@ -608,6 +654,7 @@ size_t plx_record_bytes(enum plx_record_type type, uint64_t count)
         return RECORD_BYTES + round8(count);
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_SKIP:
+    case PLX_RECORD_REWIND:
         return RECORD_BYTES + KEYFRAME_BYTES;
     case PLX_RECORD_UNMAP:
     case PLX_RECORD_VOID:
@@ -686,6 +733,14 @@ size_t plx_record_put_skip(void *out, const struct plx_keyframe *keyframe)
     return bytes;
 }
 
+size_t plx_record_put_rewind(void *out, uint64_t seq, const struct plx_keyframe *keyframe)
+{
+    size_t bytes = put_record(out, PLX_RECORD_REWIND, false, 0, 0, seq);
+
+    put_keyframe((uint8_t *)out + RECORD_BYTES, keyframe);
+    return bytes;
+}
+
 uint32_t plx_record_checksum(const struct plx_record *record, uint64_t index)
 {
     return get32(record->checksums + index * 4);
@@ -724,6 +779,10 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_SKIP:
         return get_keyframe(payload, addr_limit, &r->keyframe);
+    case PLX_RECORD_REWIND:
+        r->seq = word;
+        return get_keyframe(payload, addr_limit, &r->keyframe) && word >= 1 &&
+               word <= r->keyframe.snap_seq;
     }
     return false;
 }
@@ -739,7 +798,7 @@ int plx_record_next(const void *batch, const struct plx_batch_header *header, si
     if (left < RECORD_BYTES)
         return PLX_ERR_CORRUPT;
     word = get64(at);
-    if ((word & 0xff) < PLX_RECORD_MAP || (word & 0xff) > PLX_RECORD_SKIP)
+    if ((word & 0xff) < PLX_RECORD_MAP || (word & 0xff) > PLX_RECORD_REWIND)
         return PLX_ERR_CORRUPT;
     r.type = (enum plx_record_type)(word & 0xff);
     r.flag = word >> 8 & 1;

@@ -38,6 +38,8 @@
  *                                                                     528 tiers, 16 bytes each
  *                                                                    1024 oldest key frame
  *                                                                    1104 origin: root, 1112 levels
+ *                                                                    1116 rewinds, from 2048 on:
+ *                                                                     32 bytes each
  *
  * Log segment header (one block)      Batch                          Record (16 bytes and more)
  *   0 magic "PLXLOGSG"                  0 magic "PLXB", 4 checksum     word 0: bits 0..7 type
@@ -50,6 +52,7 @@
  *  88 snapshots before it              64 records, zeroes to the       LABEL: seq; then the name
  *  96 time, 104 key frame in effect       device's block size          KEYFRAME, SKIP: then key
  * 184 where its batches begin                                            frame
+ *                                                                     REWIND: seq; then key frame
  */
 #ifndef PLX_FORMAT_H
 #define PLX_FORMAT_H
@@ -177,6 +180,15 @@ struct plx_keyframe {
     uint64_t time_ns;
 };
 
+/* A key frame by which the disk's contents became those of an older snapshot (rewind.c), which is
+ * held, and so is all that its tree names. */
+struct plx_rewind {
+    uint64_t pos;  /* the key frame's: the log before it led somewhere else */
+    uint64_t seq;  /* the snapshot that it went to */
+    uint64_t root; /* entry; read-only */
+    uint32_t levels;
+};
+
 struct plx_vdi_record {
     enum plx_vdi_state state;
     uint32_t sector_size;
@@ -195,6 +207,8 @@ struct plx_vdi_record {
     struct plx_keyframe oldest;
     uint64_t origin_root; /* entry; of a clone: the tree that it began with, its parent's in part */
     uint32_t origin_levels;
+    struct plx_rewind rewind[PLX_REWINDS_MAX]; /* oldest first */
+    uint32_t rewinds;
     /* The log: retained segments are first_segment..(keyframe.pos / segment size), found through
      * a radix tree of their addresses; the segment that holds keyframe.pos is segment_addr
      * (0: none yet). */
@@ -255,6 +269,7 @@ enum plx_record_type {
     PLX_RECORD_RESIZE = 6,
     PLX_RECORD_KEYFRAME = 7, /* flag: all its nodes are kept */
     PLX_RECORD_SKIP = 8,     /* alone in its batch: the log goes on behind this key frame */
+    PLX_RECORD_REWIND = 9,   /* a key frame that the log before it does not lead to */
 };
 
 struct plx_record {
@@ -263,7 +278,7 @@ struct plx_record {
     uint64_t vblock;
     uint64_t count; /* blocks or leaves */
     uint64_t addr;  /* MAP */
-    uint64_t seq;   /* SNAPSHOT, LABEL */
+    uint64_t seq;   /* SNAPSHOT, LABEL; REWIND: the snapshot that it went to */
     uint64_t time_ns;
     uint64_t size_bytes;      /* RESIZE */
     const uint8_t *checksums; /* MAP: little-endian u32 each, inside the batch */
@@ -285,6 +300,13 @@ size_t plx_record_put_label(void *out, uint64_t seq, const char *label, bool rem
 size_t plx_record_put_resize(void *out, uint64_t size_bytes);
 size_t plx_record_put_keyframe(void *out, const struct plx_keyframe *keyframe, bool whole);
 size_t plx_record_put_skip(void *out, const struct plx_keyframe *keyframe);
+size_t plx_record_put_rewind(void *out, uint64_t seq, const struct plx_keyframe *keyframe);
+/* Whether it says that there is a key frame. */
+static inline bool plx_record_announces(const struct plx_record *record)
+{
+    return record->type == PLX_RECORD_KEYFRAME || record->type == PLX_RECORD_SKIP ||
+           record->type == PLX_RECORD_REWIND;
+}
 uint32_t plx_record_checksum(const struct plx_record *record, uint64_t index);
 /* Decodes the record at *offset of a batch and moves *offset past it. addr_limit and vblock_limit
  * bound what it may name. */

@@ -8,6 +8,10 @@
  *     and that announcement are the old one's nodes freed. What no announcement helps to find is
  *     found through the record's oldest key frame, where history and the log begin: the new one
  *     itself, as long as no snapshot is kept.
+ *     A rewind (rewind.c) names a tree to which the log before it does not lead. No snapshot after
+ *     it may be replayed across: the log says so (REWIND) before it says anything else, and stops
+ *     if it cannot. After a crash in between, the key frame of recovery stands at the same position
+ *     and says it.
  * K4  A block that died before the key frame's position is freed only after the record is durable
  *     and every operation that may still read it has ended.
  * Loop: the VDI's.
@@ -167,13 +171,6 @@ static int index_begin(struct plx_keyframe_op *op)
 
 /* ---- Ending ---- */
 
-static void free_deaths(struct plx_store *store, struct plx_deaths *deaths)
-{
-    for (size_t i = 0; i < deaths->count; i++)
-        plx_alloc_free(store, deaths->addrs[i], 1);
-    plx_deaths_free(deaths);
-}
-
 static void finish(struct plx_keyframe_op *op, int error)
 {
     struct plx_store *store = op->vdi->store;
@@ -183,6 +180,7 @@ static void finish(struct plx_keyframe_op *op, int error)
     op->running = false;
     if (op->drop) /* not let go after all; it is offered once */
         op->drop = op->next_drop = NULL;
+    op->detour = NULL;
     if (error)
         op->failed_at_ns = store->env->monotonic_ns(store->env);
     if (error)
@@ -198,7 +196,7 @@ static void finish(struct plx_keyframe_op *op, int error)
 static void give_up(struct plx_keyframe_op *op, int error)
 {
     plx_tree_abort(&op->tree);
-    free_deaths(op->vdi->store, &op->made);
+    plx_deaths_give_back(op->vdi->store, &op->made);
     /* The merge will find the same deaths again. */
     plx_deaths_free(&op->data_deaths);
     plx_deaths_free(&op->node_deaths);
@@ -214,6 +212,27 @@ static void keep_made(struct plx_keyframe_op *op)
     for (size_t i = 0; i < op->tree.made.count; i++)
         plx_deaths_add(&op->made, op->tree.made.addrs[i]);
     plx_tree_done(&op->tree);
+}
+
+static void take_detour(struct plx_keyframe_op *op)
+{
+    PLX_ASSERT(!op->vdi->map.frozen.count && op->target.snap_seq == op->vdi->map.gen);
+    op->target.root = op->detour->root;
+    op->target.levels = op->detour->levels;
+    op->made = op->detour->made;
+    op->detour->made = (struct plx_deaths){0};
+    op->flush_mark = plx_min_u64(op->flush_mark, op->detour->flush_mark);
+}
+
+static int build_tree(struct plx_keyframe_op *op)
+{
+    int error = op->detour ? 0 : plx_tree_step(&op->tree, &op->target.root);
+
+    if (error || op->detour)
+        return error;
+    op->target.levels = op->tree.result_levels;
+    keep_made(op);
+    return 0;
 }
 
 static int start(struct plx_keyframe_op *op)
@@ -244,6 +263,10 @@ static int start(struct plx_keyframe_op *op)
     op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;
     if (op->drop)
         op->flush_mark = plx_min_u64(op->flush_mark, op->drop->flush_mark);
+    if (op->detour) {
+        take_detour(op);
+        return 0;
+    }
     return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task, &op->data_deaths,
                               &op->node_deaths);
 }
@@ -262,6 +285,17 @@ static void write_slot(struct plx_keyframe_op *op)
                    PLX_BLOCK_SIZE, &op->iov, 1, &op->join);
 }
 
+static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record *record)
+{
+    PLX_ASSERT(record->rewinds < PLX_REWINDS_MAX);
+    record->rewind[record->rewinds++] = (struct plx_rewind){
+        .pos = op->target.pos,
+        .seq = op->detour->seq,
+        .root = op->target.root,
+        .levels = op->target.levels,
+    };
+}
+
 /* No snapshot is kept that was taken before this key frame. */
 static bool keeps_nothing(const struct plx_keyframe_op *op)
 {
@@ -275,6 +309,8 @@ static void write_record(struct plx_keyframe_op *op)
     op->record = vdi->record;
     op->record.keyframe = op->target;
     op->record.protection = vdi->protect.policy;
+    if (op->detour)
+        note_rewind(op, &op->record);
     op->record.generation = plx_generation_next(op->record.generation);
     op->record.index_root = op->index_root;
     op->record.index_levels = PLX_INDEX_LEVELS;
@@ -311,7 +347,7 @@ static void install(struct plx_keyframe_op *op)
 }
 
 /* The record may be on the store or not: which slot counts is unknown, so nothing more may be
- * built on it. */
+ * built on it. Or a rewind is, and the log does not say so. */
 static void record_failed(struct plx_keyframe_op *op, int error)
 {
     plx_log_stop(&op->vdi->log, PLX_ERR_STICKY);
@@ -319,12 +355,22 @@ static void record_failed(struct plx_keyframe_op *op, int error)
     give_up(op, error);
 }
 
+const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record)
+{
+    const struct plx_rewind *last = record->rewinds ? &record->rewind[record->rewinds - 1] : NULL;
+
+    return last && last->pos == record->keyframe.pos ? last : NULL;
+}
+
 static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
 {
     struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
+    const struct plx_vdi_record *record = &op->vdi->record;
+    const struct plx_rewind *rewind = plx_keyframe_rewind(record);
 
     ++*records;
-    return plx_record_put_keyframe(out, &op->vdi->record.keyframe, false);
+    return rewind ? plx_record_put_rewind(out, rewind->seq, &record->keyframe)
+                  : plx_record_put_keyframe(out, &record->keyframe, false);
 }
 
 /* K3: a snapshot may be found through the old key frame. */
@@ -338,7 +384,11 @@ static void keep_needed_nodes(struct plx_keyframe_op *op)
 
 static void announce_apply(struct plx_log_item *item)
 {
-    keep_needed_nodes(PLX_CONTAINER(item, struct plx_keyframe_op, item));
+    struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
+
+    keep_needed_nodes(op);
+    if (op->detour)
+        plx_protect_note_change(op->vdi);
 }
 
 static void announce(struct plx_keyframe_op *op)
@@ -348,8 +398,9 @@ static void announce(struct plx_keyframe_op *op)
     op->item = (struct plx_log_item){
         .ops = &ops,
         .task = &op->task,
-        .bytes = plx_record_bytes(PLX_RECORD_KEYFRAME, 0),
+        .bytes = plx_record_bytes(PLX_RECORD_KEYFRAME, 0), /* a REWIND has as many */
         .needs_durable = true,
+        .changes = op->detour != NULL,
     };
     op->state = KEYFRAME_ANNOUNCED;
     plx_log_append(&op->vdi->log, &op->item);
@@ -401,15 +452,13 @@ static void keyframe_step(struct plx_task *task)
         /* fall through */
     case KEYFRAME_TREE:
         if (!error)
-            error = plx_tree_step(&op->tree, &op->target.root);
+            error = build_tree(op);
         if (error == PLX_WAIT)
             return;
         if (error) {
             give_up(op, error);
             return;
         }
-        op->target.levels = op->tree.result_levels;
-        keep_made(op);
         op->state = KEYFRAME_INDEX_START;
         /* fall through */
     case KEYFRAME_INDEX_START:
@@ -470,6 +519,10 @@ static void keyframe_step(struct plx_task *task)
         keep_needed_nodes(op);
         /* fall through */
     case KEYFRAME_ANNOUNCED:
+        if (error && plx_keyframe_rewind(&vdi->record)) {
+            record_failed(op, error);
+            return;
+        }
         if (error) /* not announced (K3); the rest is dead all the same */
             plx_deaths_free(&op->node_deaths);
         op->state = KEYFRAME_FREE;
@@ -478,10 +531,10 @@ static void keyframe_step(struct plx_task *task)
     case KEYFRAME_FREE:
         if (!plx_ops_ended_before(vdi, op->ticket, false, task)) /* K4 */
             return;
-        free_deaths(store, &op->data_deaths);
-        free_deaths(store, &op->node_deaths);
-        free_deaths(store, &op->index_deaths);
-        free_deaths(store, &op->segment_deaths);
+        plx_deaths_give_back(store, &op->data_deaths);
+        plx_deaths_give_back(store, &op->node_deaths);
+        plx_deaths_give_back(store, &op->index_deaths);
+        plx_deaths_give_back(store, &op->segment_deaths);
         plx_alloc_wake(store);
         finish(op, 0);
         return;

@@ -13,6 +13,16 @@
 
 struct plx_vdi;
 
+/* What the next key frame is to name instead of the map, which must be empty but for its base, all
+ * of it seen by snapshots (rewind.c). Its new nodes become the key frame's. */
+struct plx_keyframe_detour {
+    uint64_t seq;
+    uint64_t root; /* read-only */
+    unsigned levels;
+    struct plx_deaths made;
+    uint64_t flush_mark; /* store->flush_failures before they were written */
+};
+
 struct plx_keyframe_op {
     struct plx_task task;
     struct plx_vdi *vdi;
@@ -30,7 +40,8 @@ struct plx_keyframe_op {
     struct plx_keyframe oldest; /* the next record's */
     /* What is let go with this key frame and with the next one; the owner waits for it. */
     struct plx_history_drop *drop, *next_drop;
-    uint64_t flush_mark; /* store->flush_failures before its first write */
+    struct plx_keyframe_detour *detour; /* offered once; the owner waits for it */
+    uint64_t flush_mark;                /* store->flush_failures before its first write */
     uint64_t index_root;
     struct plx_deaths data_deaths, node_deaths, index_deaths, segment_deaths;
     struct plx_deaths made; /* new nodes that no record names yet */
@@ -50,6 +61,8 @@ void plx_keyframe_done(struct plx_vdi *vdi);
 void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task);
 /* Starts one when it is due. Called once a turn. */
 void plx_keyframe_pump(struct plx_vdi *vdi);
+/* The rewind that the record's key frame is, by recovery's hand or not; NULL: it is none. */
+const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record);
 /* Logs that the record's key frame exists; needed before a snapshot in a segment that began
  * earlier. The op's task. Returns false when it is not needed. */
 bool plx_keyframe_announce(struct plx_vdi *vdi);

@@ -32,6 +32,13 @@ void plx_deaths_free(struct plx_deaths *deaths)
     *deaths = (struct plx_deaths){0};
 }
 
+void plx_deaths_give_back(struct plx_store *store, struct plx_deaths *deaths)
+{
+    for (size_t i = 0; i < deaths->count; i++)
+        plx_alloc_free(store, deaths->addrs[i], 1);
+    plx_deaths_free(deaths);
+}
+
 void plx_map_init(struct plx_map *map, struct plx_store *store, const struct plx_base *base)
 {
     *map = (struct plx_map){

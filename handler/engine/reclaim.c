@@ -16,6 +16,10 @@
  *     Of a clone the caller knows for as long as any disk may have what it had: longer than the
  *     clone itself, if that was cloned.
  * C7  The newest snapshot stays: what it alone sees dies later, and nobody would look there again.
+ * C8  No stretch reaches across a rewind: there blocks come back to life, and the log does not say
+ *     which. They are those that the snapshot sees which it went to; that one is held, and counts
+ * as the one before all that come after the rewind. The last one before a rewind is the newest of
+ *     its time (C7).
  *
  * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
  * trees say below the record's key frame does not change meanwhile.
@@ -67,7 +71,7 @@ struct reclaim {
     size_t gone_count, gone_capacity;
     size_t gone_before_end;
     unsigned segments_read;
-    bool looked_enough;
+    bool looked_enough, at_rewind;
     /* While it is worked on: */
     struct plx_versions versions;
     struct plx_rewrite rewrite;
@@ -137,6 +141,8 @@ static int find_holds(struct reclaim *r)
 
     for (size_t i = 0; i < r->thin->kept_count && !error; i++)
         error = hold(r, r->thin->kept[i]);
+    for (uint32_t i = 0; i < r->record.rewinds && !error; i++)
+        error = hold(r, r->record.rewind[i].seq);
     if (!error)
         error = each_reader(r, hold);
     if (!error && r->held_count)
@@ -221,22 +227,13 @@ static int push_base(struct reclaim *r, const struct plx_keyframe *keyframe)
     return 0;
 }
 
-/* The log names a key frame. */
-static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, bool whole)
+/* C7: the newest one that was read stays. */
+static void newest_stays(struct reclaim *r)
 {
-    struct base *last = &r->bases[r->base_count - 1];
-    bool same = keyframe->pos == last->keyframe.pos && keyframe->root == last->keyframe.root;
-    int error = 0;
-
-    if (keyframe->pos < last->keyframe.pos)
-        return 0;
-    if (!same && last->whole)
-        error = push_base(r, keyframe);
-    else if (!same)
-        *last = (struct base){.keyframe = *keyframe, .whole = r->seen > keyframe->snap_seq};
-    if (!error && whole)
-        r->bases[r->base_count - 1].whole = true;
-    return error;
+    if (!r->gone_count || r->gone[r->gone_count - 1] != r->seen)
+        return;
+    r->gone_count--;
+    r->first_stays = r->first_stays ? r->first_stays : r->seen;
 }
 
 static bool in_range(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
@@ -277,6 +274,63 @@ static void end_here(struct reclaim *r)
         return;
     r->end = r->base_count - 1;
     r->gone_before_end = before;
+}
+
+/* Where the last rewind up to a position stands (C8); 0: there was none. */
+static uint64_t last_rewind(const struct reclaim *r, uint64_t pos)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < r->record.rewinds; i++)
+        if (r->record.rewind[i].pos <= pos)
+            last = plx_max_u64(last, r->record.rewind[i].pos);
+    return last;
+}
+
+/* And which snapshot it went to. */
+static uint64_t went_to(const struct reclaim *r, uint64_t pos)
+{
+    uint64_t last = last_rewind(r, pos), seq = 0;
+
+    for (uint32_t i = 0; i < r->record.rewinds; i++)
+        if (r->record.rewind[i].pos == last)
+            seq = r->record.rewind[i].seq;
+    return seq;
+}
+
+/* C8: the stretch ends before it, or begins with it. */
+static int reach_rewind(struct reclaim *r, const struct plx_keyframe *keyframe)
+{
+    newest_stays(r);
+    r->at_rewind = r->looked_enough = r->gone_count != 0;
+    if (r->gone_count) {
+        end_here(r);
+        return 0;
+    }
+    r->base_count = 0;
+    r->first_stays = 0;
+    r->previous = went_to(r, keyframe->pos);
+    return push_base(r, keyframe);
+}
+
+/* The log names a key frame. */
+static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, bool whole)
+{
+    struct base *last = &r->bases[r->base_count - 1];
+    bool same = keyframe->pos == last->keyframe.pos && keyframe->root == last->keyframe.root;
+    int error = 0;
+
+    if (keyframe->pos < last->keyframe.pos || r->looked_enough)
+        return 0;
+    if (keyframe->pos > last->keyframe.pos && last_rewind(r, keyframe->pos) > last->keyframe.pos)
+        return reach_rewind(r, keyframe);
+    if (!same && last->whole)
+        error = push_base(r, keyframe);
+    else if (!same)
+        *last = (struct base){.keyframe = *keyframe, .whole = r->seen > keyframe->snap_seq};
+    if (!error && whole)
+        r->bases[r->base_count - 1].whole = true;
+    return error;
 }
 
 /* Whether what was found is worth stopping for, now that this snapshot was reached. */
@@ -322,6 +376,7 @@ static int look(struct reclaim *r, const struct plx_record *record)
     switch (record->type) {
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_SKIP:
+    case PLX_RECORD_REWIND:
         return base_appears(r, &record->keyframe, record->flag);
     case PLX_RECORD_SNAPSHOT:
         return r->looked_enough || record->seq <= r->record.oldest.snap_seq
@@ -389,8 +444,10 @@ static int scan(struct reclaim *r)
     r->end = r->gone_count = r->gone_before_end = 0;
     r->previous = r->first_stays = r->seen = r->seen_ns = 0;
     r->segments_read = 0;
-    r->looked_enough = false;
+    r->looked_enough = r->at_rewind = false;
     error = seek_previous(r);
+    if (!error)
+        r->previous = went_to(r, r->bases[0].keyframe.pos);
     while (!error && !r->looked_enough && r->reader.cursor.seq <= r->last_batch) {
         error = plx_log_reader_next(&r->reader, r->fault);
         if (!error && segment != r->reader.loaded) {
@@ -403,10 +460,7 @@ static int scan(struct reclaim *r)
     }
     if (error || r->looked_enough)
         return error;
-    if (r->gone_count && r->gone[r->gone_count - 1] == r->seen) { /* C7 */
-        r->gone_count--;
-        r->first_stays = r->first_stays ? r->first_stays : r->seen;
-    }
+    newest_stays(r);
     if (r->gone_count)
         end_here(r);
     return 0;
@@ -632,6 +686,7 @@ static int work_on(struct reclaim *r, const struct plx_record *record)
         return r->writing ? put_resize(r, record) : 0;
     case PLX_RECORD_KEYFRAME:
     case PLX_RECORD_SKIP:
+    case PLX_RECORD_REWIND:
         return announced(r, &record->keyframe);
     }
     return 0;
@@ -882,7 +937,7 @@ static int thin_once(struct reclaim *r, bool may_end)
     if (error)
         return error;
     if (!r->end) {
-        r->thinned->upto = r->gone_count ? r->gone[0] - 1 : r->seen;
+        r->thinned->upto = r->gone_count && !r->at_rewind ? r->gone[0] - 1 : r->seen;
         return 0;
     }
     choose_beginning(r);
@@ -924,7 +979,7 @@ int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_th
 
     if (vdi->snapshot)
         return plx_fault_set(fault, PLX_ERR_READONLY, "this is a snapshot");
-    if (vdi->thinning)
+    if (vdi->thinning || vdi->rewinding)
         return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s: it is under way already",
                              vdi->record.name);
     vdi->thinning = true;

@@ -11,6 +11,8 @@
  * R4  Nothing is written: replay can be interrupted and repeated (crash during recovery).
  * R5  Where history was thinned out (reclaim.c) some segments are missing, and a batch with nothing
  *     but a SKIP record says where the log goes on: always forward, to a key frame.
+ * R6  Nothing is replayed across a rewind, from a key frame before it: who comes to one has an old
+ *     record at hand, or a damaged one.
  */
 #include "engine/replay.h"
 
@@ -616,10 +618,19 @@ static size_t slots_for(const struct plx_record *record)
 struct replay {
     struct plx_log_reader *reader;
     struct plx_map *map;
-    uint64_t until_seq;
+    uint64_t from_pos, until_seq;
     bool recover, reached;
     struct plx_replay_result result;
 };
+
+/* R6 */
+static int crosses_rewind(const struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %s: it was rewound in log batch %llu, and its record does "
+                         "not say so",
+                         reader->record->name, (unsigned long long)reader->batch_header.seq);
+}
 
 static int apply_record(struct replay *replay, const struct plx_record *record,
                         struct plx_fault *fault)
@@ -660,6 +671,10 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
         break;
     case PLX_RECORD_RESIZE:
         replay->result.size_bytes = record->size_bytes;
+        break;
+    case PLX_RECORD_REWIND:
+        if (record->keyframe.pos > replay->from_pos)
+            return crosses_rewind(replay->reader, fault);
         break;
     case PLX_RECORD_LABEL:
     case PLX_RECORD_KEYFRAME:
@@ -709,8 +724,11 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
                uint64_t until_seq, bool recover, struct plx_replay_result *ret_result,
                struct plx_fault *fault)
 {
-    struct replay replay = {
-        .reader = reader, .map = map, .until_seq = until_seq, .recover = recover};
+    struct replay replay = {.reader = reader,
+                            .map = map,
+                            .from_pos = from->pos,
+                            .until_seq = until_seq,
+                            .recover = recover};
     uint64_t mark = UINT64_MAX, last = 0;
     uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
     int error = buffer ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");

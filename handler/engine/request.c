@@ -130,8 +130,8 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
 
 bool plx_vdi_idle(const struct plx_vdi *vdi)
 {
-    return !vdi->oldest && !vdi->waiting && plx_log_idle(&vdi->log) && !vdi->keyframe.running &&
-           !vdi->keyframe.wanted && !vdi->log.spare_waiting;
+    return !vdi->oldest && (!vdi->waiting || vdi->barrier) && plx_log_idle(&vdi->log) &&
+           !vdi->keyframe.running && !vdi->keyframe.wanted && !vdi->log.spare_waiting;
 }
 
 /* ---- Latency and counters ---- */
@@ -319,7 +319,16 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
 
 static void start_op(struct plx_op *op);
 
-void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request)
+/* There is a free operation. */
+static void admit(struct plx_vdi *vdi, struct plx_request *request)
+{
+    struct plx_op *op = vdi->free_ops;
+
+    begin(vdi, request);
+    start_op(op);
+}
+
+static void submit(struct plx_vdi *vdi, struct plx_request *request, bool at_once)
 {
     int error = check_request(vdi, request);
 
@@ -333,7 +342,7 @@ void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request)
         complete(vdi, request, error);
         return;
     }
-    if (!vdi->free_ops || vdi->waiting) {
+    if (!at_once && (!vdi->free_ops || vdi->waiting || vdi->barrier)) {
         if (vdi->last_waiting)
             vdi->last_waiting->next = request;
         else
@@ -341,12 +350,12 @@ void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request)
         vdi->last_waiting = request;
         return;
     }
-    {
-        struct plx_op *op = vdi->free_ops;
+    admit(vdi, request);
+}
 
-        begin(vdi, request);
-        start_op(op);
-    }
+void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request)
+{
+    submit(vdi, request, false);
 }
 
 static void run_done(struct plx_request *request)
@@ -354,29 +363,38 @@ static void run_done(struct plx_request *request)
     *(bool *)request->owner = true;
 }
 
-int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request)
+static int run(struct plx_vdi *vdi, struct plx_request *request, bool at_once)
 {
     bool done = false;
 
     request->done = run_done;
     request->owner = &done;
-    plx_vdi_submit(vdi, request);
+    submit(vdi, request, at_once);
     plx_store_run_until_true(vdi->store, &done);
     return request->result;
 }
 
+int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request)
+{
+    return run(vdi, request, false);
+}
+
+int plx_vdi_run_alone(struct plx_vdi *vdi, struct plx_request *request)
+{
+    PLX_ASSERT(vdi->barrier && !vdi->oldest);
+    return run(vdi, request, true);
+}
+
 static void start_waiting(struct plx_vdi *vdi)
 {
-    while (vdi->waiting && vdi->free_ops) {
+    while (vdi->waiting && vdi->free_ops && !vdi->barrier) {
         struct plx_request *request = vdi->waiting;
-        struct plx_op *op = vdi->free_ops;
 
         vdi->waiting = request->next;
         if (!vdi->waiting)
             vdi->last_waiting = NULL;
         request->next = NULL;
-        begin(vdi, request);
-        start_op(op);
+        admit(vdi, request);
     }
 }
 

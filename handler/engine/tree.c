@@ -93,8 +93,7 @@ void plx_tree_done(struct plx_tree *tree)
 
 void plx_tree_abort(struct plx_tree *tree)
 {
-    for (size_t i = 0; i < tree->made.count; i++)
-        plx_alloc_free(tree->store, tree->made.addrs[i], 1);
+    plx_deaths_give_back(tree->store, &tree->made);
     plx_tree_done(tree);
 }
 

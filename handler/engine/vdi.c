@@ -111,6 +111,7 @@ static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info
         .log_first_segment = record->first_segment,
         .levels = record->keyframe.levels,
         .protection = record->protection,
+        .rewinds = record->rewinds,
     };
     memcpy(ret->name, record->name, sizeof ret->name);
 }
@@ -129,37 +130,43 @@ int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_inf
 
 /* ---- Creating and deleting ---- */
 
-/* Writes an instant's map out whole; the deaths in it are not ours to record. */
-static int write_map(struct plx_map *map, unsigned levels, uint64_t *ret_root, unsigned *ret_levels)
+int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx_whole *ret_whole)
 {
     struct plx_waiter waiter = PLX_WAITER;
+    struct plx_map *map = &instant->map;
+    struct plx_whole whole = {0};
     struct plx_tree tree;
     int error;
 
-    if (!map->is_frozen && !plx_map_freeze(map))
-        return PLX_ERR_NOMEM;
-    plx_overlay_sort(&map->frozen);
-    error = plx_tree_begin_map(&tree, map, levels, &waiter.task, NULL, NULL);
+    PLX_ASSERT(instant->snapshot && map->is_frozen);
+    error = plx_tree_begin_map(&tree, map, plx_map_levels_for(size_bytes), &waiter.task, NULL,
+                               NULL); /* the deaths in it are not ours to record */
     if (error)
         return error;
-    while ((error = plx_tree_step(&tree, ret_root)) == PLX_WAIT) {
+    while ((error = plx_tree_step(&tree, &whole.root)) == PLX_WAIT) {
         error = plx_waiter_wait(map->store, &waiter);
         if (error)
             break;
     }
-    *ret_levels = tree.result_levels;
-    if (error)
+    if (error) {
         plx_tree_abort(&tree);
-    else
-        plx_tree_done(&tree);
-    return error;
+        return error;
+    }
+    whole.levels = tree.result_levels;
+    whole.made = tree.made;
+    tree.made = (struct plx_deaths){0};
+    plx_tree_done(&tree);
+    if (plx_entry_addr(whole.root)) /* shared with the snapshot, all of it (INV-3) */
+        whole.root |= PLX_ENTRY_READ_ONLY;
+    *ret_whole = whole;
+    return 0;
 }
 
 static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_options *options,
                           struct plx_vdi_record *record, struct plx_fault *fault)
 {
+    struct plx_whole whole = {0};
     struct plx_vdi *parent;
-    unsigned levels = 0;
     int error = plx_snapshot_open(store, options->parent_slot, options->parent_seq, &parent, fault);
 
     if (error)
@@ -168,15 +175,12 @@ static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_o
     record->parent_seq = options->parent_seq;
     record->sector_size = parent->record.sector_size;
     record->keyframe.size_bytes = plx_max_u64(parent->size_bytes, options->size_bytes);
-    error = write_map(&parent->map, plx_map_levels_for(record->keyframe.size_bytes),
-                      &record->keyframe.root, &levels);
+    error = plx_vdi_write_whole(parent, record->keyframe.size_bytes, &whole);
     if (error)
         plx_fault_set(fault, error, "cloning %s: %s", parent->record.name, plx_error_text(error));
-    record->keyframe.levels = levels;
-    if (plx_entry_addr(record->keyframe.root)) /* shared with the parent, all of it (INV-3) */
-        record->keyframe.root |= PLX_ENTRY_READ_ONLY;
-    record->origin_root = record->keyframe.root;
-    record->origin_levels = levels;
+    record->keyframe.root = record->origin_root = whole.root;
+    record->keyframe.levels = record->origin_levels = whole.levels;
+    plx_deaths_free(&whole.made);
     plx_vdi_abandon(parent);
     return error;
 }
@@ -464,7 +468,6 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
     return error;
 }
 
-static void drain(struct plx_vdi *vdi);
 static void give_back(struct plx_vdi *vdi);
 
 /* Takes back what an open that failed did: its segments (those the log did not have) are free again
@@ -476,7 +479,7 @@ static void undo_open(struct plx_vdi *vdi, bool had_segment, bool had_next, bool
 
     vdi->closing = true;
     plx_log_stop(&vdi->log, PLX_ERR_STICKY);
-    drain(vdi);
+    plx_vdi_drain(vdi);
     give_back(vdi);
     if (unwritten && !had_segment && cursor->addr)
         plx_alloc_free(vdi->store, cursor->addr, blocks);
@@ -547,7 +550,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         undo_open(vdi, had_segment, had_next, unwritten);
         return error;
     }
-    plx_protect_start(vdi, unclean && result.batches);
+    plx_protect_start(vdi, unclean && (result.batches || plx_keyframe_rewind(&record)));
     if (unclean)
         plx_store_event(store, 0,
                         "virtual disk %s: recovered, %llu log batches replayed, %llu dropped that "
@@ -630,9 +633,7 @@ static bool search_keyframe(void *context, const struct plx_record *record)
 {
     struct keyframe_search *search = context;
 
-    bool named = record->type == PLX_RECORD_KEYFRAME || record->type == PLX_RECORD_SKIP;
-
-    if (named && record->keyframe.snap_seq < search->seq &&
+    if (plx_record_announces(record) && record->keyframe.snap_seq < search->seq &&
         record->keyframe.pos >= search->best.pos)
         search->best = record->keyframe;
     if (record->type != PLX_RECORD_SNAPSHOT)
@@ -764,7 +765,7 @@ static bool covered(const struct plx_vdi *vdi)
            vdi->record.keyframe.batch_seq == vdi->log.cursor.seq - 1;
 }
 
-static void drain(struct plx_vdi *vdi)
+void plx_vdi_drain(struct plx_vdi *vdi)
 {
     plx_store_room_made(vdi->store, true); /* its own writes see that it is closing, and fail */
     while (!plx_vdi_idle(vdi))
@@ -791,12 +792,12 @@ int plx_vdi_close(struct plx_vdi *vdi)
         return 0;
     }
     vdi->closing = true;
-    drain(vdi);
+    plx_vdi_drain(vdi);
     plx_protect_last(vdi);
     vdi->keyframe.quiet = true;
     for (unsigned i = 0; !error && !vdi->log.sticky && (i == 0 || !covered(vdi)) && i < 4; i++) {
         error = keyframe_sync(vdi);
-        drain(vdi);
+        plx_vdi_drain(vdi);
     }
     if (!error && vdi->log.sticky)
         error = vdi->log.sticky;
@@ -816,7 +817,7 @@ void plx_vdi_abandon(struct plx_vdi *vdi)
 {
     vdi->closing = true;
     plx_log_stop(&vdi->log, PLX_ERR_STICKY);
-    drain(vdi);
+    plx_vdi_drain(vdi);
     if (vdi->run.count) /* no record names them; of the spare segment a stale header may */
         plx_alloc_free(vdi->store, vdi->run.addr, vdi->run.count);
     vdi_free(vdi);

@@ -77,6 +77,8 @@ struct plx_vdi {
     uint64_t flush_mark;    /* store->flush_failures when it began to */
     bool closing;
     bool thinning;                       /* plx_vdi_thin() is under way */
+    bool rewinding;                      /* plx_vdi_rewind() is */
+    bool barrier;                        /* nothing that is submitted begins */
     uint64_t labels_begun, labels_ended; /* requests */
     uint64_t size_bytes;
     struct plx_map map;
@@ -106,7 +108,10 @@ int plx_ops_init(struct plx_vdi *vdi);
 void plx_ops_done(struct plx_vdi *vdi);
 /* One turn: starts waiting requests, key frames, forms batches. */
 void plx_vdi_pump(struct plx_vdi *vdi);
+/* Nothing is under way; what a barrier holds back does not count. */
 bool plx_vdi_idle(const struct plx_vdi *vdi);
+/* As plx_vdi_run(), ahead of what a barrier holds back. */
+int plx_vdi_run_alone(struct plx_vdi *vdi, struct plx_request *request);
 /* Room for what a key frame of everything, and so many blocks more, would need (INV-8): 0, NOSPACE
  * or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
@@ -121,6 +126,16 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
                           struct plx_task *task);
 
 /* vdi.c */
+/* Runs the loop until nothing is under way. Synchronous. */
+void plx_vdi_drain(struct plx_vdi *vdi);
+/* An instant's map, written out as a tree of its own that shares what it can with the snapshot;
+ * `made` are its new nodes. Room for a disk of so many bytes. Synchronous. */
+struct plx_whole {
+    uint64_t root;
+    unsigned levels;
+    struct plx_deaths made;
+};
+int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx_whole *ret_whole);
 /* Whether the record on the store is another one by now (or cannot be read). */
 bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *record);
 int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,

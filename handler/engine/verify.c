@@ -320,6 +320,8 @@ static void walk_vdi(struct plx_verify *v)
         .index = true, .first_segment = record->first_segment, .last_segment = last};
     struct plx_tree_walk origin = {.blocks = plx_div_up(record->oldest.size_bytes, PLX_BLOCK_SIZE),
                                    .read_only = true};
+    struct plx_tree_walk rewound = {
+        .blocks = plx_div_up(record->keyframe.size_bytes, PLX_BLOCK_SIZE), .read_only = true};
     struct plx_tree_walk live = {
         .blocks = plx_div_up(record->keyframe.size_bytes, PLX_BLOCK_SIZE),
         .behind = &behind,
@@ -333,6 +335,8 @@ static void walk_vdi(struct plx_verify *v)
     if (record->segment_addr && record->next_addr)
         plx_verify_segment(v, record->next_addr, false);
     plx_verify_tree(v, &origin, record->origin_root, record->origin_levels);
+    for (uint32_t i = 0; i < record->rewinds; i++)
+        plx_verify_tree(v, &rewound, record->rewind[i].root, record->rewind[i].levels);
     plx_verify_log(v, &behind);
     live.read_only = behind.snapshots > record->keyframe.snap_seq;
     plx_verify_tree(v, &live, record->keyframe.root, record->keyframe.levels);

@@ -308,6 +308,22 @@ static void on_skip(struct plx_verify *v, struct log_walk *log, const struct plx
     log->skip_hash = to->prev_hash;
 }
 
+/* The record has held what it names since before the log said so. */
+static void on_rewind(struct plx_verify *v, const struct plx_record *record)
+{
+    const struct plx_keyframe *keyframe = &record->keyframe;
+
+    for (uint32_t i = 0; i < v->record->rewinds; i++) {
+        const struct plx_rewind *rewind = &v->record->rewind[i];
+
+        if (rewind->pos == keyframe->pos && rewind->seq == record->seq &&
+            rewind->root == keyframe->root && rewind->levels == keyframe->levels)
+            return;
+    }
+    log_error(v, "keyframe", plx_entry_addr(keyframe->root),
+              "the record does not know of a rewind to snapshot", record->seq);
+}
+
 static void log_record(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
                        uint64_t seq)
 {
@@ -324,6 +340,9 @@ static void log_record(struct plx_verify *v, struct log_walk *log, const struct 
     case PLX_RECORD_SNAPSHOT:
         on_snapshot(v, log, record, seq);
         break;
+    case PLX_RECORD_REWIND:
+        on_rewind(v, record);
+        /* fall through */
     case PLX_RECORD_KEYFRAME:
         on_keyframe(v, log, &record->keyframe);
         break;

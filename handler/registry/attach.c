@@ -1136,6 +1136,74 @@ int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
     return error ? registry_fault(a->registry, error, fault) : 0;
 }
 
+/* ---- Rewinding ---- */
+
+/* "before-rewind-20261121T062000.010Z" */
+static void rewind_label(uint64_t now_ns, char ret_label[PLX_REWIND_LABEL])
+{
+    time_t seconds = (time_t)(now_ns / 1000000000);
+    char date[20];
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    strftime(date, sizeof date, "%Y%m%dT%H%M%S", &tm);
+    snprintf(ret_label, PLX_REWIND_LABEL, "before-rewind-%s.%03uZ", date,
+             (unsigned)(now_ns / 1000000 % 1000));
+}
+
+/* One that is not taken: two rewinds may share a millisecond. */
+static int choose_label(struct plx_attach *a, const char *vdi, char ret_label[PLX_REWIND_LABEL])
+{
+    uint64_t now_ns = env_now(&a->env);
+    struct plx_registry_label row;
+    int error;
+
+    do {
+        rewind_label(now_ns, ret_label);
+        now_ns += 1000000;
+        error = plx_registry_label_get(a->registry, vdi, ret_label, &row);
+    } while (!error);
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+/* What the registry is to know of it. */
+static int enter_rewind(struct plx_attach *a, struct held_vdi *held, uint64_t seq,
+                        const char *label, const struct plx_snapshot_info *before)
+{
+    struct plx_registry_label row = {.seq = before->seq, .time_ns = before->time_ns};
+    char detail[128];
+    int error;
+
+    snprintf(row.name, sizeof row.name, "%s", label);
+    snprintf(detail, sizeof detail, "to snapshot %llu; before: %llu, %s", (unsigned long long)seq,
+             (unsigned long long)before->seq, label);
+    error = plx_registry_label_set(a->registry, &held->lock, &row);
+    return error ? error
+                 : plx_registry_event_add(a->registry, "vdi rewind", held->lock.vdi, detail);
+}
+
+int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
+                      char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
+                      struct plx_fault *fault)
+{
+    struct plx_rewind_options options = {.seq = seq, .label = ret_label};
+    struct held_vdi *held = find_vdi(a, vdi);
+    int error = choose_label(a, held->lock.vdi, ret_label);
+
+    *ret_before = (struct plx_snapshot_info){0};
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    lock(a);
+    error = plx_vdi_rewind(vdi, &options, ret_before, fault);
+    unlock(a);
+    held->behind = held->behind || (error && ret_before->seq); /* the label, perhaps */
+    if (error)
+        return error;
+    error = enter_rewind(a, held, seq, ret_label, ret_before);
+    held->behind = held->behind || error;
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
 /* ---- Which snapshot is meant ---- */
 
 static bool take_digits(const char **at, unsigned count, unsigned *ret)

@@ -104,6 +104,23 @@ static int do_unlabel(struct call *call)
     return label ? plx_home_label(call->lun, label, 0, &call->fault) : call->fault.code;
 }
 
+static int do_rewind(struct call *call)
+{
+    json_int_t seq = json_integer_value(json_object_get(call->request, "seq"));
+    char label[PLX_REWIND_LABEL];
+    struct plx_snapshot_info before;
+    int result;
+
+    if (seq <= 0)
+        return plx_fault_set(&call->fault, PLX_ERR_INVALID,
+                             "\"seq\" must be the number of a snapshot");
+    result = plx_home_rewind(call->lun, (uint64_t)seq, label, &before, &call->fault);
+    if (result == 0)
+        call->result = json_pack("{s:s, s:I, s:I}", "label", label, "seq", (json_int_t)before.seq,
+                                 "time_ns", (json_int_t)before.time_ns);
+    return result;
+}
+
 /* A text of the request; NULL when it is not there. */
 static const char *text_of(const struct call *call, const char *key)
 {
@@ -255,9 +272,10 @@ static const struct command {
     int (*run)(struct call *call);
     bool needs_vdi;
 } commands[] = {
-    {"info", do_info, false},   {"snapshot", do_snapshot, true}, {"label", do_label, true},
-    {"flush", do_flush, true},  {"keyframe", do_keyframe, true}, {"resize", do_resize, true},
-    {"stats", do_stats, false}, {"unlabel", do_unlabel, true},   {"protect", do_protect, true},
+    {"info", do_info, false},    {"snapshot", do_snapshot, true}, {"label", do_label, true},
+    {"flush", do_flush, true},   {"keyframe", do_keyframe, true}, {"resize", do_resize, true},
+    {"stats", do_stats, false},  {"unlabel", do_unlabel, true},   {"protect", do_protect, true},
+    {"rewind", do_rewind, true},
 };
 
 static const struct command *find_command(const char *name)

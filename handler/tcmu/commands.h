@@ -7,6 +7,7 @@
  *     flush     {vdi}                 what was acknowledged is durable
  *     keyframe  {vdi}                 writes one now
  *     resize    {vdi, size_bytes}     {size_bytes, exported: the kernel was told}
+ *     rewind    {vdi, seq}            {label, seq, time_ns}: of the state before
  *     protect   {vdi, mode, retention} as in registry/policy.h
  *     stats     {vdi?}                counters of the VDI, or of the whole store
  */

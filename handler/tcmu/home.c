@@ -328,6 +328,19 @@ int plx_home_label(struct plx_lun *lun, const char *label, uint64_t seq, struct 
     return result;
 }
 
+int plx_home_rewind(struct plx_lun *lun, uint64_t seq, char ret_label[PLX_REWIND_LABEL],
+                    struct plx_snapshot_info *ret_before, struct plx_fault *fault)
+{
+    int result;
+
+    pthread_mutex_lock(&lun->home->attach_lock);
+    result = plx_attach_rewind(lun->home->attach, lun->vdi, seq, ret_label, ret_before, fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+    if (result == 0)
+        atomic_store(&lun->attention, true);
+    return result;
+}
+
 int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protection,
                      struct plx_fault *fault)
 {

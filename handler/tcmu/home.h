@@ -6,6 +6,7 @@
 #ifndef PLX_HOME_H
 #define PLX_HOME_H
 
+#include "registry/attach.h"
 #include "tcmu/lun.h"
 
 struct plx_store_home {
@@ -31,6 +32,9 @@ void plx_home_leave(struct plx_lun *lun);
 int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault);
 /* Names a snapshot of the VDI, seq 0: takes the name away. As above. */
 int plx_home_label(struct plx_lun *lun, const char *label, uint64_t seq, struct plx_fault *fault);
+/* The LUN's contents become those of a snapshot; its initiators are told by a unit attention. */
+int plx_home_rewind(struct plx_lun *lun, uint64_t seq, char ret_label[PLX_REWIND_LABEL],
+                    struct plx_snapshot_info *ret_before, struct plx_fault *fault);
 int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protection,
                      struct plx_fault *fault);
 

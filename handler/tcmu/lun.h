@@ -28,6 +28,7 @@ struct plx_lun {
     uint32_t sector_size;
     _Atomic uint64_t size_bytes;
     atomic_bool write_back;
+    atomic_bool attention; /* the next command is told that the contents may be others (scsi.c) */
     /* io.c */
     pthread_mutex_t ops_lock;
     struct plx_op *ops, *free_ops;

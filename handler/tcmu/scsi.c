@@ -345,12 +345,25 @@ static int check_protection(const uint8_t *cdb)
     return cdb[1] & 0xe0 ? TCMU_STS_INVALID_CDB : TCMU_STS_NOT_HANDLED;
 }
 
+/* After a rewind. Of all unit attentions this one says that what was read before may not be so any
+ * more; REPORTED LUNS DATA HAS CHANGED would have initiators look for other LUNs. Which initiator a
+ * command comes from the kernel does not tell, so the first to come is told, and no other. */
+static bool takes_attention(struct plx_lun *lun, uint8_t opcode)
+{
+    bool exempt =
+        opcode == 0x12 || opcode == 0xa0 || opcode == 0x03; /* SPC: these never report it */
+
+    return !exempt && atomic_load(&lun->attention) && atomic_exchange(&lun->attention, false);
+}
+
 int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
 {
     struct plx_lun *lun = tcmur_dev_get_private(device);
     struct tcmulib_cmd *lib_cmd = plx_lib_cmd(cmd);
     const uint8_t *cdb = lib_cmd->cdb;
 
+    if (takes_attention(lun, cdb[0]))
+        return plx_sense_changed(lib_cmd);
     switch (cdb[0]) {
     case 0x28: /* READ (10), WRITE (10), WRITE AND VERIFY (10), and their long forms */
     case 0x2a:

@@ -2,7 +2,8 @@
  *
  * S1  Every error has its sense from error.def, and no other place decides one. Two exceptions are
  *     SCSI statuses rather than sense: memory shortage is TASK SET FULL (the initiator tries
- * again), and a miscompare carries the offset. Threads: any; touches the command only.
+ *     again), and a miscompare carries the offset. A unit attention is no error.
+ * Threads: any; touches the command only.
  */
 #include "tcmu/sense.h"
 
@@ -31,4 +32,9 @@ int plx_sense_invalid_field(struct tcmulib_cmd *lib_cmd, uint8_t byte)
     lib_cmd->sense_buf[15] = 0xc0; /* SKSV, of the CDB */
     lib_cmd->sense_buf[17] = byte;
     return status;
+}
+
+int plx_sense_changed(struct tcmulib_cmd *lib_cmd)
+{
+    return tcmu_sense_set_data(lib_cmd->sense_buf, 0x06, 0x2800);
 }

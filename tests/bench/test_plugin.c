@@ -381,6 +381,33 @@ static void test_snapshot(void)
     open_lun("parallax/s/v@one", SIZE, SECTOR, "one");
 }
 
+/* Other contents, under a live LUN: the next command is told, once. */
+static void test_rewind(void)
+{
+    static char data[SECTOR], back[SECTOR];
+    uint8_t inquiry[64];
+    char request[96];
+    json_int_t seq;
+
+    memset(data, 'r', sizeof data);
+    CU_ASSERT_EQUAL(write_on(device, 0x6000, data, sizeof data, 0), TCMU_STS_OK);
+    seq = ask(0, "seq", "{\"command\": \"snapshot\", \"vdi\": \"v\"}");
+    memset(data, 's', sizeof data);
+    CU_ASSERT_EQUAL(write_on(device, 0x6000, data, sizeof data, 0), TCMU_STS_OK);
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"rewind\", \"vdi\": \"v\"}");
+    ask(PLX_ERR_NOT_FOUND, NULL, "{\"command\": \"rewind\", \"vdi\": \"v\", \"seq\": 100000}");
+    CU_ASSERT_EQUAL(read_at(0x6000, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 's'));
+    snprintf(request, sizeof request, "{\"command\": \"rewind\", \"vdi\": \"v\", \"seq\": %lld}",
+             (long long)seq);
+    CU_ASSERT_TRUE(ask(0, "seq", request) > seq);
+    CU_ASSERT_EQUAL(scsi("12 1 b0 0 40 0", inquiry, sizeof inquiry), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(scsi("0 0 0 0 0 0", NULL, 0), TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x06, 0x2800);
+    CU_ASSERT_EQUAL(read_at(0x6000, back, SECTOR), TCMU_STS_OK);
+    CU_ASSERT_TRUE(all_are(back, SECTOR, 'r'));
+}
+
 static json_int_t automatic(void)
 {
     return ask(0, "snapshots_automatic", "{\"command\": \"stats\", \"vdi\": \"v\"}");
@@ -749,6 +776,7 @@ int main(void)
     CU_add_test(suite, "GET LBA STATUS", test_lba_status);
     CU_add_test(suite, "control socket", test_control);
     CU_add_test(suite, "snapshots", test_snapshot);
+    CU_add_test(suite, "rewind", test_rewind);
     CU_add_test(suite, "continuous protection", test_protection);
     CU_add_test(suite, "write cache on and off", test_write_cache);
     CU_add_test(suite, "resize", test_resize);

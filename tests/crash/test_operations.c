@@ -327,6 +327,24 @@ static void run_forget(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
 }
 
+/* To the oldest instant and on from there, then back to where it came from. Requests come
+ * meanwhile. */
+static void run_rewind(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    uint64_t before;
+
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    w->meanwhile = 3;
+    plx_sim_rewind(w, disk, &disk->snapshots[0]);
+    w->meanwhile = 0;
+    before = disk->snapshot_count - 1;
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_snapshot(w, disk);
+    plx_sim_drain(w);
+    plx_sim_rewind(w, disk, &disk->snapshots[before]);
+    plx_sim_write(w, disk, 2 * BLOCK, BLOCK, false, false);
+}
+
 /* ---- Options ---- */
 
 static void in_write_back(struct plx_world_options *options)
@@ -378,6 +396,10 @@ static const struct operation operations[] = {
     {"close and open, with an interval", NULL, each_interval, run_open_close},
     {"label", NULL, history, run_label},
     {"letting snapshots go", NULL, long_history, run_forget},
+    {"rewind", NULL, history, run_rewind},
+    {"rewind, write-back", in_write_back, history, run_rewind},
+    {"rewind, each batch an instant", NULL, each_batch, run_rewind},
+    {"rewind, with an interval", NULL, each_interval, run_rewind},
     {"flush", in_write_back, written_back, run_flush},
     {"cache mode", in_write_back, written_back, run_cache_mode},
     {"key frame", NULL, some_blocks, run_keyframe},

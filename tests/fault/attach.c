@@ -156,6 +156,16 @@ static int resize(void)
     return plx_attach_resize(attach, vdi, GROWN, fault);
 }
 
+static int rewind_vdi(void)
+{
+    char way_back[PLX_REWIND_LABEL];
+    struct plx_snapshot_info before;
+    uint64_t seq;
+    int error = plx_attach_snapshot_resolve(attach, "v", "first", &seq, fault);
+
+    return error ? error : plx_attach_rewind(attach, vdi, seq, way_back, &before, fault);
+}
+
 static int delete_vdi(void)
 {
     return plx_attach_vdi_delete(attach, "v", fault);
@@ -367,6 +377,37 @@ static int is_protected(void)
     return error;
 }
 
+static int was_rewound(void)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(vdi, &info);
+    return info.rewinds ? read_all(CONTENTS) : say(PLX_ERR_INVALID, "it was not rewound");
+}
+
+/* And the registry knows the way back. */
+static int is_rewound(void)
+{
+    struct plx_registry *registry = plx_attach_registry(attach);
+    struct plx_registry_label *labels = NULL;
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    bool known = false;
+    size_t count = 0;
+    int error = plx_registry_store_get(registry, "s", &store);
+
+    if (!error)
+        error = plx_registry_vdi_get(registry, store.id, "v", &row);
+    if (!error)
+        error = plx_registry_label_list(registry, row.id, &labels, &count);
+    for (size_t i = 0; i < count; i++)
+        known = known || strncmp(labels[i].name, "before-rewind-", 14) == 0;
+    free(labels);
+    if (error || !known)
+        return say(error ? error : PLX_ERR_NOT_FOUND, "there is no label of the state before");
+    return on_disk("v", was_rewound);
+}
+
 static int is_labelled(void)
 {
     uint64_t seq;
@@ -412,6 +453,12 @@ static const struct fault_operation operations[] = {
      .run = compare,
      .effect = is_labelled,
      .written = true},
+    {.name = "rewind",
+     .prepare = open_labelled,
+     .run = rewind_vdi,
+     .effect = is_rewound,
+     .written = true,
+     .on_disk = true},
     {.name = "close-disk", .prepare = opened, .run = close_vdi, .effect = is_there},
     {.name = "open-snapshot",
      .prepare = labelled,

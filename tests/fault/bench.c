@@ -387,24 +387,71 @@ int bench_unmap(struct bench *b, unsigned n, uint64_t offset, uint64_t length)
     return error;
 }
 
-int bench_snapshot(struct bench *b, unsigned n)
+static struct plx_view *snapshot_begin(struct bench_disk *d)
 {
-    struct bench_disk *d = &b->disks[n];
-    struct plx_request request = {.op = PLX_SNAPSHOT};
     struct plx_view *view;
-    int error;
 
     fault_alloc_suspend();
     view = plx_oracle_view_open(d->oracle, 0, plx_oracle_sectors(d->oracle));
     fault_alloc_resume();
-    error = run(b, n, &request);
+    return view;
+}
+
+/* seq 0: it may have been taken. */
+static void snapshot_end(struct bench *b, struct bench_disk *d, struct plx_view *view, uint64_t seq)
+{
     plx_oracle_view_close(d->oracle, view);
     d->snaps[d->snap_count].view = view;
     d->snaps[d->snap_count++].size = view->sectors * PLX_SECTOR;
-    d->last_maybe = error != 0;
-    if (!error)
-        bench_expect(b, request.seq == d->snap_count, "snapshot %llu is said to be %llu",
-                     (unsigned long long)d->snap_count, (unsigned long long)request.seq);
+    d->last_maybe = seq == 0;
+    if (seq)
+        bench_expect(b, seq == d->snap_count, "snapshot %llu is said to be %llu",
+                     (unsigned long long)d->snap_count, (unsigned long long)seq);
+}
+
+int bench_snapshot(struct bench *b, unsigned n)
+{
+    struct bench_disk *d = &b->disks[n];
+    struct plx_request request = {.op = PLX_SNAPSHOT};
+    struct plx_view *view = snapshot_begin(d);
+    int error = run(b, n, &request);
+
+    snapshot_end(b, d, view, error ? 0 : request.seq);
+    return error;
+}
+
+/* The disk says whether it took place. */
+static void decide_rewind(struct bench *b, struct bench_disk *d)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(d->vdi, &info);
+    bench_expect(b, info.rewinds == d->rewinds || (d->rewinding && info.rewinds == d->rewinds + 1),
+                 "disk %u was rewound %u times, not %u", d->slot, info.rewinds, d->rewinds);
+    fault_alloc_suspend();
+    if (d->rewinding && info.rewinds != d->rewinds)
+        plx_oracle_rewind(d->oracle, d->snaps[d->rewinding - 1].view);
+    fault_alloc_resume();
+    d->rewinds = info.rewinds;
+    d->rewinding = 0;
+}
+
+int bench_rewind(struct bench *b, unsigned n, uint64_t seq)
+{
+    struct bench_disk *d = &b->disks[n];
+    struct plx_rewind_options options = {.seq = seq};
+    struct plx_snapshot_info before = {0};
+    struct plx_view *view = snapshot_begin(d);
+    struct plx_vdi_info info;
+    int error = plx_vdi_rewind(d->vdi, &options, &before, &b->fault);
+
+    snapshot_end(b, d, view, before.seq);
+    d->rewinding = seq;
+    plx_vdi_get_info(d->vdi, &info);
+    bench_expect(b, error || info.rewinds == d->rewinds + 1, "disk %u is not rewound", n);
+    /* Of a disk that stopped the record may say more when it is opened again. */
+    if (info.rewinds != d->rewinds || !plx_vdi_health(d->vdi, NULL))
+        decide_rewind(b, d);
     return error;
 }
 
@@ -761,6 +808,7 @@ void bench_bring_back(struct bench *b)
         if (!d->vdi)
             continue;
         decide_size(b, d);
+        decide_rewind(b, d);
         succeeds(b, bench_list(b, n), "listing snapshots");
         succeeds(b, bench_list_labels(b, n), "listing labels");
     }

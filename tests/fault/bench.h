@@ -41,7 +41,9 @@ struct bench_disk {
     } snaps[BENCH_SNAPS]; /* of sequence number index + 1 */
     unsigned snap_count;
     bool last_maybe; /* whether the newest of them exists is not known */
-    enum fate far;   /* far_id is written far behind what the oracle covers */
+    unsigned rewinds;
+    uint64_t rewinding; /* to this snapshot, or not: it failed; 0: all is known */
+    enum fate far;      /* far_id is written far behind what the oracle covers */
     uint64_t far_id;
 };
 
@@ -98,6 +100,7 @@ int bench_label(struct bench *b, unsigned n); /* "two" */
 int bench_flush(struct bench *b, unsigned n);
 int bench_keyframe(struct bench *b, unsigned n);
 int bench_resize(struct bench *b, unsigned n, uint64_t size);
+int bench_rewind(struct bench *b, unsigned n, uint64_t seq);
 int bench_write_far(struct bench *b, unsigned n);
 /* Reads and compares. Not read: the error; wrong: a failure. */
 int bench_read(struct bench *b, unsigned n, uint64_t offset, uint64_t length);

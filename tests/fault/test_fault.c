@@ -337,6 +337,11 @@ static int run_keyframe(struct bench *b)
     return bench_keyframe(b, 0);
 }
 
+static int run_rewind(struct bench *b)
+{
+    return bench_rewind(b, 0, 1);
+}
+
 static int run_segment(struct bench *b)
 {
     int error = 0;
@@ -427,6 +432,8 @@ static const struct operation {
     {"snapshot", history, run_snapshot, run_snapshot, NEIGHBOUR},
     {"label", history, run_label, run_label, 0},
     {"keyframe", base_history, run_keyframe, run_keyframe, NEIGHBOUR},
+    {"rewind", base_history, run_rewind, run_rewind, NEIGHBOUR},
+    {"rewind-write-back", write_back_history, run_rewind, run_rewind, 0},
     {"segment", segment_almost_full, run_segment, NULL, 0},
     {"flush", write_back_history, run_flush, run_flush, NEIGHBOUR},
     {"snapshot-write-back", write_back_history, run_snapshot, run_snapshot, 0},

@@ -86,6 +86,10 @@ static void vdi_record(const uint8_t *block)
         return;
     check_keyframe(&record.keyframe);
     FUZZ_CHECK(record.segment_addr < LIMIT && record.next_addr < LIMIT);
+    FUZZ_CHECK(record.rewinds <= PLX_REWINDS_MAX);
+    for (uint32_t i = 0; i < record.rewinds; i++)
+        FUZZ_CHECK(plx_entry_addr(record.rewind[i].root) < LIMIT &&
+                   record.rewind[i].levels <= PLX_LEVELS_MAX);
     FUZZ_CHECK(strnlen(record.name, sizeof record.name) < sizeof record.name);
     plx_format_vdi_record_encode(&store, &record, again);
     FUZZ_CHECK(plx_format_vdi_record_decode(again, &store, slot, LIMIT, &record, &fault) == 0);
@@ -135,6 +139,8 @@ static size_t put_again(const struct plx_record *r, uint8_t *out)
         return plx_record_put_keyframe(out, &r->keyframe, r->flag);
     case PLX_RECORD_SKIP:
         return plx_record_put_skip(out, &r->keyframe);
+    case PLX_RECORD_REWIND:
+        return plx_record_put_rewind(out, r->seq, &r->keyframe);
     }
     FUZZ_CHECK(!"a record of no known type");
     return 0;
@@ -151,7 +157,7 @@ static void check_record(const struct plx_record *r)
         FUZZ_CHECK(r->addr && r->addr + r->count <= LIMIT);
     if (r->type == PLX_RECORD_MAP || r->type == PLX_RECORD_UNMAP)
         FUZZ_CHECK(r->count && r->vblock + r->count <= PLX_VBLOCK_MAX + 1);
-    if (r->type == PLX_RECORD_KEYFRAME)
+    if (plx_record_announces(r))
         check_keyframe(&r->keyframe);
     bytes = put_again(r, first);
     header.bytes = (uint32_t)bytes;

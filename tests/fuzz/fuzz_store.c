@@ -708,7 +708,8 @@ static size_t forge_record(struct fuzz_input *input, uint8_t *out)
         keyframe.batch_seq = value(input, count);
         keyframe.prev_hash = fuzz_take(input, 8);
         keyframe.snap_seq = value(input, count);
-        return plx_record_put_keyframe(out, &keyframe, false);
+        return kind & 8 ? plx_record_put_rewind(out, vblock, &keyframe)
+                        : plx_record_put_keyframe(out, &keyframe, false);
     }
 }
 

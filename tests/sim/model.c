@@ -25,6 +25,7 @@ void plx_sim_disk_forget(struct plx_sim_disk *disk)
     for (unsigned i = 0; i < disk->snapshot_count; i++)
         plx_view_free(disk->snapshots[i].view);
     plx_oracle_free(disk->oracle);
+    plx_view_free(disk->rewinding);
     free(disk->snapshots);
     free(disk->labels);
     /* The slot remembers its epochs, as the registry does. */
@@ -57,6 +58,8 @@ void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret
     fork.still = false;
     if (disk->oracle)
         fork.oracle = plx_oracle_fork(disk->oracle);
+    if (disk->rewinding)
+        fork.rewinding = plx_view_share(disk->rewinding);
     fork.snapshots = copy_list(disk->snapshots, disk->snapshot_count, PLX_SIM_SNAPSHOTS,
                                sizeof *disk->snapshots);
     fork.labels = copy_list(disk->labels, disk->label_count, PLX_SIM_LABELS, sizeof *disk->labels);

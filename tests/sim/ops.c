@@ -371,7 +371,7 @@ void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t byt
 {
     struct plx_sim_op *op = plx_sim_op_new(w, disk);
 
-    if (!op || disk->resizing)
+    if (!op || disk->resizing || disk->rewinding) /* how large is the state before? */
         return;
     op->request.op = PLX_RESIZE;
     op->request.length = disk->resizing = bytes;
@@ -398,6 +398,17 @@ void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove)
 
 /* ---- Automatic snapshots ---- */
 
+/* What the disk holds right after the rewind that is under way. */
+static struct plx_view *rewound_view(const struct plx_sim_disk *disk)
+{
+    struct plx_oracle *oracle = plx_oracle_clone(disk->rewinding, disk->size / PLX_SECTOR);
+    struct plx_view *view = plx_oracle_view_open(oracle, 0, disk->size / PLX_SECTOR);
+
+    plx_oracle_view_close(oracle, view);
+    plx_oracle_free(oracle);
+    return view;
+}
+
 static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, uint64_t seq)
 {
     struct plx_sim_snapshot *snapshot = plx_sim_snapshot_add(disk);
@@ -408,13 +419,18 @@ static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, ui
         return;
     }
     *snapshot = (struct plx_sim_snapshot){
-        .view = plx_oracle_view_open(disk->oracle, 0, sectors),
-        .exact = plx_oracle_view_open(disk->oracle, 0, sectors),
         .size_min = disk->size,
         .size_max = disk->resizing ? disk->resizing : disk->size,
         .awaited = true,
         .expected_seq = seq,
     };
+    if (disk->rewound_from.seq && seq > disk->rewound_from.seq) { /* logged with the rewind */
+        snapshot->view = rewound_view(disk);
+        snapshot->exact = plx_view_share(snapshot->view);
+    } else {
+        snapshot->view = plx_oracle_view_open(disk->oracle, 0, sectors);
+        snapshot->exact = plx_oracle_view_open(disk->oracle, 0, sectors);
+    }
     plx_oracle_view_close(disk->oracle, snapshot->exact);
     disk->automatic++;
 }

@@ -517,6 +517,37 @@ void plx_oracle_crash(struct plx_oracle *oracle)
     }
 }
 
+static void drop_ended(struct cell *cell)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < cell->count; i++)
+        if (cell->list[i].ended == NEVER)
+            cell->list[kept++] = cell->list[i];
+    cell->count = kept;
+}
+
+void plx_oracle_rewind(struct plx_oracle *oracle, const struct plx_view *view)
+{
+    const struct plx_idset zero = {.count = 1};
+
+    for (uint64_t s = 0; s < oracle->sectors; s++) {
+        const struct plx_idset *page = s < view->sectors ? view->pages[s / 8] : NULL;
+        const struct plx_idset *set = page ? &page[s % 8] : &zero;
+
+        if (!oracle->pages[s / 8] && !page)
+            continue;
+        drop_ended(cell_make(oracle, s));
+        for (uint32_t i = 0; i < set->count; i++) {
+            *add_candidate(cell_make(oracle, s)) =
+                (struct candidate){.id = ids_of(set)[i], .durable = true};
+            for (struct plx_view *open = oracle->views; open; open = open->next)
+                if (s >= open->first && s < open->first + open->sectors)
+                    add_id(&view_page(open, s)[s % 8], ids_of(set)[i]);
+        }
+    }
+}
+
 bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id, bool durable)
 {
     struct cell *cell;

@@ -84,6 +84,8 @@ void plx_oracle_view_close(struct plx_oracle *oracle, struct plx_view *view);
 void plx_oracle_view_widen(const struct plx_oracle *oracle, struct plx_view *view);
 /* The power failed: what a read may return is now all that may have survived. */
 void plx_oracle_crash(struct plx_oracle *oracle);
+/* The disk holds what the view says, but for the writes that are in flight: they come after. */
+void plx_oracle_rewind(struct plx_oracle *oracle, const struct plx_view *view);
 /* No write is in flight, and the sector was read: it holds id from now on (durable: a power cut
  * does not change that). */
 bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id, bool durable);

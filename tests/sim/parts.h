@@ -82,6 +82,11 @@ struct plx_sim_disk {
     uint64_t mode_changes;
     unsigned in_flight, automatic; /* requests; automatic snapshots that are awaited */
     bool still;                    /* gets no requests: it is being read as a whole */
+    /* A rewind under way, or one that nobody knows the end of: what it is to go to (NULL: none);
+     * the snapshot of the state before, once it was taken; how many rewinds came before. */
+    struct plx_view *rewinding;
+    struct plx_snapshot_info rewound_from;
+    unsigned rewinds;
 };
 
 void plx_sim_disk_forget(struct plx_sim_disk *disk);
@@ -220,6 +225,9 @@ void plx_sim_reader_open(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_reader_close(struct plx_world *w, struct plx_sim_reader *reader);
 
 /* A clean end: its disks closed, its extents given up; then another instance opens them again. */
+/* Its contents become those of a snapshot of its own. */
+void plx_sim_rewind(struct plx_world *w, struct plx_sim_disk *disk,
+                    const struct plx_sim_snapshot *snapshot);
 void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host);
 /* Every host ends as it should: whether nobody died or failed meanwhile. */
 bool plx_sim_stop_all(struct plx_world *w);

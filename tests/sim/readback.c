@@ -231,7 +231,8 @@ static bool list_visit(void *context, const struct plx_snapshot_info *info)
     return listing->count <= PLX_SIM_SNAPSHOTS;
 }
 
-/* One that nobody was told of: that which was to have the number, or the first of unknown number. */
+/* One that nobody was told of: that which was to have the number, or the first of unknown number.
+ */
 static struct plx_sim_snapshot *unknown_for(struct plx_sim_disk *disk, uint64_t seq)
 {
     struct plx_sim_snapshot *first = NULL;
@@ -323,7 +324,7 @@ static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct p
 }
 
 struct label_listing {
-    struct plx_sim_label labels[PLX_SIM_LABELS];
+    struct plx_sim_label labels[PLX_SIM_LABELS + PLX_REWINDS_MAX]; /* a rewind sets one, too */
     unsigned count;
 };
 
@@ -331,7 +332,7 @@ static void label_visit(void *context, const char *label, uint64_t seq, bool rem
 {
     struct label_listing *listing = context;
 
-    if (listing->count < PLX_SIM_LABELS) {
+    if (listing->count < PLX_SIM_LABELS + PLX_REWINDS_MAX) {
         snprintf(listing->labels[listing->count].name, sizeof listing->labels[0].name, "%s", label);
         listing->labels[listing->count].seq = seq;
         listing->labels[listing->count++].removed = removed;

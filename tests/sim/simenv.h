@@ -35,7 +35,7 @@ struct plx_simenv {
     bool needed;                         /* extent_needed is to be answered */
     uint64_t needed_extent;
     uint64_t extent_calls, needed_calls;
-    bool gives_way, room_wanted; /* writes without room wait; one does */
+    bool gives_way, room_wanted;             /* writes without room wait; one does */
     void (*on_tick)(struct plx_simenv *env); /* may be NULL */
     void (*on_automatic)(struct plx_simenv *env, uint32_t slot, enum plx_automatic what,
                          uint64_t seq, uint64_t time_ns); /* may be NULL */

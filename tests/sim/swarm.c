@@ -96,12 +96,21 @@ static void forget_any(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
     const struct plx_sim_snapshot *last = plx_sim_snapshot_pick(w, disk);
-    const struct plx_sim_snapshot *first = plx_sim_chance(w, 50) ? plx_sim_snapshot_pick(w, disk)
-                                                                 : NULL;
+    const struct plx_sim_snapshot *first =
+        plx_sim_chance(w, 50) ? plx_sim_snapshot_pick(w, disk) : NULL;
 
     if (last)
         plx_sim_thin(w, disk, first && first->seq < last->seq ? first->seq : 0, last->seq,
                      plx_sim_chance(w, 40) ? 1 + plx_sim_below(w, 50000000) : 0);
+}
+
+static void rewind_any(struct plx_world *w)
+{
+    struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
+    const struct plx_sim_snapshot *snapshot = plx_sim_snapshot_pick(w, disk);
+
+    if (snapshot)
+        plx_sim_rewind(w, disk, snapshot);
 }
 
 static void restart_any(struct plx_world *w)
@@ -188,6 +197,10 @@ static void one_step(struct plx_world *w)
     } else if (plx_sim_below(w, 1000) < w->options.forget_weight) {
         w->meanwhile = MEANWHILE_MAX;
         forget_any(w);
+        w->meanwhile = 0;
+    } else if (w->options.rewind_weight && plx_sim_below(w, 1000) < w->options.rewind_weight) {
+        w->meanwhile = MEANWHILE_MAX;
+        rewind_any(w);
         w->meanwhile = 0;
     } else if (plx_sim_chance(w, 10)) {
         plx_sim_reader_submit(w);
@@ -290,6 +303,7 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
         o.volume_bytes = 24u << 20;
         o.tight = true;
     }
+    o.rewind_weight = plx_simrng_chance(&rng, 40) ? (unsigned)plx_simrng_below(&rng, 25) : 0;
     *ret = o;
 }
 
@@ -311,6 +325,7 @@ void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
     o.steps = 150;
     o.sync_weight = 20;
     o.forget_weight = plx_simrng_chance(&rng, 50) ? 40 : 0;
+    o.rewind_weight = plx_simrng_chance(&rng, 40) ? 40 : 0;
     o.big_io = false;
     o.crashes = 1;
     o.kills = o.hosts > 1;

@@ -412,6 +412,19 @@ static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t s
     disk->snapshot_count = kept;
 }
 
+/* The disk knows whether the one under way took place. */
+static void settle_rewind(struct plx_world *w, struct plx_sim_disk *disk, unsigned rewinds)
+{
+    if (rewinds != disk->rewinds && (!disk->rewinding || rewinds != disk->rewinds + 1))
+        plx_sim_fail(w, "VDI %u was rewound %u times, not %u", disk->slot, rewinds, disk->rewinds);
+    else if (rewinds != disk->rewinds)
+        plx_oracle_rewind(disk->oracle, disk->rewinding);
+    disk->rewinds = rewinds;
+    disk->rewound_from.seq = 0;
+    plx_view_free(disk->rewinding);
+    disk->rewinding = NULL;
+}
+
 void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
 {
     struct plx_vdi_open_options options = {
@@ -438,6 +451,7 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
         disk->host = host;
         plx_vdi_get_info(vdi, &info);
         settle_unknown(disk, before, info.snapshots);
+        settle_rewind(w, disk, info.rewinds);
     } else if (!plx_sim_excused(w, host, error)) {
         plx_sim_fail(w, "VDI %u does not open: %s", disk->slot, fault.text);
     }
@@ -552,6 +566,62 @@ void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk)
         plx_sim_disk_forget(disk);
     else if (!plx_sim_excused(w, host, error))
         plx_sim_fail(w, "VDI %u cannot be deleted: %s", disk->slot, fault.text);
+}
+
+/* ---- Rewinding ---- */
+
+/* The snapshot of the state before: known, or it stays unknown. */
+static void settle_state_before(struct plx_sim_disk *disk, struct plx_sim_snapshot *before)
+{
+    plx_oracle_view_close(disk->oracle, before->view);
+    if (disk->rewound_from.seq)
+        plx_sim_snapshot_taken(disk, before, disk->rewound_from.seq, disk->rewound_from.time_ns);
+}
+
+static void rewind_ended(struct plx_world *w, struct plx_sim_disk *disk,
+                         struct plx_sim_snapshot *before, int error, const char *text)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(disk->vdi, &info);
+    settle_state_before(disk, before);
+    if (error && !plx_sim_excused(w, disk->host, error))
+        plx_sim_fail(w, "VDI %u is not rewound: %s", disk->slot, text);
+    if (!error && info.rewinds == disk->rewinds)
+        plx_sim_fail(w, "VDI %u does not know that it was rewound", disk->slot);
+    w->result.rewinds += !error;
+    /* Of a disk that stopped the record may say more when it is opened again. */
+    if (info.rewinds != disk->rewinds || !plx_vdi_health(disk->vdi, NULL))
+        settle_rewind(w, disk, info.rewinds);
+}
+
+void plx_sim_rewind(struct plx_world *w, struct plx_sim_disk *disk,
+                    const struct plx_sim_snapshot *snapshot)
+{
+    struct plx_sim_host *host = disk->host;
+    struct plx_rewind_options options = {.seq = snapshot->seq,
+                                         .label = w->options.labels ? "before" : NULL};
+    struct plx_sim_snapshot *before;
+    struct plx_fault fault = {0};
+    int error;
+
+    if (!disk->vdi || host->dead || disk->rewinding || disk->rewinds == PLX_REWINDS_MAX ||
+        disk->resizing || disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2)
+        return;
+    disk->rewinding = plx_view_share(snapshot->view);
+    disk->rewound_from.seq = 0;
+    before = plx_sim_snapshot_add(disk);
+    *before = (struct plx_sim_snapshot){
+        .view = plx_oracle_view_open(disk->oracle, 0, disk->size / PLX_SECTOR),
+        .size_min = disk->size,
+        .size_max = disk->size,
+    };
+    error = plx_vdi_rewind(disk->vdi, &options, &disk->rewound_from, &fault);
+    PLX_SIM_TRACE(w, "rewind %u to %llu, before it %llu: %s", disk->slot,
+                  (unsigned long long)options.seq, (unsigned long long)disk->rewound_from.seq,
+                  plx_error_name(error));
+    if (!plx_sim_interrupted(w) && !host->dead)
+        rewind_ended(w, disk, before, error, fault.text);
 }
 
 /* ---- Readers: snapshots held open ---- */

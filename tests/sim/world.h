@@ -38,6 +38,7 @@ struct plx_world_options {
     bool toggle_cache; /* the cache mode changes now and then */
     bool labels;
     unsigned forget_weight; /* how often old snapshots are let go, per 1000 steps */
+    unsigned rewind_weight; /* and how often a disk goes back to an instant */
     bool tight;             /* NOSPACE is to be expected */
     bool gives_way;         /* history does, to writes */
     unsigned faults;        /* I/O errors injected now and then, in per cent of steps */
@@ -55,8 +56,8 @@ struct plx_world_result {
     uint64_t runs; /* of a sum (seeds.h) */
     bool failed;
     char failure[512];
-    uint64_t requests, snapshots, crashes, kills, recovery_crashes, sectors_checked, io_events,
-        nospace;
+    uint64_t requests, snapshots, rewinds, crashes, kills, recovery_crashes, sectors_checked,
+        io_events, nospace;
     uint64_t
         states; /* different contents of the disks that a power cut left and that were judged */
     uint64_t trace_hash; /* of the disks' images and the events: the same for the same options */

@@ -213,6 +213,12 @@ static struct plx_vdi_record good_record(void)
         .oldest = good_keyframe(),
         .origin_root = plx_entry_make(777, 5),
         .origin_levels = 3,
+        .rewind = {{.pos = 512, .seq = 2, .root = 0, .levels = 1},
+                   {.pos = 241 * 512,
+                    .seq = 4,
+                    .root = PLX_ENTRY_READ_ONLY | plx_entry_make(888, 6),
+                    .levels = 3}},
+        .rewinds = 2,
         .first_segment = 9,
         .index_root = plx_entry_make(4321, 0x111111),
         .index_levels = 3,
@@ -266,6 +272,8 @@ static void test_vdi_record(void)
     CU_ASSERT_EQUAL(back.keyframe.prev_hash, 0x123456789abcdef);
     CU_ASSERT_EQUAL(back.keyframe.snap_seq, 5);
     CU_ASSERT_EQUAL(back.keyframe.time_ns, 99);
+    CU_ASSERT_EQUAL(back.rewinds, 2);
+    CU_ASSERT_EQUAL(memcmp(back.rewind, record.rewind, sizeof back.rewind), 0);
     every_flip(record_accepts, block, PLX_BLOCK_SIZE);
     CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &store_id, 9, ADDR_LIMIT, &back, NULL),
                     PLX_ERR_CORRUPT);
@@ -281,6 +289,18 @@ static void test_vdi_record(void)
         struct plx_vdi_record bad = good_record();                                                 \
         bad.member = (value);                                                                      \
         CU_ASSERT_FALSE(record_ok(&bad));                                                          \
+    } while (0)
+
+/* Of rewinds, in the sealed record: encode() would not write more than there is room for. */
+#define REFUSED_COUNT(value)                                                                       \
+    do {                                                                                           \
+        uint32_t bad = (value);                                                                    \
+        CU_ASSERT(record_ok(&record));                                                             \
+        memcpy(block + 1116, &bad, sizeof bad);                                                    \
+        memset(block + 8, 0, 4);                                                                   \
+        bad = plx_crc32c(block, sizeof block);                                                     \
+        memcpy(block + 8, &bad, sizeof bad);                                                       \
+        CU_ASSERT_FALSE(record_accepts(block));                                                    \
     } while (0)
 
 static void test_vdi_record_values(void)
@@ -309,6 +329,20 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(oldest.batch_seq, good_keyframe().batch_seq + 1);
     REFUSED_RECORD(origin_root, ADDR_LIMIT);
     REFUSED_RECORD(origin_levels, PLX_LEVELS_MAX + 1);
+    REFUSED_RECORD(rewind[1].pos, good_keyframe().pos + 512);
+    REFUSED_RECORD(rewind[1].pos, 0);
+    REFUSED_RECORD(rewind[1].seq, 0);
+    REFUSED_RECORD(rewind[1].seq, good_keyframe().snap_seq + 1);
+    REFUSED_RECORD(rewind[1].root, ADDR_LIMIT);
+    REFUSED_RECORD(rewind[1].root, PLX_ENTRY_SUPERPAGE | 5);
+    REFUSED_RECORD(rewind[1].levels, 0);
+    REFUSED_RECORD(rewind[1].levels, PLX_LEVELS_MAX + 1);
+    record.rewinds = PLX_REWINDS_MAX;
+    for (unsigned i = 2; i < PLX_REWINDS_MAX; i++)
+        record.rewind[i] = record.rewind[1];
+    CU_ASSERT(record_ok(&record));
+    REFUSED_COUNT(PLX_REWINDS_MAX + 1);
+    REFUSED_COUNT(UINT32_MAX);
     REFUSED_RECORD(generation, UINT64_MAX);
     REFUSED_RECORD(epoch, UINT64_MAX);
     REFUSED_RECORD(first_segment, UINT64_MAX);
@@ -392,8 +426,9 @@ static struct plx_batch_header make_batch(void)
     at += plx_record_put_label(at, 6, "golden", true);
     at += plx_record_put_resize(at, 1ull << 40);
     at += plx_record_put_keyframe(at, &keyframe, true);
+    at += plx_record_put_rewind(at, 3, &keyframe);
     batch_bytes = (size_t)(at - batch);
-    header.records = 7;
+    header.records = 8;
     header.bytes = 512;
     plx_format_batch_encode(&header, batch);
     return header;
@@ -414,7 +449,7 @@ static void test_batch(void)
     CU_ASSERT_EQUAL(back.prev_hash, 5);
     CU_ASSERT_EQUAL(back.durable_seq, 4);
     CU_ASSERT_EQUAL(back.bytes, 512);
-    CU_ASSERT_EQUAL(back.records, 7);
+    CU_ASSERT_EQUAL(back.records, 8);
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
     CU_ASSERT_EQUAL(record.type, PLX_RECORD_MAP);
     CU_ASSERT_EQUAL(record.vblock, 1000);
@@ -438,6 +473,9 @@ static void test_batch(void)
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
     CU_ASSERT_EQUAL(record.size_bytes, 1ull << 40);
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.keyframe.batch_seq, 77);
+    CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), 0);
+    CU_ASSERT_EQUAL(record.seq, 3);
     CU_ASSERT_EQUAL(record.keyframe.batch_seq, 77);
     CU_ASSERT_EQUAL(offset, batch_bytes);
     CU_ASSERT_EQUAL(plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record), PLX_ERR_CORRUPT);
@@ -473,6 +511,18 @@ static int lone(uint64_t first, uint64_t second, uint64_t third)
     return plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record);
 }
 
+/* Of a rewind to this snapshot, with a good key frame. */
+static int lone_rewind(uint64_t seq)
+{
+    struct plx_batch_header header = {.bytes = 512, .records = 1};
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    struct plx_keyframe keyframe = good_keyframe();
+    struct plx_record record;
+
+    plx_record_put_rewind(batch + offset, seq, &keyframe);
+    return plx_record_next(batch, &header, &offset, ADDR_LIMIT, &record);
+}
+
 #define WORD(type, vblock, count)                                                                  \
     ((uint64_t)(type) | (uint64_t)(vblock) << 12 | (uint64_t)(count) << 48)
 
@@ -504,6 +554,10 @@ static void test_record_values(void)
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_RESIZE, 0, 0), 8192 + 1, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_SNAPSHOT, 0, 0), UINT64_MAX, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_KEYFRAME, 0, 0), 0, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_REWIND, 0, 0), 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone_rewind(0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone_rewind(5), 0);
+    CU_ASSERT_EQUAL(lone_rewind(6), PLX_ERR_CORRUPT); /* taken after it */
 }
 
 /* Whatever bytes a batch holds, records are decoded within it or refused. */

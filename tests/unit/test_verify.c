@@ -590,6 +590,40 @@ static void test_addresses(void)
     end_store();
 }
 
+/* A disk that went back and on: what its table names, and what it must name. */
+static void test_rewound(void)
+{
+    struct plx_rewind_options options = {.seq = 1};
+    struct plx_vdi_record record, whole;
+    struct plx_snapshot_info before;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    OK(plx_vdi_rewind(vdi, &options, &before, &fault));
+    run(vdi, PLX_WRITE, 0, 65536, 8);
+    run(vdi, PLX_KEYFRAME, 0, 0, 0);
+    OK(plx_vdi_close(vdi));
+    OK(plx_simenv_release_all(&env, &fault));
+    close_store();
+    CLEAN();
+    record = whole = get_record(0);
+    CU_ASSERT_EQUAL_FATAL(record.rewinds, 1);
+    CU_ASSERT_EQUAL(record.rewind[0].seq, 1);
+    record.rewinds = 0;
+    put_record(&record);
+    EXPECT("keyframe", "does not know of a rewind to snapshot 1");
+    whole.generation = record.generation;
+    put_record(&whole);
+    CLEAN();
+    flip(plx_entry_addr(whole.rewind[0].root), 8);
+    EXPECT("node", "does not match its checksum");
+    flip(plx_entry_addr(whole.rewind[0].root), 8);
+    CLEAN();
+    end_store();
+}
+
 /* Batches of v0's log: forged with right checksums. */
 static uint64_t find_batch(uint64_t seq, struct plx_batch_header *ret_header)
 {
@@ -1050,6 +1084,7 @@ int main(void)
         {"what clones began with", test_origin_contents},
         {"sharing", test_sharing},
         {"addresses", test_addresses},
+        {"rewound", test_rewound},
         {"log", test_log},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},

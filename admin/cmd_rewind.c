@@ -1,0 +1,120 @@
+/* cmd_rewind.c - parallax rewind: a virtual disk's contents become those of an instant.
+ *
+ * R1  Refused while an initiator is logged in, unless --live is given: it would write what it has
+ * in its caches over what it does not know of. Where nobody can tell, it counts as logged in.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "commands.h"
+#include "output.h"
+#include "transfer.h"
+
+static const struct plx_column columns[] = {
+    {"name", "Name", PLX_COLUMN_TEXT},
+    {"seq", "Contents of", PLX_COLUMN_NUMBER},
+    {"time", "Taken", PLX_COLUMN_TEXT},
+    {"before", "Before", PLX_COLUMN_TEXT},
+    {"changed_bytes", "Differs", PLX_COLUMN_SIZE},
+    {NULL, NULL, 0},
+};
+
+/* R1 */
+static int check_logged_out(struct plx_cli *cli, const struct plx_name *name)
+{
+    char initiators[256];
+    bool live;
+    int rc = plx_session_vdi_is_live(cli, name, &live);
+
+    if (rc || !live || plx_cli_get(cli, "live"))
+        return rc;
+    if (!plx_cmd_lun_initiators(cli, name, initiators, sizeof initiators))
+        return plx_cli_fail(cli, PLX_ERR_BUSY,
+                            "%s/%.120s is open in a handler, and who is logged in cannot be seen "
+                            "from here; run this as root, or give --live",
+                            name->store, name->vdi);
+    if (*initiators)
+        return plx_cli_fail(cli, PLX_ERR_BUSY,
+                            "%s/%.120s: %s is logged in and would not notice; unmount and log out "
+                            "there first, or give --live",
+                            name->store, name->vdi, initiators);
+    return 0;
+}
+
+static json_t *describe(const struct plx_name *name, const struct plx_snapshot_info *to)
+{
+    json_t *object = json_pack("{s:s,s:I}", "name", "", "seq", (json_int_t)to->seq);
+
+    json_object_set_new(object, "name", json_sprintf("%s/%s", name->store, name->vdi));
+    plx_out_set_time(object, "time", to->time_ns);
+    return object;
+}
+
+/* Both ways the same differs; this one sees all of a disk that grew since. */
+static int print_difference(struct plx_cli *cli, const struct plx_name *name,
+                            const struct plx_snapshot_info *to)
+{
+    struct plx_name newest = *name, instant = *name;
+    struct plx_vdi *from_vdi = NULL, *to_vdi = NULL;
+    struct plx_diff_sum sum;
+    int rc;
+
+    newest.snapshot[0] = 0;
+    snprintf(instant.snapshot, sizeof instant.snapshot, "%" PRIu64, to->seq);
+    rc = plx_session_instant_open(cli, &instant, &from_vdi);
+    if (!rc)
+        rc = plx_session_instant_open(cli, &newest, &to_vdi);
+    if (!rc)
+        rc = plx_diff_sum(cli, from_vdi, to_vdi, &sum);
+    plx_session_instant_close(cli, from_vdi);
+    plx_session_instant_close(cli, to_vdi);
+    if (rc)
+        return rc;
+    json_t *object = describe(name, to);
+    json_object_set_new(object, "changed_bytes",
+                        json_integer((json_int_t)(sum.data_bytes + sum.zero_bytes)));
+    plx_out_object(cli, columns, object);
+    return 0;
+}
+
+static int rewind_it(struct plx_cli *cli, const struct plx_name *name,
+                     const struct plx_snapshot_info *to)
+{
+    struct plx_snapshot_info before = {0};
+    char label[PLX_REWIND_LABEL], time[48];
+    int rc;
+
+    if ((rc = check_logged_out(cli, name)) ||
+        (rc = plx_session_vdi_rewind(cli, name, to->seq, label, &before)))
+        return rc;
+    plx_out_note(cli, "%s/%s is what it was at %s; the way back: parallax rewind %s/%s --to %s",
+                 name->store, name->vdi, plx_text_time(to->time_ns, time), name->store, name->vdi,
+                 label);
+    json_t *object = describe(name, to);
+    json_object_set_new(object, "before", json_string(label));
+    json_object_set_new(object, "before_seq", json_integer((json_int_t)before.seq));
+    plx_out_set_time(object, "before_time", before.time_ns);
+    plx_out_object(cli, columns, object);
+    return 0;
+}
+
+int plx_cmd_rewind(struct plx_cli *cli)
+{
+    const char *to = plx_cli_get(cli, "to");
+    bool dry = plx_cli_get(cli, "dry-run") != NULL;
+    struct plx_snapshot_info info;
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)))
+        return rc;
+    if (!to)
+        return plx_cli_usage(cli, "--to is missing: the snapshot to go back to");
+    if (!*to || strlen(to) >= sizeof name.snapshot)
+        return plx_cli_usage(cli, "--to is a label, a sequence number or a time");
+    snprintf(name.snapshot, sizeof name.snapshot, "%s", to);
+    if ((rc = plx_session_open(cli, name.store, dry ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
+        (rc = plx_session_snapshot_resolve(cli, &name, &info)))
+        return rc;
+    return dry ? print_difference(cli, &name, &info) : rewind_it(cli, &name, &info);
+}

@@ -1,0 +1,645 @@
+/* test_rewind.c - a disk goes back to an instant, and forth again: contents, size, history, space,
+ * what it costs, what is refused.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/vdi.h" /* to see the barrier */
+#include "sim/simdisk.h"
+#include "sim/simenv.h"
+
+#define MIB (1ull << 20)
+#define BLOCK 4096u
+#define REQUESTS 12u
+
+static struct plx_simpower power;
+static struct plx_simdisk *disk;
+static struct plx_simenv env;
+static struct plx_simregistry registry;
+static struct plx_store *store;
+static struct plx_fault fault;
+static uint64_t epoch;
+static uint8_t buffer[2 * MIB], other[2 * MIB];
+
+#define OK(call) ok_(call, #call, __LINE__)
+#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
+
+static void ok_(int result, const char *call, int line)
+{
+    if (result)
+        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
+    CU_ASSERT_EQUAL_FATAL(result, 0);
+}
+
+/* ---- The store ---- */
+
+static void open_store(uint64_t instance)
+{
+    struct plx_store_options options = {
+        .instance = instance, .cache_bytes = 1u << 20, .ops_per_vdi = 4};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+
+    OK(plx_store_open(&device, 1, &options, &env.env, &store, &fault));
+    env.instance = instance;
+    env.store = store;
+}
+
+static void make_store(void)
+{
+    struct plx_simdisk_options options = {
+        .bytes = 128 * MIB, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
+    struct plx_format_options format = {.name = "test", .extent_bytes = MIB};
+    struct plx_store_info info = {0};
+    struct plx_device *device;
+
+    memset(&power, 0, sizeof power);
+    disk = plx_simdisk_new(&options, &power);
+    plx_simenv_init(&env, 7);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
+    plx_device_close(device);
+    plx_simregistry_init(&registry, &info);
+    env.registry = &registry;
+    epoch = 0;
+    open_store(1);
+}
+
+static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
+{
+    if (severity == PLX_FINDING_ERROR)
+        printf("\n  check: %s\n", text);
+}
+
+/* Everything is closed. leaks: there may be some. */
+static void end_store(bool leaks)
+{
+    struct plx_check_options options = {.data = true, .finding = print_finding};
+    struct plx_check_result result = {0};
+
+    OK(plx_simenv_release_all(&env, &fault));
+    OK(plx_store_check(store, &options, &result, &fault));
+    CU_ASSERT_EQUAL(result.errors, 0);
+    CU_ASSERT(leaks || result.leaked_blocks == 0);
+    OK(plx_store_close(store));
+    plx_simdisk_free(disk);
+    plx_simregistry_done(&registry);
+}
+
+/* A power cut; the next instance takes all over. */
+static void crash(struct plx_vdi *vdi)
+{
+    plx_simpower_cut(&power);
+    plx_vdi_abandon(vdi);
+    plx_store_close(store);
+    plx_simpower_restore(&power);
+    open_store(env.instance + 1);
+    for (uint64_t e = 0; e < registry.count; e++) {
+        struct plx_extent_info info;
+
+        if (!registry.extents[e].owner)
+            continue;
+        OK(plx_store_extent_read(store, e, &info, &fault));
+        OK(plx_store_extent_adopt(store, e, &fault));
+        registry.extents[e].owner = env.instance;
+    }
+    OK(plx_vdi_mark(store, 0, &fault));
+    OK(plx_store_extents_adopted(store, &fault));
+}
+
+/* ---- The disk ---- */
+
+static struct plx_vdi *open_vdi(uint32_t slot)
+{
+    struct plx_vdi_open_options options = {
+        .slot = slot, .epoch = ++epoch, .take_over = true, .overwrite = -1};
+    struct plx_vdi *vdi = NULL;
+
+    OK(plx_vdi_open(store, &options, &vdi, &fault));
+    return vdi;
+}
+
+static struct plx_vdi *make_vdi(uint64_t size_bytes)
+{
+    struct plx_vdi_create_options options = {
+        .name = "v", .size_bytes = size_bytes, .sector_size = 512};
+
+    OK(plx_vdi_create(store, &options, NULL, &fault));
+    return open_vdi(0);
+}
+
+static uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length)
+{
+    struct iovec iov = {buffer, length};
+    struct plx_request request = {
+        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
+
+    OK(plx_vdi_run(vdi, &request));
+    return request.seq;
+}
+
+static void fill(struct plx_vdi *vdi, uint64_t block, uint64_t blocks, int byte)
+{
+    memset(buffer, byte, blocks * BLOCK);
+    run(vdi, PLX_WRITE, block * BLOCK, blocks * BLOCK);
+}
+
+static bool holds(struct plx_vdi *vdi, uint64_t block, uint64_t blocks, int byte)
+{
+    memset(other, byte, blocks * BLOCK);
+    memset(buffer, ~byte, blocks * BLOCK);
+    run(vdi, PLX_READ, block * BLOCK, blocks * BLOCK);
+    return memcmp(buffer, other, blocks * BLOCK) == 0;
+}
+
+static uint64_t snapshot(struct plx_vdi *vdi)
+{
+    return run(vdi, PLX_SNAPSHOT, 0, 0);
+}
+
+static bool held(uint64_t seq, uint64_t block, uint64_t blocks, int byte)
+{
+    struct plx_vdi *instant = NULL;
+    bool right;
+
+    OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
+    right = holds(instant, block, blocks, byte);
+    plx_vdi_abandon(instant);
+    return right;
+}
+
+static int try_rewind(struct plx_vdi *vdi, uint64_t seq)
+{
+    struct plx_rewind_options options = {.seq = seq};
+    struct plx_snapshot_info before;
+
+    return plx_vdi_rewind(vdi, &options, &before, &fault);
+}
+
+/* Returns the snapshot of the state before. */
+static uint64_t rewind_to(struct plx_vdi *vdi, uint64_t seq)
+{
+    struct plx_rewind_options options = {.seq = seq};
+    struct plx_snapshot_info before = {0};
+
+    OK(plx_vdi_rewind(vdi, &options, &before, &fault));
+    return before.seq;
+}
+
+/* ---- Tests ---- */
+
+static void test_forth_and_back(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t first, before, after, last;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 100, 1);
+    fill(vdi, 1000, 8, 1);
+    first = snapshot(vdi);
+    fill(vdi, 50, 100, 2);
+    run(vdi, PLX_UNMAP, 0, 10 * BLOCK);
+    before = rewind_to(vdi, first);
+    CU_ASSERT(before > first);
+    CU_ASSERT(holds(vdi, 0, 100, 1));
+    CU_ASSERT(holds(vdi, 100, 50, 0));
+    CU_ASSERT(holds(vdi, 1000, 8, 1));
+    fill(vdi, 20, 40, 3);
+    after = snapshot(vdi);
+    fill(vdi, 20, 10, 4);
+    last = rewind_to(vdi, before);
+    CU_ASSERT(holds(vdi, 0, 10, 0));
+    CU_ASSERT(holds(vdi, 10, 40, 1));
+    CU_ASSERT(holds(vdi, 50, 100, 2));
+    rewind_to(vdi, last);
+    CU_ASSERT(holds(vdi, 0, 20, 1));
+    CU_ASSERT(holds(vdi, 20, 10, 4));
+    CU_ASSERT(holds(vdi, 30, 30, 3));
+    CU_ASSERT(holds(vdi, 60, 40, 1));
+    for (unsigned round = 0; round < 2; round++) { /* every instant is what it was */
+        CU_ASSERT(held(first, 0, 100, 1));
+        CU_ASSERT(held(first, 100, 50, 0));
+        CU_ASSERT(held(before, 0, 10, 0));
+        CU_ASSERT(held(before, 50, 100, 2));
+        CU_ASSERT(held(after, 0, 20, 1));
+        CU_ASSERT(held(after, 20, 40, 3));
+        CU_ASSERT(held(last, 20, 10, 4));
+        OK(plx_vdi_close(vdi));
+        vdi = open_vdi(0);
+    }
+    CU_ASSERT(holds(vdi, 20, 10, 4));
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+/* Before anything else was logged, and after. */
+static void test_crash(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t first, before;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 10, 1);
+    first = snapshot(vdi);
+    fill(vdi, 0, 10, 2);
+    before = rewind_to(vdi, first);
+    crash(vdi);
+    vdi = open_vdi(0);
+    CU_ASSERT(holds(vdi, 0, 10, 1));
+    CU_ASSERT(held(before, 0, 10, 2));
+    fill(vdi, 5, 5, 3);
+    rewind_to(vdi, before);
+    fill(vdi, 0, 2, 4);
+    snapshot(vdi);
+    crash(vdi);
+    vdi = open_vdi(0);
+    CU_ASSERT(holds(vdi, 0, 2, 4));
+    CU_ASSERT(holds(vdi, 2, 8, 2));
+    CU_ASSERT(held(before + 1, 5, 5, 3));
+    CU_ASSERT(held(before + 2, 0, 2, 4));
+    OK(plx_vdi_close(vdi));
+    end_store(true);
+}
+
+/* The state before becomes a disk of its own, and what is rewound goes on from there. */
+static void test_clone(void)
+{
+    struct plx_vdi_create_options options = {
+        .name = "clone", .sector_size = 512, .slot = 1, .is_clone = true};
+    struct plx_vdi *vdi, *clone;
+    uint64_t first;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 10, 1);
+    first = snapshot(vdi);
+    fill(vdi, 0, 10, 2);
+    options.parent_seq = rewind_to(vdi, first);
+    OK(plx_vdi_create(store, &options, NULL, &fault));
+    clone = open_vdi(1);
+    fill(vdi, 0, 5, 3);
+    fill(clone, 5, 5, 4);
+    CU_ASSERT(holds(clone, 0, 5, 2));
+    CU_ASSERT(holds(vdi, 5, 5, 1));
+    OK(plx_vdi_close(clone));
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+/* It keeps its size; what the instant did not have reads as zeroes, also where the tree is too low
+ * for it. */
+static void test_grown(void)
+{
+    uint64_t far = (600ull << 30) / BLOCK - 4;
+    struct plx_request grow = {.op = PLX_RESIZE, .length = 600ull << 30};
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi;
+    uint64_t first, before;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 10, 1);
+    first = snapshot(vdi);
+    OK(plx_vdi_run(vdi, &grow));
+    fill(vdi, far, 4, 2);
+    before = rewind_to(vdi, first);
+    plx_vdi_get_info(vdi, &info);
+    CU_ASSERT_EQUAL(info.size_bytes, 600ull << 30);
+    CU_ASSERT(holds(vdi, 0, 10, 1));
+    CU_ASSERT(holds(vdi, far, 4, 0));
+    fill(vdi, far, 2, 3);
+    rewind_to(vdi, before);
+    CU_ASSERT(holds(vdi, far, 4, 2));
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    CU_ASSERT(holds(vdi, far, 4, 2));
+    CU_ASSERT(held(before + 1, far, 2, 3));
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+/* To an instant at which nothing was mapped. */
+static void test_empty(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t first, before;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    first = snapshot(vdi);
+    fill(vdi, 0, 10, 1);
+    before = rewind_to(vdi, first);
+    CU_ASSERT(holds(vdi, 0, 10, 0));
+    fill(vdi, 3, 1, 2);
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    CU_ASSERT(holds(vdi, 3, 1, 2));
+    CU_ASSERT(held(before, 0, 10, 1));
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+static struct {
+    struct plx_request request;
+    struct iovec iov;
+    uint8_t bytes[BLOCK];
+    bool done;
+} requests[REQUESTS];
+static struct plx_vdi *requested;
+static unsigned submitted, ended_behind_barrier;
+
+static void request_done(struct plx_request *request)
+{
+    *(bool *)request->owner = true;
+    ended_behind_barrier += requested->barrier;
+}
+
+/* A write, a read and a snapshot in turn. */
+static void submit_one(unsigned i)
+{
+    static const enum plx_request_op ops[] = {PLX_WRITE, PLX_READ, PLX_SNAPSHOT};
+
+    memset(requests[i].bytes, 3, BLOCK);
+    requests[i].iov = (struct iovec){requests[i].bytes, BLOCK};
+    requests[i].done = false;
+    requests[i].request = (struct plx_request){.op = ops[i % 3],
+                                               .offset = (uint64_t)i * BLOCK,
+                                               .length = BLOCK,
+                                               .iov = &requests[i].iov,
+                                               .iovcnt = 1,
+                                               .done = request_done,
+                                               .owner = &requests[i].done};
+    plx_vdi_submit(requested, &requests[i].request);
+}
+
+static void submit_behind_barrier(struct plx_simenv *e)
+{
+    if (requested->barrier && submitted < REQUESTS)
+        submit_one(submitted++);
+}
+
+/* What comes while the disk changes over waits, and finds it as it is then. */
+static void test_requests_wait(void)
+{
+    uint64_t first, before;
+
+    make_store();
+    requested = make_vdi(16 * MIB);
+    fill(requested, 0, REQUESTS, 1);
+    first = snapshot(requested);
+    fill(requested, 0, REQUESTS, 2);
+    submitted = ended_behind_barrier = 0;
+    env.on_tick = submit_behind_barrier;
+    before = rewind_to(requested, first);
+    env.on_tick = NULL;
+    CU_ASSERT_EQUAL(submitted, REQUESTS);
+    CU_ASSERT_EQUAL(ended_behind_barrier, 0);
+    for (unsigned i = 0; i < REQUESTS; i++) {
+        while (!requests[i].done)
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        CU_ASSERT_EQUAL(requests[i].request.result, 0);
+        if (requests[i].request.op == PLX_SNAPSHOT)
+            CU_ASSERT(requests[i].request.seq > before);
+        if (requests[i].request.op == PLX_READ)
+            CU_ASSERT_EQUAL(requests[i].bytes[0], 1);
+        CU_ASSERT(holds(requested, i, 1, requests[i].request.op == PLX_WRITE ? 3 : 1));
+    }
+    CU_ASSERT(held(before, 0, REQUESTS, 2));
+    OK(plx_vdi_close(requested));
+    end_store(false);
+}
+
+/* All that nothing holds; returns where history begins then. */
+static uint64_t let_all_go(struct plx_vdi *vdi)
+{
+    struct plx_thin thin = {.upto = UINT64_MAX};
+    struct plx_thinned thinned;
+
+    do {
+        OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    } while (thinned.upto > thin.after && (thin.after = thinned.upto) < UINT64_MAX);
+    return thinned.oldest;
+}
+
+static void test_refusals(void)
+{
+    struct plx_vdi *vdi, *instant;
+    uint64_t first, forgotten;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 1, 1);
+    first = snapshot(vdi);
+    FAILS(INVALID, try_rewind(vdi, 0));
+    FAILS(NOT_FOUND, try_rewind(vdi, first + 1));
+    OK(plx_snapshot_open(store, 0, first, &instant, &fault));
+    FAILS(READONLY, try_rewind(instant, first));
+    plx_vdi_abandon(instant);
+    fill(vdi, 0, 1, 2);
+    for (unsigned i = 0; i < PLX_REWINDS_MAX; i++) {
+        uint64_t before = rewind_to(vdi, first);
+
+        CU_ASSERT(holds(vdi, 0, 1, 1));
+        fill(vdi, 0, 1, (int)(3 + i));
+        CU_ASSERT(held(before, 0, 1, i ? (int)(2 + i) : 2));
+    }
+    FAILS(NOSPACE, try_rewind(vdi, first));
+    CU_ASSERT(strstr(fault.text, "clone") != NULL);
+    CU_ASSERT(holds(vdi, 0, 1, 2 + (int)PLX_REWINDS_MAX));
+    forgotten = let_all_go(vdi);
+    CU_ASSERT(forgotten < first);
+    CU_ASSERT(held(first, 0, 1, 1));
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    CU_ASSERT(holds(vdi, 0, 1, 2 + (int)PLX_REWINDS_MAX));
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+/* Snapshots from before what was rewound to go; the key frame that it was read through stays. */
+static void test_forget(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t seqs[6], before, forgotten = 0;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    for (int i = 0; i < 6; i++) {
+        fill(vdi, 0, 20, 10 + i);
+        fill(vdi, (uint64_t)(100 + i), 1, 1);
+        seqs[i] = snapshot(vdi);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    before = rewind_to(vdi, seqs[4]);
+    fill(vdi, 0, 10, 99);
+    snapshot(vdi);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    forgotten = let_all_go(vdi);
+    CU_ASSERT(forgotten > 0 && forgotten < seqs[4]);
+    fill(vdi, 200, 100, 5); /* into what came free */
+    CU_ASSERT(holds(vdi, 0, 10, 99));
+    CU_ASSERT(holds(vdi, 10, 10, 14));
+    CU_ASSERT(held(seqs[4], 0, 20, 14));
+    CU_ASSERT(held(before, 0, 20, 15));
+    CU_ASSERT(held(before, 105, 1, 1));
+    OK(plx_vdi_close(vdi));
+    end_store(true);
+}
+
+static uint64_t io_of(const struct plx_counters *c)
+{
+    uint64_t sum = 0;
+
+    for (unsigned kind = 0; kind < PLX_KINDS; kind++)
+        sum += c->device_reads[kind] + c->device_writes[kind];
+    return sum;
+}
+
+/* Cost follows what changed, not what the disk or the instant holds. */
+static void test_io_count(void)
+{
+    struct plx_counters a, b;
+    struct plx_vdi *vdi;
+    uint64_t first;
+
+    make_store();
+    vdi = make_vdi(64 * MIB);
+    for (uint64_t at = 0; at < 8192; at += 512)
+        fill(vdi, at, 512, 1);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    first = snapshot(vdi);
+    fill(vdi, 0, 4, 2);
+    plx_store_counters(store, &a);
+    rewind_to(vdi, first);
+    plx_store_counters(store, &b);
+    CU_ASSERT(io_of(&b) - io_of(&a) < 60);
+    CU_ASSERT(b.device_reads[PLX_KIND_DATA] == a.device_reads[PLX_KIND_DATA]);
+    CU_ASSERT(b.device_writes[PLX_KIND_DATA] == a.device_writes[PLX_KIND_DATA]);
+    CU_ASSERT(b.device_writes[PLX_KIND_NODE] - a.device_writes[PLX_KIND_NODE] < 12);
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+struct seen {
+    unsigned count;
+    uint64_t from, to, label_seq;
+    bool unknown;
+};
+
+static bool count_range(void *context, const struct plx_diff_range *range)
+{
+    ((struct seen *)context)->count++;
+    return true;
+}
+
+static bool note_change(void *context, const struct plx_range_change *change)
+{
+    struct seen *seen = context;
+
+    seen->count++;
+    seen->from = change->from.seq;
+    seen->to = change->to.seq;
+    return false;
+}
+
+static void note_label(void *context, const char *label, uint64_t seq, bool removed)
+{
+    struct seen *seen = context;
+
+    if (!strcmp(label, "before-it") && !removed)
+        seen->label_seq = seq;
+}
+
+/* Labels, differences and changes know of it. */
+static void test_history(void)
+{
+    struct plx_rewind_options options = {.label = "before-it"};
+    struct plx_snapshot_info before = {0};
+    struct plx_vdi *vdi, *from, *to;
+    struct plx_vdi_info info;
+    struct seen seen = {0};
+    uint64_t after;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 10, 1);
+    options.seq = snapshot(vdi);
+    fill(vdi, 5, 10, 2);
+    OK(plx_vdi_rewind(vdi, &options, &before, &fault));
+    plx_vdi_get_info(vdi, &info);
+    CU_ASSERT_EQUAL(info.rewinds, 1);
+    after = snapshot(vdi); /* what changed is that it was rewound */
+    CU_ASSERT_EQUAL(after, before.seq + 1);
+    OK(plx_label_list(store, 0, 0, note_label, &seen, &fault));
+    CU_ASSERT_EQUAL(seen.label_seq, before.seq);
+    OK(plx_snapshot_open(store, 0, options.seq, &from, &fault));
+    OK(plx_snapshot_open(store, 0, after, &to, &fault));
+    OK(plx_vdi_diff(from, to, count_range, &seen, &fault));
+    CU_ASSERT_EQUAL(seen.count, 0);
+    plx_vdi_abandon(from);
+    OK(plx_snapshot_open(store, 0, before.seq, &from, &fault));
+    OK(plx_vdi_diff(from, to, count_range, &seen, &fault));
+    CU_ASSERT(seen.count > 0);
+    plx_vdi_abandon(from);
+    plx_vdi_abandon(to);
+    seen.count = 0;
+    OK(plx_range_change_list(store, 0, 12, 1, note_change, &seen, &fault));
+    CU_ASSERT_EQUAL(seen.count, 1);
+    CU_ASSERT_EQUAL(seen.from, before.seq);
+    CU_ASSERT_EQUAL(seen.to, after);
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+/* Where every batch is an instant the rewound state is one, without a write. */
+static void test_protected(void)
+{
+    struct plx_protection batch = {.mode = PLX_PROTECT_BATCH};
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi;
+    uint64_t first, before;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    OK(plx_vdi_set_protection(vdi, &batch, &fault));
+    fill(vdi, 0, 10, 1);
+    plx_vdi_get_info(vdi, &info);
+    first = info.snapshots;
+    fill(vdi, 0, 10, 2);
+    before = rewind_to(vdi, first);
+    plx_vdi_get_info(vdi, &info);
+    CU_ASSERT_EQUAL(info.snapshots, before + 1);
+    CU_ASSERT(held(before, 0, 10, 2));
+    CU_ASSERT(held(before + 1, 0, 10, 1));
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("rewind", NULL, NULL);
+    CU_add_test(suite, "forth and back", test_forth_and_back);
+    CU_add_test(suite, "crashes", test_crash);
+    CU_add_test(suite, "a clone of the state before", test_clone);
+    CU_add_test(suite, "a disk that grew", test_grown);
+    CU_add_test(suite, "an empty instant", test_empty);
+    CU_add_test(suite, "requests wait", test_requests_wait);
+    CU_add_test(suite, "refusals", test_refusals);
+    CU_add_test(suite, "letting go", test_forget);
+    CU_add_test(suite, "device I/O", test_io_count);
+    CU_add_test(suite, "labels, differences, changes", test_history);
+    CU_add_test(suite, "protected", test_protected);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}

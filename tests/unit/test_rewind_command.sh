@@ -1,0 +1,92 @@
+#!/bin/bash
+# parallax rewind, end to end, on a store in a file.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+run 0 store format demo --volume "$DIR/demo.plx" --size 1G
+head -c 8M /dev/urandom >first.raw
+head -c 8M /dev/urandom >second.raw
+run 0 vdi import first.raw demo/web
+run 0 snap create demo/web@first
+run 0 vdi import second.raw demo/web --force
+run 0 vdi export demo/web second.out
+same second.raw second.out
+
+step "words"
+run 2 rewind demo/web
+says err "--to is missing"
+run 2 rewind demo --to first
+run 2 rewind demo/web@first --to first
+run 2 rewind demo/web --to ""
+run 3 rewind demo/web --to nothing
+says err "snap list"
+run 3 rewind demo/web --to 99
+run 3 rewind demo/web --to 2001-01-01T00:00:00Z
+run 3 rewind demo/nothing --to first
+run 3 rewind nothing/web --to first
+run 0 rewind --help
+says out "before-rewind-"
+run 0 __complete
+says out rewind
+run 0 __complete rewind
+says out "--to="
+says out "--live"
+
+step "a dry run changes nothing"
+run 0 rewind demo/web --to first --dry-run --json
+[[ $(json seq) == 1 && $(json changed_bytes) == 8388608 ]] || die "not 8 MiB to snapshot 1"
+run 0 vdi export demo/web second.out --force
+same second.raw second.out
+run 0 snap list demo/web -q
+[[ $(wc -l <out) == 1 ]] || die "it took a snapshot"
+
+step "back, and forth again"
+run 0 rewind demo/web --to first --json
+before=$(json before)
+[[ $before == before-rewind-20??????T??????.???Z && $(json before_seq) == 2 ]] || die "no label: $before"
+[[ $(json seq) == 1 ]] || die "not to snapshot 1"
+run 0 vdi export demo/web first.out
+same first.raw first.out
+run 0 vdi export "demo/web@$before" second.out --force
+same second.raw second.out
+run 0 snap list demo/web --labels
+says out "$before"
+run 0 rewind demo/web --to "$before"
+says err "the way back: parallax rewind demo/web --to before-rewind-"
+run 0 vdi export demo/web second.out --force
+same second.raw second.out
+run 0 diff "demo/web@$before..3" --summary --json
+[[ $(json changed_bytes) == 8388608 ]] || die "the state before the second is not the first"
+run 0 vdi clone "demo/web@$before" demo/copy
+run 0 vdi export demo/copy copy.out
+same second.raw copy.out
+
+step "after a time, and what changed when"
+sleep 0.1
+run 0 rewind demo/web --to -50ms
+run 0 snap create demo/web
+run 0 find demo/web --block 5 --limit 1 --json
+[[ $(json 0 certain) == true ]] || die "the rewind is no change"
+
+step "a disk that grew keeps its size"
+run 0 vdi resize demo/web --size 16M
+run 0 rewind demo/web --to first
+run 0 vdi info demo/web --json
+[[ $(json size_bytes) == 16777216 ]] || die "it lost its size"
+run 0 vdi export demo/web grown.out
+same first.raw <(head -c 8M grown.out)
+cmp -s -n 8388608 -i 8388608:0 grown.out /dev/zero || die "its end is not empty"
+
+step "the registry knows, also from the store alone"
+python3 - "$PARALLAX_STATE_DIR/registry.db" <<'END' || die "the rewinds are not among the events"
+import sqlite3, sys
+rows = sqlite3.connect(sys.argv[1]).execute("SELECT detail FROM events WHERE what = 'vdi rewind'").fetchall()
+sys.exit(len(rows) != 4 or not rows[0][0].startswith("to snapshot 1; before: 2, before-rewind-"))
+END
+run 0 store forget demo
+run 0 store rebuild-registry --volume "$DIR/demo.plx"
+run 0 snap list demo/web --labels
+says out "$before"
+run 0 store check demo --data
+echo "rewind: all is well"
