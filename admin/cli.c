@@ -62,7 +62,15 @@ static bool takes_rest(const struct plx_command *command)
     return command->arguments && strstr(command->arguments, " -- ");
 }
 
-/* "NAME [FILE]": one required argument, two at most; not what stands behind "--". */
+static bool is_repeated(const char *word)
+{
+    size_t length = strcspn(word, " ");
+
+    return length > 5 && *word == '[' && !memcmp(word + length - 4, "...]", 4);
+}
+
+/* "NAME [FILE]": one required argument, two at most; "[FILE...]": no limit but the room for them.
+ * Not what stands behind "--". */
 static void count_arguments(const char *arguments, unsigned *ret_min, unsigned *ret_max)
 {
     unsigned min = 0, max = 0;
@@ -70,7 +78,7 @@ static void count_arguments(const char *arguments, unsigned *ret_min, unsigned *
 
     for (const char *p = arguments ? arguments : ""; *p && strncmp(p, "-- ", 3); p++) {
         if (*p != ' ' && !in_word) {
-            max++;
+            max = is_repeated(p) ? PLX_ARGUMENTS_MAX : max + 1;
             min += *p != '[';
         }
         in_word = *p != ' ';
@@ -96,11 +104,23 @@ static void set_global(struct plx_cli *cli, const char *name, const char *value)
         cli->quiet = true;
 }
 
+/* The few options that people type all the time; help was seen before. */
+static const char *long_name(const char *word)
+{
+    static const char *const names[][2] = {
+        {"-q", "--quiet"}, {"-f", "--force"}, {"-n", "--dry-run"}};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(word, names[i][0]))
+            return names[i][1];
+    return word;
+}
+
 /* Takes the option at argv[*at] and its value; steps *at over both. */
 static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
 {
     const char *word = argv[*at];
-    const char *name = !strcmp(word, "-q") ? "--quiet" : word; /* help was seen before */
+    const char *name = long_name(word);
     const char *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct plx_option *option =

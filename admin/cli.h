@@ -15,7 +15,7 @@
 #include "session.h"
 #include "text.h"
 
-#define PLX_ARGUMENTS_MAX 4
+#define PLX_ARGUMENTS_MAX 64
 #define PLX_GIVEN_MAX 128
 
 /* The wrong words; beyond error.def because only a command line can have them. */
@@ -41,11 +41,12 @@ struct plx_cli;
 
 struct plx_command {
     const char *noun, *verb;
-    const char *arguments;            /* as in help; [X] may be left out; ends with "-- X...": takes
-                                       * words of any kind behind "--" */
-    const char *summary;              /* one line; NULL: not shown in help */
-    const char *details;              /* a further paragraph, may be NULL */
-    const char *examples;             /* lines without the leading "parallax " */
+    const char *arguments; /* as in help; [X] may be left out; [X...] at the end: any number
+                            * of further ones; ends with "-- X...": takes words of any kind
+                            * behind "--" */
+    const char *summary;   /* one line; NULL: not shown in help */
+    const char *details;   /* a further paragraph, may be NULL */
+    const char *examples;  /* lines without the leading "parallax " */
     const struct plx_option *options; /* ends with a NULL name; may be NULL */
     int (*run)(struct plx_cli *cli);
 };

@@ -262,7 +262,13 @@ static int ask(struct bisect *bisect, size_t i, enum answer *ret_answer)
 
     snprintf(name.snapshot, sizeof name.snapshot, "%" PRIu64, bisect->instants[i].seq);
     snprintf(text, sizeof text, "%s/%s@%s", name.store, name.vdi, name.snapshot);
-    if ((rc = make_image(bisect, &name)))
+    rc = make_image(bisect, &name);
+    if (rc == PLX_ERR_NOT_FOUND) { /* the others do not wait for it to be read */
+        plx_out_note(bisect->cli, "%s: skipped, it was let go meanwhile", text);
+        *ret_answer = SKIPPED;
+        return 0;
+    }
+    if (rc)
         return rc;
     if (setenv("PARALLAX_IMAGE", bisect->image.path, 1) || setenv("PARALLAX_INSTANT", text, 1))
         return plx_cli_fail(bisect->cli, PLX_ERR_NOMEM, "out of memory");

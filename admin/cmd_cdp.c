@@ -1,24 +1,30 @@
-/* cmd_cdp.c - parallax cdp: on, off, status. The timeline is in cmd_timeline.c. */
+/* cmd_cdp.c - parallax cdp: on, off, status, apply. The timeline is in cmd_timeline.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "commands.h"
 #include "output.h"
 #include "registry/policy.h"
+#include "registry/retention.h"
 
 static const struct plx_column object_columns[] = {
     {"name", "Name", PLX_COLUMN_TEXT},
     {"protection", "Snapshots", PLX_COLUMN_TEXT},
     {"retention", "Kept", PLX_COLUMN_TEXT},
+    {"on_full", "When full", PLX_COLUMN_TEXT},
     {"open_by", "Open by", PLX_COLUMN_TEXT},
     {"newest", "Newest", PLX_COLUMN_TEXT},
     {"newest_seq", "Its number", PLX_COLUMN_NUMBER},
     {"oldest", "Oldest", PLX_COLUMN_TEXT},
     {"oldest_seq", "Its number", PLX_COLUMN_NUMBER},
+    {"window", "Window", PLX_COLUMN_TEXT},
+    {"held", "Held", PLX_COLUMN_TEXT},
     {"snapshots_per_second", "A second now", PLX_COLUMN_NUMBER},
     {"snapshots_skipped", "Left out", PLX_COLUMN_NUMBER},
+    {"warning", "Warning", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
 };
 
@@ -28,8 +34,10 @@ static const struct plx_column list_columns[] = {
     {"retention", "KEPT", PLX_COLUMN_TEXT},
     {"newest", "NEWEST", PLX_COLUMN_TEXT},
     {"oldest", "OLDEST", PLX_COLUMN_TEXT},
+    {"window", "WINDOW", PLX_COLUMN_TEXT},
     {"snapshots_per_second", "A SECOND", PLX_COLUMN_NUMBER},
     {"snapshots_skipped", "LEFT OUT", PLX_COLUMN_NUMBER},
+    {"warning", "WARNING", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
 };
 
@@ -106,6 +114,25 @@ static int current(struct plx_cli *cli, const struct plx_name *name, struct plx_
     return rc ? rc : plx_vdi_read_info(plx_session_store(cli), row.slot, ret_info, &cli->fault);
 }
 
+static const char *const on_full_words[] = {"shorten", "keep", NULL};
+
+/* A policy of the registry's alone, no row for the default. */
+static int set_on_full(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_registry_vdi row;
+    unsigned word = 0;
+    int rc;
+
+    if (!plx_cli_get(cli, "on-full"))
+        return 0;
+    if ((rc = plx_cli_choice(cli, "on-full", on_full_words, &word)) ||
+        (rc = plx_session_vdi_row(cli, name, &row)))
+        return rc;
+    rc = plx_registry_policy_set(cli->session.registry, row.id, PLX_POLICY_ON_FULL,
+                                 word ? on_full_words[word] : NULL);
+    return rc && (word || rc != PLX_ERR_NOT_FOUND) ? plx_session_registry_fault(cli, rc) : 0;
+}
+
 static int print_one(struct plx_cli *cli, const struct plx_name *name);
 
 /* What is wrong with the words is said before a store is opened. */
@@ -115,11 +142,12 @@ static int set_protection(struct plx_cli *cli, bool on)
     static struct plx_vdi_info info;
     struct plx_name name;
     char mode[PLX_MODE_TEXT + 8], tiers[PLX_TIERS_TEXT];
+    unsigned word = 0;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (on &&
-         ((rc = mode_given(cli, &protection)) || (rc = tiers_given(cli, NULL, &protection)))) ||
+        (on && ((rc = mode_given(cli, &protection)) || (rc = tiers_given(cli, NULL, &protection)) ||
+                (rc = plx_cli_choice(cli, "on-full", on_full_words, &word)))) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (rc = current(cli, &name, &info)))
         return rc;
@@ -130,7 +158,8 @@ static int set_protection(struct plx_cli *cli, bool on)
     } else if ((rc = tiers_given(cli, &info.protection, &protection))) {
         return rc;
     }
-    if ((rc = plx_session_vdi_protect(cli, &name, &protection)))
+    if ((rc = plx_session_vdi_protect(cli, &name, &protection)) ||
+        (on && (rc = set_on_full(cli, &name))))
         return rc;
     if (on)
         plx_out_note(cli, "%s/%s: a snapshot %s; kept: %s", name.store, name.vdi,
@@ -154,18 +183,6 @@ int plx_cmd_cdp_off(struct plx_cli *cli)
 /* ---- status ------------------------------------------------------------------------------------
  */
 
-static bool take_first(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return false;
-}
-
-static bool take_last(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return !plx_interrupted;
-}
-
 static void put_instant(json_t *row, const char *key, const struct plx_snapshot_info *info)
 {
     char number[24];
@@ -177,20 +194,110 @@ static void put_instant(json_t *row, const char *key, const struct plx_snapshot_
     json_object_set_new(row, number, json_integer((json_int_t)info->seq));
 }
 
-/* The ends of what can be opened. */
-static int put_window(struct plx_cli *cli, const struct plx_vdi_info *info, json_t *row)
-{
-    struct plx_store *store = plx_session_store(cli);
-    struct plx_snapshot_info oldest = {0}, newest = {0};
-    int rc = plx_snapshot_list(store, info->slot, 1, take_first, &oldest, &cli->fault);
+#define SECOND_NS 1000000000ull
 
-    /* From the newest key frame on: what came before it need not be read. */
-    if (!rc && oldest.seq)
-        rc = plx_snapshot_list(store, info->slot, plx_max_u64(info->snapshots, 1), take_last,
-                               &newest, &cli->fault);
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+/* The service had to let snapshots go before their time, and that still shows. */
+static void warn_shortened(struct plx_cli *cli, const char *vdi, uint64_t oldest_wanted_ns,
+                           json_t *row)
+{
+    char text[PLX_POLICY_VALUE_MAX + 1], when[48];
+    uint64_t at_ns, begin_ns;
+
+    if (plx_registry_policy_get(cli->session.registry, vdi, PLX_POLICY_SHORTENED, text) ||
+        sscanf(text, "%" SCNu64 " %" SCNu64, &at_ns, &begin_ns) != 2 ||
+        begin_ns <= oldest_wanted_ns)
+        return;
+    json_object_set_new(row, "warning",
+                        json_sprintf("window shortened at %s: the store was nearly full",
+                                     plx_text_time(at_ns, when)));
+    plx_out_set_time(row, "shortened", at_ns);
+}
+
+/* How far back it goes, against how far it is to. */
+static void put_window(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
+                       const struct plx_protection *policy, uint64_t oldest_ns, json_t *row)
+{
+    uint64_t now = now_ns(), asked_ns = plx_retention_window_ns(policy);
+    uint64_t is_ns = oldest_ns && now > oldest_ns ? now - oldest_ns : 0;
+    char is[32], asked[32];
+
+    if (!oldest_ns)
+        return;
+    json_object_set_new(row, "window_ns", json_integer((json_int_t)is_ns));
+    plx_text_duration(is_ns / SECOND_NS, is);
+    if (!asked_ns || policy->mode == PLX_PROTECT_OFF) {
+        json_object_set_new(row, "window", json_string(is));
+        return;
+    }
+    json_object_set_new(row, "window_asked_ns", json_integer((json_int_t)asked_ns));
+    json_object_set_new(
+        row, "window",
+        json_sprintf("%s of %s", is, plx_text_duration(asked_ns / SECOND_NS, asked)));
+    warn_shortened(cli, vdi->id, now > asked_ns ? now - asked_ns : 0, row);
+}
+
+/* The ends of what can be opened. */
+static int put_ends(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
+                    const struct plx_protection *policy, json_t *row)
+{
+    struct plx_snapshot_info oldest, newest;
+    int rc = plx_session_window(cli, vdi->slot, &oldest, &newest);
+
     put_instant(row, "newest", &newest);
     put_instant(row, "oldest", &oldest);
+    put_window(cli, vdi, policy, oldest.time_ns, row);
     return rc;
+}
+
+/* Who reads which snapshot. */
+static int put_holds(struct plx_cli *cli, const char *vdi, json_t *row)
+{
+    struct plx_registry *registry = cli->session.registry;
+    struct plx_registry_hold *holds = NULL;
+    size_t count = 0;
+    int rc = plx_registry_hold_list(registry, vdi, &holds, &count);
+    json_t *list = json_array(), *texts = json_array();
+
+    for (size_t i = 0; i < count && !rc; i++) {
+        struct plx_registry_instance who;
+        json_t *hold;
+
+        if (plx_registry_instance_get(registry, holds[i].instance, &who))
+            continue; /* it has just ended */
+        hold = json_pack("{s:I,s:s,s:I,s:s}", "seq", (json_int_t)holds[i].seq, "by", who.role,
+                         "pid", (json_int_t)who.pid, "host", who.host_name);
+        plx_out_set_time(hold, "since", holds[i].since_ns);
+        json_array_append_new(list, hold);
+        json_array_append_new(texts,
+                              json_sprintf("%" PRIu64 " by %s (pid %lld) on %s", holds[i].seq,
+                                           who.role, (long long)who.pid, who.host_name));
+    }
+    free(holds);
+    if (json_array_size(list) && !cli->json)
+        json_object_set(row, "held", texts);
+    json_object_set(row, "holds", list);
+    json_decref(list);
+    json_decref(texts);
+    return rc ? plx_session_registry_fault(cli, rc) : 0;
+}
+
+static int put_on_full(struct plx_cli *cli, const char *vdi, json_t *row)
+{
+    char text[PLX_POLICY_VALUE_MAX + 1];
+    int rc = plx_registry_policy_get(cli->session.registry, vdi, PLX_POLICY_ON_FULL, text);
+
+    if (rc && rc != PLX_ERR_NOT_FOUND)
+        return plx_session_registry_fault(cli, rc);
+    json_object_set_new(row, "on_full", json_string(rc ? on_full_words[0] : text));
+    return 0;
 }
 
 /* From whoever has it open; nothing when nobody has. */
@@ -215,46 +322,40 @@ static void put_counters(struct plx_cli *cli, const struct plx_name *name, json_
 }
 
 static int status_of(struct plx_cli *cli, const struct plx_name *name,
-                     const struct plx_vdi_info *info, json_t **ret_row)
+                     const struct plx_registry_vdi *vdi, const struct plx_vdi_info *info,
+                     json_t **ret_row)
 {
     json_t *row = json_pack("{s:o}", "name", json_sprintf("%s/%s", name->store, name->vdi));
     int rc;
 
     plx_cmd_cdp_describe(row, &info->protection);
-    json_object_set_new(row, "history_is_thinned", json_false());
-    rc = put_window(cli, info, row);
-    put_counters(cli, name, row);
-    if (rc)
+    if ((rc = put_ends(cli, vdi, &info->protection, row)) || (rc = put_holds(cli, vdi->id, row)) ||
+        (info->protection.tiers && (rc = put_on_full(cli, vdi->id, row)))) {
         json_decref(row);
-    else
-        *ret_row = row;
-    return rc;
-}
-
-/* Until a collector thins them. */
-static void note_unthinned(const struct plx_cli *cli, const struct plx_protection *protection)
-{
-    if (protection->tiers)
-        plx_out_note(cli, "what is to be kept is recorded, but history is not yet thinned: every "
-                          "snapshot is still there");
+        return rc;
+    }
+    put_counters(cli, name, row);
+    *ret_row = row;
+    return 0;
 }
 
 static int print_one(struct plx_cli *cli, const struct plx_name *name)
 {
-    static struct plx_vdi_info info;
+    struct plx_registry_vdi vdi;
+    struct plx_vdi_info info;
     json_t *row;
     int rc;
 
-    if ((rc = current(cli, name, &info)) || (rc = status_of(cli, name, &info, &row)))
+    if ((rc = plx_session_vdi_row(cli, name, &vdi)) ||
+        (rc = plx_vdi_read_info(plx_session_store(cli), vdi.slot, &info, &cli->fault)) ||
+        (rc = status_of(cli, name, &vdi, &info, &row)))
         return rc;
     plx_out_object(cli, object_columns, row);
-    note_unthinned(cli, &info.protection);
     return 0;
 }
 
 /* Those of one store that are protected. */
-static int list_store(struct plx_cli *cli, const char *store, struct plx_table *table,
-                      struct plx_protection *any)
+static int list_store(struct plx_cli *cli, const char *store, struct plx_table *table)
 {
     static struct plx_vdi_info info;
     struct plx_registry_store store_row;
@@ -275,17 +376,16 @@ static int list_store(struct plx_cli *cli, const char *store, struct plx_table *
         snprintf(name.store, sizeof name.store, "%s", store);
         snprintf(name.vdi, sizeof name.vdi, "%s", vdis[i].name);
         if ((rc = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &cli->fault)) ||
-            info.protection.mode == PLX_PROTECT_OFF || (rc = status_of(cli, &name, &info, &row)))
+            info.protection.mode == PLX_PROTECT_OFF ||
+            (rc = status_of(cli, &name, &vdis[i], &info, &row)))
             continue;
         plx_table_row(table, row);
-        if (info.protection.tiers)
-            *any = info.protection;
     }
     free(vdis);
     return rc ? rc : plx_session_close(cli);
 }
 
-static int list_all(struct plx_cli *cli, struct plx_table *table, struct plx_protection *any)
+static int list_all(struct plx_cli *cli, struct plx_table *table)
 {
     struct plx_registry_store *stores = NULL;
     struct plx_registry *registry;
@@ -299,14 +399,13 @@ static int list_all(struct plx_cli *cli, struct plx_table *table, struct plx_pro
     else
         rc = plx_session_close(cli);
     for (size_t i = 0; i < count && !rc; i++)
-        rc = list_store(cli, stores[i].name, table, any);
+        rc = list_store(cli, stores[i].name, table);
     free(stores);
     return rc;
 }
 
 int plx_cmd_cdp_status(struct plx_cli *cli)
 {
-    struct plx_protection any = {0};
     struct plx_table table;
     struct plx_name name;
     int rc;
@@ -320,9 +419,44 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
     if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
     plx_table_begin(&table, cli, list_columns);
-    rc = cli->count ? list_store(cli, name.store, &table, &any) : list_all(cli, &table, &any);
+    rc = cli->count ? list_store(cli, name.store, &table) : list_all(cli, &table);
     plx_table_end(&table);
-    if (!rc)
-        note_unthinned(cli, &any);
     return rc;
+}
+
+/* ---- apply -------------------------------------------------------------------------------------
+ */
+
+int plx_cmd_cdp_apply(struct plx_cli *cli)
+{
+    struct plx_name name;
+    struct plx_session_thinning thinning = {cli, &name};
+    const struct plx_retention_work work = plx_session_thin_work(&thinning);
+    struct plx_retention retention = {0};
+    struct plx_vdi_info info;
+    struct plx_thinned sum;
+    char size[16];
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (rc = current(cli, &name, &info)))
+        return rc;
+    if (!info.protection.tiers)
+        return plx_cli_fail(
+            cli, PLX_ERR_INVALID,
+            "%s/%s keeps all its snapshots; 'parallax cdp on --keep' says which are "
+            "to be kept, 'parallax snap delete' deletes some",
+            name.store, name.vdi);
+    plx_retention_set(&retention, &info.protection);
+    if ((rc = plx_retention_apply(&retention, now_ns(), &work, &sum, &cli->fault)))
+        return rc;
+    uint64_t freed = (sum.blocks + sum.meta_blocks) * PLX_BLOCK_SIZE;
+    plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s gone, %s came back", name.store, name.vdi,
+                 sum.snapshots, sum.snapshots == 1 ? "" : "s", plx_text_size(freed, size));
+    if (cli->json)
+        plx_out_json(json_pack("{s:o,s:I,s:I}", "name", json_sprintf("%s/%s", name.store, name.vdi),
+                               "snapshots", (json_int_t)sum.snapshots, "freed_bytes",
+                               (json_int_t)freed));
+    return 0;
 }

@@ -1,6 +1,6 @@
-/* cmd_snap.c - parallax snap: create, list, label, unlabel.
+/* cmd_snap.c - parallax snap: create, list, label, unlabel. Deleting is in cmd_snap_delete.c.
  *
- * N1  A list never holds more than a page of snapshots in memory, and --all streams.
+ * N1  A list holds no snapshots in memory: it is read once to find its page and once to print it.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -59,16 +59,22 @@ int plx_cmd_snap_create(struct plx_cli *cli)
 }
 
 /* ---- list -------------------------------------------------------------------------------------
+ *
+ * The newest page, or one that begins where it is told to.
  */
+
+#define PAGE 100u
 
 struct listing {
     struct plx_cli *cli;
     const struct plx_name *name;
+    uint32_t slot;
     struct plx_table table;
     struct plx_registry_label *labels; /* by sequence number */
     size_t label_count;
-    bool labelled_only, more;
-    uint64_t left, last; /* rows still wanted, sequence number of the last one */
+    uint64_t from;       /* the first that may be listed */
+    uint64_t skip, left; /* rows to pass over, rows still wanted */
+    uint64_t next;       /* the first one that was not wanted any more; 0: none */
 };
 
 static int by_seq(const void *a, const void *b)
@@ -99,44 +105,115 @@ static json_t *labels_of(const struct listing *listing, uint64_t seq)
 static bool on_snapshot(void *context, const struct plx_snapshot_info *info)
 {
     struct listing *listing = context;
-    json_t *names = labels_of(listing, info->seq);
 
-    if (listing->labelled_only && !json_array_size(names)) {
-        json_decref(names);
+    if (listing->skip) {
+        listing->skip--;
         return !plx_interrupted;
     }
     if (!listing->left) {
-        listing->more = true;
-        json_decref(names);
+        listing->next = info->seq;
         return false;
     }
     json_t *row = json_pack(
         "{s:o,s:I,s:I,s:o}", "name",
         json_sprintf("%s/%s@%" PRIu64, listing->name->store, listing->name->vdi, info->seq), "seq",
-        (json_int_t)info->seq, "size_bytes", (json_int_t)info->size_bytes, "labels", names);
+        (json_int_t)info->seq, "size_bytes", (json_int_t)info->size_bytes, "labels",
+        labels_of(listing, info->seq));
     plx_out_set_time(row, "time", info->time_ns);
     plx_table_row(&listing->table, row);
-    listing->last = info->seq;
     listing->left--;
     return !plx_interrupted;
+}
+
+static bool count_one(void *context, const struct plx_snapshot_info *info)
+{
+    ++*(uint64_t *)context;
+    return !plx_interrupted;
+}
+
+/* Where the newest page begins: gaps make it longer than its numbers say. */
+static int find_newest_page(struct listing *listing)
+{
+    struct plx_snapshot_info oldest, newest;
+    uint64_t back = listing->left, count = 0;
+    int rc = plx_session_window(listing->cli, listing->slot, &oldest, &newest);
+
+    listing->from = newest.seq + 1;
+    while (!rc && listing->from > oldest.seq && count < listing->left) {
+        listing->from = newest.seq > back ? newest.seq - back + 1 : 1;
+        listing->from = plx_max_u64(listing->from, oldest.seq);
+        count = 0;
+        rc = plx_snapshot_list(plx_session_store(listing->cli), listing->slot, listing->from,
+                               count_one, &count, &listing->cli->fault);
+        back = back < UINT64_MAX / 8 ? 8 * back : UINT64_MAX;
+    }
+    listing->skip = count > listing->left ? count - listing->left : 0;
+    if (listing->skip || (count && listing->from > oldest.seq))
+        plx_out_note(listing->cli, "the newest ones; there are older ones: --from 1 begins at the "
+                                   "oldest, --all lists them all");
+    return rc;
+}
+
+static int list_all(struct listing *listing)
+{
+    return plx_snapshot_list(plx_session_store(listing->cli), listing->slot, listing->from,
+                             on_snapshot, listing, &listing->cli->fault);
+}
+
+static bool on_first(void *context, const struct plx_snapshot_info *info)
+{
+    on_snapshot(context, info);
+    return false;
+}
+
+/* The registry has their numbers: what lies between them is not read. */
+static int list_labelled(struct listing *listing)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < listing->label_count && !rc && !plx_interrupted; i++) {
+        uint64_t seq = listing->labels[i].seq;
+
+        if (seq < listing->from || (i && listing->labels[i - 1].seq == seq))
+            continue;
+        rc = plx_snapshot_list(plx_session_store(listing->cli), listing->slot, seq, on_first,
+                               listing, &listing->cli->fault);
+        if (listing->next)
+            break;
+    }
+    return rc;
+}
+
+/* --from: a number, or whatever names a snapshot. */
+static int take_from(struct plx_cli *cli, const struct plx_name *name, uint64_t *ret_from)
+{
+    const char *text = plx_cli_get(cli, "from");
+
+    return text && !plx_text_number_parse(text, ret_from)
+               ? plx_attach_snapshot_resolve(cli->session.attach, name->vdi, text, ret_from,
+                                             &cli->fault)
+               : 0;
 }
 
 int plx_cmd_snap_list(struct plx_cli *cli)
 {
     struct plx_name name;
-    struct listing listing = {.cli = cli,
-                              .name = &name,
-                              .left = plx_cli_get(cli, "all") ? UINT64_MAX : 100,
-                              .labelled_only = plx_cli_get(cli, "labels")};
+    bool all = plx_cli_get(cli, "all"), labelled = plx_cli_get(cli, "labels");
+    struct listing listing = {
+        .cli = cli, .name = &name, .from = 1, .left = all || labelled ? UINT64_MAX : PAGE};
     struct plx_registry_vdi row;
-    uint64_t after = 0;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (rc = plx_cli_number(cli, "limit", 1, INT64_MAX, &listing.left)) ||
-        (rc = plx_cli_number(cli, "after", 0, INT64_MAX, &after)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
-        (rc = plx_session_vdi_row(cli, &name, &row)))
+        (rc = plx_cli_number(cli, "limit", 1, INT64_MAX, &listing.left)))
+        return rc;
+    if (all && plx_cli_get(cli, "limit"))
+        return plx_cli_usage(cli, "--all has no --limit");
+    if ((rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)) || (rc = take_from(cli, &name, &listing.from)))
+        return rc;
+    listing.slot = row.slot;
+    if (!all && !labelled && !plx_cli_get(cli, "from") && (rc = find_newest_page(&listing)))
         return rc;
     if ((rc = plx_registry_label_list(cli->session.registry, row.id, &listing.labels,
                                       &listing.label_count)))
@@ -144,11 +221,10 @@ int plx_cmd_snap_list(struct plx_cli *cli)
     if (listing.label_count)
         qsort(listing.labels, listing.label_count, sizeof *listing.labels, by_seq);
     plx_table_begin(&listing.table, cli, columns);
-    rc = plx_snapshot_list(plx_session_store(cli), row.slot, after + 1, on_snapshot, &listing,
-                           &cli->fault);
+    rc = labelled ? list_labelled(&listing) : list_all(&listing);
     plx_table_end(&listing.table);
-    if (listing.more)
-        plx_out_note(cli, "there are more: --after %" PRIu64 " shows the next page", listing.last);
+    if (listing.next)
+        plx_out_note(cli, "there are more: --from %" PRIu64 " shows the next page", listing.next);
     free(listing.labels);
     return rc;
 }

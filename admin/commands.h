@@ -33,6 +33,7 @@ int plx_cmd_snap_create(struct plx_cli *cli);
 int plx_cmd_snap_list(struct plx_cli *cli);
 int plx_cmd_snap_label(struct plx_cli *cli);
 int plx_cmd_snap_unlabel(struct plx_cli *cli);
+int plx_cmd_snap_delete(struct plx_cli *cli);
 
 int plx_cmd_diff(struct plx_cli *cli);
 int plx_cmd_find(struct plx_cli *cli);
@@ -44,6 +45,7 @@ void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protectio
 int plx_cmd_cdp_on(struct plx_cli *cli);
 int plx_cmd_cdp_off(struct plx_cli *cli);
 int plx_cmd_cdp_status(struct plx_cli *cli);
+int plx_cmd_cdp_apply(struct plx_cli *cli);
 int plx_cmd_cdp_timeline(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);

@@ -192,13 +192,16 @@ const struct plx_command plx_commands[] = {
      "snap create demo/web\n"
      "snap create demo/web@before-upgrade",
      OPTIONS({"label", "LABEL", "a name for it"}), plx_cmd_snap_create},
-    {"snap", "list", "STORE/VDI", "List snapshots, oldest first.",
-     "A page at a time; the note at its end says how to go on.",
+    {"snap", "list", "STORE/VDI", "List snapshots, oldest first: the newest 100.",
+     "--from begins elsewhere, and the note at a page's end says how to go on.",
      "snap list demo/web\n"
-     "snap list demo/web --after 4711 --limit 20\n"
+     "snap list demo/web --from 4711 --limit 20\n"
+     "snap list demo/web --from 2026-11-21T06:20:00Z\n"
+     "snap list demo/web --labels\n"
      "snap list demo/web --all --json",
      OPTIONS({"limit", "N", "at most so many (default 100)"},
-             {"after", "SEQ", "those after this sequence number"}, {"all", NULL, "no limit"},
+             {"from", "SNAPSHOT", "from this one on: a number, a label or a time"},
+             {"all", NULL, "all of them, however many there are"},
              {"labels", NULL, "labelled ones only"}),
      plx_cmd_snap_list},
     {"snap", "label", "STORE/VDI@SNAPSHOT LABEL", "Give a snapshot a name.",
@@ -209,6 +212,21 @@ const struct plx_command plx_commands[] = {
      NULL, plx_cmd_snap_label},
     {"snap", "unlabel", "STORE/VDI@LABEL", "Remove a label; the snapshot stays.", NULL,
      "snap unlabel demo/web@good", NULL, plx_cmd_snap_unlabel},
+    {"snap", "delete", "STORE/VDI@SNAPSHOT[..SNAPSHOT] [MORE...]", "Delete snapshots.",
+     "One, or all from A to B, both included; without A from the oldest, without B to the newest. "
+     "The "
+     "newest snapshot always stays, and so does what is being read and what a clone began with. A "
+     "label that is given goes with its snapshot; a range with other labels in it is refused, "
+     "unless "
+     "--force is given. Works while a handler has the virtual disk open. Blocks that only these "
+     "snapshots had are free afterwards.",
+     "snap delete demo/web@before-upgrade\n"
+     "snap delete demo/web@4711..4720 --dry-run\n"
+     "snap delete demo/web@..2026-11-21T06:20:00Z\n"
+     "snap delete demo/web@17 demo/web@19 demo/web@monday..tuesday -f",
+     OPTIONS({"force", NULL, "-f: also snapshots that have other labels"},
+             {"dry-run", NULL, "-n: say what would go and what comes back, delete nothing"}),
+     plx_cmd_snap_delete},
 
     {"diff", NULL, "STORE/VDI[@A..B] [STORE/VDI[@B]]",
      "List the ranges that differ between two instants.",
@@ -273,15 +291,26 @@ const struct plx_command plx_commands[] = {
              {"every-write", NULL, "one for each write"},
              {"keep", "TIERS",
               "EVERY:FOR,..., finest first: all for an hour, one a second for a day and so on; or "
-              "all (default " PLX_TIERS_DEFAULT ")"}),
+              "all (default " PLX_TIERS_DEFAULT ")"},
+             {"on-full", "WHAT",
+              "when the store is full: shorten (default), the oldest snapshots go before their "
+              "time; or keep, and writes fail"}),
      plx_cmd_cdp_on},
     {"cdp", "off", "STORE/VDI", "Stop protecting a virtual disk; its snapshots stay.", NULL,
      "cdp off demo/web", NULL, plx_cmd_cdp_off},
     {"cdp", "status", "[STORE[/VDI]]", "Show what is protected, how, and since when.",
+     "The oldest snapshot is how far back one can go; the window is how long ago that was, and "
+     "warns "
+     "when the store was too full for what is to be kept. Held are snapshots that somebody reads. "
      "Without a virtual disk: those that are protected.",
      "cdp status\n"
      "cdp status demo/web --json",
      NULL, plx_cmd_cdp_status},
+    {"cdp", "apply", "STORE/VDI", "Let go now of the snapshots that are not to be kept.",
+     "A handler that has a protected virtual disk open does that by itself; this is for one that "
+     "is "
+     "closed, or not protected any more, and for who does not want to wait.",
+     "cdp apply demo/web", NULL, plx_cmd_cdp_apply},
     {"cdp", "timeline", "STORE/VDI",
      "Draw how much was written when, and which instants there are.",
      "Each column is a stretch of time: above what was written to new blocks, below how many "

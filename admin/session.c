@@ -10,6 +10,7 @@
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
+ *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
  */
 #include "session.h"
 
@@ -273,6 +274,54 @@ int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uin
                              &cli->fault);
 }
 
+static uint64_t number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
+                      struct plx_fault *fault)
+{
+    const struct plx_session_thinning *thinning = context;
+    struct plx_cli *cli = thinning->cli;
+    const struct plx_name *name = thinning->name;
+    json_t *result = NULL;
+    bool asked;
+    int rc = ask_live(cli, name, "thin",
+                      json_pack("{s:I,s:I,s:I,s:I,s:b}", "after", (json_int_t)thin->after, "upto",
+                                (json_int_t)plx_min_u64(thin->upto, INT64_MAX), "before_ns",
+                                (json_int_t)thin->before_ns, "every_ns", (json_int_t)thin->every_ns,
+                                "dry_run", thin->dry_run),
+                      &asked, &result);
+
+    if (!rc && asked)
+        *ret_thinned = (struct plx_thinned){
+            .upto = number_of(result, "upto"),
+            .snapshots = number_of(result, "snapshots"),
+            .blocks = number_of(result, "blocks"),
+            .meta_blocks = number_of(result, "meta_blocks"),
+            .oldest = number_of(result, "oldest"),
+        };
+    json_decref(result);
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_thin(cli->session.attach, cli->session.vdi, thin, ret_thinned, &cli->fault);
+}
+
+static int stop_when_interrupted(void *context, const struct plx_thinned *so_far,
+                                 struct plx_fault *fault)
+{
+    return plx_interrupted ? plx_fault_set(fault, PLX_ERR_SYSTEM,
+                                           "interrupted; what was let go by then is gone")
+                           : 0;
+}
+
+struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning)
+{
+    return (struct plx_retention_work){
+        .context = thinning, .thin = thin_slice, .between = stop_when_interrupted};
+}
+
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
 {
     bool asked;
@@ -291,6 +340,29 @@ static bool keep_first(void *context, const struct plx_snapshot_info *info)
 {
     *(struct plx_snapshot_info *)context = *info;
     return false;
+}
+
+static bool keep_last(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return !plx_interrupted;
+}
+
+int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
+                       struct plx_snapshot_info *ret_newest)
+{
+    struct plx_store *store = plx_session_store(cli);
+    struct plx_vdi_info info;
+    int rc;
+
+    *ret_oldest = *ret_newest = (struct plx_snapshot_info){0};
+    if ((rc = plx_vdi_read_info(store, slot, &info, &cli->fault)) ||
+        (rc = plx_snapshot_list(store, slot, 1, keep_first, ret_oldest, &cli->fault)) ||
+        !ret_oldest->seq)
+        return rc;
+    /* From the newest key frame on: what came before it need not be read. */
+    return plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
+                             &cli->fault);
 }
 
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,

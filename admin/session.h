@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "registry/attach.h"
+#include "registry/retention.h"
 #include "text.h"
 
 struct plx_cli;
@@ -67,6 +68,15 @@ int plx_session_vdi_is_live(struct plx_cli *cli, const struct plx_name *name, bo
 /* Back to snapshot seq; of the state before: its label and snapshot. */
 int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,
                            char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before);
+/* How retention.h lets snapshots of a disk go; a signal ends it. */
+struct plx_session_thinning {
+    struct plx_cli *cli;
+    const struct plx_name *name;
+};
+struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning);
+/* The ends of what can be opened; seq 0: there is no snapshot. */
+int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
+                       struct plx_snapshot_info *ret_newest);
 /* The counters of a disk that another instance has open; NOT_FOUND when none has. */
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
 

@@ -115,9 +115,12 @@ const char *plx_text_duration(uint64_t seconds, char ret_text[32])
         snprintf(ret_text, 32, "%" PRIu64 " s", seconds);
     else if (seconds < 3600)
         snprintf(ret_text, 32, "%" PRIu64 " min %" PRIu64 " s", seconds / 60, seconds % 60);
-    else
+    else if (seconds < 2 * 86400)
         snprintf(ret_text, 32, "%" PRIu64 " h %" PRIu64 " min", seconds / 3600,
                  seconds % 3600 / 60);
+    else
+        snprintf(ret_text, 32, "%" PRIu64 " d %" PRIu64 " h", seconds / 86400,
+                 seconds % 86400 / 3600);
     return ret_text;
 }
 

@@ -22,7 +22,7 @@ bool plx_text_number_parse(const char *text, uint64_t *ret_number);
 /* "2026-11-21T07:20:00.010+01:00" */
 const char *plx_text_time(uint64_t time_ns, char ret_text[48]);
 
-/* "5 s", "3 min 20 s", "2 h 5 min" */
+/* "5 s", "3 min 20 s", "2 h 5 min", "30 d 0 h" */
 const char *plx_text_duration(uint64_t seconds, char ret_text[32]);
 
 /* STORE/VDI@SNAPSHOT taken apart. */

@@ -7,7 +7,11 @@
  * A3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So a
  *     crash in between leaves a locked row, which recovery finishes.
  * A4  Size, labels and protection: the store first, then the registry. What the registry missed it
- * is told by recovery, or when the disk is closed; until that has worked the lock stays (A2).
+ *     is told by recovery, when the disk is closed, or before snapshots are let go; until that has
+ *     worked the lock stays (A2), and no snapshot goes that only the store knows a label of.
+ * A5  An instant is held from before it is opened until after it was closed, the one that a clone
+ *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
+ *     until there is something to hold.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -23,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "registry/holds.h"
 #include "registry/instance.h"
 #include "registry/labels.h"
 #include "registry/policy.h"
@@ -30,6 +35,7 @@
 /* How far back a label may lie that the registry missed: some 10 MB of log to read. */
 #define SETTLE_SNAPSHOTS 20000u
 #define RESERVE_MAX 8u /* unused extents that data leaves to metadata */
+#define HOLD_WAIT_MS 10000u
 
 struct held_extent {
     struct plx_registry_extent row;
@@ -40,6 +46,7 @@ struct held_vdi {
     struct plx_vdi *vdi;
     bool behind;                   /* A4: the registry has missed something */
     struct plx_registry_lock lock; /* instance 0: a snapshot */
+    uint64_t hold;                 /* A5; 0: none */
     struct held_vdi *next;
 };
 
@@ -216,6 +223,13 @@ static void env_extent_needed(struct plx_env *env, struct plx_store *store, uint
     begin_claim(a, store, &a->claims[PLX_EXTENT_UNUSED]);
 }
 
+static bool env_room_wanted(struct plx_env *env, struct plx_store *store)
+{
+    const struct plx_attach_options *options = &attach_of(env)->options;
+
+    return options->room_wanted && options->room_wanted(options->context);
+}
+
 static void env_tick(struct plx_env *env)
 {
     struct plx_attach *a = attach_of(env);
@@ -244,6 +258,7 @@ static void init_env(struct plx_env *env)
         .random = env_random,
         .extent_wanted = env_extent_wanted,
         .extent_needed = env_extent_needed,
+        .room_wanted = env_room_wanted,
         .tick = env_tick,
         .idle = env_idle,
         .event = env_event,
@@ -669,6 +684,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     /* Until the caller knows the store, nobody else's loop may be asked. */
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
+    a->options.room_wanted = NULL;
     error = open_registry(a, options->state_dir, fault);
     if (!error) {
         error = plx_registry_store_get(a->registry, options->store, &a->row);
@@ -752,7 +768,8 @@ int plx_attach_close(struct plx_attach *a)
     wait_for_claims(a);
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
-    if (a->registered) {
+    a->options.room_wanted = NULL;
+    if (!a->options.read_only) {
         plx_store_settle(a->store);
         error = give_back_extents(a);
     }
@@ -849,6 +866,32 @@ static struct held_vdi *find_vdi(struct plx_attach *a, const struct plx_vdi *vdi
     return held;
 }
 
+/* A5. seq 0, the newest state, is nothing that could be held. */
+static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
+                        struct plx_fault *fault)
+{
+    int error = 0;
+
+    *ret_hold = 0;
+    if (!seq)
+        return 0;
+    if (!a->registered)
+        error = register_instance(a, fault);
+    if (error)
+        return error;
+    error =
+        plx_hold_wait(a->registry, &a->paths, vdi, seq, a->instance.row.id, HOLD_WAIT_MS, ret_hold);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+static void release_instant(struct plx_attach *a, uint64_t hold)
+{
+    int error = hold ? plx_registry_release(a->registry, hold) : 0;
+
+    if (error)
+        env_event(&a->env, error, "a snapshot stays held until this process has ended");
+}
+
 static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
                          const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
@@ -862,10 +905,14 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
     held = new_held(fault);
     if (!held)
         return PLX_ERR_NOMEM;
-    lock(a);
-    error = plx_snapshot_open(a->store, row->slot, seq, &vdi, fault);
-    unlock(a);
+    error = hold_instant(a, row->id, seq, &held->hold, fault);
+    if (!error) {
+        lock(a);
+        error = plx_snapshot_open(a->store, row->slot, seq, &vdi, fault);
+        unlock(a);
+    }
     if (error) {
+        release_instant(a, held->hold);
         free(held);
         return error;
     }
@@ -889,7 +936,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         return error;
     if (snapshot)
         return open_snapshot(a, &row, snapshot, ret_vdi, fault);
-    if (!a->registered)
+    if (a->options.read_only)
         return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
     held = new_held(fault);
     if (!held)
@@ -936,6 +983,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
         error = settle(a, &held->lock, &info, NULL);
     if (!error && held->lock.instance) /* A2 */
         error = plx_registry_vdi_unlock(a->registry, &held->lock);
+    release_instant(a, held->hold);
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
@@ -970,6 +1018,42 @@ static int fill_parent(struct plx_attach *a, const char *parent, const char *sna
     return 0;
 }
 
+/* A3 */
+static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *options,
+                         struct plx_registry_vdi *row, struct plx_vdi_info *ret_info,
+                         struct plx_fault *fault)
+{
+    struct plx_registry_lock held = {.instance = a->instance.row.id, .epoch = 1};
+    struct plx_store_info info;
+    int error;
+
+    plx_store_get_info(a->store, &info);
+    error = plx_registry_vdi_create(a->registry, row, info.vdi_slots, row);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    memcpy(held.vdi, row->id, sizeof held.vdi);
+    options->slot = row->slot;
+    lock(a);
+    error = plx_vdi_create(a->store, options, ret_info, fault);
+    unlock(a);
+    if (error) {
+        int undone;
+
+        lock(a);
+        undone = plx_vdi_delete(a->store, row->slot, false, NULL);
+        unlock(a);
+        /* Else it stays locked, and recovery finds out what the record says. */
+        if (!undone || undone == PLX_ERR_NOT_FOUND)
+            finish_creation(a, &held, NULL);
+        return error;
+    }
+    if (ret_info->size_bytes != row->size_bytes)
+        error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
+    if (!error)
+        error = plx_registry_vdi_unlock(a->registry, &held);
+    return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
 int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
                           struct plx_fault *fault)
@@ -977,11 +1061,9 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     struct plx_vdi_create_options filled = *options;
     struct plx_registry_vdi row = {
         .store = a->row.id, .size_bytes = options->size_bytes, .owner = a->instance.row.id};
-    struct plx_registry_lock held = {.instance = a->instance.row.id, .epoch = 1};
-    struct plx_store_info info;
+    uint64_t hold = 0;
     int error = 0;
 
-    plx_store_get_info(a->store, &info);
     filled.created_ns = row.created_ns = env_now(&a->env);
     if (plx_uuid_is_zero(&filled.id))
         env_random(&a->env, filled.id.b, sizeof filled.id.b);
@@ -998,30 +1080,12 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "size %llu: a virtual disk has 4 KiB to 256 TiB",
                              (unsigned long long)row.size_bytes);
-    error = plx_registry_vdi_create(a->registry, &row, info.vdi_slots, &row);
-    if (error)
-        return registry_fault(a->registry, error, fault);
-    memcpy(held.vdi, row.id, sizeof held.vdi);
-    filled.slot = row.slot;
-    lock(a);
-    error = plx_vdi_create(a->store, &filled, ret_info, fault);
-    unlock(a);
-    if (error) {
-        int undone;
-
-        lock(a);
-        undone = plx_vdi_delete(a->store, row.slot, false, NULL);
-        unlock(a);
-        /* Else it stays locked, and recovery finds out what the record says. */
-        if (!undone || undone == PLX_ERR_NOT_FOUND)
-            finish_creation(a, &held, NULL);
-        return error;
-    }
-    if (ret_info->size_bytes != row.size_bytes)
-        error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
+    if (parent)
+        error = hold_instant(a, row.parent, row.parent_seq, &hold, fault); /* A5 */
     if (!error)
-        error = plx_registry_vdi_unlock(a->registry, &held);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+        error = create_filled(a, &filled, &row, ret_info, fault);
+    release_instant(a, hold);
+    return error;
 }
 
 int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
@@ -1202,6 +1266,98 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
     error = enter_rewind(a, held, seq, ret_label, ret_before);
     held->behind = held->behind || error;
     return error ? registry_fault(a->registry, error, fault) : 0;
+}
+
+/* ---- Letting snapshots go ---- */
+
+/* What dead readers hold is held by nobody. */
+static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
+{
+    struct plx_registry_instance row;
+    struct plx_registry_hold *list = NULL;
+    size_t count = 0;
+    bool dead = false;
+    int error = plx_registry_hold_list(a->registry, vdi, &list, &count);
+
+    for (size_t i = 0; i < count && !error && !dead; i++) {
+        if (list[i].instance == a->instance.row.id)
+            continue;
+        error = plx_registry_instance_get(a->registry, list[i].instance, &row);
+        dead = !error && plx_instance_is_dead(&a->paths, &row, NULL);
+        if (error == PLX_ERR_NOT_FOUND) /* it has just ended */
+            error = 0;
+    }
+    free(list);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    return dead ? recover_dead(a, fault) : 0;
+}
+
+/* A4: a label that the registry does not know would not be kept. */
+static int catch_up(struct plx_attach *a, struct held_vdi *held, struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error;
+
+    if (!held->behind)
+        return 0;
+    lock(a);
+    plx_vdi_get_info(held->vdi, &info);
+    unlock(a);
+    error = settle(a, &held->lock, &info, fault);
+    held->behind = error != 0;
+    return error;
+}
+
+int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_thin *thin,
+                    struct plx_thinned *ret_thinned, struct plx_fault *fault)
+{
+    struct held_vdi *held = find_vdi(a, vdi);
+    struct plx_thin slice = *thin;
+    uint64_t *kept = NULL;
+    int error, ended;
+
+    if (thin->upto <= thin->after)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "there is no snapshot after %llu up to %llu",
+                             (unsigned long long)thin->after, (unsigned long long)thin->upto);
+    error = catch_up(a, held, fault);
+    if (!error)
+        error = release_dead(a, held->lock.vdi, fault);
+    if (error)
+        return error;
+    error = plx_registry_intent_begin(a->registry, &held->lock, &kept, &slice.kept_count);
+    if (error)
+        registry_fault(a->registry, error, fault);
+    if (!error) {
+        slice.kept = kept;
+        lock(a);
+        error = plx_vdi_thin(vdi, &slice, ret_thinned, fault);
+        unlock(a);
+        free(kept);
+    }
+    ended = plx_registry_intent_end(a->registry, &held->lock);
+    if (ended && !error)
+        error = registry_fault(a->registry, ended, fault);
+    return error;
+}
+
+int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_blocks,
+                         struct plx_fault *fault)
+{
+    uint64_t extents = plx_div_up(enough, a->row.extent_blocks), claimable = 0;
+    struct plx_counters counters;
+    int error = 0;
+
+    lock(a);
+    plx_store_counters(a->store, &counters);
+    unlock(a);
+    if (counters.data_free_blocks < enough)
+        error =
+            plx_registry_extent_room(a->registry, a->row.id, a->keep_unused, extents, &claimable);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);
+    return 0;
 }
 
 /* ---- Which snapshot is meant ---- */

@@ -22,7 +22,7 @@ struct plx_attach_options {
     const char *store;     /* name or uuid */
     const char *state_dir; /* NULL: environment, default */
     const char *role;      /* "handler", "admin" */
-    bool read_only;        /* no instance: nothing is written, nobody recovered */
+    bool read_only;        /* nothing is written to the store, nobody recovered */
     uint64_t cache_bytes;  /* 0: the engine's default */
     void *context;         /* for the hooks; each may be NULL */
     void (*lock)(void *context);
@@ -32,6 +32,8 @@ struct plx_attach_options {
     /* Runs the function on another thread, then turns the loop. NULL: run at once. */
     int (*defer)(void *context, void (*function)(void *argument), void *argument);
     void (*event)(void *context, int error_code, const char *text);
+    /* On the loop: a write found no room. true: it waits until plx_store_room_made(). */
+    bool (*room_wanted)(void *context);
 };
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
@@ -49,8 +51,9 @@ struct plx_attach_vdi_options {
     int overwrite; /* enum plx_overwrite, -1: the VDI's property */
 };
 
-/* snapshot NULL: for writing, under the VDI's lock. Else a label, a sequence number or a time; "0"
- * is the newest state on the store. */
+/* snapshot NULL: for writing, under the VDI's lock. Else a label, a sequence number or a time, held
+ * until it is closed: nobody lets it go meanwhile (holds.c). BUSY: it is just being let go. "0" is
+ * the newest state on the store, which nobody keeps for its readers. */
 int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char *snapshot,
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault);
@@ -80,6 +83,14 @@ int plx_attach_protect(struct plx_attach *attach, struct plx_vdi *vdi,
 int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                       struct plx_fault *fault);
+/* plx_vdi_thin() with one slice of history, keeping what labels name and what others read (kept and
+ * kept_count are not looked at). Go on after ret_thinned->upto until it does not grow. */
+int plx_attach_thin(struct plx_attach *attach, struct plx_vdi *vdi, const struct plx_thin *thin,
+                    struct plx_thinned *ret_thinned, struct plx_fault *fault);
+
+/* Data blocks that can still be written to new places, as far as `enough` of them. */
+int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
+                         struct plx_fault *fault);
 
 /* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
 int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,

@@ -247,6 +247,30 @@ int plx_registry_extent_count(struct plx_registry *reg, int64_t store,
     return plx_sql_get(reg, &statement, &counts_shape, ret_counts);
 }
 
+static void read_blocks(void *item, const struct plx_sql_value *columns)
+{
+    *(uint64_t *)item = (uint64_t)columns[0].number;
+}
+
+static const struct plx_sql_shape blocks_shape = {sizeof(uint64_t), read_blocks};
+
+int plx_registry_extent_room(struct plx_registry *reg, int64_t store, uint64_t keep_unused,
+                             uint64_t limit, uint64_t *ret_blocks)
+{
+    static const char room[] =
+        "SELECT extent_blocks * min(?3, max(0, -?2 +"
+        "  (SELECT coalesce(sum(extents - touched), 0) FROM volumes WHERE store = ?1) +"
+        "  (SELECT count(*) FROM (SELECT 1 FROM extents INDEXED BY extents_free"
+        "   WHERE store = ?1 AND type = 'unused' AND owner IS NULL AND sealed = 0"
+        "   LIMIT ?2 + ?3)))) +"
+        " (SELECT coalesce(sum(free_blocks), 0) FROM (SELECT free_blocks FROM extents"
+        "   INDEXED BY extents_free WHERE store = ?1 AND type = 'data' AND owner IS NULL"
+        "   AND sealed = 0 LIMIT ?3)) FROM store WHERE id = ?1";
+    struct plx_sql statement = SQL(room, SQL_INT(store), SQL_INT(keep_unused), SQL_INT(limit));
+
+    return plx_sql_get(reg, &statement, &blocks_shape, ret_blocks);
+}
+
 /* ---- Rebuilding -------------------------------------------------------------------------- */
 
 #define IMPORT_BATCH 256

@@ -54,8 +54,7 @@ static int get_holder(struct plx_registry *reg, const char *vdi, struct holder *
     return code;
 }
 
-/* Why a statement was refused, told after the fact. */
-static int explain(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused)
+int plx_lock_explain(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused)
 {
     struct holder holder;
     int code = get_holder(reg, lock->vdi, &holder);
@@ -79,7 +78,7 @@ int plx_lock_change(struct plx_registry *reg, const struct plx_registry_lock *lo
 {
     int code = plx_sql_change(reg, batch, count, NULL, NULL);
 
-    return code > 0 ? explain(reg, lock, refused) : code;
+    return code > 0 ? plx_lock_explain(reg, lock, refused) : code;
 }
 
 int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
@@ -148,7 +147,7 @@ int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registr
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
     if (code > 0)
-        code = explain(reg, held, PLX_ERR_REGISTRY);
+        code = plx_lock_explain(reg, held, PLX_ERR_REGISTRY);
     if (code)
         return code;
     snprintf(ret_lock->vdi, sizeof ret_lock->vdi, "%s", held->vdi);

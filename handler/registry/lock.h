@@ -12,5 +12,7 @@
  * of its own, whose text is then the caller's to write. */
 int plx_lock_change(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused,
                     const struct plx_sql *batch, size_t count);
+/* Why a statement was refused, told after the fact; codes as above. */
+int plx_lock_explain(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused);
 
 #endif

@@ -1,7 +1,8 @@
 /* registry.c - the handle: opening, errors, running batches, events, policies.
  *
  * R1  A call's outputs are written only after its transaction was committed.
- * R2  Every mutating batch carries its audit event: what is not in events did not happen.
+ * R2  Every mutating batch carries its audit event: what is not in events did not happen. Holds
+ *     and intents alone carry none (holds.c).
  * Threads: one at a time per handle.
  * Crash story: each call is one transaction (sqlite.c); there is no state in between.
  */
@@ -181,11 +182,12 @@ int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t
     return code;
 }
 
-int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,
-                 const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count)
+static int run_list(struct plx_registry *reg, bool change, const struct plx_sql *batch,
+                    size_t count, const struct plx_sql_shape *shape, void **ret_list,
+                    size_t *ret_count)
 {
     struct sink sink = {.shape = shape};
-    int code = run(reg, false, statement, 1, &sink);
+    int code = run(reg, change, batch, count, &sink);
 
     if (code) {
         free(sink.items);
@@ -194,6 +196,18 @@ int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,
     *ret_list = sink.items;
     *ret_count = sink.count;
     return 0;
+}
+
+int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,
+                 const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count)
+{
+    return run_list(reg, false, statement, 1, shape, ret_list, ret_count);
+}
+
+int plx_sql_change_list(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
+                        const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count)
+{
+    return run_list(reg, true, batch, count, shape, ret_list, ret_count);
 }
 
 int plx_sql_get(struct plx_registry *reg, const struct plx_sql *statement,

@@ -1,4 +1,4 @@
-/* registry.h - who owns what: stores, volumes, instances, extents, VDIs, labels.
+/* registry.h - who owns what: stores, volumes, instances, extents, VDIs, labels, holds.
  *
  * Caveats first:
  * - Never called on the data path (INV-4): a call takes about a millisecond (two fsyncs) and up
@@ -147,6 +147,11 @@ int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t o
 int plx_registry_extent_count(struct plx_registry *reg, int64_t store,
                               struct plx_registry_extent_counts *ret_counts);
 
+/* Free blocks in extents that an instance could claim for data beyond keep_unused unused ones; at
+ * most `limit` unused and `limit` used extents are counted. */
+int plx_registry_extent_room(struct plx_registry *reg, int64_t store, uint64_t keep_unused,
+                             uint64_t limit, uint64_t *ret_blocks);
+
 /* ---- Virtual disks ----------------------------------------------------------------------- */
 
 struct plx_registry_vdi {
@@ -243,6 +248,44 @@ int plx_registry_event_add(struct plx_registry *reg, const char *what, const cha
 /* The newest `limit` events, oldest first. */
 int plx_registry_event_list(struct plx_registry *reg, size_t limit,
                             struct plx_registry_event **ret_list, size_t *ret_count);
+
+/* ---- Holds and intents (holds.c) --------------------------------------------------------- */
+
+/* One opening of an instant. */
+struct plx_registry_hold {
+    uint64_t id;
+    uint64_t seq;
+    uint64_t instance; /* who reads */
+    uint64_t since_ns;
+};
+
+/* Keeps snapshot seq of a VDI, by its id, from being let go; whether it exists is seen when it is
+ * opened. BUSY: some of the VDI's snapshots are being let go just now. */
+int plx_registry_hold(struct plx_registry *reg, const char *vdi, uint64_t seq, uint64_t instance,
+                      uint64_t *ret_hold);
+int plx_registry_release(struct plx_registry *reg, uint64_t hold); /* gone already: no error */
+/* By sequence number. */
+int plx_registry_hold_list(struct plx_registry *reg, const char *vdi,
+                           struct plx_registry_hold **ret_list, size_t *ret_count);
+
+/* What clones began with, and the live VDI that comes from it: a clone, or the clone of one. */
+struct plx_registry_heir {
+    char name[PLX_NAME_MAX + 1];
+    uint64_t seq;
+};
+int plx_registry_heir_list(struct plx_registry *reg, const char *vdi,
+                           struct plx_registry_heir **ret_list, size_t *ret_count);
+
+/* Snapshots of the VDI are about to be let go, but for those that come back: what labels name,
+ * clones began with and others hold, ascending. Until its end, or that of the lock, nobody else
+ * can hold one. After a failure it may be there: end it. */
+int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                              uint64_t **ret_kept, size_t *ret_count);
+/* By its holder, or by anybody who has proven the holder dead. */
+int plx_registry_intent_end(struct plx_registry *reg, const struct plx_registry_lock *lock);
+/* The lock under which somebody lets snapshots go; NOT_FOUND when nobody does. */
+int plx_registry_intent_get(struct plx_registry *reg, const char *vdi,
+                            struct plx_registry_lock *ret_lock);
 
 /* ---- Rebuilding from a store ------------------------------------------------------------- */
 

@@ -93,6 +93,10 @@ struct plx_sql_shape {
  * and returns NOT_FOUND, without a text, when there is none. */
 int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                    const struct plx_sql_shape *shape, void *ret_item);
+/* A change whose rows make a list, of all its statements in order. NOMEM here may come after the
+ * change was made. */
+int plx_sql_change_list(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
+                        const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count);
 int plx_sql_get(struct plx_registry *reg, const struct plx_sql *statement,
                 const struct plx_sql_shape *shape, void *ret_item);
 int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,

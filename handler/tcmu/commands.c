@@ -141,6 +141,34 @@ static int do_protect(struct call *call)
     return result ? result : plx_home_protect(call->lun, &protection, &call->fault);
 }
 
+/* A number of the request that is not negative; 0 when it is not there. */
+static uint64_t number_of(const struct call *call, const char *key)
+{
+    json_int_t number = json_integer_value(json_object_get(call->request, key));
+
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+static int do_thin(struct call *call)
+{
+    const struct plx_thin thin = {
+        .after = number_of(call, "after"),
+        .upto = number_of(call, "upto"),
+        .before_ns = number_of(call, "before_ns"),
+        .every_ns = number_of(call, "every_ns"),
+        .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
+    };
+    struct plx_thinned thinned;
+    int result = plx_home_thin(call->lun, &thin, &thinned, &call->fault);
+
+    if (result == 0)
+        call->result = json_pack(
+            "{s:I, s:I, s:I, s:I, s:I}", "upto", (json_int_t)thinned.upto, "snapshots",
+            (json_int_t)thinned.snapshots, "blocks", (json_int_t)thinned.blocks, "meta_blocks",
+            (json_int_t)thinned.meta_blocks, "oldest", (json_int_t)thinned.oldest);
+    return result;
+}
+
 static int do_flush(struct call *call)
 {
     struct plx_request request = {.op = PLX_FLUSH, .fua = true};
@@ -275,7 +303,7 @@ static const struct command {
     {"info", do_info, false},    {"snapshot", do_snapshot, true}, {"label", do_label, true},
     {"flush", do_flush, true},   {"keyframe", do_keyframe, true}, {"resize", do_resize, true},
     {"stats", do_stats, false},  {"unlabel", do_unlabel, true},   {"protect", do_protect, true},
-    {"rewind", do_rewind, true},
+    {"rewind", do_rewind, true}, {"thin", do_thin, true},
 };
 
 static const struct command *find_command(const char *name)

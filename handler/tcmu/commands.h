@@ -9,6 +9,8 @@
  *     resize    {vdi, size_bytes}     {size_bytes, exported: the kernel was told}
  *     rewind    {vdi, seq}            {label, seq, time_ns}: of the state before
  *     protect   {vdi, mode, retention} as in registry/policy.h
+ *     thin      {vdi, after, upto, before_ns, every_ns, dry_run}
+ *               {upto, snapshots, blocks, meta_blocks, oldest}: struct plx_thin, one slice
  *     stats     {vdi?}                counters of the VDI, or of the whole store
  */
 #ifndef PLX_COMMANDS_H

@@ -8,7 +8,7 @@
  *     registry delays the LUN that is opened, and no other.
  *
  * Lock order: homes_lock, luns_lock, attach_lock, the loop's mutex.
- * Threads: tcmu-runner's main and recovery threads, the control server's.
+ * Threads: tcmu-runner's main and recovery threads, the control server's, the retention service's.
  */
 #include "tcmu/home.h"
 
@@ -20,6 +20,7 @@
 #include "tcmu/commands.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
+#include "tcmu/service.h"
 
 static pthread_mutex_t homes_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct plx_store_home *homes;
@@ -62,6 +63,11 @@ static void log_event(void *context, int error_code, const char *text)
         tcmu_err("%s: %s (%s)\n", home->name, text, plx_error_name(error_code));
 }
 
+static bool want_room(void *context)
+{
+    return plx_retention_wake(context);
+}
+
 /* ---- Homes
  * ------------------------------------------------------------------------------------------ */
 
@@ -92,6 +98,7 @@ static void close_home(struct plx_store_home *home)
     int result = 0;
 
     plx_control_stop(home->control);
+    plx_retention_stop(home->service);
     if (home->attach) {
         plx_loop_stop(home->loop);
         result = plx_attach_close(home->attach);
@@ -117,6 +124,7 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
         .idle = idle_loop,
         .defer = defer_job,
         .event = log_event,
+        .room_wanted = want_room,
     };
     int result = plx_loop_new(&home->loop, fault);
 
@@ -126,6 +134,8 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
         result = plx_loop_start(home->loop, plx_attach_store(home->attach), fault);
     if (result == 0)
         result = start_control(home, fault);
+    if (result == 0)
+        result = plx_retention_start(home, &home->service, fault);
     return result;
 }
 
@@ -348,6 +358,17 @@ int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protectio
 
     pthread_mutex_lock(&lun->home->attach_lock);
     result = plx_attach_protect(lun->home->attach, lun->vdi, protection, fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+    return result;
+}
+
+int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
+                  struct plx_fault *fault)
+{
+    int result;
+
+    pthread_mutex_lock(&lun->home->attach_lock);
+    result = plx_attach_thin(lun->home->attach, lun->vdi, thin, ret_thinned, fault);
     pthread_mutex_unlock(&lun->home->attach_lock);
     return result;
 }

@@ -17,6 +17,7 @@ struct plx_store_home {
     struct plx_attach *attach;
     pthread_mutex_t attach_lock; /* around calls of attach; taken before the loop's mutex */
     struct plx_control_server *control;
+    struct plx_service *service; /* lets snapshots go (service.h) */
     /* Who holds this finds the LUNs of the list open. Taken before attach_lock. */
     pthread_mutex_t luns_lock;
     struct plx_lun *luns;
@@ -37,5 +38,8 @@ int plx_home_rewind(struct plx_lun *lun, uint64_t seq, char ret_label[PLX_REWIND
                     struct plx_snapshot_info *ret_before, struct plx_fault *fault);
 int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protection,
                      struct plx_fault *fault);
+/* plx_attach_thin(): one slice. As above. */
+int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
+                  struct plx_fault *fault);
 
 #endif

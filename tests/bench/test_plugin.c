@@ -444,6 +444,123 @@ static void test_protection(void)
     CU_ASSERT_EQUAL(stand_shell("./parallax -q cdp off s/v"), 0);
 }
 
+/* A snapshot, with something in it, behind a key frame. */
+static void take_one(void)
+{
+    static char data[SECTOR] = "history";
+
+    data[SECTOR - 1]++;
+    CU_ASSERT_EQUAL(write_on(device, 0x7800, data, SECTOR, 0), TCMU_STS_OK);
+    ask(0, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\"}");
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+}
+
+/* Of the snapshots up to the one named, how many could go; a slice at a time. */
+static json_int_t count_upto(json_int_t seq)
+{
+    json_int_t count = 0, after = -1, upto = 0;
+    char request[160];
+
+    while (upto > after && upto < seq) {
+        after = upto;
+        snprintf(request, sizeof request,
+                 "{\"command\": \"thin\", \"vdi\": \"v\", \"after\": %lld, \"upto\": %lld, "
+                 "\"dry_run\": true}",
+                 (long long)after, (long long)seq);
+        count += ask(0, "snapshots", request);
+        upto = ask(0, "upto", request);
+    }
+    return count;
+}
+
+/* By the command, of a disk that is open here. */
+static void test_delete(void)
+{
+    take_one();
+    take_one();
+    ask(0, "seq", "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"gone\"}");
+    take_one();
+    CU_ASSERT_NOT_EQUAL(stand_shell("./parallax snap delete s/v@.. 2>/dev/null"), 0);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q snap delete s/v@..gone --dry-run >/dev/null && "
+                                "./parallax -q snap delete s/v@..gone && "
+                                "./parallax snap list s/v --json | grep -c seq | grep -qx 1"),
+                    0);
+    open_lun("parallax/s/v@gone", SIZE, SECTOR, "gone");
+}
+
+/* The service lets go of what the policy does not keep, but for a label and what is read. */
+static void test_retention(void)
+{
+    struct tcmu_device *snapshot;
+    json_int_t read, newest;
+    char cfgstring[64];
+
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"thin\", \"vdi\": \"v\"}");
+    take_one();
+    read = ask(0, "seq", "{\"command\": \"snapshot\", \"vdi\": \"v\"}");
+    snprintf(cfgstring, sizeof cfgstring, "parallax/s/v@%lld", (long long)read);
+    snapshot = open_lun(cfgstring, SIZE, SECTOR, NULL);
+    for (unsigned i = 0; i < 5; i++)
+        take_one();
+    newest = ask(0, "seq", "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"last\"}");
+    CU_ASSERT(count_upto(newest - 1) >= 5);
+    /* Nothing goes while protection is off. */
+    ask(0, NULL,
+        "{\"command\": \"protect\", \"vdi\": \"v\", \"mode\": \"off\", "
+        "\"retention\": \"all:1s\"}");
+    sleep(7);
+    CU_ASSERT(count_upto(newest - 1) >= 5);
+    runner_close(snapshot);
+    ask(0, NULL,
+        "{\"command\": \"protect\", \"vdi\": \"v\", \"mode\": \"1d\", "
+        "\"retention\": \"all:1s\"}");
+    take_one();
+    for (unsigned i = 0; i < 600 && count_upto(newest - 1) > 0; i++)
+        usleep(100000);
+    CU_ASSERT_EQUAL(count_upto(newest - 1), 0);
+    open_lun("parallax/s/v@1", SIZE, SECTOR, "1");
+    CU_ASSERT(stand_shell("./parallax -q cdp apply s/v") == 0);
+    runner_close(open_lun("parallax/s/v@last", SIZE, SECTOR, NULL));
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q cdp off s/v"), 0);
+}
+
+#define FULL_SIZE (64u << 20)
+
+/* Whether snapshots had to go for space by now. */
+static bool is_shortened(void)
+{
+    return stand_shell("./parallax cdp status s/full --json | grep -q '\"shortened\"'") == 0;
+}
+
+/* The store fills up with history: the oldest of it gives way, and writes go on. */
+static void test_full(void)
+{
+    static char data[1 << 20];
+    struct tcmu_device *full;
+    int status = TCMU_STS_OK;
+
+    CU_ASSERT_EQUAL_FATAL(stand_shell("./parallax -q vdi create s/full --size %u", FULL_SIZE), 0);
+    full = open_lun("parallax/s/full", FULL_SIZE, SECTOR, NULL);
+    ask(0, NULL,
+        "{\"command\": \"protect\", \"vdi\": \"full\", \"mode\": \"10ms\", "
+        "\"retention\": \"all:1h\"}");
+    for (unsigned i = 0; i < 1000 && status == TCMU_STS_OK && (i % 16 || !is_shortened()); i++) {
+        memset(data, (int)i, sizeof data);
+        status = write_on(full, i % 64 * (sizeof data / SECTOR), data, sizeof data, 0);
+    }
+    CU_ASSERT_EQUAL(status, TCMU_STS_OK);
+    for (unsigned i = 0; i < 300 && !is_shortened(); i++)
+        usleep(100000);
+    CU_ASSERT(is_shortened());
+    for (unsigned i = 0; i < 8; i++)
+        CU_ASSERT_EQUAL(write_on(full, i * (sizeof data / SECTOR), data, sizeof data, 0),
+                        TCMU_STS_OK);
+    CU_ASSERT_EQUAL(
+        stand_shell("./parallax cdp status s/full | grep -q 'the store was nearly full'"), 0);
+    runner_close(full);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q vdi delete s/full --yes"), 0);
+}
+
 /* ---- Changes of a live LUN
  * ----------------------------------------------------------------------------------- */
 
@@ -778,6 +895,9 @@ int main(void)
     CU_add_test(suite, "snapshots", test_snapshot);
     CU_add_test(suite, "rewind", test_rewind);
     CU_add_test(suite, "continuous protection", test_protection);
+    CU_add_test(suite, "deleting snapshots", test_delete);
+    CU_add_test(suite, "retention", test_retention);
+    CU_add_test(suite, "a store full of history", test_full);
     CU_add_test(suite, "write cache on and off", test_write_cache);
     CU_add_test(suite, "resize", test_resize);
     CU_add_test(suite, "closing, reopening, checking", test_reopen);

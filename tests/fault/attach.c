@@ -11,6 +11,7 @@
 
 #include "registry/compare.h"
 #include "registry/policy.h"
+#include "registry/retention.h"
 
 #define MIB (1ull << 20)
 #define LENGTH 65536u
@@ -151,6 +152,20 @@ static int unlabel(void)
     return plx_attach_label(attach, vdi, "first", 0, 0, fault);
 }
 
+static int thin_slice(void *context, const struct plx_thin *slice, struct plx_thinned *ret_thinned,
+                      struct plx_fault *why)
+{
+    return plx_attach_thin(attach, vdi, slice, ret_thinned, why);
+}
+
+static int thin(void)
+{
+    const struct plx_retention_work work = {.thin = thin_slice};
+    struct plx_thinned sum;
+
+    return plx_retention_thin(&work, &(struct plx_thin){.upto = UINT64_MAX}, &sum, fault);
+}
+
 static int resize(void)
 {
     return plx_attach_resize(attach, vdi, GROWN, fault);
@@ -258,6 +273,25 @@ static int open_labelled(void)
     if (!error)
         error = write_all();
     return error ? error : label();
+}
+
+/* Snapshots 1 to 3, and 4 with a label. */
+static int with_history(void)
+{
+    int error = opened();
+
+    for (unsigned i = 0; i < 3 && !error; i++) {
+        error = write_all();
+        if (!error)
+            error = request(PLX_SNAPSHOT, NULL);
+        if (!error)
+            error = request(PLX_KEYFRAME, NULL);
+    }
+    if (!error)
+        error = write_all();
+    if (!error)
+        error = label();
+    return error ? error : request(PLX_KEYFRAME, NULL);
 }
 
 static int labelled(void)
@@ -422,6 +456,23 @@ static int is_unlabelled(void)
     return error == PLX_ERR_NOT_FOUND ? 0 : error ? error : say(PLX_ERR_EXISTS, "it is there");
 }
 
+/* Of four snapshots the one with a label is left. */
+static int is_thinned(void)
+{
+    int error = open_named("v", "1");
+
+    if (error != PLX_ERR_NOT_FOUND) {
+        close_vdi();
+        return error ? error : say(PLX_ERR_EXISTS, "snapshot 1 is there");
+    }
+    error = open_named("v", "first");
+    if (!error)
+        error = holds_contents();
+    if (!error)
+        error = close_vdi();
+    return error;
+}
+
 static const struct fault_operation operations[] = {
     {.name = "format", .prepare = nothing, .run = format, .formats = true, .deletes = true},
     {.name = "open", .prepare = format, .run = fault_attach_open, .deletes = true},
@@ -439,6 +490,12 @@ static const struct fault_operation operations[] = {
      .prepare = open_labelled,
      .run = unlabel,
      .effect = is_unlabelled,
+     .written = true,
+     .on_disk = true},
+    {.name = "thin",
+     .prepare = with_history,
+     .run = thin,
+     .effect = is_thinned,
      .written = true,
      .on_disk = true},
     {.name = "resize", .prepare = opened, .run = resize, .effect = is_resized, .on_disk = true},
@@ -500,8 +557,10 @@ static int check(void)
     struct plx_check_result result = {0};
     struct plx_registry *registry = plx_attach_registry(attach);
     struct plx_registry_instance *instances;
+    struct plx_registry_hold *holds;
     struct plx_registry_store row;
-    size_t count;
+    struct plx_registry_vdi disk;
+    size_t count, held;
     int error = plx_store_check(plx_attach_store(attach), &options, &result, fault);
 
     if (!error)
@@ -511,9 +570,17 @@ static int check(void)
     error = plx_registry_store_get(registry, "s", &row);
     if (!error)
         error = plx_registry_instance_list(registry, row.id, &instances, &count);
+    if (!error) {
+        free(instances);
+        error = plx_registry_vdi_get(registry, row.id, "v", &disk);
+    }
+    if (!error)
+        error = plx_registry_hold_list(registry, disk.id, &holds, &held);
     if (error)
         return say(error, plx_registry_error(registry));
-    free(instances);
+    free(holds);
+    if (held)
+        return say(PLX_ERR_BUSY, "a snapshot is held and not open");
     return count == 1 ? 0 : say(PLX_ERR_BUSY, "an instance is left over");
 }
 
@@ -565,8 +632,8 @@ int fault_attach_judge(const struct fault_operation *operation, bool done, const
 
     *step = "closing what is open";
     error = close_vdi();
-    if (error == PLX_ERR_STICKY && (!done || operation->keyframe))
-        error = 0; /* it stays locked, and the next opening recovers it */
+    if (error == PLX_ERR_STICKY)
+        error = 0; /* also behind what was done; it stays locked, the next opening recovers it */
     if (!error)
         error = close_attach();
     if (error)

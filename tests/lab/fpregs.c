@@ -1,9 +1,10 @@
 /* fpregs.c - lets User Mode Linux run on processors whose extended state is larger than it knows.
  *
- * UML saves a guest process's floating point state with ptrace into a buffer of fixed size. The host
- * truncates when reading but, since the state of AMX tiles made it 11 KB, refuses a short buffer
- * when writing: the guest's init dies with "ptrace set fp regs failed, errno = 14". Preloaded into linux.uml, this
- * pads the write with zeroes, which is the initial state of everything UML left out.
+ * UML saves a guest process's floating point state with ptrace into a buffer of fixed size. The
+ * host truncates when reading but, since the state of AMX tiles made it 11 KB, refuses a short
+ * buffer when writing: the guest's init dies with "ptrace set fp regs failed, errno = 14".
+ * Preloaded into linux.uml, this pads the write with zeroes, which is the initial state of
+ * everything UML left out.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

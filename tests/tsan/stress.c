@@ -4,10 +4,10 @@
  *     stress --race      two threads on one variable: what ThreadSanitizer must report
  *
  * Two disks of store s are written, read and unmapped by a command thread each, every block
- * checked; control clients snapshot, label, flush, ask and resize; tcmu-runner's main thread and
- * its recovery thread open and close disks, snapshots and a second store, and cancel the command
- * threads of what they close. All end when the openers have made their rounds; then the stores are
- * checked.
+ * checked; control clients snapshot, label, flush, ask and resize; one of the disks is protected,
+ * and the retention service lets its snapshots go; tcmu-runner's main thread and its recovery
+ * thread open and close disks, snapshots and a second store, and cancel the command threads of what
+ * they close. All end when the openers have made their rounds; then the stores are checked.
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -250,6 +250,8 @@ static void *client_thread(void *argument)
             number, round);
         if (number == 0 && round % 8 == 0)
             grow(&size);
+        if (number == 1 && round % 8 == 0)
+            ask("upto", "{\"command\": \"thin\", \"vdi\": \"v0\", \"upto\": %u}", round + 1);
     }
     return NULL;
 }
@@ -414,6 +416,8 @@ static int stress(unsigned rounds)
     if (!stand_control(control, sizeof control))
         return 2;
     ask("seq", "{\"command\": \"snapshot\", \"vdi\": \"v1\", \"label\": \"first\"}");
+    ask(NULL, "{\"command\": \"protect\", \"vdi\": \"v1\", \"mode\": \"10ms\", "
+              "\"retention\": \"all:1s,1s:3s\"}");
     run_all(rounds);
     for (unsigned i = 0; i < DISKS; i++)
         runner_close(disks[i].device);

@@ -195,10 +195,17 @@ time=$(json time)
 run 0 snap list demo/image --json
 [[ $(json 0 name) == "$first" && $(json 1 seq) == "$second" && $(json 0 labels 0) == first ]] ||
     die "the list is wrong"
-run 0 snap list demo/image --limit 1
-says err "--after ${first#*@}"
-run 0 snap list demo/image --after "${first#*@}" --json
+run 0 snap list demo/image --limit 1 --from 1
+says err "--from $second"
+run 0 snap list demo/image --from "$second" --json
 [[ $(json 0 seq) == "$second" ]] || die "the next page is wrong"
+run 0 snap list demo/image --limit 1
+says err "there are older ones"
+says out "@$second"
+run 0 snap list demo/image --from "$time" --all --json
+[[ $(json 0 seq) == "$second" ]] || die "a time does not begin a list"
+run 2 snap list demo/image --all --limit 3
+run 3 snap list demo/image --from nothing
 run 0 vdi export demo/image@first back --force
 same ones back
 run 0 vdi export "demo/image@$time" back --force

@@ -79,6 +79,109 @@ run 0 cdp timeline demo/web --svg web.svg
 python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse("web.svg")' || die "the drawing is no XML"
 run 1 cdp timeline demo/web --svg "$DIR/nowhere/web.svg"
 
+step "deleting snapshots: words"
+run 0 vdi create demo/hist --size 16M
+for i in 1 2 3 4 5 6 7 8; do
+    head -c 300000 /dev/urandom >"part$i"
+    run 0 vdi import "part$i" demo/hist --force
+    run 0 snap create demo/hist
+done
+run 0 snap label demo/hist@4 four
+run 2 snap delete demo/hist
+run 2 snap delete demo/hist@1 demo/web@1
+says err "one virtual disk at a time"
+run 3 snap delete demo/hist@99
+run 3 snap delete demo/nothing@1
+run 1 snap delete demo/hist@3..2
+says err "the range is empty"
+run 1 snap delete demo/hist@8
+says err "newest snapshot, which always stays"
+run 1 snap delete demo/hist@2..5
+says err "the label four at snapshot 4"
+run 1 snap delete demo/hist@4
+says err "--force"
+
+step "deleting snapshots: dry runs"
+run 0 snap delete demo/hist@1..2 --dry-run --json
+[[ $(json snapshots) == 2 && $(json dry_run) == true ]] || die "it would not delete two"
+run 0 snap delete demo/hist@1..2 -n
+says err "2 snapshots would go"
+run 0 snap list demo/hist --json
+[[ $(json 0 seq) == 1 && $(json 7 seq) == 8 ]] || die "a dry run has deleted something"
+
+step "deleting snapshots: what is read stays"
+mkfifo pipe
+"$PARALLAX" vdi export demo/hist@1 - >pipe 2>/dev/null &
+exporting=$!
+exec 9<pipe
+for _ in $(seq 100); do
+    run 0 cdp status demo/hist --json
+    [[ $(json holds) == "[]" ]] || break
+    sleep 0.1
+done
+[[ $(json holds 0 seq) == 1 && $(json holds 0 pid) == "$exporting" ]] || die "nobody reads"
+run 0 cdp status demo/hist
+says out "1 by admin (pid $exporting)"
+run 4 snap delete demo/hist@1
+says err "it is being read by admin (pid $exporting)"
+kill -9 "$exporting"
+wait "$exporting" 2>/dev/null
+exec 9<&-
+
+step "deleting snapshots"
+run 0 snap delete demo/hist@1..2 --json # whoever read is dead, and holds nothing
+[[ $(json snapshots) == 2 && $(json freed_bytes) -gt 0 ]] || die "two did not go"
+run 3 vdi export demo/hist@2 back --force
+run 0 vdi clone demo/hist@3 demo/third
+run 4 snap delete demo/hist@3
+says err "demo/third was cloned from it"
+run 0 vdi delete demo/third --yes
+run 0 snap delete demo/hist@3 demo/hist@four
+says err "2 snapshots gone"
+run 3 vdi export demo/hist@four back --force
+run 0 snap delete demo/hist@6 # in the middle
+run 3 vdi export demo/hist@6 back --force
+for i in 5 7 8; do
+    run 0 vdi export demo/hist@$i back --force
+    cmp -n 300000 "part$i" back || die "snapshot $i has changed"
+done
+run 0 snap list demo/hist --json
+[[ $(json 0 seq) == 5 && $(json 1 seq) == 7 && $(json 2 seq) == 8 ]] || die "not those are left"
+time=$(json 0 time)
+run 0 snap delete "demo/hist@..$time"
+says err "1 snapshot gone"
+run 0 snap list demo/hist --json
+[[ $(json 0 seq) == 7 ]] || die "not the oldest went"
+run 0 snap delete demo/hist@.. --quiet
+run 0 snap list demo/hist --json
+[[ $(json 0 seq) == 8 ]] || die "the newest went"
+run 0 vdi export demo/hist@8 back --force
+cmp -n 300000 part8 back || die "what is left has changed"
+
+step "applying a policy"
+run 1 cdp apply demo/hist
+says err "keeps all its snapshots"
+run 0 cdp on demo/hist --every 1d --keep all:2s --on-full keep
+run 2 cdp on demo/hist --on-full explode
+run 0 cdp status demo/hist --json
+[[ $(json on_full) == keep && $(json window_asked_ns) == 2000000000 ]] || die "not asked for"
+run 0 cdp on demo/hist --every 1d --keep all:2s --on-full shorten
+run 0 cdp status demo/hist --json
+[[ $(json on_full) == shorten ]] || die "not the default any more"
+for i in 1 2 3; do
+    run 0 vdi import "part$i" demo/hist --force
+    run 0 snap create demo/hist
+done
+run 0 snap create demo/hist --json
+newest=$(json seq)
+sleep 5
+run 0 cdp apply demo/hist --json
+(($(json snapshots) >= 3)) || die "what is older than two seconds is still there"
+run 0 snap list demo/hist --all --json
+[[ $(json 0 seq) == "$newest" ]] || die "more than the newest is there"
+run 0 store check demo --data
+run 0 vdi delete demo/hist --yes
+
 step "each write, each batch"
 run 0 vdi bench demo/copy --rw randwrite --iodepth 4 --runtime 1 --size 16M --snapshot-every write --json
 [[ $(json snapshots) -ge $(json write ios) ]] || die "fewer instants than writes"

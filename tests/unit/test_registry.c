@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "registry/attach.h"
+#include "registry/holds.h"
 #include "registry/instance.h"
 #include "registry/paths.h"
 #include "registry/policy.h"
@@ -399,6 +400,14 @@ static void test_bad_input(void)
 
 /* ---- Extents ----------------------------------------------------------------------------- */
 
+static void expect_room(uint64_t keep_unused, uint64_t limit, uint64_t expected)
+{
+    uint64_t blocks = 0;
+
+    OK(plx_registry_extent_room(reg, store.id, keep_unused, limit, &blocks));
+    CU_ASSERT_EQUAL(blocks, expected);
+}
+
 static void test_extents(void)
 {
     struct plx_instance a = new_instance(), b = new_instance();
@@ -428,6 +437,11 @@ static void test_extents(void)
     extent.free_blocks = 10;
     OK(plx_registry_extent_release(reg, store.id, &extent));
     FAILS(FENCED, plx_registry_extent_release(reg, store.id, &extent));
+    /* Unused there are 12 now, of 1024 blocks. */
+    expect_room(10, 5, 2 * 1024 + 10);
+    expect_room(10, 1, 1024 + 10);
+    expect_room(12, 5, 10);
+    expect_room(13, 5, 10);
     OK(plx_registry_extent_claim(reg, store.id, b.row.id, PLX_EXTENT_DATA, 13, &other, &fresh));
     CU_ASSERT(!fresh && other.no == 1 && other.generation == 2 && other.free_blocks == 10);
 
@@ -720,6 +734,218 @@ static void test_labels(void)
 
 /* ---- Protection as text ---- */
 
+/* ---- Holds and intents ---- */
+
+static struct plx_registry_label label_of(const char *name, uint64_t seq)
+{
+    struct plx_registry_label label = {.seq = seq, .time_ns = 1};
+
+    snprintf(label.name, sizeof label.name, "%s", name);
+    return label;
+}
+
+static void expect_kept(const struct plx_registry_lock *lock, const uint64_t *expected,
+                        size_t count)
+{
+    uint64_t *kept = NULL;
+    size_t got = 0;
+
+    OK(plx_registry_intent_begin(reg, lock, &kept, &got));
+    CU_ASSERT_EQUAL_FATAL(got, count);
+    CU_ASSERT(!count || !memcmp(kept, expected, count * sizeof *kept));
+    free(kept);
+}
+
+static void test_holds(void)
+{
+    struct plx_instance writer = new_instance(), reader = new_instance();
+    struct plx_registry_vdi vdi = new_vdi("web", 0), other = new_vdi("other", 0);
+    struct plx_registry_label label = label_of("good", 20);
+    struct plx_registry_lock lock, intent;
+    struct plx_registry_hold *list;
+    uint64_t first, second, third;
+    size_t count;
+
+    OK(plx_registry_vdi_lock(reg, vdi.id, writer.row.id, &lock));
+    OK(plx_registry_label_set(reg, &lock, &label));
+    /* The hold comes first: the intent reads it. */
+    OK(plx_registry_hold(reg, vdi.id, 10, reader.row.id, &first));
+    OK(plx_registry_hold(reg, vdi.id, 10, reader.row.id, &second));
+    expect_kept(&lock, (uint64_t[]){10, 20}, 2);
+    expect_kept(&lock, (uint64_t[]){10, 20}, 2);
+    /* The intent does: the reader waits. On this disk, that is. */
+    FAILS(BUSY, plx_registry_hold(reg, vdi.id, 20, reader.row.id, &third));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "handler (pid"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "letting snapshots of VDI 'web' go"));
+    OK(plx_registry_intent_get(reg, vdi.id, &intent));
+    CU_ASSERT(intent.instance == lock.instance && intent.epoch == lock.epoch);
+    FAILS(NOT_FOUND, plx_registry_intent_get(reg, other.id, &intent));
+    OK(plx_registry_hold(reg, other.id, 4, reader.row.id, &third));
+    OK(plx_registry_release(reg, third));
+    OK(plx_registry_intent_end(reg, &lock));
+    OK(plx_registry_intent_end(reg, &lock));
+    OK(plx_registry_hold(reg, vdi.id, 21, reader.row.id, &third));
+    OK(plx_registry_release(reg, first));
+    OK(plx_registry_release(reg, first));
+    OK(plx_registry_hold_list(reg, vdi.id, &list, &count));
+    CU_ASSERT_FATAL(count == 2);
+    CU_ASSERT(list[0].id == second && list[0].seq == 10 && list[1].id == third);
+    CU_ASSERT(list[0].instance == reader.row.id && list[0].since_ns > 0);
+    free(list);
+    FAILS(NOT_FOUND, plx_registry_hold(reg, "nosuch", 1, reader.row.id, &first));
+    FAILS(NOT_FOUND, plx_registry_hold(reg, vdi.id, 1, 4711, &first));
+    FAILS(INVALID, plx_registry_hold(reg, vdi.id, 0, reader.row.id, &first));
+    /* The instance goes, and what it held with it. */
+    OK(plx_registry_instance_unregister(reg, reader.row.id));
+    expect_kept(&lock, (uint64_t[]){20}, 1);
+    plx_instance_close(&paths, &reader, true);
+    plx_instance_close(&paths, &writer, false);
+}
+
+/* K3: an intent is worth what the lock is. */
+static void test_intents(void)
+{
+    struct plx_instance writer = new_instance(), reader = new_instance();
+    struct plx_registry_vdi vdi = new_vdi("web", 0);
+    struct plx_registry_lock lock, next, false_lock;
+    uint64_t hold, *kept;
+    size_t count;
+
+    OK(plx_registry_vdi_lock(reg, vdi.id, writer.row.id, &lock));
+    false_lock = lock;
+    false_lock.epoch++;
+    FAILS(FENCED, plx_registry_intent_begin(reg, &false_lock, &kept, &count));
+    expect_kept(&lock, NULL, 0);
+    OK(plx_registry_vdi_unlock(reg, &lock));
+    OK(plx_registry_hold(reg, vdi.id, 5, reader.row.id, &hold));
+    OK(plx_registry_vdi_lock(reg, vdi.id, writer.row.id, &next)); /* the same, in a new epoch */
+    OK(plx_registry_hold(reg, vdi.id, 6, reader.row.id, &hold));
+    expect_kept(&next, (uint64_t[]){5, 6}, 2);
+    FAILS(FENCED, plx_registry_intent_begin(reg, &lock, &kept, &count));
+    OK(plx_registry_intent_end(reg, &lock)); /* does not end the newer one */
+    FAILS(BUSY, plx_registry_hold(reg, vdi.id, 5, reader.row.id, &hold));
+    OK(plx_registry_vdi_takeover(reg, &next, reader.row.id, &lock));
+    OK(plx_registry_hold(reg, vdi.id, 5, reader.row.id, &hold));
+
+    /* The holder dies with its intent: a reader that can prove it does not wait. */
+    expect_kept(&lock, (uint64_t[]){5, 6}, 2);
+    FAILS(BUSY, plx_hold_wait(reg, &paths, vdi.id, 7, writer.row.id, 40, &hold));
+    plx_instance_close(&paths, &reader, false);
+    OK(plx_hold_wait(reg, &paths, vdi.id, 7, writer.row.id, 40, &hold));
+    FAILS(NOT_FOUND, plx_registry_intent_get(reg, vdi.id, &next));
+    OK(plx_registry_instance_unregister(reg, writer.row.id)); /* it never took anything */
+
+    /* One's own is left over from a call whose end has failed. */
+    expect_kept(&lock, (uint64_t[]){5, 6}, 2);
+    OK(plx_hold_wait(reg, &paths, vdi.id, 8, reader.row.id, 40, &hold));
+    plx_instance_close(&paths, &writer, true);
+}
+
+static struct plx_registry_vdi new_clone(const char *name, const char *parent, uint64_t seq)
+{
+    struct plx_registry_vdi spec = vdi_spec(name, racers.row.id), made;
+
+    memcpy(spec.parent, parent, sizeof spec.parent);
+    spec.parent_seq = seq;
+    OK(plx_registry_vdi_create(reg, &spec, 64, &made));
+    return made;
+}
+
+static void delete_vdi(const struct plx_registry_vdi *vdi)
+{
+    struct plx_registry_lock lock = {.instance = racers.row.id, .epoch = vdi->epoch};
+
+    memcpy(lock.vdi, vdi->id, sizeof lock.vdi);
+    OK(plx_registry_vdi_delete(reg, &lock));
+}
+
+/* K5 */
+static void test_heirs(void)
+{
+    struct plx_registry_vdi web, child, other, grandchild;
+    struct plx_registry_heir *heirs;
+    struct plx_registry_lock lock;
+    size_t count;
+
+    racers = new_instance();
+    web = new_vdi("web", 0);
+    OK(plx_registry_vdi_lock(reg, web.id, racers.row.id, &lock));
+    child = new_clone("child", web.id, 7);
+    other = new_clone("other", web.id, 9);
+    grandchild = new_clone("grandchild", child.id, 3);
+    expect_kept(&lock, (uint64_t[]){7, 9}, 2);
+    delete_vdi(&child);
+    delete_vdi(&other);
+    expect_kept(&lock, (uint64_t[]){7}, 1);
+    OK(plx_registry_heir_list(reg, web.id, &heirs, &count));
+    CU_ASSERT(count == 1 && heirs[0].seq == 7 && !strcmp(heirs[0].name, "grandchild"));
+    free(heirs);
+    delete_vdi(&grandchild);
+    expect_kept(&lock, NULL, 0);
+    OK(plx_registry_heir_list(reg, web.id, &heirs, &count));
+    CU_ASSERT_EQUAL(count, 0);
+    plx_instance_close(&paths, &racers, false);
+}
+
+/* Whoever lets go notes in the size which snapshot it has let go, under its lock; a reader that
+ * holds one finds it not let go at any time before the release. */
+static struct plx_registry_lock letting_go;
+
+static int let_go(struct plx_registry *own)
+{
+    uint64_t *kept, seq;
+    size_t count;
+
+    for (int done = 0; done < 100; done++) {
+        bool held;
+
+        if (plx_registry_intent_begin(own, &letting_go, &kept, &count))
+            return 1;
+        held = count > 0;
+        seq = held ? 1 : 7;
+        free(kept);
+        if (plx_registry_vdi_resize(own, &letting_go, seq) || /* gone, unless it is held */
+            plx_registry_vdi_resize(own, &letting_go, 1) ||   /* there again */
+            plx_registry_intent_end(own, &letting_go))
+            return 1;
+    }
+    return 0;
+}
+
+static int read_held(struct plx_registry *own)
+{
+    struct plx_registry_vdi vdi;
+    uint64_t hold;
+
+    for (int done = 0; done < 30;) {
+        int code = plx_registry_hold(own, letting_go.vdi, 7, racers.row.id, &hold);
+
+        if (code == PLX_ERR_BUSY)
+            continue;
+        if (code || plx_registry_vdi_get_by_id(own, letting_go.vdi, &vdi) || vdi.size_bytes == 7 ||
+            plx_registry_vdi_get_by_id(own, letting_go.vdi, &vdi) || vdi.size_bytes == 7 ||
+            plx_registry_release(own, hold))
+            return 1;
+        done++;
+    }
+    return 0;
+}
+
+static int hold_or_let_go(struct plx_registry *own, int n)
+{
+    return n == 0 ? let_go(own) : read_held(own);
+}
+
+static void test_hold_race(void)
+{
+    struct plx_registry_vdi vdi = new_vdi("web", 0);
+
+    racers = new_instance();
+    OK(plx_registry_vdi_lock(reg, vdi.id, racers.row.id, &letting_go));
+    CU_ASSERT_EQUAL(race(4, hold_or_let_go), 4);
+    plx_instance_close(&paths, &racers, false);
+}
+
 static void test_policy_text(void)
 {
     static const struct {
@@ -973,6 +1199,13 @@ static void test_migration(void)
     snprintf(path, sizeof path, "%s/empty.db", directory);
     fclose(fopen(path, "w")); /* a crash while it was made */
     OK(plx_registry_open(path, "test", &reg, &fault));
+    plx_registry_close(reg);
+    snprintf(path, sizeof path, "%s/first.db", directory); /* of the first version */
+    sql(path, plx_schema[0].sql);
+    sql(path, "INSERT INTO migrations VALUES (1, 1)");
+    OK(plx_registry_open(path, "test", &reg, &fault));
+    store = make_store("demo", 1, 8);
+    test_holds();
 }
 
 static int open_fresh(struct plx_registry *own, int n)
@@ -1239,6 +1472,10 @@ int main(void)
         {"locks (INV-5)", test_locks},
         {"one lock wanted by several at once", test_lock_race},
         {"labels, policies, events", test_labels},
+        {"holds and intents", test_holds},
+        {"an intent counts as long as the lock", test_intents},
+        {"what clones began with", test_heirs},
+        {"instants held and let go at once", test_hold_race},
         {"protection as text", test_policy_text},
         {"instants as text", test_instants},
         {"holder killed, taken over (INV-5)", test_killed_holder},

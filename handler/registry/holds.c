@@ -1,0 +1,255 @@
+/* holds.c - an instant that somebody reads is not let go meanwhile.
+ *
+ * History is let go by the holder of a VDI's lock; an instant is read by anybody, in another
+ * process or on another host. They agree through two tables:
+ *
+ *   who lets go                               who reads
+ *   1 one transaction enters the intent and   1 one transaction enters the hold, when there is no
+ *     reads labels, clones and holds            intent that counts
+ *   2 lets go of others                       2 opens the instant
+ *   3 removes the intent                      3 removes the hold when the instant is closed
+ *
+ * K1  Transactions have an order. Either the hold is there first, and is read with the intent; or
+ *     the intent is, and the reader is turned away until it has ended. So nothing held is let go.
+ *     A hold does not say that its snapshot exists: whoever comes too late finds it gone at 2.
+ * K2  An intent covers all of a VDI's history, whatever range is to go: what stays next to it may
+ *     be written anew, so nobody may begin to read there either.
+ * K3  An intent counts while the VDI's lock is the one it was entered under, by owner and epoch.
+ *     Release, takeover and a new lock end it without touching it. That of a holder which died
+ *     counts until then, or until a reader has proven that death and removes it: nothing more is
+ *     let go by the dead. A reader's own is left over, too: it does one thing at a time.
+ * K4  A hold ends by release or with its instance's row, and that goes when its process says so or
+ *     is proven dead. There is no timer (INV-5).
+ * K5  What a clone began with stays as long as a live VDI comes from it: the clone, or one that was
+ *     cloned from it and outlived it. The clone's row comes before its creator's hold goes.
+ * K6  A lost answer may be asked for again: a hold's id is the call's random number, an intent
+ *     replaces the one before, and removing what is gone is no error.
+ * Threads: as registry.c. Neither is audited: they say what is being done, not who owns what, and
+ *   come by the minute.
+ * Crash story: what a dead process leaves behind keeps more history than need be, or turns readers
+ *   away, until K3 and K4 end it. A registry that was rebuilt knows no holds: it is rebuilt when
+ *   nothing is open.
+ */
+#include "registry/holds.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "registry/instance.h"
+#include "registry/lock.h"
+
+#define ASK_EVERY_MS 20u
+
+/* K3: i is an intent, v its VDI. */
+#define COUNTS " i.vdi = v.id AND i.instance = v.owner AND i.epoch = v.epoch"
+
+/* ---- Who lets go ------------------------------------------------------------------------- */
+
+static void read_seq(void *item, const struct plx_sql_value *columns)
+{
+    *(uint64_t *)item = (uint64_t)columns[0].number;
+}
+
+static const struct plx_sql_shape seq_shape = {sizeof(uint64_t), read_seq};
+
+/* K5: those that come from VDI ?1, each with what its ancestor among the clones of ?1 began with.
+ */
+#define HEIRS                                                                                      \
+    "WITH RECURSIVE heirs (seq, id, name, state) AS ("                                             \
+    " SELECT parent_seq, id, name, state FROM vdis WHERE parent = ?1"                              \
+    " UNION SELECT h.seq, v.id, v.name, v.state FROM heirs h JOIN vdis v ON v.parent = h.id) "
+
+int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                              uint64_t **ret_kept, size_t *ret_count)
+{
+    static const char enter[] =
+        "INSERT INTO intents (vdi, instance, epoch)"
+        " SELECT id, ?2, ?3 FROM vdis WHERE id = ?1 AND owner = ?2 AND epoch = ?3"
+        " ON CONFLICT (vdi) DO UPDATE SET instance = excluded.instance, epoch = excluded.epoch"
+        " RETURNING 0";
+    static const char kept[] = HEIRS "SELECT seq FROM heirs WHERE state = 'live'"
+                                     " UNION SELECT seq FROM labels WHERE vdi = ?1"
+                                     " UNION SELECT seq FROM holds WHERE vdi = ?1 ORDER BY seq";
+    const struct plx_sql batch[] = {
+        SQL_MUST(enter, SQL_LOCK(lock)),
+        SQL(kept, SQL_TEXT(lock->vdi)),
+    };
+    uint64_t *list;
+    size_t count;
+    int code =
+        plx_sql_change_list(reg, batch, SQL_COUNT(batch), &seq_shape, (void **)&list, &count);
+
+    if (code)
+        return code > 0 ? plx_lock_explain(reg, lock, PLX_ERR_REGISTRY) : code;
+    memmove(list, list + 1, --count * sizeof *list); /* the intent's own row */
+    *ret_kept = list;
+    *ret_count = count;
+    return 0;
+}
+
+int plx_registry_intent_end(struct plx_registry *reg, const struct plx_registry_lock *lock)
+{
+    static const char end[] = "DELETE FROM intents WHERE vdi = ?1 AND instance = ?2 AND epoch = ?3";
+    const struct plx_sql batch[] = {SQL(end, SQL_LOCK(lock))};
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+static void read_intent(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_lock *lock = item;
+
+    plx_sql_copy(lock->vdi, sizeof lock->vdi, &columns[0]);
+    lock->instance = (uint64_t)columns[1].number;
+    lock->epoch = (uint64_t)columns[2].number;
+}
+
+static const struct plx_sql_shape intent_shape = {sizeof(struct plx_registry_lock), read_intent};
+
+int plx_registry_intent_get(struct plx_registry *reg, const char *vdi,
+                            struct plx_registry_lock *ret_lock)
+{
+    static const char get[] = "SELECT i.vdi, i.instance, i.epoch FROM intents i, vdis v"
+                              " WHERE v.id = ?1 AND" COUNTS;
+    const struct plx_sql statement = SQL(get, SQL_TEXT(vdi));
+    int code = plx_sql_get(reg, &statement, &intent_shape, ret_lock);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "nobody lets snapshots of VDI %.40s go", vdi);
+    return code;
+}
+
+static void read_heir(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_heir *heir = item;
+
+    plx_sql_copy(heir->name, sizeof heir->name, &columns[0]);
+    heir->seq = (uint64_t)columns[1].number;
+}
+
+static const struct plx_sql_shape heir_shape = {sizeof(struct plx_registry_heir), read_heir};
+
+int plx_registry_heir_list(struct plx_registry *reg, const char *vdi,
+                           struct plx_registry_heir **ret_list, size_t *ret_count)
+{
+    static const char list[] = HEIRS "SELECT name, seq FROM heirs WHERE state = 'live'"
+                                     " ORDER BY seq, name";
+    const struct plx_sql statement = SQL(list, SQL_TEXT(vdi));
+
+    return plx_sql_list(reg, &statement, &heir_shape, (void **)ret_list, ret_count);
+}
+
+/* ---- Who reads --------------------------------------------------------------------------- */
+
+/* Why a hold was refused, told after the fact. */
+static int explain(struct plx_registry *reg, const char *vdi)
+{
+    struct plx_registry_instance instance;
+    struct plx_registry_lock intent;
+    struct plx_registry_vdi row;
+    int code = plx_registry_vdi_get_by_id(reg, vdi, &row);
+
+    if (code)
+        return code;
+    if (plx_registry_intent_get(reg, vdi, &intent) ||
+        plx_registry_instance_get(reg, intent.instance, &instance))
+        return plx_sql_fail(reg, PLX_ERR_BUSY,
+                            "snapshots of VDI '%.80s' were being let go until now; try again",
+                            row.name);
+    return plx_sql_fail(
+        reg, PLX_ERR_BUSY,
+        "%s (pid %lld) on host %s is letting snapshots of VDI '%.80s' go; try again", instance.role,
+        (long long)instance.pid, instance.host_name, row.name);
+}
+
+int plx_registry_hold(struct plx_registry *reg, const char *vdi, uint64_t seq, uint64_t instance,
+                      uint64_t *ret_hold)
+{
+    static const char enter[] =
+        "INSERT INTO holds (id, vdi, seq, instance, since_ns)"
+        " SELECT ?1, v.id, ?3, ?4, ?5 FROM vdis v WHERE v.id = ?2"
+        " AND (EXISTS (SELECT 1 FROM holds WHERE id = ?1) OR NOT EXISTS (SELECT 1 FROM intents i"
+        "  WHERE" COUNTS "))"
+        " ON CONFLICT (id) DO UPDATE SET seq = excluded.seq RETURNING id";
+    uint64_t id = plx_id_random();
+    const struct plx_sql batch[] = {
+        SQL_MUST(enter, SQL_INT(id), SQL_TEXT(vdi), SQL_INT(seq), SQL_INT(instance),
+                 SQL_INT(plx_sql_now())),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
+                            (unsigned long long)instance);
+    if (code)
+        return code > 0 ? explain(reg, vdi) : code;
+    *ret_hold = id;
+    return 0;
+}
+
+int plx_registry_release(struct plx_registry *reg, uint64_t hold)
+{
+    static const char release[] = "DELETE FROM holds WHERE id = ?1";
+    const struct plx_sql batch[] = {SQL(release, SQL_INT(hold))};
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+static void read_hold(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_hold *hold = item;
+
+    hold->id = (uint64_t)columns[0].number;
+    hold->seq = (uint64_t)columns[1].number;
+    hold->instance = (uint64_t)columns[2].number;
+    hold->since_ns = (uint64_t)columns[3].number;
+}
+
+static const struct plx_sql_shape hold_shape = {sizeof(struct plx_registry_hold), read_hold};
+
+int plx_registry_hold_list(struct plx_registry *reg, const char *vdi,
+                           struct plx_registry_hold **ret_list, size_t *ret_count)
+{
+    static const char list[] = "SELECT id, seq, instance, since_ns FROM holds WHERE vdi = ?1"
+                               " ORDER BY seq, since_ns, id";
+    const struct plx_sql statement = SQL(list, SQL_TEXT(vdi));
+
+    return plx_sql_list(reg, &statement, &hold_shape, (void **)ret_list, ret_count);
+}
+
+/* ---- Waiting ----------------------------------------------------------------------------- */
+
+static bool is_dead(struct plx_registry *registry, const struct plx_paths *paths, uint64_t id)
+{
+    struct plx_registry_instance instance;
+
+    return plx_registry_instance_get(registry, id, &instance) == 0 &&
+           plx_instance_is_dead(paths, &instance, NULL);
+}
+
+/* K3. Returns true when the intent in the way was nobody's any more, and is removed. */
+static bool end_stale_intent(struct plx_registry *registry, const struct plx_paths *paths,
+                             const char *vdi, uint64_t reader)
+{
+    struct plx_registry_lock intent;
+
+    return plx_registry_intent_get(registry, vdi, &intent) == 0 &&
+           (intent.instance == reader || is_dead(registry, paths, intent.instance)) &&
+           plx_registry_intent_end(registry, &intent) == 0;
+}
+
+int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths, const char *vdi,
+                  uint64_t seq, uint64_t instance, unsigned wait_ms, uint64_t *ret_hold)
+{
+    const struct timespec pause = {.tv_nsec = ASK_EVERY_MS * 1000000};
+
+    for (unsigned waited_ms = 0;; waited_ms += ASK_EVERY_MS) {
+        int code = plx_registry_hold(registry, vdi, seq, instance, ret_hold);
+
+        if (code != PLX_ERR_BUSY || waited_ms >= wait_ms)
+            return code;
+        if (!end_stale_intent(registry, paths, vdi, instance))
+            nanosleep(&pause, NULL);
+    }
+}

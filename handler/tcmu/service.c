@@ -1,0 +1,548 @@
+/* service.c - see service.h.
+ *
+ * V1  The service holds luns_lock and attach_lock for one slice at a time and pauses between two:
+ *     closing a disk, a label, an administrator's command wait for a slice at most.
+ * V2  A disk is looked up anew for each slice, by its identity: it may have been closed, and
+ *     another one of its name opened.
+ * V3  Only protected disks with tiers lose snapshots here. With protection off they stay.
+ * V4  For space the oldest snapshots of the disk with the oldest ones go, until there is room again
+ *     or nothing more can go. Operators are told once for each time that it comes to that.
+ * V5  Each wake is followed by a look at space that ends with plx_store_room_made(): no write
+ *     waits for ever.
+ * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
+ * Threads: the service's own, but for start, stop and wake.
+ * Crash story: what the service knows is a hint; the next one goes on from what the registry has.
+ */
+#include "tcmu/service.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "registry/attach.h"
+#include "registry/policy.h"
+#include "registry/retention.h"
+#include "tcmu/home.h"
+#include "tcmu/loop.h"
+#include "tcmu/runner.h"
+
+#define SECOND_NS 1000000000ull
+#define LOOK_AT_SPACE_NS (5 * SECOND_NS)
+#define KEEP_PROGRESS_NS (600 * SECOND_NS)
+#define PAUSE_NS 5000000ull
+#define LOW_SHARE 32u      /* space is low below this share of the store ... */
+#define LOW_EXTENTS_MAX 32 /* ... or so many extents; twice as much is enough again */
+
+/* A disk that is open for writing, or was when the service last looked. */
+struct disk {
+    struct disk *next;
+    struct plx_uuid id;
+    uint32_t slot;
+    char name[PLX_NAME_MAX + 1];
+    struct plx_protection policy;
+    bool seen;
+    bool failing; /* operators know */
+    uint64_t due_ns;
+    /* The policy's progress, and when it was last written down. */
+    struct plx_retention retention;
+    bool loaded;
+    uint64_t kept_ns;
+    /* Space: nothing of it can go as of this look; up to when snapshots had to go in this look;
+     * operators know. */
+    bool stuck, full_told;
+    uint64_t shortened_ns;
+};
+
+struct plx_service {
+    struct plx_store_home *home;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t cond;
+    bool stop, hurry;
+    /* The thread's own. */
+    struct disk *disks;
+    struct disk *at; /* that is worked on */
+    uint64_t space_due_ns;
+};
+
+static uint64_t clock_ns(clockid_t id)
+{
+    struct timespec t;
+
+    clock_gettime(id, &t);
+    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
+}
+
+static bool is_stopping(struct plx_service *s)
+{
+    bool stop;
+
+    pthread_mutex_lock(&s->lock);
+    stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return stop;
+}
+
+static bool is_hurried(struct plx_service *s)
+{
+    bool hurry;
+
+    pthread_mutex_lock(&s->lock);
+    hurry = s->hurry;
+    pthread_mutex_unlock(&s->lock);
+    return hurry;
+}
+
+/* ---- The disks ---- */
+
+static struct disk *find_disk(struct plx_service *s, const struct plx_uuid *id)
+{
+    struct disk *disk = s->disks;
+
+    while (disk && !plx_uuid_equal(&disk->id, id))
+        disk = disk->next;
+    return disk;
+}
+
+static void see_disk(struct plx_service *s, const struct plx_vdi_info *info)
+{
+    struct disk *disk = find_disk(s, &info->id);
+
+    if (!disk) {
+        disk = calloc(1, sizeof *disk);
+        if (!disk)
+            return; /* at the next look */
+        disk->id = info->id;
+        disk->next = s->disks;
+        s->disks = disk;
+    }
+    memcpy(disk->name, info->name, sizeof disk->name);
+    disk->slot = info->slot;
+    disk->policy = info->protection;
+    disk->seen = true;
+}
+
+static void forget_unseen(struct plx_service *s)
+{
+    for (struct disk **link = &s->disks; *link;) {
+        struct disk *disk = *link;
+
+        if (disk->seen) {
+            link = &disk->next;
+            continue;
+        }
+        *link = disk->next;
+        free(disk);
+    }
+}
+
+/* V3 */
+static bool is_wanted(const struct plx_vdi_info *info)
+{
+    return info->protection.mode != PLX_PROTECT_OFF && info->protection.tiers > 0;
+}
+
+static void look_at_disks(struct plx_service *s)
+{
+    struct plx_store_home *home = s->home;
+    struct plx_vdi_info info;
+
+    for (struct disk *disk = s->disks; disk; disk = disk->next)
+        disk->seen = false;
+    pthread_mutex_lock(&home->luns_lock);
+    for (struct plx_lun *lun = home->luns; lun; lun = lun->next) {
+        if (lun->read_only)
+            continue;
+        plx_loop_lock(home->loop);
+        plx_vdi_get_info(lun->vdi, &info);
+        plx_loop_unlock(home->loop);
+        if (is_wanted(&info))
+            see_disk(s, &info);
+    }
+    pthread_mutex_unlock(&home->luns_lock);
+    forget_unseen(s);
+}
+
+/* ---- A slice ---- */
+
+/* V2; with luns_lock held. */
+static struct plx_lun *find_lun(struct plx_service *s)
+{
+    struct plx_vdi_info info;
+
+    for (struct plx_lun *lun = s->home->luns; lun; lun = lun->next) {
+        if (lun->read_only || strcmp(lun->config.vdi, s->at->name) != 0)
+            continue;
+        plx_loop_lock(s->home->loop);
+        plx_vdi_get_info(lun->vdi, &info);
+        plx_loop_unlock(s->home->loop);
+        return plx_uuid_equal(&info.id, &s->at->id) ? lun : NULL;
+    }
+    return NULL;
+}
+
+static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
+                      struct plx_fault *fault)
+{
+    struct plx_service *s = context;
+    struct plx_lun *lun;
+    int result;
+
+    pthread_mutex_lock(&s->home->luns_lock);
+    lun = find_lun(s);
+    result = lun ? plx_home_thin(lun, thin, ret_thinned, fault) : PLX_ERR_NOT_FOUND;
+    pthread_mutex_unlock(&s->home->luns_lock);
+    return result;
+}
+
+/* V1 */
+static int pause_between(void *context, const struct plx_thinned *so_far, struct plx_fault *fault)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+    nanosleep(&pause, NULL);
+    return is_stopping(context) ? PLX_ERR_BUSY : 0;
+}
+
+/* A policy can wait, a write that needs room cannot. */
+static int pause_or_hurry(void *context, const struct plx_thinned *so_far, struct plx_fault *fault)
+{
+    return is_hurried(context) ? PLX_ERR_BUSY : pause_between(context, so_far, fault);
+}
+
+/* What goes wrong is tried again at the next look; a disk that was closed is nothing wrong. */
+static void report(struct plx_service *s, int error, const struct plx_fault *fault)
+{
+    bool failed = error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_BUSY;
+
+    if (failed && !s->at->failing)
+        tcmu_err("%s/%s: snapshots could not be let go: %s\n", s->home->name, s->at->name,
+                 fault->text[0] ? fault->text : plx_error_text(error));
+    s->at->failing = failed;
+}
+
+/* ---- The policy ---- */
+
+static int with_registry(struct plx_service *s,
+                         int (*call)(struct plx_registry *registry, const char *vdi,
+                                     void *argument),
+                         void *argument)
+{
+    char vdi[PLX_UUID_TEXT];
+    int result;
+
+    plx_uuid_text(&s->at->id, vdi);
+    pthread_mutex_lock(&s->home->attach_lock);
+    result = call(plx_attach_registry(s->home->attach), vdi, argument);
+    pthread_mutex_unlock(&s->home->attach_lock);
+    return result;
+}
+
+static int load_progress(struct plx_registry *registry, const char *vdi, void *argument)
+{
+    struct disk *disk = argument;
+
+    return plx_retention_load(registry, vdi, &disk->policy, &disk->retention);
+}
+
+static int keep_progress(struct plx_registry *registry, const char *vdi, void *argument)
+{
+    return plx_retention_keep(registry, vdi, &((struct disk *)argument)->retention);
+}
+
+static void apply_policy(struct plx_service *s, struct disk *disk, uint64_t now_ns)
+{
+    const struct plx_retention_work work = {
+        .context = s, .thin = thin_slice, .between = pause_or_hurry};
+    struct plx_fault fault = {0};
+    struct plx_thinned sum;
+
+    s->at = disk;
+    if (!disk->loaded) {
+        disk->loaded = with_registry(s, load_progress, disk) == 0;
+        disk->kept_ns = now_ns;
+    }
+    plx_retention_set(&disk->retention, &disk->policy);
+    report(s, plx_retention_apply(&disk->retention, clock_ns(CLOCK_REALTIME), &work, &sum, &fault),
+           &fault);
+    if (now_ns - disk->kept_ns >= KEEP_PROGRESS_NS && with_registry(s, keep_progress, disk) == 0)
+        disk->kept_ns = now_ns;
+    disk->due_ns = now_ns + plx_retention_interval_ns(&disk->policy);
+}
+
+static void apply_policies(struct plx_service *s, uint64_t now_ns)
+{
+    for (struct disk *disk = s->disks; disk && !is_stopping(s) && !is_hurried(s); disk = disk->next)
+        if (disk->due_ns <= now_ns)
+            apply_policy(s, disk, now_ns);
+}
+
+/* ---- Space ---- */
+
+static uint64_t low_blocks(struct plx_service *s)
+{
+    struct plx_store_info info;
+    uint64_t extents;
+
+    plx_loop_lock(s->home->loop);
+    plx_store_get_info(plx_attach_store(s->home->attach), &info);
+    plx_loop_unlock(s->home->loop);
+    extents = plx_max_u64(1, plx_min_u64(info.extents / LOW_SHARE, LOW_EXTENTS_MAX));
+    return extents * info.extent_blocks;
+}
+
+/* Whether so much is free; when nobody can tell, it is. */
+static bool has_room(struct plx_service *s, uint64_t blocks)
+{
+    uint64_t room;
+    int error;
+
+    pthread_mutex_lock(&s->home->attach_lock);
+    error = plx_attach_data_room(s->home->attach, blocks, &room, NULL);
+    pthread_mutex_unlock(&s->home->attach_lock);
+    return error || room >= blocks;
+}
+
+static bool take_first(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return false;
+}
+
+/* The oldest snapshot of the disk at hand; seq 0: none, or not to be learnt now. */
+static struct plx_snapshot_info oldest_of(struct plx_service *s)
+{
+    struct plx_snapshot_info oldest = {0};
+
+    plx_loop_lock(s->home->loop);
+    plx_snapshot_list(plx_attach_store(s->home->attach), s->at->slot, 1, take_first, &oldest, NULL);
+    plx_loop_unlock(s->home->loop);
+    return oldest;
+}
+
+static int may_shorten(struct plx_registry *registry, const char *vdi, void *argument)
+{
+    char text[PLX_POLICY_VALUE_MAX + 1];
+    int error = plx_registry_policy_get(registry, vdi, PLX_POLICY_ON_FULL, text);
+
+    *(bool *)argument = error == PLX_ERR_NOT_FOUND || (!error && strcmp(text, "keep") != 0);
+    return 0;
+}
+
+/* V4. The disk with the oldest snapshot that may go; NULL: none. */
+static struct disk *oldest_disk(struct plx_service *s)
+{
+    uint64_t oldest_ns = UINT64_MAX;
+    struct disk *found = NULL;
+
+    for (struct disk *disk = s->disks; disk; disk = disk->next) {
+        struct plx_snapshot_info oldest;
+        bool may = false;
+
+        if (disk->stuck)
+            continue;
+        s->at = disk;
+        with_registry(s, may_shorten, &may);
+        oldest = may ? oldest_of(s) : (struct plx_snapshot_info){0};
+        if (!oldest.seq || oldest.time_ns >= oldest_ns)
+            continue;
+        oldest_ns = oldest.time_ns;
+        found = disk;
+    }
+    return found;
+}
+
+static int note_shortened(struct plx_registry *registry, const char *vdi, void *argument)
+{
+    return plx_registry_policy_set(registry, vdi, PLX_POLICY_SHORTENED, argument);
+}
+
+/* Written for `parallax cdp status`, and once to the log. */
+static void tell_shortened(struct plx_service *s, struct disk *disk)
+{
+    char text[64];
+
+    if (!disk->shortened_ns)
+        return;
+    s->at = disk;
+    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, clock_ns(CLOCK_REALTIME),
+             disk->shortened_ns);
+    disk->shortened_ns = 0;
+    with_registry(s, note_shortened, text);
+    if (disk->full_told)
+        return;
+    disk->full_told = true;
+    tcmu_warn("%s/%s: the store is nearly full, so its oldest snapshots are let go before their "
+              "time; add a volume, delete what is not needed, or ask for less with 'parallax cdp "
+              "on --keep'\n",
+              s->home->name, disk->name);
+}
+
+/* Writes that wait for room go on, or fail. */
+static void tell_room(struct plx_service *s, bool made)
+{
+    plx_loop_lock(s->home->loop);
+    plx_store_room_made(plx_attach_store(s->home->attach), made);
+    plx_loop_unlock(s->home->loop);
+}
+
+/* One step of the disk at hand; false: nothing went, and it is left alone for this look. */
+static bool shorten(struct plx_service *s)
+{
+    const struct plx_retention_work work = {
+        .context = s, .thin = thin_slice, .between = pause_between};
+    uint64_t now_ns = clock_ns(CLOCK_REALTIME);
+    struct plx_thin thin = {.upto = UINT64_MAX, .before_ns = oldest_of(s).time_ns};
+    struct plx_fault fault = {0};
+    struct plx_thinned sum = {0};
+    int error = 0;
+
+    while (!error && !sum.snapshots && thin.before_ns < now_ns) {
+        thin.after = sum.upto; /* what is held at the beginning */
+        thin.before_ns = plx_retention_shorter_ns(thin.before_ns, now_ns);
+        error = plx_retention_thin(&work, &thin, &sum, &fault);
+    }
+    report(s, error, &fault);
+    s->at->stuck = !sum.snapshots;
+    if (!sum.snapshots)
+        return false;
+    s->at->shortened_ns = thin.before_ns;
+    tell_room(s, true);
+    return true;
+}
+
+static void shorten_windows(struct plx_service *s, uint64_t enough)
+{
+    struct disk *disk;
+    bool made = false;
+
+    for (disk = s->disks; disk; disk = disk->next)
+        disk->stuck = false;
+    do {
+        disk = oldest_disk(s);
+        s->at = disk;
+        made = (disk && shorten(s)) || made;
+    } while (disk && !is_stopping(s) && !has_room(s, enough));
+    tell_room(s, made); /* those that came late try again, and then ask again */
+    for (disk = s->disks; disk; disk = disk->next)
+        tell_shortened(s, disk);
+}
+
+/* hurry: a write has found no room, whatever the numbers say. */
+static void make_room(struct plx_service *s, bool hurry)
+{
+    uint64_t low = low_blocks(s);
+
+    if (hurry || !has_room(s, low))
+        shorten_windows(s, 2 * low);
+    else if (has_room(s, 2 * low))
+        for (struct disk *disk = s->disks; disk; disk = disk->next)
+            disk->full_told = false;
+}
+
+/* ---- The thread ---- */
+
+static uint64_t next_look_ns(const struct plx_service *s)
+{
+    uint64_t due_ns = s->space_due_ns;
+
+    for (const struct disk *disk = s->disks; disk; disk = disk->next)
+        due_ns = plx_min_u64(due_ns, disk->due_ns);
+    return due_ns;
+}
+
+/* Returns false when it is time to end. */
+static bool wait_for_work(struct plx_service *s, uint64_t due_ns, bool *ret_hurry)
+{
+    const struct timespec due = {.tv_sec = (time_t)(due_ns / SECOND_NS),
+                                 .tv_nsec = (long)(due_ns % SECOND_NS)};
+    int timeout = 0;
+    bool stop;
+
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && !s->hurry && timeout == 0)
+        timeout = pthread_cond_timedwait(&s->cond, &s->lock, &due);
+    *ret_hurry = s->hurry;
+    s->hurry = false;
+    stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return !stop;
+}
+
+static void *serve(void *argument)
+{
+    struct plx_service *s = argument;
+    bool hurry;
+
+    pthread_setname_np(pthread_self(), "plx-retention");
+    while (wait_for_work(s, next_look_ns(s), &hurry)) {
+        uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+
+        look_at_disks(s);
+        if (hurry || s->space_due_ns <= now_ns) {
+            make_room(s, hurry);
+            s->space_due_ns = now_ns + LOOK_AT_SPACE_NS;
+        }
+        apply_policies(s, now_ns);
+    }
+    return NULL;
+}
+
+int plx_retention_start(struct plx_store_home *home, struct plx_service **ret_service,
+                        struct plx_fault *fault)
+{
+    struct plx_service *s = calloc(1, sizeof *s);
+    pthread_condattr_t attributes;
+    int error;
+
+    if (!s)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    s->home = home;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    error = pthread_create(&s->thread, NULL, serve, s);
+    if (error) {
+        pthread_cond_destroy(&s->cond);
+        pthread_mutex_destroy(&s->lock);
+        free(s);
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start the retention service: %s",
+                             strerror(error));
+    }
+    *ret_service = s;
+    return 0;
+}
+
+void plx_retention_stop(struct plx_service *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    for (struct disk *disk = s->disks; disk; disk = disk->next)
+        disk->seen = false;
+    forget_unseen(s);
+    pthread_cond_destroy(&s->cond);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+bool plx_retention_wake(struct plx_store_home *home)
+{
+    struct plx_service *s = home->service;
+
+    if (!s)
+        return false;
+    pthread_mutex_lock(&s->lock);
+    s->hurry = true;
+    pthread_cond_signal(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+    return true;
+}
