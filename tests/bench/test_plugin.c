@@ -893,11 +893,11 @@ int main(void)
     CU_add_test(suite, "GET LBA STATUS", test_lba_status);
     CU_add_test(suite, "control socket", test_control);
     CU_add_test(suite, "snapshots", test_snapshot);
-    CU_add_test(suite, "rewind", test_rewind);
     CU_add_test(suite, "continuous protection", test_protection);
     CU_add_test(suite, "deleting snapshots", test_delete);
     CU_add_test(suite, "retention", test_retention);
     CU_add_test(suite, "a store full of history", test_full);
+    CU_add_test(suite, "rewind", test_rewind);
     CU_add_test(suite, "write cache on and off", test_write_cache);
     CU_add_test(suite, "resize", test_resize);
     CU_add_test(suite, "closing, reopening, checking", test_reopen);
