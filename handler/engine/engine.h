@@ -375,6 +375,10 @@ struct plx_rewind_options {
 int plx_vdi_rewind(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                    struct plx_snapshot_info *ret_before, struct plx_fault *fault);
 
+/* The newest snapshot taken at or before a time (seq and time_ns; the rest is 0), by reading a few
+ * segments of the log. NOT_FOUND: there is none that old. Needs no lock. */
+int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
+                    struct plx_snapshot_info *ret_info, struct plx_fault *fault);
 /* Labels set and removed, oldest first, so that later ones win: since the key frame before snapshot
  * `from`, or (0) all. Needs no lock. */
 int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,

@@ -177,7 +177,7 @@ struct plx_keyframe {
     uint64_t batch_seq; /* the last batch it includes */
     uint64_t prev_hash; /* that batch's hash */
     uint64_t snap_seq;  /* snapshots taken before it */
-    uint64_t time_ns;
+    uint64_t time_ns;   /* none behind it was taken earlier, none before it later */
 };
 
 /* A key frame by which the disk's contents became those of an older snapshot (rewind.c), which is

@@ -253,7 +253,7 @@ static int start(struct plx_keyframe_op *op)
             .batch_seq = op->at.seq - 1,
             .prev_hash = op->at.hash,
             .snap_seq = vdi->map.gen,
-            .time_ns = vdi->store->env->now_ns(vdi->store->env),
+            .time_ns = vdi->last_snapshot_ns,
         };
         vdi->log.bytes_since_keyframe = 0;
     }

@@ -294,50 +294,116 @@ int plx_log_reader_seek_segment(struct plx_log_reader *reader, uint64_t segment,
     return 0;
 }
 
+static int header_of(struct plx_log_reader *reader, uint64_t segment,
+                     struct plx_segment_header *ret_header)
+{
+    return read_header(reader, segment, reader->segments[segment - reader->first_segment],
+                       ret_header);
+}
+
+static int unreadable_header(const struct plx_log_reader *reader, uint64_t segment, int error,
+                             struct plx_fault *fault)
+{
+    return plx_fault_set(fault, error, "virtual disk %s: log segment %llu: %s",
+                         reader->record->name, (unsigned long long)segment, plx_error_text(error));
+}
+
 /* The log has been in it: its header is there, or damaged. */
 static bool must_have_begun(const struct plx_log_reader *reader, uint64_t segment)
 {
     return segment * plx_log_segment_bytes(reader->store) < reader->record->keyframe.pos;
 }
 
+/* Behind the last segment that was begun; NOT_FOUND: none was. */
+static int find_end(struct plx_log_reader *reader, uint64_t *ret_end, struct plx_fault *fault)
+{
+    struct plx_segment_header header;
+
+    for (uint64_t end = reader->first_segment + reader->count; end > reader->first_segment; end--) {
+        int error = PLX_ERR_CORRUPT;
+
+        if (has_segment(reader, end - 1)) {
+            error = header_of(reader, end - 1, &header);
+            if (error && (error != PLX_ERR_CORRUPT || must_have_begun(reader, end - 1)))
+                return unreadable_header(reader, end - 1, error, fault);
+        }
+        if (!error) {
+            *ret_end = end;
+            return 0;
+        }
+    }
+    return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the log is empty");
+}
+
+/* About the middle of those between the two that there are; low: there is none. */
+static uint64_t segment_between(const struct plx_log_reader *reader, uint64_t low, uint64_t high)
+{
+    uint64_t middle = segment_below(reader, low + (high - low) / 2 + 1);
+
+    return middle > low ? middle : segment_below(reader, high);
+}
+
 int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
                                  struct plx_fault *fault)
 {
-    uint64_t low = reader->first_segment, high = low + reader->count;
-    struct plx_segment_header header;
+    uint64_t low = reader->first_segment, high, middle;
+    int error = find_end(reader, &high, fault);
 
-    /* The last segment might not have been begun. */
-    while (high > low) {
-        int error;
+    if (error)
+        return error;
+    while ((middle = segment_between(reader, low, high)) > low) {
+        struct plx_segment_header header;
 
-        if (!has_segment(reader, high - 1)) {
-            high--;
-            continue;
-        }
-        error = read_header(reader, high - 1, reader->segments[high - 1 - low], &header);
-
-        if (error && (error != PLX_ERR_CORRUPT || must_have_begun(reader, high - 1)))
-            return plx_fault_set(fault, error, "virtual disk %s: reading its log: %s",
-                                 reader->record->name, plx_error_text(error));
-        if (!error)
-            break;
-        high--;
-    }
-    if (high == low)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the log is empty");
-    while (segment_below(reader, high) > low) {
-        uint64_t middle = segment_below(reader, low + (high - low) / 2 + 1);
-        int error;
-
-        if (middle == low)
-            middle = segment_below(reader, high);
-        error =
-            read_header(reader, middle, reader->segments[middle - reader->first_segment], &header);
+        error = header_of(reader, middle, &header);
         if (error)
-            return plx_fault_set(fault, error, "virtual disk %s: log segment %llu: %s",
-                                 reader->record->name, (unsigned long long)middle,
-                                 plx_error_text(error));
+            return unreadable_header(reader, middle, error, fault);
         if (header.snap_seq < seq)
+            low = middle;
+        else
+            high = middle;
+    }
+    return plx_log_reader_seek_segment(reader, low, fault);
+}
+
+static bool take_time(void *context, const struct plx_record *record)
+{
+    if (record->type == PLX_RECORD_SNAPSHOT)
+        *(uint64_t *)context = record->time_ns;
+    return record->type != PLX_RECORD_SNAPSHOT;
+}
+
+/* When the first snapshot behind the start of a segment was taken; UINT64_MAX: there is none. It
+ * may lie many segments further on. */
+static int first_time(struct plx_log_reader *reader, uint64_t segment, uint64_t *ret_time_ns,
+                      struct plx_fault *fault)
+{
+    struct plx_segment_header header;
+    int error = header_of(reader, segment, &header);
+
+    *ret_time_ns = UINT64_MAX;
+    if (error)
+        return unreadable_header(reader, segment, error, fault);
+    error = plx_log_reader_seek_snapshot(reader, header.snap_seq + 1, fault);
+    return error ? error : plx_log_each_record(reader, take_time, ret_time_ns, fault);
+}
+
+/* By the times of snapshots, which never fall (plx_vdi_snapshot_time), and not by the headers'
+ * own: those are the clock's, and it may have been set back in between. */
+int plx_log_reader_seek_time(struct plx_log_reader *reader, uint64_t time_ns,
+                             struct plx_fault *fault)
+{
+    uint64_t low = reader->first_segment, high, middle;
+    int error = find_end(reader, &high, fault);
+
+    if (error)
+        return error;
+    while ((middle = segment_between(reader, low, high)) > low) {
+        uint64_t first_ns;
+
+        error = first_time(reader, middle, &first_ns, fault);
+        if (error)
+            return error;
+        if (first_ns <= time_ns)
             low = middle;
         else
             high = middle;

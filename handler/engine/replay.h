@@ -46,6 +46,10 @@ int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
 /* To the first batch of a segment that there is. The reader's header is that segment's. */
 int plx_log_reader_seek_segment(struct plx_log_reader *reader, uint64_t segment,
                                 struct plx_fault *fault);
+/* To the start of the segment that holds the newest snapshot taken at or before a time, if there is
+ * one (else to the first retained); NOT_FOUND as above. */
+int plx_log_reader_seek_time(struct plx_log_reader *reader, uint64_t time_ns,
+                             struct plx_fault *fault);
 /* 0 and batch, batch_header; NOT_FOUND at the end of the log; other errors. */
 int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault);
 

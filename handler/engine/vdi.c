@@ -534,7 +534,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         return error;
     }
     vdi->size_bytes = result.size_bytes;
-    vdi->last_snapshot_ns = result.snapshot_ns;
+    vdi->last_snapshot_ns = plx_max_u64(record.keyframe.time_ns, result.snapshot_ns);
     vdi->changed = true; /* unknown: the next snapshot is taken in any case */
     had_segment = vdi->log.cursor.addr;
     had_next = vdi->log.cursor.next_addr;
@@ -912,6 +912,26 @@ static int open_log_at(struct plx_store *store, const struct plx_vdi_record *rec
     return *ret_empty ? 0 : error;
 }
 
+/* The same for a disk that may be open elsewhere and move on. */
+static int open_log(struct plx_store *store, uint32_t slot, uint64_t seq,
+                    struct plx_vdi_record *ret_record, struct plx_log_reader *ret_reader,
+                    bool *ret_empty, struct plx_fault *fault)
+{
+    bool moved = true;
+    int error = 0;
+
+    for (unsigned tries = 0; moved && tries < TRIES; tries++) {
+        uint8_t which;
+
+        error = plx_vdi_record_read(store, slot, ret_record, &which, fault);
+        if (error)
+            return error;
+        error = open_log_at(store, ret_record, seq, ret_reader, ret_empty, fault);
+        moved = error == PLX_ERR_CORRUPT && plx_vdi_record_moved(store, ret_record);
+    }
+    return error;
+}
+
 /* Runs a visitor over the log from the key frame in effect before snapshot seq, or from the start
  * of what is kept (seq 0). */
 static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
@@ -920,18 +940,9 @@ static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
 {
     struct plx_vdi_record record;
     struct plx_log_reader reader;
-    bool moved = true, empty;
-    int error = 0;
+    bool empty;
+    int error = open_log(store, slot, seq, &record, &reader, &empty, fault);
 
-    for (unsigned tries = 0; moved && tries < TRIES; tries++) {
-        uint8_t which;
-
-        error = plx_vdi_record_read(store, slot, &record, &which, fault);
-        if (error)
-            return error;
-        error = open_log_at(store, &record, seq, &reader, &empty, fault);
-        moved = error == PLX_ERR_CORRUPT && plx_vdi_record_moved(store, &record);
-    }
     if (error)
         return error;
     if (!empty) {
@@ -952,6 +963,54 @@ int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
     struct snapshot_visit v = {.from = from, .visit = visit, .context = context};
 
     return visit_log(store, slot, plx_max_u64(from, 1), visit_snapshot, &v, &v.start, fault);
+}
+
+struct time_search {
+    const struct plx_log_reader *reader;
+    uint64_t segment, forgotten, time_ns;
+    struct plx_snapshot_info best; /* seq 0: none yet */
+};
+
+static bool note_if_before(void *context, const struct plx_record *record)
+{
+    struct time_search *search = context;
+
+    if (record->type == PLX_RECORD_SNAPSHOT && record->time_ns > search->time_ns)
+        return false;
+    if (record->type == PLX_RECORD_SNAPSHOT && record->seq > search->forgotten)
+        search->best = (struct plx_snapshot_info){.seq = record->seq, .time_ns = record->time_ns};
+    /* Whatever was taken in a later segment was taken later than that. */
+    return search->reader->cursor.pos / plx_log_segment_bytes(search->reader->store) ==
+           search->segment;
+}
+
+int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
+                    struct plx_snapshot_info *ret_info, struct plx_fault *fault)
+{
+    struct time_search search = {.time_ns = time_ns};
+    struct plx_vdi_record record;
+    struct plx_log_reader reader;
+    bool empty;
+    int error = open_log(store, slot, 0, &record, &reader, &empty, fault);
+
+    if (error)
+        return error;
+    if (!empty)
+        error = plx_log_reader_seek_time(&reader, time_ns, fault);
+    if (!empty && !error) {
+        search.reader = &reader;
+        search.segment = reader.cursor.pos / plx_log_segment_bytes(store);
+        search.forgotten = record.oldest.snap_seq;
+        error = plx_log_each_record(&reader, note_if_before, &search, fault);
+    }
+    plx_log_reader_close(&reader);
+    if (error)
+        return error;
+    if (!search.best.seq)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s has no snapshot that old",
+                             record.name);
+    *ret_info = search.best;
+    return 0;
 }
 
 struct label_visit {

@@ -1461,39 +1461,26 @@ bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns)
     return true;
 }
 
-struct time_search {
-    uint64_t time_ns, seq;
-};
-
-static bool newest_before(void *context, const struct plx_snapshot_info *info)
-{
-    struct time_search *search = context;
-
-    if (info->time_ns > search->time_ns)
-        return false;
-    search->seq = info->seq;
-    return true;
-}
-
 static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
                         uint64_t *ret_seq, struct plx_fault *fault)
 {
-    struct time_search search = {0};
+    struct plx_snapshot_info info;
+    uint64_t time_ns;
     int error;
 
-    if (!plx_instant_parse(text, env_now(&a->env), &search.time_ns))
+    if (!plx_instant_parse(text, env_now(&a->env), &time_ns))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
                              "%s has no snapshot with the label %s; 'parallax snap list' shows "
                              "what there is",
                              row->name, text);
     lock(a);
-    error = plx_snapshot_list(a->store, row->slot, 1, newest_before, &search, fault);
+    error = plx_snapshot_at(a->store, row->slot, time_ns, &info, fault);
     unlock(a);
-    if (!error && !search.seq)
-        error = plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s has no snapshot at or before %s",
-                              row->name, text);
+    if (error == PLX_ERR_NOT_FOUND)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s has no snapshot at or before %s",
+                             row->name, text);
     if (!error)
-        *ret_seq = search.seq;
+        *ret_seq = info.seq;
     return error;
 }
 

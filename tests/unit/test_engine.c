@@ -1307,6 +1307,118 @@ static void test_thin_clone(void)
     end_store();
 }
 
+/* ---- Snapshots by time ---- */
+
+struct times {
+    uint64_t seq[1024], ns[1024];
+    unsigned count;
+};
+
+static bool note_time(void *context, const struct plx_snapshot_info *info)
+{
+    struct times *times = context;
+
+    times->seq[times->count] = info->seq;
+    times->ns[times->count++] = info->time_ns;
+    return true;
+}
+
+static void expect_at(const struct times *times, uint64_t ns)
+{
+    struct plx_snapshot_info info = {0};
+    unsigned older = 0;
+    int error = plx_snapshot_at(store, 0, ns, &info, &fault);
+
+    while (older < times->count && times->ns[older] <= ns)
+        older++;
+    CU_ASSERT_EQUAL(error, older ? 0 : PLX_ERR_NOT_FOUND);
+    if (!older || error)
+        return;
+    CU_ASSERT_EQUAL(info.seq, times->seq[older - 1]);
+    CU_ASSERT_EQUAL(info.time_ns, times->ns[older - 1]);
+}
+
+/* Against the whole list: just before, at and just after every one. */
+static void expect_times(void)
+{
+    struct times times = {.count = 0};
+
+    OK(plx_snapshot_list(store, 0, 0, note_time, &times, &fault));
+    for (unsigned i = 0; i < times.count; i++) {
+        CU_ASSERT(i == 0 || times.ns[i] >= times.ns[i - 1]);
+        if (i && times.ns[i] == times.ns[i - 1])
+            continue;
+        expect_at(&times, times.ns[i] - 1);
+        expect_at(&times, times.ns[i]);
+        expect_at(&times, times.ns[i] + 1);
+    }
+    expect_at(&times, 0);
+    expect_at(&times, UINT64_MAX - 1);
+}
+
+/* So many, a while apart each; 0: the clock is set back each time, so it stands still. */
+static void snapshots_apart(struct plx_vdi *vdi, unsigned count, uint64_t ns)
+{
+    uint64_t start = env.ns;
+
+    for (unsigned i = 0; i < count; i++) {
+        OK(write_byte(vdi, i % 50 * BLOCK, 16 * BLOCK, (int)i % 250 + 1));
+        env.ns = ns ? env.ns + ns : start;
+        OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    }
+}
+
+static void write_segments(struct plx_vdi *vdi, unsigned count)
+{
+    struct plx_vdi_info info;
+    uint64_t end;
+
+    plx_vdi_get_info(vdi, &info);
+    end = info.log_segments + count;
+    for (unsigned i = 0; info.log_segments < end; i++) {
+        OK(write_byte(vdi, i % 2000 * BLOCK, BLOCK, (int)i % 250 + 1));
+        if (i % 2000 == 1999)
+            OK(io(vdi, PLX_UNMAP, 0, 2000 * BLOCK));
+        plx_vdi_get_info(vdi, &info);
+    }
+}
+
+/* The clock goes on, stands still, jumps ahead and is set back, also while the disk is closed; some
+ * segments hold no snapshot, some are gone. */
+static void test_snapshot_at(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t gone, kept[] = {40, 110, 111, 290};
+
+    make_store(256 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    FAILS(NOT_FOUND,
+          plx_snapshot_at(store, 0, UINT64_MAX - 1, &(struct plx_snapshot_info){0}, &fault));
+    snapshots_apart(vdi, 100, MS);
+    snapshots_apart(vdi, 100, 0);
+    env.ns += 3600000 * MS; /* ahead ... */
+    snapshots_apart(vdi, 10, MS);
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    OK(plx_vdi_close(vdi));
+    env.ns -= 3600000 * MS; /* ... and back */
+    vdi = open_vdi(0);
+    snapshots_apart(vdi, 50, MS);
+    env.ns += 3700000 * MS;
+    write_segments(vdi, 4);
+    snapshots_apart(vdi, 40, MS);
+    write_segments(vdi, 3);
+    expect_times();
+    OK(let_go(vdi, 30, 295, kept, 4, &gone));
+    CU_ASSERT(gone > 200);
+    expect_times();
+    OK(let_go(vdi, 0, 30, NULL, 0, &gone));
+    expect_times();
+    OK(plx_vdi_close(vdi));
+    expect_times();
+    end_store();
+}
+
 static void test_damage_superblock(void)
 {
     make_history();
@@ -1640,6 +1752,7 @@ int main(void)
         {"snapshots are let go in any order", test_thin},
         {"one snapshot is let go", test_thin_one},
         {"a clone's snapshot is not", test_thin_clone},
+        {"snapshots by their time", test_snapshot_at},
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},
