@@ -332,7 +332,8 @@ struct plx_request {
     int iovcnt;
     uint64_t seq, time_ns;
     char label[PLX_LABEL_MAX + 1];
-    bool remove; /* LABEL */
+    bool remove;  /* LABEL */
+    bool patient; /* SNAPSHOT: may share the I/O of what comes next; protection's own */
     int result;
     uint64_t miscompare_offset;
     struct plx_fault fault; /* where and what, when result says CORRUPT or IO */
@@ -428,6 +429,7 @@ struct plx_counters {
     /* Of the snapshots those that protection took; when one was due, but the one before under way;
      * and how many were taken a second, lately. */
     uint64_t snapshots_automatic, snapshots_skipped, snapshot_rate;
+    uint64_t snapshot_bytes; /* of the store's logs that would not be there without them */
     uint64_t read_bytes, write_bytes, unmap_bytes;
     uint64_t blocks_in_place, blocks_new, blocks_zero;
     uint64_t write_path_node_reads; /* metadata reads that a write waited for */

@@ -311,10 +311,11 @@ static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *i
 
 /* It sees all that was logged so far, and nothing is written in place (protect.c, T3): nobody has
  * to be told of it or asked, it is whole when its batch is durable. */
-static size_t put_snapshot(struct plx_log *log, struct plx_log_item *item, uint8_t *out,
-                           uint32_t *records)
+static size_t put_snapshot(struct plx_log *log, struct plx_batch *batch, struct plx_log_item *item,
+                           size_t at, uint32_t *records)
 {
     struct plx_vdi *vdi = log->vdi;
+    size_t bytes;
 
     ++*records;
     vdi->map.gen_submitted++;
@@ -322,7 +323,9 @@ static size_t put_snapshot(struct plx_log *log, struct plx_log_item *item, uint8
     item->snapshot_ns = log->snapshot_ns = plx_vdi_snapshot_time(vdi);
     vdi->changed = vdi->protect.changed = log->head != NULL; /* what waits may change something */
     plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, item->snapshot_seq, item->snapshot_ns);
-    return plx_record_put_snapshot(out, item->snapshot_seq, item->snapshot_ns);
+    bytes = plx_record_put_snapshot(batch->buffer + at, item->snapshot_seq, item->snapshot_ns);
+    batch->snapshot_bytes += bytes;
+    return bytes;
 }
 
 /* The item's batch is logged again, or never. */
@@ -378,11 +381,12 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         PLX_ASSERT(used <= item->bytes);
         bytes += used;
         changes = changes || item->changes;
+        batch->snapshot_bytes += item->patient ? used : 0;
         if (item->changes && log->snapshots == PLX_PROTECT_WRITE)
-            bytes += put_snapshot(log, item, batch->buffer + bytes, ret_records);
+            bytes += put_snapshot(log, batch, item, bytes, ret_records);
     }
     if (changes && log->snapshots == PLX_PROTECT_BATCH)
-        bytes += put_snapshot(log, batch->last_item, batch->buffer + bytes, ret_records);
+        bytes += put_snapshot(log, batch, batch->last_item, bytes, ret_records);
     PLX_ASSERT(bytes <= room);
     return bytes;
 }
@@ -415,6 +419,9 @@ static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t by
     log->store->counters.batches++;
     log->store->counters.batch_records += records;
     log->store->counters.batch_bytes += header.bytes;
+    bytes -= batch->snapshot_bytes;
+    log->store->counters.snapshot_bytes +=
+        header.bytes - (bytes > PLX_BATCH_HEADER_BYTES ? plx_div_up(bytes, block) * block : 0);
 }
 
 /* One batch from what waits; false when nothing could be formed. */
@@ -427,7 +434,7 @@ static bool form_batch(struct plx_log *log)
 
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
-    batch->slots = 0;
+    batch->slots = batch->snapshot_bytes = 0;
     batch->flush_mark = log->store->flush_failures;
     batch->needs_durable = batch->held = false;
     batch->before = log->cursor;
@@ -465,6 +472,9 @@ void plx_log_pump(struct plx_log *log)
     /* What was acknowledged in write-back mode may be gone, and nothing may be built on it. */
     if (log->undurable && !log->sticky && log->flush_mark != log->store->flush_failures)
         plx_log_fail(log, log->store->flush_error);
+    if (plx_log_has_patience(log) && !log->vdi->closing &&
+        log->store->env->monotonic_ns(log->store->env) < log->patience_ns)
+        return;
     while (log->head && !log->failing && !log->sticky && log->batch_count < IN_FLIGHT_MAX)
         if (!form_batch(log))
             break;
@@ -473,6 +483,11 @@ void plx_log_pump(struct plx_log *log)
 void plx_log_leave_segment(struct plx_log *log)
 {
     log->leave_at = log->cursor.pos;
+}
+
+bool plx_log_has_patience(const struct plx_log *log)
+{
+    return log->head && log->head->patient && log->head == log->tail;
 }
 
 bool plx_log_idle(const struct plx_log *log)

@@ -33,6 +33,7 @@ struct plx_log_item {
     bool failed;        /* data_error took its records away; it keeps its place in the log */
     bool needs_durable; /* wait for the device's flush even in write-back mode */
     bool changes;       /* the disk's contents or size: an automatic snapshot may follow */
+    bool patient;       /* waits for others to share a batch with, until log->patience_ns */
     uint64_t snapshot_seq, snapshot_ns; /* the one that follows it in its batch; 0: none */
     struct plx_batch *batch;
 };
@@ -58,7 +59,8 @@ struct plx_batch {
     struct plx_log_cursor before, after;
     unsigned unsettled; /* the log I/O, and items whose data is under way */
     size_t slots;
-    uint64_t flush_mark; /* the oldest of its items' */
+    size_t snapshot_bytes; /* of the records that automatic snapshots have in it */
+    uint64_t flush_mark;   /* the oldest of its items' */
     int state;
     bool needs_durable;
     bool held; /* its flush began when all before it were applied */
@@ -87,6 +89,7 @@ struct plx_log {
     int sticky;                         /* set for good after the log could not be written */
     enum plx_protection_mode snapshots; /* BATCH or WRITE: they end batches, or follow writes */
     uint64_t snapshot_ns;               /* time of the last snapshot that was logged */
+    uint64_t patience_ns;               /* monotonic: how long the patient item waits */
     uint64_t bytes_since_keyframe;
     uint64_t leave_at; /* from this position the log goes on in a new segment */
     uint8_t *memory;
@@ -106,6 +109,8 @@ void plx_log_data_done(struct plx_log *log, struct plx_log_item *item, int error
 /* Forms and submits batches from what waits. Called once a turn. */
 void plx_log_pump(struct plx_log *log);
 bool plx_log_idle(const struct plx_log *log);
+/* Whether all that waits for a batch is a patient item. */
+bool plx_log_has_patience(const struct plx_log *log);
 /* Whether a further write may be logged: 0, a segment is there to go on in (or on its way); else
  * why there is none. */
 int plx_log_room(struct plx_log *log);

@@ -10,6 +10,10 @@
  *     have ended before the first of them.
  * T4  Of an interval none is taken when the store has no room left but its reserve (INV-8).
  * T5  Where nothing has changed there is no record, no timer and no turn of the loop.
+ * T6  The record of an interval's snapshot goes into the batch of the next change, if one comes
+ *     before the next is due (or a second has passed): no I/O of its own. Nothing is lost by that:
+ * as long as nothing is logged behind it, what recovery finds is what it saw, for nothing that it
+ *     sees is written in place any more.
  * Loop: the VDI's.
  * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
  *   before holds. An automatic snapshot is in the log or was never taken. What was recovered and no
@@ -202,7 +206,8 @@ static void prepare(struct plx_vdi *vdi)
     p->ordered = false;
 }
 
-uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
+/* The next one. */
+static uint64_t due_ns(const struct plx_vdi *vdi)
 {
     const struct plx_protect *p = &vdi->protect;
     bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&
@@ -211,20 +216,27 @@ uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
     return waits ? p->due_ns : UINT64_MAX; /* T5 */
 }
 
+uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
+{
+    return plx_log_has_patience(&vdi->log) ? vdi->log.patience_ns : due_ns(vdi);
+}
+
 void plx_protect_pump(struct plx_vdi *vdi)
 {
     struct plx_protect *p = &vdi->protect;
-    uint64_t due_ns = plx_protect_due_ns(vdi), now;
+    uint64_t due = due_ns(vdi), now;
 
-    if (due_ns == UINT64_MAX)
+    if (due == UINT64_MAX)
         return;
     now = monotonic(vdi);
-    if (now < due_ns)
+    if (now < due)
         return;
     p->due_ns += p->policy.interval_ns;
     if (p->due_ns <= now)
         p->due_ns = now + p->policy.interval_ns;
     prepare(vdi);
+    p->request.patient = true;
+    vdi->log.patience_ns = plx_min_u64(p->due_ns, now + SECOND_NS); /* T6 */
     /* T4: the reserve is for those who must go on when the store is full. */
     p->request.result = plx_vdi_metadata_room(vdi, 0);
     if (p->request.result)
@@ -239,6 +251,7 @@ static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
     struct plx_protect *p = &vdi->protect;
     int error;
 
+    vdi->log.patience_ns = 0;
     while (p->under_way)
         if (!plx_store_tick(vdi->store) && p->under_way)
             plx_store_wait(vdi->store);

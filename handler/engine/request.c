@@ -1294,6 +1294,7 @@ static void append_lone(struct plx_op *op, enum plx_record_type type, int next_s
         .bytes = plx_record_bytes(type, strlen(op->request->label)),
         .needs_durable = true,
         .changes = type == PLX_RECORD_RESIZE,
+        .patient = op->request->patient,
     };
     op->state = next_state;
     plx_log_append(&op->vdi->log, &op->item);

@@ -89,6 +89,7 @@ static const struct {
     COUNTER(snapshots_automatic),
     COUNTER(snapshots_skipped),
     COUNTER(snapshot_rate),
+    COUNTER(snapshot_bytes),
     COUNTER(read_bytes),
     COUNTER(write_bytes),
     COUNTER(unmap_bytes),

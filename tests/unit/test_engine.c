@@ -615,7 +615,7 @@ static void test_protect_interval(void)
     CU_ASSERT_EQUAL(all_writes(&after), all_writes(&before));
     CU_ASSERT_EQUAL(listed(0), 1); /* the one that setting it took */
     OK(write_byte(vdi, 0, BLOCK, 1));
-    pass(20);
+    pass(25); /* due after ten, and logged alone when nothing else was in another ten */
     CU_ASSERT_EQUAL(automatic(), 2);
     CU_ASSERT_EQUAL(listed(0), 2);
     before = counters(); /* the first after a pause: data, and a batch of both records */
@@ -627,14 +627,19 @@ static void test_protect_interval(void)
     before = counters(); /* the next: data, its record, later the snapshot's */
     OK(write_byte(vdi, 0, BLOCK, 2));
     CU_ASSERT(plx_store_due_ns(store) != UINT64_MAX);
-    pass(11);
+    pass(25);
     after = counters();
     CU_ASSERT_EQUAL(all_writes(&after) - all_writes(&before), 3);
     CU_ASSERT_EQUAL(after.blocks_in_place, before.blocks_in_place);
-    for (unsigned i = 0; i < 1000; i++) { /* under load: one in ten milliseconds */
+    before = after; /* under load: one in ten milliseconds, in the batches of the writes */
+    for (unsigned i = 0; i < 1000; i++) {
         OK(write_byte(vdi, (i % 100) * BLOCK, BLOCK, 1 + (int)i % 200));
         pass(1);
     }
+    pass(25);
+    after = counters();
+    CU_ASSERT_EQUAL(after.batches - before.batches, 1001); /* and the last one */
+    CU_ASSERT_EQUAL(after.batch_bytes - before.batch_bytes, 1001 * 512);
     CU_ASSERT(automatic() >= 95 && automatic() <= 125);
     CU_ASSERT_EQUAL(listed(0), automatic());
     CU_ASSERT_EQUAL(counters().snapshots_skipped, 0);
