@@ -122,6 +122,7 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
     for (const struct plx_op *op = vdi->oldest; op && op->ticket < ticket; op = op->next) {
         if (&op->task == task || (in_place_only ? !op->in_place : !holds_addresses(op)))
             continue;
+        vdi->log.patience_ns = 0; /* it may be for the snapshot that shares its I/O */
         plx_queue_push(&vdi->ticket_waiters, task);
         return false;
     }

@@ -32,7 +32,9 @@ static char folder[MEASURE_PATH_MAX + 32], state[PLX_PATH_MAX], volume[PLX_PATH_
 static struct plx_attach *attach;
 static struct plx_store *store;
 static struct plx_fault fault;
-static uint64_t random_word = 88172645463325252u;
+static uint64_t random_word;
+
+#define FILL_SEED 88172645463325252u /* where fill() writes first, reads are measured */
 
 #define OK(call) ok_((call), #call)
 
@@ -272,6 +274,7 @@ static void measure_latency(struct plx_vdi *vdi, uint64_t seconds)
     static struct taker taker;
     uint64_t end = measure_now_ns() + seconds * 1000000000u;
     bool probes_next = false;
+    double snapshot_ns;
 
     open_probe(&probe);
     begin_load(vdi, LOAD_BYTES, 32);
@@ -296,10 +299,11 @@ static void measure_latency(struct plx_vdi *vdi, uint64_t seconds)
     print_latency("device, write and flush", probe.ns, probe.count);
     print_latency("snapshot", taker.ns, taker.count);
     print_latency("disk's writes, depth 32", load.ns, load.count);
-    measure_goal("snapshot, median against the device's own write", 2,
-                 (double)measure_percentile_ns(taker.ns, taker.count, 50) /
-                     (double)measure_percentile_ns(probe.ns, probe.count, 50),
-                 "times");
+    snapshot_ns = (double)measure_percentile_ns(taker.ns, taker.count, 50);
+    printf("  a snapshot takes %.2f times as long as the device's own write\n",
+           snapshot_ns / (double)measure_percentile_ns(probe.ns, probe.count, 50));
+    measure_goal("snapshot under load, median against the disk's writes", 1.5,
+                 snapshot_ns / (double)measure_percentile_ns(load.ns, load.count, 50), "times");
     plx_device_close(probe.device);
     free(probe.memory);
 }
@@ -337,6 +341,7 @@ static void run_load(uint64_t seconds)
 {
     struct plx_vdi *vdi;
 
+    random_word = FILL_SEED;
     make_store(16ull << 30);
     create("load", LOAD_BYTES);
     vdi = open_disk("load", NULL);
@@ -385,6 +390,7 @@ static struct figures figures_of(const char *name)
     struct plx_vdi *vdi = open_disk(name, NULL);
 
     f.open_ms = (double)(measure_now_ns() - start) / 1e6;
+    random_word = FILL_SEED;
     median_of(vdi, PLX_READ, 500); /* nodes come into memory */
     f.read_us = median_of(vdi, PLX_READ, PROBES);
     f.write_us = median_of(vdi, PLX_WRITE, PROBES);
@@ -400,6 +406,7 @@ static void fill(const char *name, uint64_t writes, uint64_t count)
 {
     struct plx_vdi *vdi = open_disk(name, NULL);
 
+    random_word = FILL_SEED;
     begin_load(vdi, MANY_BYTES, DEPTH_MAX);
     for (unsigned part = 0; part < 2; part++) {
         load.limit = part ? writes : writes - count;
@@ -486,6 +493,7 @@ static void look_up(uint32_t slot, uint64_t newest)
 static void run_million(uint64_t count)
 {
     struct plx_vdi_info info;
+    struct plx_vdi *vdi;
     struct figures ten, many;
     uint64_t start;
 
@@ -495,14 +503,18 @@ static void run_million(uint64_t count)
     start = measure_now_ns();
     fill("ten", count, 10);
     fill("many", count, count);
-    OK(plx_vdi_read_info(store, 1, &info, &fault));
+    vdi = open_disk("many", NULL);
+    plx_vdi_get_info(vdi, &info);
+    OK(plx_attach_vdi_close(attach, vdi));
     printf("%llu snapshots beside ten, %llu writes each, in %s (made in %.0f s; log of %llu MiB)\n",
            (unsigned long long)info.snapshots, (unsigned long long)count, folder,
            (double)(measure_now_ns() - start) / 1e9, (unsigned long long)info.log_segments);
     OK(plx_attach_close(attach)); /* nothing of them is in memory */
     open_store();
-    ten = figures_of("ten");
-    many = figures_of("many");
+    for (unsigned i = 0; i < 2; i++) { /* the first time is not counted: both have room by then */
+        ten = figures_of("ten");
+        many = figures_of("many");
+    }
     printf("  %-28s %10s %10s\n", "", "ten", "many");
     compare("read", ten.read_us, many.read_us, "us");
     compare("write", ten.write_us, many.write_us, "us");

@@ -564,6 +564,8 @@ static bool count_snapshot(void *context, const struct plx_snapshot_info *info)
     return true;
 }
 
+static void expect_instant(uint64_t seq, int byte);
+
 /* ---- Continuous protection ---- */
 
 #define MS 1000000ull
@@ -640,10 +642,57 @@ static void test_protect_interval(void)
     after = counters();
     CU_ASSERT_EQUAL(after.batches - before.batches, 1001); /* and the last one */
     CU_ASSERT_EQUAL(after.batch_bytes - before.batch_bytes, 1001 * 512);
+    CU_ASSERT_EQUAL(after.snapshot_bytes - before.snapshot_bytes, 512);
+    CU_ASSERT(after.device_flushes - before.device_flushes < 1020); /* extents come, too */
     CU_ASSERT(automatic() >= 95 && automatic() <= 125);
     CU_ASSERT_EQUAL(listed(0), automatic());
     CU_ASSERT_EQUAL(counters().snapshots_skipped, 0);
     OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* The record of an interval's snapshot waits for company: not for long, and nobody waits for it. */
+static void test_protect_shares(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t before;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    protect(vdi, PLX_PROTECT_INTERVAL, 5000 * MS);
+    for (unsigned i = 0; i < 3; i++) {
+        OK(write_byte(vdi, 0, BLOCK, 1 + (int)i));
+        env.ns += 5000 * MS;
+        pass(10); /* ordered */
+        CU_ASSERT_EQUAL(automatic(), 1 + i);
+        CU_ASSERT(plx_store_due_ns(store) < env.ns + 1000 * MS);
+        before = env.ns;
+        switch (i) {
+        case 0: /* left alone for a second */
+            pass(1000);
+            break;
+        case 1: /* a key frame */
+            OK(simple(vdi, PLX_KEYFRAME, NULL));
+            CU_ASSERT(env.ns - before < 10 * MS);
+            break;
+        case 2: /* its end */
+            protect(vdi, PLX_PROTECT_OFF, 0);
+            CU_ASSERT(env.ns - before < 10 * MS);
+            break;
+        }
+        CU_ASSERT_EQUAL(automatic(), 2 + i);
+        CU_ASSERT_EQUAL(listed(0), 2 + i);
+    }
+    protect(vdi, PLX_PROTECT_INTERVAL, 5000 * MS);
+    OK(write_byte(vdi, 0, BLOCK, 9));
+    env.ns += 5000 * MS;
+    pass(10);
+    before = env.ns;
+    OK(plx_vdi_close(vdi)); /* its last state is that instant */
+    CU_ASSERT(env.ns - before < 10 * MS);
+    CU_ASSERT_EQUAL(listed(0), 5);
+    expect_instant(5, 9);
     end_store();
 }
 
@@ -715,6 +764,7 @@ static void test_protect_writes(void)
     after = counters();
     CU_ASSERT(after.batches - before.batches <= 2);
     CU_ASSERT_EQUAL(after.snapshots_automatic - before.snapshots_automatic, 12);
+    CU_ASSERT(after.snapshot_bytes - before.snapshot_bytes < 12 * 64);
     CU_ASSERT_EQUAL(listed(0), 13);
     for (unsigned i = 0; i <= 12; i++) {
         OK(plx_snapshot_open(store, 0, i + 1, &instant, &fault));
@@ -1742,6 +1792,7 @@ int main(void)
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
         {"protection: an interval", test_protect_interval},
         {"protection: one at a time", test_protect_skips},
+        {"protection: a snapshot shares a batch", test_protect_shares},
         {"protection: each write, each batch", test_protect_writes},
         {"protection: restarts and clones", test_protect_restart},
         {"protection: refusals", test_protect_refusals},
