@@ -125,6 +125,7 @@ static int next_segment(struct plx_rewrite *w)
     memset(w->segment, 0, (size_t)segment_bytes(w));
     w->header = header_here(w); /* of before the batch that will be its first */
     w->header.snap_seq = w->batch_snap_seq;
+    w->header.time_ns = w->batch_ns;
     w->header.keyframe = w->batch_keyframe;
     return error;
 }
@@ -183,6 +184,7 @@ int plx_rewrite_room(struct plx_rewrite *w, size_t bytes, void **ret_room)
         return error;
     if (!w->records) {
         w->batch_snap_seq = w->snap_seq;
+        w->batch_ns = w->time_ns;
         w->batch_keyframe = w->keyframe;
     }
     *ret_room = w->batch + w->batch_bytes;

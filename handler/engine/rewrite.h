@@ -34,7 +34,7 @@ struct plx_rewrite {
     uint8_t *batch;
     size_t batch_bytes;
     uint32_t records;
-    uint64_t batch_snap_seq; /* both as they were before it */
+    uint64_t batch_snap_seq, batch_ns; /* as they were before it */
     struct plx_keyframe batch_keyframe;
     struct plx_fault *fault;
 };
