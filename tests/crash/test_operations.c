@@ -327,6 +327,17 @@ static void run_forget(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
 }
 
+/* One in the middle, then all but a few: the log is written anew, and what was written anew is. */
+static void run_thin(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    plx_sim_thin(w, disk, 3, 4, 0);
+    plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
+    w->meanwhile = 3;
+    plx_sim_thin(w, disk, 2, 7, 0);
+    w->meanwhile = 0;
+}
+
 /* To the oldest instant and on from there, then back to where it came from. Requests come
  * meanwhile. */
 static void run_rewind(struct plx_world *w, struct plx_sim_disk *disk)
@@ -395,7 +406,8 @@ static const struct operation operations[] = {
     {"writes with an interval", NULL, each_interval, run_in_intervals},
     {"close and open, with an interval", NULL, each_interval, run_open_close},
     {"label", NULL, history, run_label},
-    {"letting snapshots go", NULL, long_history, run_forget},
+    {"letting old snapshots go", NULL, long_history, run_forget},
+    {"letting snapshots go in the middle", NULL, long_history, run_thin},
     {"rewind", NULL, history, run_rewind},
     {"rewind, write-back", in_write_back, history, run_rewind},
     {"rewind, each batch an instant", NULL, each_batch, run_rewind},

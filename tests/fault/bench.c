@@ -402,6 +402,7 @@ static void snapshot_end(struct bench *b, struct bench_disk *d, struct plx_view 
 {
     plx_oracle_view_close(d->oracle, view);
     d->snaps[d->snap_count].view = view;
+    d->snaps[d->snap_count].stays = FATE_YES;
     d->snaps[d->snap_count++].size = view->sectors * PLX_SECTOR;
     d->last_maybe = seq == 0;
     if (seq)
@@ -452,6 +453,21 @@ int bench_rewind(struct bench *b, unsigned n, uint64_t seq)
     /* Of a disk that stopped the record may say more when it is opened again. */
     if (info.rewinds != d->rewinds || !plx_vdi_health(d->vdi, NULL))
         decide_rewind(b, d);
+    return error;
+}
+
+int bench_thin(struct bench *b, unsigned n, uint64_t seq)
+{
+    struct bench_disk *d = &b->disks[n];
+    struct plx_thin thin = {.after = seq - 1, .upto = seq};
+    struct plx_thinned thinned;
+    int error;
+
+    d->snaps[seq - 1].stays = FATE_MAYBE;
+    error = plx_vdi_thin(d->vdi, &thin, &thinned, &b->fault);
+    /* It may stay when the key frame that was to come behind it could not be announced. */
+    if (!error)
+        d->snaps[seq - 1].stays = thinned.snapshots ? FATE_NO : FATE_YES;
     return error;
 }
 
@@ -616,10 +632,14 @@ int bench_read_snapshot(struct bench *b, unsigned n, uint64_t seq)
 {
     struct bench_disk *d = &b->disks[n];
     struct plx_vdi *vdi;
+    enum fate stays = seq ? d->snaps[seq - 1].stays : FATE_YES;
     int error = plx_snapshot_open(b->store, d->slot, seq, &vdi, &b->fault);
 
+    if (error == PLX_ERR_NOT_FOUND && stays != FATE_YES)
+        return 0;
     if (error)
         return error;
+    bench_expect(b, stays != FATE_NO, "snapshot %llu is still there", (unsigned long long)seq);
     error = read_snapshot(b, d, vdi, seq);
     plx_vdi_abandon(vdi);
     return error;
@@ -636,6 +656,9 @@ static bool list_snapshot(void *context, const struct plx_snapshot_info *info)
     struct listing *l = context;
 
     l->count++;
+    while (l->count < info->seq && l->count <= l->d->snap_count &&
+           l->d->snaps[l->count - 1].stays != FATE_YES)
+        l->count++;
     bench_expect(l->b, info->seq == l->count, "snapshot %llu is listed as number %llu",
                  (unsigned long long)info->seq, (unsigned long long)l->count);
     return true;

@@ -38,6 +38,7 @@ struct bench_disk {
     struct {
         struct plx_view *view;
         uint64_t size;
+        enum fate stays;
     } snaps[BENCH_SNAPS]; /* of sequence number index + 1 */
     unsigned snap_count;
     bool last_maybe; /* whether the newest of them exists is not known */
@@ -101,6 +102,8 @@ int bench_flush(struct bench *b, unsigned n);
 int bench_keyframe(struct bench *b, unsigned n);
 int bench_resize(struct bench *b, unsigned n, uint64_t size);
 int bench_rewind(struct bench *b, unsigned n, uint64_t seq);
+/* Lets one snapshot go. */
+int bench_thin(struct bench *b, unsigned n, uint64_t seq);
 int bench_write_far(struct bench *b, unsigned n);
 /* Reads and compares. Not read: the error; wrong: a failure. */
 int bench_read(struct bench *b, unsigned n, uint64_t offset, uint64_t length);

@@ -342,6 +342,21 @@ static int run_rewind(struct bench *b)
     return bench_rewind(b, 0, 1);
 }
 
+static void long_history(struct bench *b) /* of several segments, with key frames */
+{
+    history(b);
+    for (unsigned i = 0; i < 5; i++) {
+        MUST(bench_write(b, 0, 300 * KIB + i * 8 * KIB, 24 * KIB));
+        MUST(bench_snapshot(b, 0));
+        MUST(bench_keyframe(b, 0));
+    }
+}
+
+static int run_thin(struct bench *b)
+{
+    return bench_thin(b, 0, b->disks[0].snap_count - 2);
+}
+
 static int run_segment(struct bench *b)
 {
     int error = 0;
@@ -433,6 +448,7 @@ static const struct operation {
     {"label", history, run_label, run_label, 0},
     {"keyframe", base_history, run_keyframe, run_keyframe, NEIGHBOUR},
     {"rewind", base_history, run_rewind, run_rewind, NEIGHBOUR},
+    {"thin", long_history, run_thin, NULL, NEIGHBOUR},
     {"rewind-write-back", write_back_history, run_rewind, run_rewind, 0},
     {"segment", segment_almost_full, run_segment, NULL, 0},
     {"flush", write_back_history, run_flush, run_flush, NEIGHBOUR},
