@@ -26,8 +26,12 @@
 #include "engine/vdi.h"
 
 #define DEATHS_DUE 16384u
-#define UNMAPPED_DUE 8192u        /* blocks: space is given back soon after a trim */
-#define AGE_DUE_NS 30000000000ull /* changes do not wait longer than this for a key frame */
+#define UNMAPPED_DUE 8192u /* blocks: space is given back soon after a trim */
+/* Changes do not wait longer than this for a key frame; a short window of history is let go in
+ * stretches between key frames, so that these are a small part of it (reclaim.c). */
+#define AGE_MIN_NS 1000000000ull
+#define AGE_MAX_NS 30000000000ull
+#define STRETCHES_IN_WINDOW 32u
 #define RETRY_NS 1000000000ull
 
 enum {
@@ -79,9 +83,13 @@ void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task)
 
 static bool aged(const struct plx_vdi *vdi)
 {
+    const struct plx_protection *policy = &vdi->protect.policy;
+    uint64_t window_ns = policy->tiers ? policy->tier[0].keep_ns : UINT64_MAX;
+    uint64_t age_ns =
+        plx_max_u64(AGE_MIN_NS, plx_min_u64(window_ns / STRETCHES_IN_WINDOW, AGE_MAX_NS));
     struct plx_env *env = vdi->store->env;
 
-    return env->monotonic_ns(env) - vdi->keyframe.begun_ns > AGE_DUE_NS;
+    return env->monotonic_ns(env) - vdi->keyframe.begun_ns > age_ns;
 }
 
 static bool due(const struct plx_vdi *vdi)
