@@ -304,6 +304,22 @@ static void write_event(struct deletion *d)
     plx_registry_event_add(d->cli->session.registry, "snap delete", subject, detail);
 }
 
+/* The engine has a reason that the registry does not know: it keeps its labels. */
+static int give_up(struct deletion *d, const struct target *target)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < d->labels_going && !rc; i++)
+        if (d->labels[i].seq == target->first)
+            rc = plx_session_label_set(d->cli, &d->name, d->labels[i].name, target->first,
+                                       d->labels[i].time_ns);
+    return rc ? rc
+              : plx_cli_fail(d->cli, PLX_ERR_BUSY,
+                             "%s stays: the disk went back to it by a rewind, or somebody has just "
+                             "begun to read it",
+                             target->text);
+}
+
 static int delete_targets(struct deletion *d)
 {
     struct plx_session_thinning thinning = {d->cli, &d->name};
@@ -323,8 +339,7 @@ static int delete_targets(struct deletion *d)
         d->sum.blocks += sum.blocks;
         d->sum.meta_blocks += sum.meta_blocks;
         if (!rc && target->single && !sum.snapshots && !d->dry_run)
-            rc = plx_cli_fail(d->cli, PLX_ERR_BUSY, "%s stays: it came into use just now",
-                              target->text);
+            rc = give_up(d, target);
     }
     if (d->sum.snapshots && !d->dry_run)
         write_event(d);

@@ -179,6 +179,19 @@ run 0 cdp apply demo/hist --json
 (($(json snapshots) >= 3)) || die "what is older than two seconds is still there"
 run 0 snap list demo/hist --all --json
 [[ $(json 0 seq) == "$newest" ]] || die "more than the newest is there"
+
+step "deleting snapshots: what a rewind went to stays"
+head -c 300000 /dev/urandom >part9
+run 0 vdi import part9 demo/hist --force
+run 0 snap create demo/hist@nine
+run 0 rewind demo/hist --to "$newest"
+run 4 snap delete "demo/hist@$newest"
+says err "by a rewind"
+run 0 snap label "demo/hist@$newest" eight
+run 4 snap delete demo/hist@eight
+run 0 vdi export demo/hist@eight back --force # it has kept its label
+run 0 snap unlabel demo/hist@eight
+run 0 snap delete demo/hist@nine
 run 0 store check demo --data
 run 0 vdi delete demo/hist --yes
 
