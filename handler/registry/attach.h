@@ -83,6 +83,7 @@ int plx_attach_protect(struct plx_attach *attach, struct plx_vdi *vdi,
 int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                       struct plx_fault *fault);
+
 /* plx_vdi_thin() with one slice of history, keeping what labels name and what others read (kept and
  * kept_count are not looked at). Go on after ret_thinned->upto until it does not grow. */
 int plx_attach_thin(struct plx_attach *attach, struct plx_vdi *vdi, const struct plx_thin *thin,

@@ -497,7 +497,8 @@ static const struct fault_operation operations[] = {
      .run = thin,
      .effect = is_thinned,
      .written = true,
-     .on_disk = true},
+     .on_disk = true,
+     .keyframe = true},
     {.name = "resize", .prepare = opened, .run = resize, .effect = is_resized, .on_disk = true},
     {.name = "protect",
      .prepare = opened,
@@ -632,8 +633,8 @@ int fault_attach_judge(const struct fault_operation *operation, bool done, const
 
     *step = "closing what is open";
     error = close_vdi();
-    if (error == PLX_ERR_STICKY)
-        error = 0; /* also behind what was done; it stays locked, the next opening recovers it */
+    if (error == PLX_ERR_STICKY && (!done || operation->keyframe))
+        error = 0; /* it stays locked, and the next opening recovers it */
     if (!error)
         error = close_attach();
     if (error)
