@@ -323,7 +323,7 @@ static void long_history(struct plx_world *w, struct plx_sim_disk *disk)
 static void run_forget(struct plx_world *w, struct plx_sim_disk *disk)
 {
     plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
-    plx_sim_thin(w, disk, 0, 6, 0);
+    plx_sim_thin(w, disk, &(struct plx_thin){.upto = 6});
     plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
 }
 
@@ -331,10 +331,10 @@ static void run_forget(struct plx_world *w, struct plx_sim_disk *disk)
 static void run_thin(struct plx_world *w, struct plx_sim_disk *disk)
 {
     plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
-    plx_sim_thin(w, disk, 3, 4, 0);
+    plx_sim_thin(w, disk, &(struct plx_thin){.after = 3, .upto = 4});
     plx_sim_write(w, disk, 0, 3 * BLOCK, false, false);
     w->meanwhile = 3;
-    plx_sim_thin(w, disk, 2, 7, 0);
+    plx_sim_thin(w, disk, &(struct plx_thin){.after = 2, .upto = 7});
     w->meanwhile = 0;
 }
 

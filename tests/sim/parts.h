@@ -234,10 +234,8 @@ bool plx_sim_stop_all(struct plx_world *w);
 
 /* ---- thin.c ---- */
 
-/* Lets snapshots go: those after < seq <= upto but the first of each period (0: none stays), and
- * what is labelled or read. */
-void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, uint64_t after, uint64_t upto,
-                  uint64_t every_ns);
+/* Lets snapshots of a range go, but for what is labelled, cloned or read (filled in here). */
+void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct plx_thin *range);
 /* Writes that wait for history to give way get room, or hear that there is none. */
 void plx_sim_make_room(struct plx_world *w);
 /* What the list and the record say: of those up to `newest` what is not listed is gone. */

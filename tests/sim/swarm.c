@@ -98,10 +98,17 @@ static void forget_any(struct plx_world *w)
     const struct plx_sim_snapshot *last = plx_sim_snapshot_pick(w, disk);
     const struct plx_sim_snapshot *first =
         plx_sim_chance(w, 50) ? plx_sim_snapshot_pick(w, disk) : NULL;
+    struct plx_thin thin = {0};
 
-    if (last)
-        plx_sim_thin(w, disk, first && first->seq < last->seq ? first->seq : 0, last->seq,
-                     plx_sim_chance(w, 40) ? 1 + plx_sim_below(w, 50000000) : 0);
+    if (!last)
+        return;
+    thin.after = first && first->seq < last->seq ? first->seq : 0;
+    thin.upto = last->seq;
+    if (plx_sim_chance(w, 40))
+        thin.every_ns = 1 + plx_sim_below(w, 50000000);
+    if (plx_sim_chance(w, 30)) /* as a policy does: by age */
+        thin.before_ns = last->time_ns;
+    plx_sim_thin(w, disk, &thin);
 }
 
 static void rewind_any(struct plx_world *w)

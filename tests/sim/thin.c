@@ -142,10 +142,9 @@ static void mark_going(struct plx_sim_disk *disk, const struct plx_thin *thin)
     disk->thinned = disk->thinned > thin->upto ? disk->thinned : thin->upto;
 }
 
-void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, uint64_t after, uint64_t upto,
-                  uint64_t every_ns)
+void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct plx_thin *range)
 {
-    struct plx_thin thin = {.after = after, .upto = upto, .every_ns = every_ns};
+    struct plx_thin thin = *range;
     struct plx_sim_host *host = disk->host;
     struct plx_thinned thinned = {0};
     struct plx_fault fault = {0};
@@ -161,8 +160,9 @@ void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, uint64_t after
     plx_vdi_get_info(disk->vdi, &info);
     mark_going(disk, &thin);
     error = plx_vdi_thin(disk->vdi, &thin, &thinned, &fault);
-    PLX_SIM_TRACE(w, "thin %u (%llu, %llu] every %llu: %s, %llu gone up to %llu", disk->slot,
-                  (unsigned long long)after, (unsigned long long)upto, (unsigned long long)every_ns,
+    PLX_SIM_TRACE(w, "thin %u (%llu, %llu] before %llu every %llu: %s, %llu gone up to %llu",
+                  disk->slot, (unsigned long long)thin.after, (unsigned long long)thin.upto,
+                  (unsigned long long)thin.before_ns, (unsigned long long)thin.every_ns,
                   plx_error_name(error), (unsigned long long)thinned.snapshots,
                   (unsigned long long)thinned.upto);
     if (plx_sim_interrupted(w) || host->dead)
@@ -189,7 +189,7 @@ static bool give_way(struct plx_world *w, struct plx_sim_disk *disk)
             kept++;
         }
     if (middle)
-        plx_sim_thin(w, disk, 0, middle->seq, 0);
+        plx_sim_thin(w, disk, &(struct plx_thin){.upto = middle->seq});
     kept = 0;
     for (unsigned i = 0; i < disk->snapshot_count; i++)
         kept += plx_sim_snapshot_kept(disk, &disk->snapshots[i]);
