@@ -491,8 +491,10 @@ static int claim_many(struct plx_registry *own, int n)
     int code = 0;
 
     for (int i = 0; i < 50 && !code; i++)
-        code = plx_registry_extent_claim(own, store.id, racers.row.id, PLX_EXTENT_DATA, 0, &extent,
-                                         &fresh);
+        do /* on a slow disk eight of them may keep one waiting until it gives up */
+            code = plx_registry_extent_claim(own, store.id, racers.row.id, PLX_EXTENT_DATA, 0,
+                                             &extent, &fresh);
+        while (code == PLX_ERR_BUSY);
     return code;
 }
 
