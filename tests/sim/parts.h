@@ -43,6 +43,7 @@ struct plx_sim_snapshot {
     uint64_t expected_seq;
     struct plx_view *exact;
     bool going; /* it may have been let go */
+    bool never; /* it was not taken, for sure */
 };
 
 struct plx_sim_label {

@@ -243,7 +243,7 @@ static struct plx_sim_snapshot *unknown_for(struct plx_sim_disk *disk, uint64_t 
 
         if (!snapshot->acked && snapshot->expected_seq == seq)
             return snapshot;
-        if (!snapshot->acked && !snapshot->expected_seq)
+        if (!snapshot->acked && !snapshot->expected_seq && !snapshot->never)
             first = snapshot;
     }
     return first;

@@ -401,7 +401,7 @@ static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t s
         struct plx_sim_snapshot *snapshot = &disk->snapshots[i];
 
         if (i < count && !snapshot->acked) {
-            if (snapshot->expected_seq || !free_number(disk, survived, &next)) {
+            if (snapshot->expected_seq || snapshot->never || !free_number(disk, survived, &next)) {
                 plx_view_free(snapshot->view);
                 continue;
             }
@@ -574,6 +574,7 @@ void plx_sim_delete(struct plx_world *w, struct plx_sim_disk *disk)
 static void settle_state_before(struct plx_sim_disk *disk, struct plx_sim_snapshot *before)
 {
     plx_oracle_view_close(disk->oracle, before->view);
+    before->never = !disk->rewound_from.seq && !plx_vdi_health(disk->vdi, NULL);
     if (disk->rewound_from.seq)
         plx_sim_snapshot_taken(disk, before, disk->rewound_from.seq, disk->rewound_from.time_ns);
 }
