@@ -642,13 +642,16 @@ static bool search_keyframe(void *context, const struct plx_record *record)
     return record->seq < search->seq;
 }
 
+/* The last one that the log announces before the snapshot: not the record's, though it may be
+ * nearer, as long as the log does not say so. Which one it is must not depend on when one asks: it
+ * is kept for those who read through it (reclaim.c, C6). */
 static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
                          struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
 {
     struct keyframe_search search = {.seq = seq};
     int error;
 
-    if (!seq || reader->record->keyframe.snap_seq < seq) {
+    if (!seq) {
         *ret_keyframe = reader->record->keyframe;
         return 0;
     }
