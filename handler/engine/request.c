@@ -34,6 +34,7 @@ enum {
     OP_LOGGED,
     OP_DURABLE,
     OP_RETRY, /* space may have become free: look again */
+    OP_ROOM,  /* the same, when history has given way */
     OP_SNAPSHOT_LOGGED,
     OP_SNAPSHOT_WAIT,
     OP_ITEM, /* a lone log record */
@@ -113,7 +114,8 @@ static void deactivate(struct plx_op *op)
  * or for a key frame looks up again afterwards; a key frame must not wait for it. */
 static bool holds_addresses(const struct plx_op *op)
 {
-    return op->state != OP_LOCK && op->state != OP_RETRY && op->state != OP_KEYFRAME;
+    return op->state != OP_LOCK && op->state != OP_RETRY && op->state != OP_ROOM &&
+           op->state != OP_KEYFRAME;
 }
 
 bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_only,
@@ -956,6 +958,20 @@ int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks)
                                                                  : PLX_ERR_NOSPACE;
 }
 
+int plx_vdi_wait_metadata_room(struct plx_vdi *vdi)
+{
+    for (;;) {
+        struct plx_waiter waiter = PLX_WAITER;
+        int error = plx_vdi_metadata_room(vdi, 0);
+
+        if (error == PLX_ERR_NOSPACE)
+            error = plx_alloc_wait(vdi->store, PLX_EXTENT_META, &waiter.task);
+        if (error != PLX_WAIT)
+            return error;
+        plx_waiter_wait(vdi->store, &waiter); /* then look again */
+    }
+}
+
 /* 0, PLX_WAIT or NOSPACE (INV-8). */
 static int metadata_room(struct plx_op *op)
 {
@@ -1245,9 +1261,36 @@ static int wait_for_history(struct plx_op *op)
     if (op->vdi->closing || !store->env->room_wanted || !store->env->room_wanted(store->env, store))
         return PLX_ERR_NOSPACE;
     op->retries = 0;
-    op->state = OP_RETRY;
+    op->state = OP_ROOM;
     plx_queue_push(&store->room_waiters, &op->task);
     return PLX_WAIT;
+}
+
+/* What issuing came to: PLX_WAIT when the op will be ready again, and looks up anew. */
+static int wait_for_room(struct plx_op *op, int error)
+{
+    if (error == PLX_WAIT) { /* for an extent: the registry is asked */
+        op->vdi->store->counters.registry_calls_on_data_path++;
+        op->state = OP_RETRY;
+    } else if (error == PLX_ERR_NOSPACE) {
+        error = wait_for_deaths(op);
+        if (error == PLX_ERR_NOSPACE)
+            error = wait_for_history(op);
+    }
+    if (error == PLX_WAIT)
+        wake_all(op->vdi->store, &op->vdi->ticket_waiters); /* it holds no address any more */
+    return error;
+}
+
+/* A VOID record may have to be logged twice (void_again), and must not fail the second time: with a
+ * spare segment at hand it does not. */
+static int room_for_void(struct plx_op *op)
+{
+    struct plx_log *log = &op->vdi->log;
+    int error = plx_log_room(log);
+
+    return error || log->spare_addr ? error
+                                    : plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
 }
 
 /* ---- The other requests ---- */
@@ -1512,8 +1555,12 @@ static void op_run(struct plx_op *op)
             }
             classify(op, &must_void);
             if (must_void) {
+                error = wait_for_room(op, room_for_void(op));
+                if (error == PLX_WAIT)
+                    return;
                 op->void_again = op->void_encoded = false;
-                error = append_void(op);
+                if (!error)
+                    error = append_void(op);
                 if (error)
                     goto fail;
                 vdi->voids_pending++;
@@ -1530,21 +1577,11 @@ static void op_run(struct plx_op *op)
                     return;
                 }
             }
-            error = issue(op);
-            if (error) {
-                if (error == PLX_WAIT) { /* for an extent: the registry is asked */
-                    vdi->store->counters.registry_calls_on_data_path++;
-                    op->state = OP_RETRY;
-                } else if (error == PLX_ERR_NOSPACE) {
-                    error = wait_for_deaths(op);
-                    if (error == PLX_ERR_NOSPACE)
-                        error = wait_for_history(op);
-                }
-                if (error != PLX_WAIT)
-                    goto fail;
-                wake_all(vdi->store, &vdi->ticket_waiters); /* it holds no address any more */
+            error = wait_for_room(op, issue(op));
+            if (error == PLX_WAIT)
                 return;
-            }
+            if (error)
+                goto fail;
             op->state = OP_WRITTEN;
             if (!op->piece_count && !end_join(op))
                 return;
@@ -1611,7 +1648,10 @@ static void op_step(struct plx_task *task)
             wake_all(vdi->store, &vdi->void_waiters);
         /* fall through */
     case OP_VOID_WAIT:
+    case OP_ROOM:
     case OP_RETRY:
+        if (op->state == OP_RETRY) /* what failed is a key frame, perhaps another disk's */
+            error = vdi->log.sticky;
         if (error) {
             finish(op, error);
             return;

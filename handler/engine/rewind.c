@@ -95,21 +95,6 @@ static int make_room_in_log(struct plx_vdi *vdi)
     return vdi->log.spare_addr ? 0 : vdi->log.spare_error;
 }
 
-/* For a tree and a key frame, and no less than others may take (INV-8). */
-static int make_room(struct plx_vdi *vdi)
-{
-    for (;;) {
-        struct plx_waiter waiter = PLX_WAITER;
-        int error = plx_vdi_metadata_room(vdi, 0);
-
-        if (error == PLX_ERR_NOSPACE)
-            error = plx_alloc_wait(vdi->store, PLX_EXTENT_META, &waiter.task);
-        if (error != PLX_WAIT)
-            return error;
-        plx_waiter_wait(vdi->store, &waiter); /* then look again */
-    }
-}
-
 /* Behind the barrier (W3). */
 static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                        struct plx_keyframe_detour *detour, struct plx_snapshot_info *ret_before)
@@ -140,7 +125,7 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
     };
     struct plx_request keyframe = {.op = PLX_KEYFRAME};
     struct plx_whole whole = {0};
-    int error = make_room(vdi);
+    int error = plx_vdi_wait_metadata_room(vdi);
 
     if (!error)
         error = plx_vdi_write_whole(instant, vdi->size_bytes, &whole);

@@ -10,6 +10,7 @@
  *     name `to`. A segment that may still be written to is not.
  * W5  What is copied is read as replay reads it, batch by batch, and into the next segment: damage,
  *     or an old state, would have no second copy any more.
+ * W6  It takes nothing of the reserve that open disks need to go on (INV-8).
  * Loop: the store's. Crash story: what was written and no record names is a leak that a sweep
  * finds.
  */
@@ -17,6 +18,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine/vdi.h"
 
 static uint64_t segment_bytes(const struct plx_rewrite *w)
 {
@@ -52,6 +55,23 @@ static int push_move(struct plx_rewrite *w, uint64_t number, uint64_t addr)
     return 0;
 }
 
+/* W6 */
+static int room_is_left(const struct plx_rewrite *w)
+{
+    struct plx_vdi *vdi = w->store->vdis;
+
+    while (vdi) {
+        bool needs = !vdi->snapshot && !vdi->closing && !vdi->log.sticky &&
+                     plx_vdi_metadata_room(vdi, 0) == PLX_ERR_NOSPACE;
+        int error = needs ? plx_vdi_wait_metadata_room(vdi) : 0;
+
+        if (error)
+            return error;
+        vdi = needs ? w->store->vdis : vdi->next; /* disks may have come and gone meanwhile */
+    }
+    return 0;
+}
+
 /* A new place for the segment of that number. */
 static int place(struct plx_rewrite *w, uint64_t number, uint64_t *ret_addr)
 {
@@ -63,7 +83,8 @@ static int place(struct plx_rewrite *w, uint64_t number, uint64_t *ret_addr)
     if (error)
         return failed(w, number, error);
     w->moves[w->move_count - 1].addr = *ret_addr;
-    return 0;
+    error = room_is_left(w);
+    return error ? failed(w, number, error) : 0;
 }
 
 /* Copies the batches of the old segment that the copier stands in, up to a position or its end

@@ -115,6 +115,8 @@ int plx_vdi_run_alone(struct plx_vdi *vdi, struct plx_request *request);
 /* Room for what a key frame of everything, and so many blocks more, would need (INV-8): 0, NOSPACE
  * or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
+/* Waits for it, as long as extents may come. Synchronous. */
+int plx_vdi_wait_metadata_room(struct plx_vdi *vdi);
 /* The time of a snapshot taken now: such times never run backwards. */
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 /* What was or will be acknowledged is in the device's cache only, until a flush has ended. */
