@@ -268,7 +268,7 @@ enum plx_record_type {
     PLX_RECORD_LABEL = 5,
     PLX_RECORD_RESIZE = 6,
     PLX_RECORD_KEYFRAME = 7, /* flag: all its nodes are kept */
-    PLX_RECORD_SKIP = 8,     /* alone in its batch: the log goes on behind this key frame */
+    PLX_RECORD_SKIP = 8,     /* alone in its batch: the log goes on where this key frame lies */
     PLX_RECORD_REWIND = 9,   /* a key frame that the log before it does not lead to */
 };
 
@@ -304,8 +304,7 @@ size_t plx_record_put_rewind(void *out, uint64_t seq, const struct plx_keyframe 
 /* Whether it says that there is a key frame. */
 static inline bool plx_record_announces(const struct plx_record *record)
 {
-    return record->type == PLX_RECORD_KEYFRAME || record->type == PLX_RECORD_SKIP ||
-           record->type == PLX_RECORD_REWIND;
+    return record->type == PLX_RECORD_KEYFRAME || record->type == PLX_RECORD_REWIND;
 }
 uint32_t plx_record_checksum(const struct plx_record *record, uint64_t index);
 /* Decodes the record at *offset of a batch and moves *offset past it. addr_limit and vblock_limit

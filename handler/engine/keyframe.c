@@ -247,6 +247,7 @@ static int start(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     unsigned levels = plx_map_levels_for(vdi->size_bytes);
+    bool fresh = !vdi->map.is_frozen;
 
     /* What an earlier, failed attempt froze is written first; newer changes the next time. */
     if (!vdi->map.is_frozen) {
@@ -266,6 +267,7 @@ static int start(struct plx_keyframe_op *op)
         vdi->log.bytes_since_keyframe = 0;
     }
     op->drop = op->next_drop;
+    PLX_ASSERT(fresh || !op->drop); /* the drop goes by where the log lies now */
     op->oldest = op->drop && op->drop->oldest.levels ? op->drop->oldest : vdi->record.oldest;
     op->old_snap_seq = vdi->record.keyframe.snap_seq;
     op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;

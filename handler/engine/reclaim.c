@@ -38,6 +38,7 @@
 #include "engine/versions.h"
 
 #define SLICE_SEGMENTS 64u /* of log worked on at a time, or somewhat more */
+#define SETTLE_TRIES 8u
 
 struct base {
     struct plx_keyframe keyframe;
@@ -166,7 +167,7 @@ static bool history_moved(const struct reclaim *r)
 static bool end_moved(const struct reclaim *r)
 {
     return r->base_count && !r->bases[r->end].whole &&
-           r->vdi->record.keyframe.batch_seq != r->record.keyframe.batch_seq;
+           r->vdi->record.keyframe.batch_seq > r->bases[r->end].keyframe.batch_seq;
 }
 
 /* C5: somebody came meanwhile who may use what goes. */
@@ -375,7 +376,6 @@ static int look(struct reclaim *r, const struct plx_record *record)
 {
     switch (record->type) {
     case PLX_RECORD_KEYFRAME:
-    case PLX_RECORD_SKIP:
     case PLX_RECORD_REWIND:
         return base_appears(r, &record->keyframe, record->flag);
     case PLX_RECORD_SNAPSHOT:
@@ -656,7 +656,7 @@ static int announced(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     struct base *base = &r->bases[r->last_kept];
 
-    if (!base->placed || base->keyframe.pos != keyframe->pos ||
+    if (!r->writing || !base->placed || base->keyframe.pos != keyframe->pos ||
         base->keyframe.root != keyframe->root)
         return 0;
     base->placed = false;
@@ -685,9 +685,10 @@ static int work_on(struct reclaim *r, const struct plx_record *record)
     case PLX_RECORD_RESIZE:
         return r->writing ? put_resize(r, record) : 0;
     case PLX_RECORD_KEYFRAME:
-    case PLX_RECORD_SKIP:
     case PLX_RECORD_REWIND:
         return announced(r, &record->keyframe);
+    case PLX_RECORD_SKIP:
+        return 0;
     }
     return 0;
 }
@@ -717,7 +718,6 @@ static bool base_stays(const struct reclaim *r, size_t at)
 static int begin_writing(struct reclaim *r)
 {
     const struct plx_keyframe *from = &r->bases[r->from].keyframe;
-    int error;
 
     r->begin_writing = false;
     r->writing = true;
@@ -731,8 +731,7 @@ static int begin_writing(struct reclaim *r)
         .limit = r->limit,
         .fault = r->fault,
     };
-    error = plx_rewrite_begin(&r->rewrite);
-    return error ? error : plx_rewrite_announce(&r->rewrite, from);
+    return plx_rewrite_begin(&r->rewrite);
 }
 
 static int end_writing(struct reclaim *r)
@@ -758,6 +757,8 @@ static int pass_base(struct reclaim *r, size_t at)
     if (at == r->from) {
         plx_versions_settle(&r->versions);
         r->last_kept = at;
+        r->bases[at].placed = true;
+        r->bases[at].moved = r->bases[at].keyframe;
         r->begin_writing = true;
         return 0;
     }
@@ -845,10 +846,31 @@ static int keyframe_sync(struct plx_vdi *vdi, struct plx_fault *fault)
                  : 0;
 }
 
+/* It takes effect with a key frame that begins afresh: one that was tried before, and failed, knows
+ * where the log lay then. */
+static int settle_keyframes(struct reclaim *r)
+{
+    int error = 0;
+
+    for (unsigned i = 0; i < SETTLE_TRIES && !error; i++) {
+        if (!r->vdi->map.is_frozen && !r->vdi->keyframe.running)
+            return 0;
+        error = keyframe_sync(r->vdi, r->fault);
+    }
+    return error ? error
+                 : plx_fault_set(r->fault, PLX_ERR_BUSY,
+                                 "virtual disk %s: it changes too fast; try again", r->record.name);
+}
+
 static int commit(struct reclaim *r)
 {
     struct plx_keyframe_op *op = &r->vdi->keyframe;
-    int error;
+    int error = settle_keyframes(r);
+
+    if (!error)
+        error = check_undisturbed(r); /* and from here on nobody has a turn */
+    if (error)
+        return error;
 
     r->drop.moves = r->rewrite.moves;
     r->drop.move_count = r->rewrite.move_count;
@@ -946,8 +968,6 @@ static int thin_once(struct reclaim *r, bool may_end)
         return error;
     count_result(r);
     if (!r->thin->dry_run)
-        error = check_undisturbed(r);
-    if (!error && !r->thin->dry_run)
         error = commit(r);
     if (!error)
         r->thinned->upto = r->bases[r->end].keyframe.snap_seq;

@@ -6,13 +6,12 @@
  *     batch number of `to`, where the log goes on as it was.
  * W3  Of the segment that `from` lies in, what comes before stays if it is needed; of the one that
  *     `to` lies in, what comes behind.
- * W4  No segment behind names a key frame that lies in the stretch: those that did are copied, and
- *     name `to`. A segment that may still be written to is not.
- * W5  What is copied is read as replay reads it, batch by batch, and into the next segment: damage,
- *     or an old state, would have no second copy any more.
- * W6  It takes nothing of the reserve that open disks need to go on (INV-8).
- * Loop: the store's. Crash story: what was written and no record names is a leak that a sweep
- * finds.
+ * W4  No segment behind names a key frame where it lay in the stretch: those that did are copied,
+ * and name the last one that was announced there. A segment that may still be written to is not. W5
+ * What is copied is read as replay reads it, batch by batch, and into the next segment: damage, or
+ * an old state, would have no second copy any more. W6  It takes nothing of the reserve that open
+ * disks need to go on (INV-8). Loop: the store's. Crash story: what was written and no record names
+ * is a leak that a sweep finds.
  */
 #include "engine/rewrite.h"
 
@@ -87,6 +86,20 @@ static int place(struct plx_rewrite *w, uint64_t number, uint64_t *ret_addr)
     return error ? failed(w, number, error) : 0;
 }
 
+/* In what comes before the stretch: the key frame in effect where it begins. */
+static void note_announcements(struct plx_rewrite *w, uint64_t until)
+{
+    const struct plx_log_reader *old = &w->copier;
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    struct plx_record record;
+
+    for (uint32_t i = 0; i < old->batch_header.records && until <= w->from.pos; i++)
+        if (plx_record_next(old->batch, &old->batch_header, &offset, w->store->addr_limit,
+                            &record) == 0 &&
+            plx_record_announces(&record) && record.keyframe.pos > w->keyframe.pos)
+            w->keyframe = record.keyframe;
+}
+
 /* Copies the batches of the old segment that the copier stands in, up to a position or its end
  * (W5).
  */
@@ -99,8 +112,10 @@ static int copy_batches(struct plx_rewrite *w, uint64_t number, uint64_t until, 
         error = plx_log_reader_next(old, w->fault);
         if (!error && old->loaded != number)
             return 0;
-        if (!error)
-            memcpy(segment + (old->batch - old->buffer), old->batch, old->batch_header.bytes);
+        if (error)
+            break;
+        memcpy(segment + (old->batch - old->buffer), old->batch, old->batch_header.bytes);
+        note_announcements(w, until);
     }
     return error == PLX_ERR_NOT_FOUND ? failed(w, number, PLX_ERR_CORRUPT) : error;
 }
@@ -262,6 +277,8 @@ static int begin_segment(struct plx_rewrite *w)
         error = plx_log_reader_seek_segment(old, w->number, w->fault);
     if (error)
         return error;
+    if (!w->first)
+        w->keyframe = old->header.keyframe;
     w->header = header_here(w);
     if (w->first || old->cursor.pos >= w->pos)
         return 0;
@@ -336,7 +353,6 @@ static int copy_last(struct plx_rewrite *w, uint64_t number)
     w->seq = w->to.batch_seq + 1;
     w->hash = w->to.prev_hash;
     w->snap_seq = w->to.snap_seq;
-    w->keyframe = w->to;
     w->header = header_here(w);
     w->header.epoch = old.epoch;
     w->header.time_ns = old.time_ns;
@@ -377,7 +393,7 @@ static int copy_stale_one(struct plx_rewrite *w, uint64_t number)
     uint64_t addr;
     int error = place(w, number, &addr);
 
-    header.keyframe = w->to;
+    header.keyframe = w->keyframe;
     header.snap_seq = plx_max_u64(header.snap_seq, w->to.snap_seq);
     memset(segment, 0, (size_t)segment_bytes(w));
     if (!error)

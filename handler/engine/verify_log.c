@@ -302,7 +302,7 @@ static void on_skip(struct plx_verify *v, struct log_walk *log, const struct plx
         log_error(v, "log", 0, "a SKIP record leads nowhere; log batch", log->seq);
         return;
     }
-    on_keyframe(v, log, to);
+    log->snapshots = plx_max_u64(log->snapshots, to->snap_seq);
     log->skip_to = to->pos;
     log->skip_seq = to->batch_seq + 1;
     log->skip_hash = to->prev_hash;
@@ -511,9 +511,10 @@ static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t se
         log->begun = true;
     }
     on_keyframe(v, log, &header->keyframe);
-    if (header->snap_seq != log->snapshots)
-        log_error(v, "log", 0, "a segment counts other snapshots than the log before it; segment",
+    if (header->snap_seq < log->snapshots) /* more: those in between were let go */
+        log_error(v, "log", 0, "a segment counts fewer snapshots than the log before it; segment",
                   segment);
+    log->snapshots = plx_max_u64(log->snapshots, header->snap_seq);
     return true;
 }
 
