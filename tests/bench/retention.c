@@ -24,8 +24,8 @@
 #define SECOND_NS 1000000000ull
 #define MIB (1ull << 20)
 
-static uint64_t seconds = 60, rate = 20000, disk_mib = 256;
-static const char *keep = "all:10s";
+static uint64_t seconds = 120, rate = 20000, disk_mib = 256;
+static const char *keep = "all:30s";
 static char path[MEASURE_PATH_MAX + 32];
 
 static struct plx_simenv env;
