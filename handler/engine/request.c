@@ -1253,12 +1253,14 @@ static int wait_for_deaths(struct plx_op *op)
     return PLX_ERR_NOSPACE;
 }
 
-/* Nothing has died that is not free: perhaps some of the history can go. */
+/* Nothing has died that is not free: perhaps some of the history can go. Not while somebody waits
+ * for the disk to be idle: who lets history go may be waiting for him. */
 static int wait_for_history(struct plx_op *op)
 {
     struct plx_store *store = op->vdi->store;
 
-    if (op->vdi->closing || !store->env->room_wanted || !store->env->room_wanted(store->env, store))
+    if (op->vdi->closing || op->vdi->barrier || !store->env->room_wanted ||
+        !store->env->room_wanted(store->env, store))
         return PLX_ERR_NOSPACE;
     op->retries = 0;
     op->state = OP_ROOM;

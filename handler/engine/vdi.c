@@ -770,7 +770,7 @@ static bool covered(const struct plx_vdi *vdi)
 
 void plx_vdi_drain(struct plx_vdi *vdi)
 {
-    plx_store_room_made(vdi->store, true); /* its own writes see that it is closing, and fail */
+    plx_store_room_made(vdi->store, true); /* its own writes wait no longer */
     while (!plx_vdi_idle(vdi))
         if (!plx_store_tick(vdi->store) && !plx_vdi_idle(vdi))
             plx_store_wait(vdi->store);
