@@ -279,7 +279,7 @@ struct plx_thin {
     uint64_t every_ns;    /* ... the first of each such period of the clock stays (0: none) ... */
     const uint64_t *kept; /* ... and these (labelled, cloned, read elsewhere); ascending */
     size_t kept_count;
-    bool dry_run; /* only tells what would be */
+    bool dry_run; /* only tells what would be; a key frame may be written for it */
 };
 
 struct plx_thinned {

@@ -81,6 +81,14 @@ void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task)
     vdi->keyframe.wanted = true;
 }
 
+int plx_keyframe_run(struct plx_vdi *vdi)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+
+    plx_keyframe_request(vdi, &waiter.task);
+    return plx_waiter_wait(vdi->store, &waiter);
+}
+
 static bool aged(const struct plx_vdi *vdi)
 {
     const struct plx_protection *policy = &vdi->protect.policy;

@@ -59,6 +59,8 @@ void plx_keyframe_done(struct plx_vdi *vdi);
 /* Queues the task until a key frame that includes everything applied by now has ended; its error
  * is the key frame's. task may be NULL: in the background, nobody waits. */
 void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task);
+/* The same, and waits for it. Synchronous. */
+int plx_keyframe_run(struct plx_vdi *vdi);
 /* Starts one when it is due. Called once a turn. */
 void plx_keyframe_pump(struct plx_vdi *vdi);
 /* The rewind that the record's key frame is, by recovery's hand or not; NULL: it is none. */

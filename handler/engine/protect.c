@@ -11,9 +11,9 @@
  * T4  Of an interval none is taken when the store has no room left but its reserve (INV-8).
  * T5  Where nothing has changed there is no record, no timer and no turn of the loop.
  * T6  The record of an interval's snapshot goes into the batch of the next change, if one comes
- *     before the next is due (or a second has passed): no I/O of its own. Nothing is lost by that:
- * as long as nothing is logged behind it, what recovery finds is what it saw, for nothing that it
- *     sees is written in place any more.
+ *     before the next is due (or a second has passed): no I/O of its own. Nothing is lost: as long
+ *     as nothing is logged behind it, what recovery finds is what it saw, for nothing that it sees
+ *     is written in place any more.
  * Loop: the VDI's.
  * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
  *   before holds. An automatic snapshot is in the log or was never taken. What was recovered and no

@@ -17,9 +17,9 @@
  *     clone itself, if that was cloned.
  * C7  The newest snapshot stays: what it alone sees dies later, and nobody would look there again.
  * C8  No stretch reaches across a rewind: there blocks come back to life, and the log does not say
- *     which. They are those that the snapshot sees which it went to; that one is held, and counts
- * as the one before all that come after the rewind. The last one before a rewind is the newest of
- *     its time (C7).
+ *     which. They are those of the snapshot that it went to; that one is held, and counts as the
+ *     one before all that come after the rewind. The last one before a rewind is the newest of its
+ *     time (C7).
  *
  * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
  * trees say below the record's key frame does not change meanwhile.
@@ -79,7 +79,7 @@ struct reclaim {
     size_t from;      /* of bases: with that the rest begins */
     size_t passed;    /* bases so far */
     size_t last_kept; /* the last base that stays */
-    bool begin_writing, writing, written;
+    bool begin_writing, writing;
     uint64_t mappings; /* written since the last base */
     struct plx_history_drop drop;
     uint64_t nodes; /* of drop.blocks */
@@ -107,16 +107,9 @@ static int push_number(struct reclaim *r, uint64_t **list, size_t *count, size_t
     return 0;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static bool contains(const uint64_t *list, size_t count, uint64_t number)
 {
-    return count && bsearch(&number, list, count, sizeof *list, compare_numbers);
+    return count && bsearch(&number, list, count, sizeof *list, plx_compare_u64);
 }
 
 /* ---- What holds snapshots (C6) ---- */
@@ -147,7 +140,7 @@ static int find_holds(struct reclaim *r)
     if (!error)
         error = each_reader(r, hold);
     if (!error && r->held_count)
-        qsort(r->held, r->held_count, sizeof *r->held, compare_numbers);
+        qsort(r->held, r->held_count, sizeof *r->held, plx_compare_u64);
     return error;
 }
 
@@ -741,7 +734,6 @@ static int end_writing(struct reclaim *r)
     if (!error)
         error = plx_rewrite_end(&r->rewrite);
     r->writing = false;
-    r->written = true;
     return error;
 }
 
@@ -836,11 +828,8 @@ static void choose_beginning(struct reclaim *r)
 
 static int keyframe_sync(struct plx_vdi *vdi, struct plx_fault *fault)
 {
-    struct plx_waiter waiter = PLX_WAITER;
-    int error;
+    int error = plx_keyframe_run(vdi);
 
-    plx_keyframe_request(vdi, &waiter.task);
-    error = plx_waiter_wait(vdi->store, &waiter);
     return error ? plx_fault_set(fault, error, "virtual disk %s: %s", vdi->record.name,
                                  plx_error_text(error))
                  : 0;

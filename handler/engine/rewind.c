@@ -99,7 +99,6 @@ static int make_room_in_log(struct plx_vdi *vdi)
 static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                        struct plx_keyframe_detour *detour, struct plx_snapshot_info *ret_before)
 {
-    struct plx_waiter waiter = PLX_WAITER;
     int error;
 
     plx_vdi_drain(vdi);
@@ -112,8 +111,7 @@ static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *opt
         return error;
     PLX_ASSERT(plx_vdi_idle(vdi) && vdi->map.gen == ret_before->seq);
     vdi->keyframe.detour = detour;
-    plx_keyframe_request(vdi, &waiter.task);
-    return plx_waiter_wait(vdi->store, &waiter);
+    return plx_keyframe_run(vdi);
 }
 
 static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,

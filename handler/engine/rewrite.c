@@ -7,11 +7,13 @@
  * W3  Of the segment that `from` lies in, what comes before stays if it is needed; of the one that
  *     `to` lies in, what comes behind.
  * W4  No segment behind names a key frame where it lay in the stretch: those that did are copied,
- * and name the last one that was announced there. A segment that may still be written to is not. W5
- * What is copied is read as replay reads it, batch by batch, and into the next segment: damage, or
- * an old state, would have no second copy any more. W6  It takes nothing of the reserve that open
- * disks need to go on (INV-8). Loop: the store's. Crash story: what was written and no record names
- * is a leak that a sweep finds.
+ *     and name the last one that was announced there. One that may still be written to is not.
+ * W5  What is copied is read as replay reads it, batch by batch, and into the next segment: damage,
+ *     or an old state, would have no second copy any more.
+ * W6  It takes nothing of the reserve that open disks need to go on (INV-8).
+ *
+ * Loop: the store's.
+ * Crash story: what was written and no record names is a leak that a sweep finds.
  */
 #include "engine/rewrite.h"
 

@@ -28,6 +28,14 @@ static inline uint64_t plx_max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* For qsort() and bsearch() of numbers. */
+static inline int plx_compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
 static inline uint64_t plx_div_up(uint64_t a, uint64_t b)
 {
     return (a + b - 1) / b;

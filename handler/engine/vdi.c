@@ -419,14 +419,6 @@ static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_resu
     return error;
 }
 
-static int keyframe_sync(struct plx_vdi *vdi)
-{
-    struct plx_waiter waiter = PLX_WAITER;
-
-    plx_keyframe_request(vdi, &waiter.task);
-    return plx_waiter_wait(vdi->store, &waiter);
-}
-
 static void wait_keyframe_ended(struct plx_vdi *vdi)
 {
     while (vdi->keyframe.running || vdi->keyframe.wanted)
@@ -449,7 +441,7 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
     vdi->record.owner_host = store->options.host;
     vdi->record.epoch = options->epoch;
     if (unclean) {
-        error = keyframe_sync(vdi);
+        error = plx_keyframe_run(vdi);
         wait_keyframe_ended(vdi);
         *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
         return error;
@@ -799,7 +791,7 @@ int plx_vdi_close(struct plx_vdi *vdi)
     plx_protect_last(vdi);
     vdi->keyframe.quiet = true;
     for (unsigned i = 0; !error && !vdi->log.sticky && (i == 0 || !covered(vdi)) && i < 4; i++) {
-        error = keyframe_sync(vdi);
+        error = plx_keyframe_run(vdi);
         plx_vdi_drain(vdi);
     }
     if (!error && vdi->log.sticky)

@@ -202,19 +202,12 @@ void plx_versions_snapshot(struct plx_versions *v, uint64_t seq, bool stays)
 
 /* ---- What has changed lately ---- */
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 void plx_versions_sort_fresh(struct plx_versions *v)
 {
     if (v->fresh_count)
-        qsort(v->fresh, v->fresh_count, sizeof *v->fresh, compare_numbers);
+        qsort(v->fresh, v->fresh_count, sizeof *v->fresh, plx_compare_u64);
     if (v->leaf_count)
-        qsort(v->leaves, v->leaf_count, sizeof *v->leaves, compare_numbers);
+        qsort(v->leaves, v->leaf_count, sizeof *v->leaves, plx_compare_u64);
 }
 
 void plx_versions_settle(struct plx_versions *v)

@@ -94,13 +94,6 @@ struct kept {
     size_t count;
 };
 
-static int compare_numbers(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static bool label_stands(const struct plx_sim_disk *disk, unsigned at)
 {
     for (unsigned i = at + 1; i < disk->label_count; i++)
@@ -125,7 +118,7 @@ static void find_kept(const struct plx_world *w, const struct plx_sim_disk *disk
         if (w->vdis[i].parent == disk->slot + 1 &&
             (w->vdis[i].state != PLX_SIM_ABSENT || plx_sim_has_heirs(w, w->vdis[i].slot)))
             ret_kept->seqs[ret_kept->count++] = w->vdis[i].parent_seq;
-    qsort(ret_kept->seqs, ret_kept->count, sizeof *ret_kept->seqs, compare_numbers);
+    qsort(ret_kept->seqs, ret_kept->count, sizeof *ret_kept->seqs, plx_compare_u64);
 }
 
 /* G1 */
@@ -136,7 +129,7 @@ static void mark_going(struct plx_sim_disk *disk, const struct plx_thin *thin)
         uint64_t seq = snapshot->seq;
 
         if (snapshot->acked && seq > thin->after && seq <= thin->upto &&
-            !bsearch(&seq, thin->kept, thin->kept_count, sizeof seq, compare_numbers))
+            !bsearch(&seq, thin->kept, thin->kept_count, sizeof seq, plx_compare_u64))
             snapshot->going = true;
     }
     disk->thinned = disk->thinned > thin->upto ? disk->thinned : thin->upto;
