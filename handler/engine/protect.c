@@ -232,7 +232,7 @@ void plx_protect_pump(struct plx_vdi *vdi)
     if (now < due)
         return;
     p->due_ns += p->policy.interval_ns;
-    if (p->due_ns <= now)
+    if (p->due_ns + p->policy.interval_ns <= now) /* a turn that is late is made up for, once */
         p->due_ns = now + p->policy.interval_ns;
     prepare(vdi);
     p->request.patient = true;
