@@ -93,7 +93,7 @@ void plx_tree_done(struct plx_tree *tree)
 
 void plx_tree_abort(struct plx_tree *tree)
 {
-    plx_deaths_give_back(tree->store, &tree->made);
+    plx_deaths_give_back(tree->store, &tree->made, NULL);
     plx_tree_done(tree);
 }
 

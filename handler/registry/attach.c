@@ -12,6 +12,7 @@
  * A5  An instant is held from before it is opened until after it was closed, the one that a clone
  *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
  *     until there is something to hold.
+ * A6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -27,6 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "registry/attach_inside.h"
+#include "registry/collections.h"
 #include "registry/holds.h"
 #include "registry/instance.h"
 #include "registry/labels.h"
@@ -167,8 +170,11 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
         answer = a->claims[type];
         a->claims[type].answered = false;
         pthread_mutex_unlock(&a->claims_lock);
-        if (answer.answered)
-            plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
+        if (!answer.answered)
+            continue;
+        if (!answer.error)
+            plx_store_set_collections(store, answer.row.collections);
+        plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
     }
 }
 
@@ -342,6 +348,29 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
     a->keep_unused = plx_min_u64(RESERVE_MAX, plx_max_u64(1, info.extents / 16));
     a->store = store;
     return 0;
+}
+
+/* ---- For collect.c ---- */
+
+void plx_attach_get_inside(struct plx_attach *a, struct plx_attach_inside *ret_inside)
+{
+    *ret_inside = (struct plx_attach_inside){
+        .registry = a->registry,
+        .store = a->store,
+        .store_row = a->row.id,
+        .instance = a->instance.row.id,
+        .paths = &a->paths,
+    };
+}
+
+void plx_attach_lock(struct plx_attach *a)
+{
+    lock(a);
+}
+
+void plx_attach_unlock(struct plx_attach *a)
+{
+    unlock(a);
 }
 
 /* ---- Recovery of dead instances ---- */
@@ -595,7 +624,7 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
 }
 
 /* Those of this host that are proven dead. */
-static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
+int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_registry_instance *list;
     size_t count, dead = 0;
@@ -608,6 +637,8 @@ static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
             list[dead++] = list[i];
     if (dead)
         error = recover_all(a, list, dead, fault);
+    if (dead && !error) /* what was under way is left allocated */
+        plx_registry_collection_want(a->registry, a->row.id);
     free(list);
     return error;
 }
@@ -696,7 +727,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     if (!error)
         error = open_store(a, fault);
     if (!error && !options->read_only)
-        error = recover_dead(a, fault);
+        error = plx_attach_recover(a, fault);
     if (error) {
         if (a->store)
             plx_attach_close(a);
@@ -833,7 +864,7 @@ static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
 
     if (error == PLX_ERR_BUSY) { /* its holder may have died since we attached */
         registry_fault(a->registry, error, fault);
-        if (recover_dead(a, fault))
+        if (plx_attach_recover(a, fault))
             return error;
         error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
     }
@@ -1088,6 +1119,36 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     return error;
 }
 
+/* A6. What dead readers hold is held by nobody. */
+static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault);
+
+static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        const struct plx_registry_lock *held, struct plx_fault *fault)
+{
+    struct plx_registry_hold *holds = NULL;
+    uint64_t *kept = NULL;
+    size_t count = 0;
+    int error = release_dead(a, row->id, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_intent_begin(a->registry, held, &kept, &count);
+    if (!error)
+        error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
+    if (error)
+        registry_fault(a->registry, error, fault);
+    else if (count)
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "virtual disk %s: snapshot %llu is being read or cloned; close it "
+                              "first",
+                              row->name, (unsigned long long)holds[0].seq);
+    free(kept);
+    free(holds);
+    if (error)
+        plx_registry_intent_end(a->registry, held);
+    return error;
+}
+
 int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
 {
     struct plx_registry_lock held;
@@ -1100,6 +1161,12 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
         error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
+    error = check_unread(a, &row, &held, fault);
+    if (error) {
+        if (!recover)
+            plx_registry_vdi_unlock(a->registry, &held);
+        return error;
+    }
     lock(a);
     error = plx_vdi_delete(a->store, row.slot, recover, fault);
     lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
@@ -1115,6 +1182,7 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
                 */
         return registry_fault(a->registry, error, fault);
     plx_registry_vdi_unlock(a->registry, &held);
+    plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
     return 0;
 }
 
@@ -1290,7 +1358,7 @@ static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault 
     free(list);
     if (error)
         return registry_fault(a->registry, error, fault);
-    return dead ? recover_dead(a, fault) : 0;
+    return dead ? plx_attach_recover(a, fault) : 0;
 }
 
 /* A4: a label that the registry does not know would not be kept. */
