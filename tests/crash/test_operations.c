@@ -263,6 +263,68 @@ static void run_delete(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, &w->vdis[1], 0, 4 * BLOCK, false, false);
 }
 
+/* ---- Collections ---- */
+
+/* A clone, its clone, and the disk between the two gone, with blocks of its own. */
+static void inner_deleted(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_disk *inner = &w->vdis[1], *outer = &w->vdis[2];
+
+    clone_made(w, disk);
+    if (plx_sim_interrupted(w))
+        return;
+    fill(w, inner, 0, 3);
+    plx_sim_snapshot(w, inner);
+    plx_sim_drain(w);
+    plx_sim_create(w, inner->host, outer, inner, &inner->snapshots[inner->snapshot_count - 1]);
+    if (!plx_sim_interrupted(w))
+        plx_sim_open(w, disk->host, outer);
+    fill(w, inner, 4 * BLOCK, 2);
+    plx_sim_delete(w, inner);
+}
+
+/* And the one that all of it came from; what they had lies in extents of nobody. */
+static void family_of_one(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    inner_deleted(w, disk);
+    plx_sim_delete(w, disk);
+    plx_sim_restart(w, &w->hosts[0]);
+}
+
+static void collect_and_write(struct plx_world *w, void (*meanwhile)(struct plx_world *w))
+{
+    struct plx_sim_disk *left = &w->vdis[2];
+
+    plx_sim_collect(w, &w->hosts[0], meanwhile);
+    plx_sim_write(w, left, 0, 6 * BLOCK, false, false); /* to what came back */
+    plx_sim_keyframe(w, left);
+    plx_sim_drain(w);
+}
+
+static void run_collection(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    collect_and_write(w, NULL);
+}
+
+static void write_meanwhile(struct plx_world *w)
+{
+    struct plx_sim_disk *disk = &w->vdis[2];
+
+    if (!disk->vdi || disk->host->dead)
+        return;
+    plx_sim_write(w, disk, BLOCK * plx_sim_below(w, 8), 2 * BLOCK, false, false);
+    if (plx_sim_chance(w, 30))
+        plx_sim_snapshot(w, disk);
+    if (plx_sim_chance(w, 30))
+        plx_sim_keyframe(w, disk);
+}
+
+static void run_collection_beside_writes(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    write_meanwhile(w);
+    collect_and_write(w, write_meanwhile);
+}
+
 static void run_open_close(struct plx_world *w, struct plx_sim_disk *disk)
 {
     struct plx_sim_host *host = disk->host;
@@ -380,6 +442,11 @@ static void with_two_disks(struct plx_world_options *options)
     options->vdis = 2;
 }
 
+static void with_three_disks(struct plx_world_options *options)
+{
+    options->vdis = 3;
+}
+
 static void with_two_hosts(struct plx_world_options *options)
 {
     options->vdis = options->hosts = 2;
@@ -423,6 +490,9 @@ static const struct operation operations[] = {
     {"create", with_two_disks, some_blocks, run_create},
     {"clone", with_two_disks, blocks_and_snapshot, run_clone},
     {"delete of a parent", with_two_disks, clone_made, run_delete},
+    {"collection of an inner disk", with_three_disks, inner_deleted, run_collection},
+    {"collection of a parent", with_three_disks, family_of_one, run_collection},
+    {"collection beside writes", with_three_disks, family_of_one, run_collection_beside_writes},
     {"close and open", NULL, history, run_open_close},
     {"a host leaves", NULL, history, run_restart},
     {"recovery", NULL, history, run_recovery},

@@ -1375,8 +1375,8 @@ static void test_thin(void)
                 expect_instant(seq, byte_then[seq]);
             else
                 expect_no_instant(seq);
-        check_clean();
         OK(plx_vdi_close(vdi));
+        check_clean();
         vdi = open_vdi(0);
     }
     OK(let_go(vdi, 0, last, NULL, 0, &gone));
