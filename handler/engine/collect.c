@@ -330,6 +330,10 @@ int plx_collect_mark(struct plx_collect *c, struct plx_fault *fault)
     c->reach.fault = fault;
     while (found && !error)
         error = mark_new_disks(c, &found, fault);
+    if (!error && plx_vdi_slot_count(c->store) != c->slots)
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "the store has become larger, and may hold disks that were not read; "
+                              "try again");
     if (!error) {
         error = plx_store_flush_others(c->store); /* Q6 */
         if (error)

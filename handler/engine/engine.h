@@ -77,16 +77,6 @@ int plx_store_format(struct plx_device **devices, unsigned count,
                      const struct plx_format_options *options, struct plx_env *env,
                      struct plx_store_info *ret_info, struct plx_fault *fault);
 
-/* Reads one volume's superblock, to learn which store it belongs to. */
-struct plx_superblock_info {
-    struct plx_uuid store, volume;
-    char store_name[PLX_STORE_NAME_MAX + 1];
-    unsigned volume_index, volumes;
-    uint64_t volume_bytes;
-};
-int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
-                         struct plx_fault *fault);
-
 struct plx_store_options {
     uint64_t instance; /* owner written into extents and VDI records; 0: read only */
     struct plx_uuid host;
@@ -300,6 +290,7 @@ struct plx_thinned {
 
 /* Lets snapshots go: what only they used is free afterwards. Does a slice of the log at a time.
  * With before_ns in whole stretches between key frames, so that some are left for the next time.
+ * Where the log is too tight to be written anew without them they stay until it begins behind them.
  * The newest snapshot always stays, and so do instants that are open here. Synchronous, the disk
  * goes on meanwhile; it must not be closed. BUSY: some of them came into use, nothing changed. */
 int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
@@ -390,7 +381,8 @@ int plx_vdi_rewind(struct plx_vdi *vdi, const struct plx_rewind_options *options
 int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
                     struct plx_snapshot_info *ret_info, struct plx_fault *fault);
 /* Labels set and removed, oldest first, so that later ones win: since the key frame before snapshot
- * `from`, or (0) all. Needs no lock. */
+ * `from`, or (0) all. Beside a disk that moves on some may be told again, with all that came after
+ * them. Needs no lock. */
 int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
                    void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
                    void *context, struct plx_fault *fault);

@@ -3,6 +3,7 @@
  * C1  A stretch of history that is worked on begins and ends at key frames. It begins at the one
  *     before the last snapshot that stays before the first one that goes, or where history begins;
  *     it ends at one behind the last that goes. So who sees what dies in it is known (versions.c).
+ *     If what stays does not fit between the two, it ends at a later one, or they do not go.
  * C2  Of a key frame that is not kept whole the nodes that the next one replaced are free already
  *     (keyframe.c, K3). Which those are follows from the log: no snapshot came between it and the
  *     announcement of the next. Where snapshots went the announcement says that it is whole.
@@ -39,6 +40,7 @@
 
 #define SLICE_SEGMENTS 64u /* of log worked on at a time, or somewhat more */
 #define SETTLE_TRIES 8u
+#define REACH_TRIES 4u
 
 struct base {
     struct plx_keyframe keyframe;
@@ -48,11 +50,19 @@ struct base {
     struct plx_keyframe moved;
 };
 
+/* Where a stretch may end. */
+struct reach {
+    uint64_t behind; /* this position: nearer it was FULL, */
+    uint64_t upto;   /* and snapshots up to this one stay, if there is no later end */
+    bool all;        /* a key frame was written behind all of the log */
+};
+
 struct reclaim {
     struct plx_vdi *vdi;
     struct plx_store *store;
     const struct plx_thin *thin;
     struct plx_thinned *thinned;
+    struct reach *reach;
     struct plx_vdi_record record; /* as it was at the start */
     uint64_t last_batch;          /* applied by then, */
     uint64_t limit;               /* in this segment */
@@ -259,12 +269,12 @@ static bool is_read(const struct reclaim *r, const struct base *base)
  * and stays (C7). */
 static void end_here(struct reclaim *r)
 {
-    uint64_t count = r->bases[r->base_count - 1].keyframe.snap_seq;
+    const struct plx_keyframe *last = &r->bases[r->base_count - 1].keyframe;
     size_t before = r->gone_count;
 
-    while (before && r->gone[before - 1] > count)
+    while (before && r->gone[before - 1] > last->snap_seq)
         before--;
-    if (r->base_count < 2 || !before)
+    if (r->base_count < 2 || !before || last->pos <= r->reach->behind)
         return;
     r->end = r->base_count - 1;
     r->gone_before_end = before;
@@ -333,7 +343,7 @@ static bool enough(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
     bool slice = r->segments_read > SLICE_SEGMENTS;
 
     if (seq > r->thin->after && !in_range(r, seq, time_ns) &&
-        (r->thin->before_ns || r->gone_before_end == r->gone_count))
+        ((r->thin->before_ns && !r->reach->behind) || r->gone_before_end == r->gone_count))
         return true;
     return slice && (r->end || !r->gone_count);
 }
@@ -681,7 +691,7 @@ static int work_on(struct reclaim *r, const struct plx_record *record)
     case PLX_RECORD_REWIND:
         return announced(r, &record->keyframe);
     case PLX_RECORD_SKIP:
-        return 0;
+        break;
     }
     return 0;
 }
@@ -893,13 +903,6 @@ static void count_result(struct reclaim *r)
         t->meta_blocks += (dropped - written) * r->store->info.segment_blocks;
 }
 
-/* So that there is a key frame behind all snapshots, and the segment it lies in is complete. */
-static int end_the_segment(struct plx_vdi *vdi, struct plx_fault *fault)
-{
-    plx_log_leave_segment(&vdi->log);
-    return keyframe_sync(vdi, fault);
-}
-
 static void done(struct reclaim *r)
 {
     /* What was written for nothing, unless a record may name it. */
@@ -916,12 +919,13 @@ static void done(struct reclaim *r)
 }
 
 static int begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_thin *thin,
-                 struct plx_thinned *thinned, struct plx_fault *fault)
+                 struct reach *reach, struct plx_thinned *thinned, struct plx_fault *fault)
 {
     *r = (struct reclaim){
         .vdi = vdi,
         .store = vdi->store,
         .thin = thin,
+        .reach = reach,
         .thinned = thinned,
         .record = vdi->record,
         .last_batch = vdi->log.applied.seq - 1,
@@ -936,23 +940,65 @@ static int begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_thin *
                              &r->reader, fault);
 }
 
-/* FULL: a key frame at the end of the log would help, if there is none yet (may_end). */
-static int thin_once(struct reclaim *r, bool may_end)
+/* ---- Ending elsewhere: FULL, look again ---- */
+
+/* Twice as far: a longer stretch has more room to spare. If there is no such end, or that was the
+ * last try, they stay, and what comes behind has its turn. */
+static int reach_further(struct reclaim *r)
+{
+    const struct plx_keyframe *from = &r->bases[r->from].keyframe,
+                              *end = &r->bases[r->end].keyframe;
+
+    r->reach->behind = end->pos + (end->pos - from->pos);
+    r->reach->upto = r->thinned->upto = end->snap_seq;
+    return PLX_REWRITE_FULL;
+}
+
+/* So that there is a key frame behind all snapshots, and the segment it lies in is complete: nearer
+ * ones may do then, too. Once. */
+static int end_the_segment(struct reclaim *r)
+{
+    int error;
+
+    if (r->reach->all)
+        return reach_further(r);
+    plx_log_leave_segment(&r->vdi->log);
+    error = keyframe_sync(r->vdi, r->fault);
+    *r->reach = (struct reach){.all = true};
+    return error ? error : PLX_REWRITE_FULL;
+}
+
+/* ---- A slice ---- */
+
+/* How far nothing can go: for now, for want of room, or because of a rewind (C8). */
+static uint64_t passed_over(const struct reclaim *r)
+{
+    if (r->reach->behind)
+        return r->reach->upto;
+    return r->gone_count && !r->at_rewind ? r->gone[0] - 1 : r->seen;
+}
+
+/* FULL: the next time it may end elsewhere. */
+static int thin_once(struct reclaim *r)
 {
     int error = find_holds(r);
 
     if (!error)
         error = scan(r);
-    if (!error && may_end && r->gone_before_end < r->gone_count && !r->looked_enough)
-        error = PLX_REWRITE_FULL;
+    if (!error && !r->reach->all && r->gone_before_end < r->gone_count && !r->looked_enough)
+        error = end_the_segment(r);
     if (error)
         return error;
     if (!r->end) {
-        r->thinned->upto = r->gone_count && !r->at_rewind ? r->gone[0] - 1 : r->seen;
+        r->thinned->upto = passed_over(r);
         return 0;
     }
     choose_beginning(r);
     error = work(r);
+    if (error == PLX_REWRITE_FULL)
+        return reach_further(r);
+    if (error == PLX_REWRITE_OPEN)
+        return end_the_segment(r);
     if (error)
         return error;
     count_result(r);
@@ -963,16 +1009,16 @@ static int thin_once(struct reclaim *r, bool may_end)
     return error;
 }
 
-static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, bool may_end,
+static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, struct reach *reach,
                       struct plx_thinned *ret_thinned, struct plx_fault *fault)
 {
     struct reclaim r;
     int error;
 
     *ret_thinned = (struct plx_thinned){.upto = thin->after};
-    error = begin(&r, vdi, thin, ret_thinned, fault);
+    error = begin(&r, vdi, thin, reach, ret_thinned, fault);
     if (!error)
-        error = thin_once(&r, may_end);
+        error = thin_once(&r);
     /* It read what is somebody else's now. */
     if (error == PLX_ERR_CORRUPT && (history_moved(&r) || end_moved(&r)))
         error = plx_fault_set(fault, PLX_ERR_BUSY,
@@ -984,6 +1030,7 @@ static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, bool may
 int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
                  struct plx_fault *fault)
 {
+    struct reach reach = {.behind = 0};
     int error;
 
     if (vdi->snapshot)
@@ -992,16 +1039,13 @@ int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_th
         return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s: it is under way already",
                              vdi->record.name);
     vdi->thinning = true;
-    error = thin_slice(vdi, thin, true, ret_thinned, fault);
-    if (error == PLX_REWRITE_FULL) {
-        error = end_the_segment(vdi, fault);
-        if (!error)
-            error = thin_slice(vdi, thin, false, ret_thinned, fault);
-    }
+    error = PLX_REWRITE_FULL;
+    for (unsigned tries = 0; error == PLX_REWRITE_FULL && tries < REACH_TRIES; tries++)
+        error = thin_slice(vdi, thin, &reach, ret_thinned, fault);
     vdi->thinning = false;
     ret_thinned->upto = plx_max_u64(ret_thinned->upto, thin->after);
     ret_thinned->oldest = vdi->record.oldest.snap_seq;
-    return error == PLX_REWRITE_FULL ? 0 : error; /* not now */
+    return error == PLX_REWRITE_FULL ? 0 : error;
 }
 
 bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq)

@@ -343,26 +343,44 @@ static uint64_t segment_between(const struct plx_log_reader *reader, uint64_t lo
     return middle > low ? middle : segment_below(reader, high);
 }
 
-int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
-                                 struct plx_fault *fault)
+/* To the start of the last segment that lies before what is looked for, which those do up to some
+ * one; or of the first. */
+static int seek_last(struct plx_log_reader *reader,
+                     int (*is_before)(struct plx_log_reader *reader, uint64_t segment,
+                                      uint64_t limit, bool *ret_before, struct plx_fault *fault),
+                     uint64_t limit, struct plx_fault *fault)
 {
     uint64_t low = reader->first_segment, high, middle;
     int error = find_end(reader, &high, fault);
 
-    if (error)
-        return error;
-    while ((middle = segment_between(reader, low, high)) > low) {
-        struct plx_segment_header header;
+    while (!error && (middle = segment_between(reader, low, high)) > low) {
+        bool before = false;
 
-        error = header_of(reader, middle, &header);
-        if (error)
-            return unreadable_header(reader, middle, error, fault);
-        if (header.snap_seq < seq)
+        error = is_before(reader, middle, limit, &before, fault);
+        if (before)
             low = middle;
         else
             high = middle;
     }
-    return plx_log_reader_seek_segment(reader, low, fault);
+    return error ? error : plx_log_reader_seek_segment(reader, low, fault);
+}
+
+static int begins_before(struct plx_log_reader *reader, uint64_t segment, uint64_t seq,
+                         bool *ret_before, struct plx_fault *fault)
+{
+    struct plx_segment_header header;
+    int error = header_of(reader, segment, &header);
+
+    if (error)
+        return unreadable_header(reader, segment, error, fault);
+    *ret_before = header.snap_seq < seq;
+    return 0;
+}
+
+int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
+                                 struct plx_fault *fault)
+{
+    return seek_last(reader, begins_before, seq, fault);
 }
 
 static bool take_time(void *context, const struct plx_record *record)
@@ -372,19 +390,22 @@ static bool take_time(void *context, const struct plx_record *record)
     return record->type != PLX_RECORD_SNAPSHOT;
 }
 
-/* When the first snapshot behind the start of a segment was taken; UINT64_MAX: there is none. It
- * may lie many segments further on. */
-static int first_time(struct plx_log_reader *reader, uint64_t segment, uint64_t *ret_time_ns,
-                      struct plx_fault *fault)
+/* Whether the first snapshot behind the start of a segment, which may lie many segments further on,
+ * was taken by then. */
+static int holds_one_by(struct plx_log_reader *reader, uint64_t segment, uint64_t time_ns,
+                        bool *ret_before, struct plx_fault *fault)
 {
     struct plx_segment_header header;
+    uint64_t first_ns = UINT64_MAX;
     int error = header_of(reader, segment, &header);
 
-    *ret_time_ns = UINT64_MAX;
     if (error)
         return unreadable_header(reader, segment, error, fault);
     error = plx_log_reader_seek_snapshot(reader, header.snap_seq + 1, fault);
-    return error ? error : plx_log_each_record(reader, take_time, ret_time_ns, fault);
+    if (!error)
+        error = plx_log_each_record(reader, take_time, &first_ns, fault);
+    *ret_before = !error && first_ns <= time_ns;
+    return error;
 }
 
 /* By the times of snapshots, which never fall (plx_vdi_snapshot_time), and not by the headers'
@@ -392,23 +413,7 @@ static int first_time(struct plx_log_reader *reader, uint64_t segment, uint64_t 
 int plx_log_reader_seek_time(struct plx_log_reader *reader, uint64_t time_ns,
                              struct plx_fault *fault)
 {
-    uint64_t low = reader->first_segment, high, middle;
-    int error = find_end(reader, &high, fault);
-
-    if (error)
-        return error;
-    while ((middle = segment_between(reader, low, high)) > low) {
-        uint64_t first_ns;
-
-        error = first_time(reader, middle, &first_ns, fault);
-        if (error)
-            return error;
-        if (first_ns <= time_ns)
-            low = middle;
-        else
-            high = middle;
-    }
-    return plx_log_reader_seek_segment(reader, low, fault);
+    return seek_last(reader, holds_one_by, time_ns, fault);
 }
 
 /* ---- Batches ---- */

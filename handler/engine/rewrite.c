@@ -294,9 +294,12 @@ static int begin_segment(struct plx_rewrite *w)
 int plx_rewrite_begin(struct plx_rewrite *w)
 {
     size_t bytes = (size_t)segment_bytes(w);
+    int error;
 
-    int error = plx_log_reader_of(w->store, w->reader->record, w->reader->segments,
-                                  w->reader->count, &w->copier, w->fault);
+    if (w->to.pos % bytes && w->to.pos / bytes >= w->limit)
+        return PLX_REWRITE_OPEN; /* W4 */
+    error = plx_log_reader_of(w->store, w->reader->record, w->reader->segments, w->reader->count,
+                              &w->copier, w->fault);
 
     if (error)
         return error;
@@ -415,7 +418,7 @@ static int copy_stale(struct plx_rewrite *w, uint64_t number)
             return 0; /* not begun yet: it will name a newer one */
         if (error || w->copier.header.keyframe.pos >= w->to.pos)
             return error;
-        error = number == w->limit ? PLX_REWRITE_FULL : copy_stale_one(w, number);
+        error = number == w->limit ? PLX_REWRITE_OPEN : copy_stale_one(w, number);
         if (error)
             return error;
     }
@@ -427,8 +430,6 @@ int plx_rewrite_end(struct plx_rewrite *w)
     bool begun = w->to.pos % segment_bytes(w) != 0;
     int error = write_skip(w);
 
-    if (!error && begun && last >= w->limit)
-        error = PLX_REWRITE_FULL; /* W4 */
     if (!error)
         error = w->number == last ? complete_last(w) : leave_gap(w, last);
     return error ? error : copy_stale(w, begun ? last + 1 : last);

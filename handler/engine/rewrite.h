@@ -10,7 +10,10 @@
 #include "engine/reclaim.h"
 #include "engine/replay.h"
 
-#define PLX_REWRITE_FULL PLX_ERR_RANGE /* it does not fit between the two */
+/* Not errors: it does not fit between the two; or what is to be written anew includes the segment
+ * that the disk still writes to. */
+#define PLX_REWRITE_FULL 2
+#define PLX_REWRITE_OPEN 3
 
 struct plx_rewrite {
     struct plx_store *store;

@@ -463,25 +463,6 @@ static int read_superblock(struct plx_device *device, struct plx_superblock *ret
     return 0;
 }
 
-int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
-                         struct plx_fault *fault)
-{
-    struct plx_superblock super;
-    int error = read_superblock(device, &super, fault);
-
-    if (error)
-        return error;
-    *ret_info = (struct plx_superblock_info){
-        .store = super.store,
-        .volume = super.volume,
-        .volume_index = super.volume_index,
-        .volumes = super.volumes,
-        .volume_bytes = super.extents * super.extent_blocks << PLX_BLOCK_SHIFT,
-    };
-    memcpy(ret_info->store_name, super.name, sizeof super.name);
-    return 0;
-}
-
 /* One volume's place in the store being opened, checked against the others. */
 static int place_volume(struct plx_store *store, struct plx_device *device, unsigned count,
                         struct plx_fault *fault)

@@ -737,7 +737,8 @@ static int open_instant_once(struct plx_store *store, uint32_t slot, uint64_t se
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
                              record.name, (unsigned long long)seq);
     error = open_instant(store, &record, which, seq, ret_vdi, fault);
-    *ret_moved = error == PLX_ERR_CORRUPT && plx_vdi_record_moved(store, &record);
+    *ret_moved = (error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND) &&
+                 plx_vdi_record_moved(store, &record);
     return error;
 }
 
@@ -860,35 +861,31 @@ void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counte
 
 /* ---- Listing ---- */
 
-/* Where reading the log began. */
-struct log_start {
-    uint64_t size_bytes, forgotten; /* snapshots up to this one are */
-};
-
-struct snapshot_visit {
-    struct log_start start; /* size_bytes: as far as it was read */
-    uint64_t from, new_blocks;
-    bool (*visit)(void *context, const struct plx_snapshot_info *info);
+/* What is read of a log: again from somewhere before, when the disk has moved on meanwhile. */
+struct log_visit {
+    uint64_t from; /* the snapshot that is looked for; the next one, when one was found */
+    bool (*visit)(void *context, const struct plx_record *record);
     void *context;
+    bool stopped;
+    /* Of where reading began, and as far as it came: */
+    uint64_t size_bytes, new_blocks;
+    uint64_t forgotten; /* snapshots up to this one are */
 };
 
-static bool visit_snapshot(void *context, const struct plx_record *record)
+static bool visit_record(void *context, const struct plx_record *record)
 {
-    struct snapshot_visit *v = context;
-    struct plx_snapshot_info info = {.seq = record->seq,
-                                     .time_ns = record->time_ns,
-                                     .size_bytes = v->start.size_bytes,
-                                     .new_blocks = v->new_blocks};
+    struct log_visit *v = context;
 
     if (record->type == PLX_RECORD_RESIZE)
-        v->start.size_bytes = record->size_bytes;
+        v->size_bytes = record->size_bytes;
     else if (record->type == PLX_RECORD_MAP)
         v->new_blocks += record->count;
-    else if (record->type == PLX_RECORD_SNAPSHOT)
+    v->stopped = !v->visit(v->context, record);
+    if (record->type == PLX_RECORD_SNAPSHOT) {
+        v->from = plx_max_u64(v->from, record->seq + 1);
         v->new_blocks = 0;
-    if (record->type != PLX_RECORD_SNAPSHOT || record->seq < v->from)
-        return true;
-    return v->visit(v->context, &info);
+    }
+    return !v->stopped;
 }
 
 /* After an error the reader is closed already. */
@@ -907,57 +904,83 @@ static int open_log_at(struct plx_store *store, const struct plx_vdi_record *rec
     return *ret_empty ? 0 : error;
 }
 
-/* The same for a disk that may be open elsewhere and move on. */
-static int open_log(struct plx_store *store, uint32_t slot, uint64_t seq,
-                    struct plx_vdi_record *ret_record, struct plx_log_reader *ret_reader,
-                    bool *ret_empty, struct plx_fault *fault)
+/* From the key frame in effect before the snapshot before v->from, or from the start of what is
+ * kept. */
+static int visit_from(struct plx_store *store, const struct plx_vdi_record *record,
+                      struct log_visit *v, struct plx_fault *fault)
 {
-    bool moved = true;
-    int error = 0;
-
-    for (unsigned tries = 0; moved && tries < TRIES; tries++) {
-        uint8_t which;
-
-        error = plx_vdi_record_read(store, slot, ret_record, &which, fault);
-        if (error)
-            return error;
-        error = open_log_at(store, ret_record, seq, ret_reader, ret_empty, fault);
-        moved = error == PLX_ERR_CORRUPT && plx_vdi_record_moved(store, ret_record);
-    }
-    return error;
-}
-
-/* Runs a visitor over the log from the key frame in effect before snapshot seq, or from the start
- * of what is kept (seq 0). */
-static int visit_log(struct plx_store *store, uint32_t slot, uint64_t seq,
-                     bool (*visit)(void *context, const struct plx_record *record), void *context,
-                     struct log_start *start, struct plx_fault *fault)
-{
-    struct plx_vdi_record record;
     struct plx_log_reader reader;
     bool empty;
-    int error = open_log(store, slot, seq, &record, &reader, &empty, fault);
+    int error = open_log_at(store, record, v->from ? v->from - 1 : 0, &reader, &empty, fault);
 
     if (error)
         return error;
     if (!empty) {
-        struct plx_keyframe keyframe = kept_keyframe(&record, &reader.header.keyframe);
+        struct plx_keyframe keyframe = kept_keyframe(record, &reader.header.keyframe);
 
-        *start = (struct log_start){keyframe.size_bytes, record.oldest.snap_seq};
+        v->size_bytes = keyframe.size_bytes;
+        v->new_blocks = 0;
+        v->forgotten = record->oldest.snap_seq;
         plx_log_reader_seek(&reader, &keyframe);
-        error = plx_log_each_record(&reader, visit, context, fault);
+        error = plx_log_each_record(&reader, visit_record, v, fault);
     }
     plx_log_reader_close(&reader);
     return error;
+}
+
+/* A disk that is open elsewhere moves on, and lets go of what is being read: that looks like
+ * damage, or like the end of the log. */
+static int visit_log(struct plx_store *store, uint32_t slot, struct log_visit *v,
+                     struct plx_fault *fault)
+{
+    bool again = true;
+    int error = 0;
+
+    for (unsigned tries = 0; again && tries < TRIES; tries++) {
+        struct plx_vdi_record record;
+        uint64_t from = v->from;
+        uint8_t which;
+
+        error = plx_vdi_record_read(store, slot, &record, &which, fault);
+        if (error)
+            return error;
+        error = visit_from(store, &record, v, fault);
+        again = !v->stopped && (!error || error == PLX_ERR_CORRUPT) &&
+                plx_vdi_record_moved(store, &record);
+        if (error && v->from > from)
+            tries = 0;
+    }
+    return error;
+}
+
+struct snapshot_visit {
+    struct log_visit log;
+    bool (*visit)(void *context, const struct plx_snapshot_info *info);
+    void *context;
+};
+
+static bool visit_snapshot(void *context, const struct plx_record *record)
+{
+    struct snapshot_visit *v = context;
+    struct plx_snapshot_info info = {.seq = record->seq,
+                                     .time_ns = record->time_ns,
+                                     .size_bytes = v->log.size_bytes,
+                                     .new_blocks = v->log.new_blocks};
+
+    if (record->type != PLX_RECORD_SNAPSHOT || record->seq < v->log.from)
+        return true;
+    return v->visit(v->context, &info);
 }
 
 int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
                       bool (*visit)(void *context, const struct plx_snapshot_info *info),
                       void *context, struct plx_fault *fault)
 {
-    struct snapshot_visit v = {.from = from, .visit = visit, .context = context};
+    struct snapshot_visit v = {.visit = visit, .context = context};
 
-    return visit_log(store, slot, plx_max_u64(from, 1), visit_snapshot, &v, &v.start, fault);
+    v.log =
+        (struct log_visit){.from = plx_max_u64(from, 1), .visit = visit_snapshot, .context = &v};
+    return visit_log(store, slot, &v.log, fault);
 }
 
 struct time_search {
@@ -979,14 +1002,14 @@ static bool note_if_before(void *context, const struct plx_record *record)
            search->segment;
 }
 
-int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
-                    struct plx_snapshot_info *ret_info, struct plx_fault *fault)
+static int search_time(struct plx_store *store, const struct plx_vdi_record *record,
+                       uint64_t time_ns, struct plx_snapshot_info *ret_info,
+                       struct plx_fault *fault)
 {
-    struct time_search search = {.time_ns = time_ns};
-    struct plx_vdi_record record;
+    struct time_search search = {.time_ns = time_ns, .forgotten = record->oldest.snap_seq};
     struct plx_log_reader reader;
     bool empty;
-    int error = open_log(store, slot, 0, &record, &reader, &empty, fault);
+    int error = open_log_at(store, record, 0, &reader, &empty, fault);
 
     if (error)
         return error;
@@ -995,7 +1018,6 @@ int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
     if (!empty && !error) {
         search.reader = &reader;
         search.segment = reader.cursor.pos / plx_log_segment_bytes(store);
-        search.forgotten = record.oldest.snap_seq;
         error = plx_log_each_record(&reader, note_if_before, &search, fault);
     }
     plx_log_reader_close(&reader);
@@ -1003,13 +1025,33 @@ int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
         return error;
     if (!search.best.seq)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s has no snapshot that old",
-                             record.name);
+                             record->name);
     *ret_info = search.best;
     return 0;
 }
 
+int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
+                    struct plx_snapshot_info *ret_info, struct plx_fault *fault)
+{
+    bool again = true;
+    int error = 0;
+
+    for (unsigned tries = 0; again && tries < TRIES; tries++) {
+        struct plx_vdi_record record;
+        uint8_t which;
+
+        error = plx_vdi_record_read(store, slot, &record, &which, fault);
+        if (error)
+            return error;
+        error = search_time(store, &record, time_ns, ret_info, fault);
+        again = (!error || error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND) &&
+                plx_vdi_record_moved(store, &record);
+    }
+    return error;
+}
+
 struct label_visit {
-    struct log_start start;
+    struct log_visit log;
     void (*visit)(void *context, const char *label, uint64_t seq, bool removed);
     void *context;
 };
@@ -1018,7 +1060,7 @@ static bool visit_label(void *context, const struct plx_record *record)
 {
     struct label_visit *v = context;
 
-    if (record->type == PLX_RECORD_LABEL && record->seq > v->start.forgotten)
+    if (record->type == PLX_RECORD_LABEL && record->seq > v->log.forgotten)
         v->visit(v->context, record->label, record->seq, record->flag);
     return true;
 }
@@ -1029,7 +1071,8 @@ int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
 {
     struct label_visit v = {.visit = visit, .context = context};
 
-    return visit_log(store, slot, from, visit_label, &v, &v.start, fault);
+    v.log = (struct log_visit){.from = from, .visit = visit_label, .context = &v};
+    return visit_log(store, slot, &v.log, fault);
 }
 
 /* ---- Which ranges are mapped ---- */

@@ -705,6 +705,60 @@ int bench_list_labels(struct bench *b, unsigned n)
     return 0;
 }
 
+int bench_find(struct bench *b, unsigned n)
+{
+    const struct bench_disk *d = &b->disks[n];
+    struct plx_snapshot_info info = {0};
+    int error = plx_snapshot_at(b->store, d->slot, UINT64_MAX - 1, &info, &b->fault);
+
+    if (!error)
+        bench_expect(b, info.seq == d->snap_count, "the newest snapshot is %llu, not %u",
+                     (unsigned long long)info.seq, d->snap_count);
+    return error;
+}
+
+static bool count_change(void *context, const struct plx_range_change *change)
+{
+    ++*(unsigned *)context;
+    return true;
+}
+
+int bench_changes(struct bench *b, unsigned n)
+{
+    unsigned count = 0;
+    int error =
+        plx_range_change_list(b->store, b->disks[n].slot, 0, 128, count_change, &count, &b->fault);
+
+    if (!error)
+        bench_expect(b, count > 1, "%u changes", count);
+    return error;
+}
+
+static bool count_range(void *context, const struct plx_diff_range *range)
+{
+    ++*(unsigned *)context;
+    return true;
+}
+
+int bench_diff(struct bench *b, unsigned n, uint64_t seq)
+{
+    uint32_t slot = b->disks[n].slot;
+    struct plx_vdi *from, *to;
+    unsigned count = 0;
+    int error = plx_snapshot_open(b->store, slot, seq, &from, &b->fault);
+
+    if (error)
+        return error;
+    error = plx_snapshot_open(b->store, slot, 0, &to, &b->fault);
+    if (!error) {
+        error = plx_vdi_diff(from, to, count_range, &count, &b->fault);
+        bench_expect(b, error || count > 0, "nothing differs");
+        plx_vdi_abandon(to);
+    }
+    plx_vdi_abandon(from);
+    return error;
+}
+
 static bool add_run(void *context, uint64_t offset, uint64_t length, bool mapped)
 {
     uint64_t *at = context;

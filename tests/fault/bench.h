@@ -16,7 +16,7 @@
 #define MIB (1024ull * KIB)
 #define BLOCK 4096u
 #define BENCH_DISKS 4u
-#define BENCH_SNAPS 16u
+#define BENCH_SNAPS 24u
 #define BENCH_EXTENT MIB
 #define BENCH_SEGMENT (16 * KIB)
 
@@ -110,6 +110,11 @@ int bench_read(struct bench *b, unsigned n, uint64_t offset, uint64_t length);
 int bench_read_snapshot(struct bench *b, unsigned n, uint64_t seq); /* 0: newest */
 int bench_list(struct bench *b, unsigned n);
 int bench_list_labels(struct bench *b, unsigned n);
+/* The newest snapshot by time; when the first blocks were changed; what differs from snapshot seq.
+ */
+int bench_find(struct bench *b, unsigned n);
+int bench_changes(struct bench *b, unsigned n);
+int bench_diff(struct bench *b, unsigned n, uint64_t seq);
 int bench_map_runs(struct bench *b, unsigned n);
 
 /* A write to disk 1, in flight during whatever comes; done exactly once when all has settled. */

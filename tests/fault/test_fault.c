@@ -357,6 +357,91 @@ static int run_thin(struct bench *b)
     return bench_thin(b, 0, b->disks[0].snap_count - 2);
 }
 
+/* Of everything that there can be in a log, over segments and key frames; the tree grows. */
+static void varied_history(struct bench *b)
+{
+    history(b);
+    for (unsigned i = 0; i < 4; i++) {
+        MUST(bench_write(b, 0, 300 * KIB + i * 8 * KIB, 40 * KIB));
+        MUST(bench_write(b, 0, 304 * KIB + i * 8 * KIB, 8 * KIB)); /* in place: VOID */
+        for (unsigned at = 0; at < 6; at++)
+            MUST(bench_write(b, 0, 1024 * KIB + at * 64 * KIB, 8 * KIB));
+        MUST(bench_snapshot(b, 0));
+        if (i == 1)
+            MUST(bench_label(b, 0));
+        MUST(bench_unmap(b, 0, 1024 * KIB + i * 16 * KIB, 96 * KIB));
+        if (i == 2)
+            MUST(bench_resize(b, 0, 3 * MIB));
+        if (i == 3) {
+            MUST(bench_resize(b, 0, 600ull << 30));
+            MUST(bench_write_far(b, 0));
+        }
+        MUST(bench_snapshot(b, 0));
+        if (i % 2)
+            MUST(bench_keyframe(b, 0));
+    }
+    MUST(bench_write(b, 0, 0, 16 * KIB));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_keyframe(b, 0));
+}
+
+static void varied_cold(struct bench *b) /* its nodes are read */
+{
+    varied_history(b);
+    MUST(bench_close(b, 0));
+    MUST(bench_close(b, 1));
+    MUST(bench_release(b));
+    MUST(bench_close_store(b));
+    MUST(bench_open_store(b, 2));
+    MUST(bench_open(b, 0, false));
+    MUST(bench_open(b, 1, false));
+}
+
+static void varied_clone(struct bench *b) /* what it began with dies, too */
+{
+    history(b);
+    MUST(bench_clone(b, 2, 0, 1));
+    MUST(bench_open(b, 2, false));
+    for (unsigned i = 0; i < 4; i++) {
+        MUST(bench_write(b, 2, i * 32 * KIB, 48 * KIB));
+        MUST(bench_snapshot(b, 2));
+        MUST(bench_unmap(b, 2, 128 * KIB + i * 16 * KIB, 16 * KIB));
+        MUST(bench_snapshot(b, 2));
+        MUST(bench_keyframe(b, 2));
+    }
+}
+
+/* One after the other but for the labelled one, in the middle and then at the old end: the log was
+ * written anew before. */
+static int thin_many(struct bench *b, unsigned n)
+{
+    const struct bench_disk *d = &b->disks[n];
+    int error = 0;
+
+    for (unsigned odd = 0; odd < 2; odd++)
+        for (uint64_t seq = 2 - odd; seq < d->snap_count && !error; seq += 2)
+            if (seq != d->label_seq)
+                error = bench_thin(b, n, seq);
+    return error;
+}
+
+static int run_thin_varied(struct bench *b)
+{
+    return thin_many(b, 0);
+}
+
+static int run_thin_oldest(struct bench *b)
+{
+    int error = bench_thin(b, 0, 1);
+
+    return error ? error : bench_thin(b, 0, 5);
+}
+
+static int run_thin_clone(struct bench *b)
+{
+    return thin_many(b, 2);
+}
+
 static int run_segment(struct bench *b)
 {
     int error = 0;
@@ -406,6 +491,23 @@ static int run_list_labels(struct bench *b)
     return bench_list_labels(b, 0);
 }
 
+static int run_find(struct bench *b)
+{
+    return bench_find(b, 0);
+}
+
+static int run_changes(struct bench *b)
+{
+    return bench_changes(b, 0);
+}
+
+static int run_diff(struct bench *b)
+{
+    int error = bench_diff(b, 0, 3);
+
+    return error ? error : bench_diff(b, 0, 7);
+}
+
 static int run_map_runs(struct bench *b)
 {
     return bench_map_runs(b, 0);
@@ -449,6 +551,12 @@ static const struct operation {
     {"keyframe", base_history, run_keyframe, run_keyframe, NEIGHBOUR},
     {"rewind", base_history, run_rewind, run_rewind, NEIGHBOUR},
     {"thin", long_history, run_thin, NULL, NEIGHBOUR},
+    {"thin-varied", varied_history, run_thin_varied, NULL, 0},
+    {"thin-cold", varied_cold, run_thin_oldest, NULL, 0},
+    {"thin-clone", varied_clone, run_thin_clone, NULL, 0},
+    {"find", varied_history, run_find, run_find, 0},
+    {"changes", varied_history, run_changes, run_changes, 0},
+    {"diff", varied_history, run_diff, run_diff, 0},
     {"rewind-write-back", write_back_history, run_rewind, run_rewind, 0},
     {"segment", segment_almost_full, run_segment, NULL, 0},
     {"flush", write_back_history, run_flush, run_flush, NEIGHBOUR},

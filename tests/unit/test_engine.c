@@ -1107,6 +1107,41 @@ static void test_create_refusals(void)
     end_store();
 }
 
+static void test_call_refusals(void)
+{
+    struct plx_vdi_create_options nameless = {.size_bytes = MIB, .sector_size = 512},
+                                  sectors = {.name = "v", .size_bytes = MIB, .sector_size = 1024};
+    struct plx_vdi_open_options old = {.slot = 0, .overwrite = -1}; /* epoch 0 */
+    struct plx_request label = {.op = PLX_LABEL, .seq = 1},
+                       grow = {.op = PLX_RESIZE, .length = MIB - 512};
+    struct plx_vdi *vdi = NULL, *instant = NULL, *none;
+    struct plx_vdi_info info;
+    uint64_t seq;
+
+    make_store(64 * MIB, MIB);
+    FAILS(NOT_FOUND, plx_vdi_read_info(store, 100000, &info, &fault));
+    FAILS(INVALID, plx_vdi_create(store, &nameless, NULL, &fault));
+    FAILS(INVALID, plx_vdi_create(store, &sectors, NULL, &fault));
+    FAILS(RANGE, plx_store_extent_adopt(store, 1000000, &fault));
+    OK(create(0, MIB));
+    FAILS(FENCED, plx_vdi_open(store, &old, &vdi, &fault));
+    vdi = open_vdi(0);
+    FAILS(RANGE, plx_vdi_map_runs(vdi, MIB, BLOCK, NULL, NULL, &fault));
+    FAILS(INVALID, io(vdi, PLX_READ, 100, 512));
+    FAILS(INVALID, io(vdi, PLX_COMPARE_WRITE, 0, 2 * PLX_COMPARE_MAX));
+    FAILS(INVALID, plx_vdi_run(vdi, &grow));
+    FAILS(INVALID, plx_vdi_run(vdi, &label));
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
+    FAILS(READONLY, io(instant, PLX_WRITE, 0, 512));
+    OK(plx_vdi_close(instant));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_close(store));
+    OK(open_as(0));
+    FAILS(READONLY, try_open(0, &none));
+    end_store();
+}
+
 static void test_two_owners(void)
 {
     struct plx_vdi *vdi, *second;
@@ -1172,6 +1207,19 @@ static void test_format_refusals(void)
     FAILS(INVALID, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
     options.extent_bytes = 32 * MIB;
     FAILS(INVALID, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    options.extent_bytes = MIB;
+    options.segment_bytes = 1000;
+    FAILS(INVALID, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    options.segment_bytes = 0;
+    options.name[0] = 0;
+    FAILS(INVALID, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    strcpy(options.name, "again");
+    FAILS(INVALID, plx_store_open(&device, 0, &(struct plx_store_options){.instance = 1}, &env.env,
+                                  &store, &fault));
+    device->read_only = true;
+    FAILS(READONLY, plx_store_open(&device, 1, &(struct plx_store_options){.instance = 1}, &env.env,
+                                   &store, &fault));
+    device->read_only = false;
     CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
     options.extent_bytes = MIB;
     OK(plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
@@ -1892,6 +1940,7 @@ int main(void)
         {"grow from 3 to 4 levels", test_grow},
         {"many VDIs", test_many_vdis},
         {"create: refusals", test_create_refusals},
+        {"calls that are refused", test_call_refusals},
         {"one writer", test_two_owners},
         {"newer feature", test_newer_feature},
         {"truncated volume", test_truncated},

@@ -704,6 +704,92 @@ static void test_log(void)
     end_store();
 }
 
+/* ---- What reading the log makes of records and segments that cannot be ---- */
+
+static void expect_unreadable(const char *words, int line)
+{
+    struct plx_vdi *instant;
+
+    open_store(0);
+    fault.text[0] = 0;
+    CU_ASSERT_EQUAL(plx_snapshot_open(store, 0, 0, &instant, &fault), PLX_ERR_CORRUPT);
+    if (!strstr(fault.text, words)) {
+        printf("\n  line %d: \"%s\" instead of \"%s\"", line, fault.text, words);
+        CU_FAIL("damage in the log");
+    }
+    close_store();
+}
+#define UNREADABLE(words) expect_unreadable(words, __LINE__)
+
+static void forge_segment(uint64_t addr, uint64_t number, uint32_t start, uint64_t next_addr)
+{
+    struct plx_vdi_record record = get_record(0);
+    struct plx_segment_header header;
+    uint8_t block[BLOCK];
+
+    peek(addr, block);
+    OK(plx_format_segment_decode(block, &store_id, &record.id, number, UINT32_MAX, &header,
+                                 &fault));
+    header.start = start ? start : header.start;
+    header.next_addr = next_addr ? next_addr : header.next_addr;
+    plx_format_segment_encode(&store_id, &header, block);
+    poke(addr, block);
+}
+
+/* v0 is left as a crash would leave it, with so many writes behind its key frame. */
+static void make_crashed(unsigned writes)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < writes; i++)
+        run(vdi, PLX_WRITE, 3 * MIB + i % 100 * 8192, 4096, (int)(i % 3));
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+}
+
+static void test_impossible_log(void)
+{
+    struct plx_rewind_options options = {.seq = 1};
+    struct plx_vdi_record record, whole;
+    struct plx_snapshot_info before;
+    struct plx_vdi *vdi;
+
+    make_crashed(600);
+    record = whole = get_record(0);
+    forge_segment(record.next_addr, record.keyframe.pos / (256 * 1024) + 1, 0, EXTENT_BLOCKS - 1);
+    UNREADABLE("reading its log");
+    record.first_segment = 2;
+    record.oldest.pos = 2 * 256 * 1024;
+    record.keyframe.pos = 3 * 256 * 1024 + BLOCK;
+    put_record(&record);
+    UNREADABLE("missing from the index");
+    end_store();
+
+    make_crashed(1);
+    record = get_record(0);
+    forge_segment(record.segment_addr, record.keyframe.pos / (256 * 1024), 512 * 1024, 0);
+    UNREADABLE("segment");
+    end_store();
+
+    /* Replayed from before a rewind that the record does not know of. */
+    make_store(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    whole = get_record(0);
+    OK(plx_vdi_rewind(vdi, &options, &before, &fault));
+    run(vdi, PLX_WRITE, 0, 65536, 8);
+    plx_vdi_abandon(vdi);
+    close_store();
+    whole.generation = get_record(0).generation;
+    put_record(&whole);
+    UNREADABLE("it was rewound in log batch");
+    end_store();
+}
+
 /* While disks are open, at rest and in the middle of a crash, nothing is wrong. */
 static void test_open(void)
 {
@@ -1090,6 +1176,7 @@ int main(void)
         {"addresses", test_addresses},
         {"rewound", test_rewound},
         {"log", test_log},
+        {"impossible logs", test_impossible_log},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},
         {"beside one change at each moment", test_beside_changes},

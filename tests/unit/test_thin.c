@@ -1,0 +1,1083 @@
+/* test_thin.c - letting snapshots go, seen closely: the order of snapshots and key frames in the
+ * log, who reads meanwhile, key frames that fail meanwhile, stretches that fit badly, listings.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/replay.h"
+#include "engine/vdi.h" /* to see key frames under way */
+#include "fault/faultdev.h"
+#include "sim/simdisk.h"
+#include "sim/simenv.h"
+
+#define MIB (1ull << 20)
+#define BLOCK 4096u
+#define SEGMENT (16u << 10)
+#define PLACES 96u /* blocks that are written: more leaves than the reader's cache has nodes */
+#define APART 512u
+#define SNAPS 400u
+
+/* A disk in one process, and another process that reads it. */
+static struct plx_simpower power;
+static struct plx_simdisk *disk;
+static struct plx_simregistry registry;
+static struct plx_simenv env, reader_env;
+static struct fault_plan plan, no_plan; /* what fails, of each process's I/O */
+static struct plx_store *store, *reader;
+static struct plx_vdi *vdi;
+static struct plx_fault fault;
+static uint64_t epoch;
+static uint8_t buffer[MIB];
+
+/* What it holds, and held at each snapshot. */
+static struct {
+    uint8_t now[PLACES], then[SNAPS][PLACES];
+    uint64_t newest;
+    unsigned writes;
+} model;
+
+#define OK(call) ok_(call, #call, __LINE__)
+#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
+
+static void ok_(int result, const char *call, int line)
+{
+    if (result)
+        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
+    CU_ASSERT_EQUAL_FATAL(result, 0);
+}
+
+/* ---- The store ---- */
+
+static void open_store(uint64_t instance, struct plx_simenv *e, struct fault_plan *p,
+                       struct plx_store **ret_store)
+{
+    struct plx_store_options options = {
+        .instance = instance, .cache_bytes = 32 * BLOCK, .ops_per_vdi = 8};
+    struct plx_device *device = fault_device_attach(disk, p);
+
+    OK(plx_store_open(&device, 1, &options, &e->env, ret_store, &fault));
+    e->instance = instance;
+    e->store = *ret_store;
+}
+
+static void open_vdi(uint32_t slot, struct plx_vdi **ret_vdi)
+{
+    struct plx_vdi_open_options options = {
+        .slot = slot, .epoch = ++epoch, .take_over = true, .overwrite = -1};
+
+    OK(plx_vdi_open(store, &options, ret_vdi, &fault));
+}
+
+static void make_store(void)
+{
+    struct plx_simdisk_options options = {
+        .bytes = 64 * MIB, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
+    struct plx_format_options format = {
+        .name = "test", .extent_bytes = MIB, .segment_bytes = SEGMENT};
+    struct plx_vdi_create_options create = {
+        .name = "v", .size_bytes = PLACES * APART * (uint64_t)BLOCK, .sector_size = 512};
+    struct plx_store_info info = {0};
+    struct plx_device *device;
+
+    memset(&power, 0, sizeof power);
+    memset(&model, 0, sizeof model);
+    disk = plx_simdisk_new(&options, &power);
+    plx_simenv_init(&env, 7);
+    plx_simenv_init(&reader_env, 8);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
+    plx_device_close(device);
+    plx_simregistry_init(&registry, &info);
+    env.registry = &registry;
+    epoch = 0;
+    open_store(1, &env, &plan, &store);
+    open_store(0, &reader_env, &no_plan, &reader);
+    OK(plx_vdi_create(store, &create, NULL, &fault));
+    open_vdi(0, &vdi);
+}
+
+static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
+{
+    if (severity == PLX_FINDING_ERROR)
+        printf("\n  check: %s\n", text);
+}
+
+/* leaks: there may be some. */
+static void check_store(bool leaks)
+{
+    struct plx_check_options options = {.data = true, .finding = print_finding};
+    struct plx_check_result result = {0};
+
+    OK(plx_store_check(store, &options, &result, &fault));
+    CU_ASSERT_EQUAL(result.errors, 0);
+    CU_ASSERT(leaks || result.leaked_blocks == 0);
+}
+
+static void end_store(bool leaks)
+{
+    OK(plx_vdi_close(vdi));
+    OK(plx_simenv_release_all(&env, &fault)); /* writes the bitmaps */
+    check_store(leaks);
+    OK(plx_store_close(reader));
+    OK(plx_store_close(store));
+    plx_simdisk_free(disk);
+    plx_simregistry_done(&registry);
+}
+
+/* ---- The disk ---- */
+
+static int run(struct plx_vdi *v, enum plx_request_op op, unsigned place, unsigned blocks,
+               uint64_t *ret_seq)
+{
+    struct iovec iov = {buffer, (size_t)blocks * BLOCK};
+    struct plx_request request = {.op = op,
+                                  .offset = (uint64_t)place * APART * BLOCK,
+                                  .length = iov.iov_len,
+                                  .iov = &iov,
+                                  .iovcnt = 1};
+    int error = plx_vdi_run(v, &request);
+
+    if (ret_seq)
+        *ret_seq = request.seq;
+    return error;
+}
+
+/* So many places, one after the other. */
+static void write_places(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        unsigned place = model.writes * 37 % PLACES;
+
+        model.now[place] = (uint8_t)(model.writes++ % 251 + 1);
+        memset(buffer, model.now[place], BLOCK);
+        OK(run(vdi, PLX_WRITE, place, 1, NULL));
+    }
+}
+
+static void note_snapshot(uint64_t seq)
+{
+    CU_ASSERT_FATAL(seq < SNAPS);
+    memcpy(model.then[seq], model.now, PLACES);
+    model.newest = seq;
+}
+
+static uint64_t snapshot(void)
+{
+    uint64_t seq = 0;
+
+    OK(run(vdi, PLX_SNAPSHOT, 0, 0, &seq));
+    note_snapshot(seq);
+    return seq;
+}
+
+static void keyframe(void)
+{
+    OK(run(vdi, PLX_KEYFRAME, 0, 0, NULL));
+}
+
+/* A snapshot that is logged after a key frame's position, and before the log announces it. */
+static struct {
+    struct plx_request request;
+    bool submitted, done;
+} between;
+
+static void between_done(struct plx_request *request)
+{
+    between.done = true;
+}
+
+static void submit_between(struct plx_simenv *e)
+{
+    if (between.submitted || !vdi->keyframe.running || !vdi->map.is_frozen)
+        return;
+    between.submitted = true;
+    between.request = (struct plx_request){.op = PLX_SNAPSHOT, .done = between_done};
+    plx_vdi_submit(vdi, &between.request);
+}
+
+static uint64_t keyframe_around_snapshot(void)
+{
+    memset(&between, 0, sizeof between);
+    env.on_tick = submit_between;
+    keyframe();
+    env.on_tick = NULL;
+    while (!between.done)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    OK(between.request.result);
+    note_snapshot(between.request.seq);
+    return between.request.seq;
+}
+
+static bool place_is(struct plx_vdi *v, unsigned place, uint8_t byte)
+{
+    uint8_t bytes[BLOCK];
+    struct iovec iov = {bytes, BLOCK};
+    struct plx_request read = {.op = PLX_READ,
+                               .offset = (uint64_t)place * APART * BLOCK,
+                               .length = BLOCK,
+                               .iov = &iov,
+                               .iovcnt = 1};
+    int error = plx_vdi_run(v, &read);
+
+    if (error)
+        printf("\n  place %u: %s: %s\n", place, plx_error_name(error), read.fault.text);
+    for (unsigned i = 0; i < BLOCK && !error; i++)
+        error = bytes[i] != byte;
+    return error == 0;
+}
+
+static bool holds(struct plx_vdi *v, const uint8_t *places)
+{
+    for (unsigned p = 0; p < PLACES; p++)
+        if (!place_is(v, p, places[p]))
+            return false;
+    return true;
+}
+
+/* Read in the other process. */
+static void expect_instant(uint64_t seq)
+{
+    struct plx_vdi *instant = NULL;
+
+    OK(plx_snapshot_open(reader, 0, seq, &instant, &fault));
+    CU_ASSERT(holds(instant, model.then[seq]));
+    plx_vdi_abandon(instant);
+}
+
+static void expect_no_instant(uint64_t seq)
+{
+    struct plx_vdi *instant;
+
+    FAILS(NOT_FOUND, plx_snapshot_open(reader, 0, seq, &instant, &fault));
+}
+
+/* All that is asked for, slice by slice. Returns how many went. */
+static uint64_t let_go(uint64_t after, uint64_t upto, const uint64_t *kept, size_t kept_count)
+{
+    struct plx_thin thin = {.after = after, .upto = upto, .kept = kept, .kept_count = kept_count};
+    struct plx_thinned thinned;
+    uint64_t gone = 0;
+
+    do {
+        OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+        gone += thinned.snapshots;
+    } while (thinned.upto > thin.after && (thin.after = thinned.upto) < upto);
+    return gone;
+}
+
+/* ---- The order of the log (reclaim.c, C6) ---- */
+
+/* The naive twin of opening an instant: through which key frame each is read, from the whole log;
+ * 0: there is no such snapshot. */
+struct order {
+    uint64_t root[SNAPS];
+    unsigned skips;
+};
+
+static void read_order(struct order *ret_order)
+{
+    struct order order = {.skips = 0};
+    struct plx_keyframe announced;
+    struct plx_vdi_record record;
+    struct plx_log_reader log;
+    uint8_t which;
+
+    OK(plx_vdi_record_read(reader, 0, &record, &which, &fault));
+    OK(plx_log_reader_open(reader, &record, &log, &fault));
+    announced = record.oldest;
+    plx_log_reader_seek(&log, &record.oldest);
+    while (plx_log_reader_next(&log, &fault) == 0) {
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+
+        if (log.header.keyframe.pos > announced.pos)
+            announced = log.header.keyframe;
+        for (uint32_t i = 0; i < log.batch_header.records; i++) {
+            struct plx_record r;
+
+            OK(plx_record_next(log.batch, &log.batch_header, &offset, reader->addr_limit, &r));
+            order.skips += r.type == PLX_RECORD_SKIP;
+            if (r.type == PLX_RECORD_KEYFRAME && r.keyframe.pos > announced.pos)
+                announced = r.keyframe;
+            if (r.type == PLX_RECORD_SNAPSHOT && r.seq > record.oldest.snap_seq)
+                order.root[r.seq] = announced.root;
+        }
+    }
+    plx_log_reader_close(&log);
+    *ret_order = order;
+}
+
+static uint64_t root_of(uint64_t seq)
+{
+    struct plx_vdi *instant = NULL;
+    uint64_t root;
+
+    OK(plx_snapshot_open(reader, 0, seq, &instant, &fault));
+    root = instant->map.base.root;
+    plx_vdi_abandon(instant);
+    return root;
+}
+
+static bool contains(const uint64_t *list, size_t count, uint64_t seq)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == seq)
+            return true;
+    return false;
+}
+
+static void expect_order(const struct order *before, const uint64_t *held, size_t held_count)
+{
+    struct order now;
+
+    read_order(&now);
+    for (uint64_t seq = 1; seq <= model.newest; seq++) {
+        if (now.root[seq])
+            CU_ASSERT_EQUAL(root_of(seq), now.root[seq]);
+        if (contains(held, held_count, seq))
+            CU_ASSERT_EQUAL(now.root[seq], before->root[seq]);
+    }
+}
+
+/* Right before the end of a log segment. */
+static void approach_end(void)
+{
+    while (SEGMENT - vdi->log.cursor.pos % SEGMENT > 512)
+        write_places(1);
+}
+
+/* Key frames of which each is frozen before a snapshot and announced behind it, every other one in
+ * the next segment. */
+static size_t write_history(unsigned rounds, uint64_t *ret_between)
+{
+    size_t count = 0;
+
+    for (unsigned i = 0; i < rounds; i++) {
+        struct order order;
+
+        write_places(7);
+        snapshot();
+        write_places(3 + i % 5);
+        if (i % 4 < 2)
+            approach_end();
+        ret_between[count] = keyframe_around_snapshot();
+        read_order(&order);
+        CU_ASSERT_NOT_EQUAL(order.root[ret_between[count]], vdi->record.keyframe.root);
+        CU_ASSERT_EQUAL(order.root[ret_between[count]], root_of(ret_between[count]));
+        count++;
+        write_places(2);
+        snapshot();
+    }
+    return count;
+}
+
+/* What is labelled or cloned is always read through the key frame that it was read through at
+ * first: nothing in the log that is written anew announces one too early. In stretches that end
+ * with the key frame around it, that begin with it, then in long ones, again and again. */
+static void test_order(void)
+{
+    struct plx_vdi_create_options clone = {
+        .name = "clone", .slot = 1, .sector_size = 512, .is_clone = true};
+    uint64_t around[40], held[40], kept[SNAPS];
+    size_t count, held_count = 0;
+    struct order before, now;
+    struct plx_vdi *child;
+
+    make_store();
+    count = write_history(40, around);
+    read_order(&before);
+    for (size_t i = 2; i < count - 2; i += 3)
+        held[held_count++] = around[i];
+    clone.parent_seq = held[held_count / 2];
+    OK(plx_vdi_create(store, &clone, NULL, &fault));
+    for (size_t i = 0; i < held_count; i++) {
+        CU_ASSERT_EQUAL(let_go(held[i] - 2, held[i] - 1, held, held_count), 1);
+        expect_order(&before, held, held_count);
+        CU_ASSERT_EQUAL(let_go(held[i] + 1, held[i] + 2, held, held_count), 1);
+        expect_order(&before, held, held_count);
+    }
+    for (uint64_t step = 2; step <= 16; step *= 2) {
+        uint64_t upto = model.newest - 5;
+        size_t kept_count = 0;
+
+        for (uint64_t seq = 1; seq <= upto; seq++)
+            if (seq % step == 1 || contains(held, held_count, seq))
+                kept[kept_count++] = seq;
+        CU_ASSERT(let_go(0, upto, kept, kept_count) > 0);
+        read_order(&now);
+        CU_ASSERT(now.skips > 0);
+        expect_order(&before, held, held_count);
+        for (uint64_t seq = 1; seq <= model.newest; seq++)
+            if (now.root[seq])
+                expect_instant(seq);
+        write_history(2, around);
+    }
+    CU_ASSERT(let_go(0, model.newest, held, held_count) > 0);
+    expect_order(&before, held, held_count);
+    for (size_t i = 0; i < held_count; i++)
+        expect_instant(held[i]);
+    open_vdi(1, &child);
+    CU_ASSERT(holds(child, model.then[clone.parent_seq]));
+    OK(plx_vdi_close(child));
+    CU_ASSERT(holds(vdi, model.now));
+    end_store(false);
+}
+
+/* ---- Readers in another process ---- */
+
+static struct {
+    struct plx_vdi *instant;
+    uint64_t seq;
+    unsigned turns, reads, openings;
+    bool wrong;
+} other;
+
+static void read_beside(struct plx_simenv *e)
+{
+    unsigned place = other.turns % PLACES;
+    struct plx_vdi *again;
+
+    if (other.turns++ % 2 == 0) {
+        other.reads++;
+        other.wrong |= !place_is(other.instant, place, model.then[other.seq][place]);
+    }
+    if (other.turns % 11)
+        return;
+    other.openings++;
+    if (plx_snapshot_open(reader, 0, other.seq, &again, &fault)) {
+        printf("\n  opened beside: %s\n", fault.text);
+        other.wrong = true;
+        return;
+    }
+    other.wrong |= !place_is(again, place, model.then[other.seq][place]);
+    plx_vdi_abandon(again);
+}
+
+/* What somebody else reads stays whole, and can be opened again, at every turn of the loop while
+ * all around it goes and what came free is written over. */
+static void test_reader_elsewhere(void)
+{
+    uint64_t between_all[20], upto;
+    size_t count;
+
+    make_store();
+    count = write_history(20, between_all);
+    memset(&other, 0, sizeof other);
+    other.seq = between_all[count / 2];
+    OK(plx_snapshot_open(reader, 0, other.seq, &other.instant, &fault));
+    env.on_tick = read_beside;
+    for (upto = 4; upto <= model.newest; upto += 4) {
+        let_go(0, upto, &other.seq, 1);
+        write_places(20);
+        keyframe();
+    }
+    env.on_tick = NULL;
+    CU_ASSERT(other.reads > 500 && other.openings > 50);
+    CU_ASSERT(!other.wrong);
+    CU_ASSERT(holds(other.instant, model.then[other.seq]));
+    plx_vdi_abandon(other.instant);
+    expect_no_instant(other.seq - 1);
+    expect_no_instant(other.seq + 1);
+    end_store(false);
+}
+
+/* ---- Key frames that fail ---- */
+
+static bool allocated(uint64_t addr, uint64_t blocks)
+{
+    const struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+
+    for (uint64_t b = addr; extent && b < addr + blocks; b++)
+        if (!(extent->bits[(b - extent->base) / 64] >> (b - extent->base) % 64 & 1))
+            return false;
+    return extent != NULL;
+}
+
+/* What the record on the store names, newest or not yet durable, is allocated. */
+static bool named_is_allocated(void)
+{
+    struct plx_vdi_record record;
+    struct plx_log_reader log;
+    bool all = true;
+    uint8_t which;
+
+    OK(plx_vdi_record_read(reader, 0, &record, &which, &fault));
+    OK(plx_log_reader_open(reader, &record, &log, &fault));
+    for (size_t i = 0; i < log.count; i++)
+        all &= !log.segments[i] || allocated(log.segments[i], store->info.segment_blocks);
+    all &= allocated(plx_entry_addr(record.keyframe.root), 1);
+    all &= !record.oldest.root || allocated(plx_entry_addr(record.oldest.root), 1);
+    plx_log_reader_close(&log);
+    return all;
+}
+
+static struct {
+    unsigned fail_in;   /* I/Os from when the key frame of the drop begins; 0: none */
+    bool fail_keyframe; /* the one under way, once */
+    bool wrong;         /* something that is named was free */
+    uint64_t writes;    /* on the disk, when it was looked at last */
+} watch;
+
+static void watch_tick(struct plx_simenv *e)
+{
+    struct plx_keyframe_op *op = &vdi->keyframe;
+    uint64_t writes = plx_simdisk_counters(disk)->writes;
+
+    if (watch.fail_keyframe && op->running && vdi->map.is_frozen) {
+        fault_plan_arm(&plan, FAULT_IO_ONCE, 1);
+        watch.fail_keyframe = false;
+    }
+    if (watch.fail_in && op->running && op->drop) {
+        fault_plan_arm(&plan, FAULT_IO_ONCE, watch.fail_in);
+        watch.fail_in = 0;
+    }
+    if (op->error && !op->running) /* it is not tried again by itself */
+        op->failed_at_ns = e->env.monotonic_ns(&e->env);
+    if (writes != watch.writes)
+        watch.wrong |= !named_is_allocated();
+    watch.writes = writes;
+}
+
+static void begin_watch(void)
+{
+    memset(&watch, 0, sizeof watch);
+    env.on_tick = watch_tick;
+}
+
+/* A key frame that failed is resumed by one of those that letting go waits for. It knows where the
+ * log lay when it began: what goes, goes with the next one. */
+static void test_resumed_keyframe(void)
+{
+    uint64_t between_all[12], first, last_before, segment;
+    struct plx_thinned thinned;
+    struct plx_thin thin;
+
+    make_store();
+    write_history(12, between_all);
+    do {
+        write_places(3);
+        snapshot();
+        keyframe();
+        write_places(1);
+        last_before = snapshot();
+        segment = plx_log_segment_of(&vdi->log, vdi->log.applied.pos);
+    } while (segment != plx_log_segment_of(&vdi->log, vdi->record.keyframe.pos) ||
+             SEGMENT - vdi->log.applied.pos % SEGMENT < 8 * 512);
+    begin_watch();
+    watch.fail_keyframe = true;
+    write_places(1);
+    CU_ASSERT_EQUAL_FATAL(plx_error_class(run(vdi, PLX_KEYFRAME, 0, 0, NULL)), PLX_CLASS_IO);
+    CU_ASSERT_EQUAL(plx_log_segment_of(&vdi->log, vdi->keyframe.at.pos), segment);
+    while (plx_log_segment_of(&vdi->log, vdi->log.applied.pos) < segment + 2)
+        write_places(1);
+    first = snapshot();
+    CU_ASSERT(vdi->map.is_frozen);
+    thin = (struct plx_thin){.after = last_before - 5, .upto = last_before - 1};
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT(thinned.snapshots > 0);
+    CU_ASSERT(!watch.wrong && named_is_allocated());
+    env.on_tick = NULL;
+    write_places(50); /* into what came free */
+    expect_instant(last_before - 5);
+    expect_instant(last_before);
+    expect_instant(first);
+    OK(plx_vdi_close(vdi));
+    open_vdi(0, &vdi);
+    CU_ASSERT(holds(vdi, model.now));
+    end_store(true);
+}
+
+/* The key frame that the drop rides on fails at its k-th I/O: then nothing has gone, what goes on
+ * is the key frame alone; and the next time they go. Returns whether it came so far. */
+static bool fail_drop(unsigned k)
+{
+    struct plx_thin thin = {.after = 10, .upto = 15};
+    uint64_t between_all[12];
+    struct plx_thinned thinned = {0};
+    bool failed;
+
+    make_store();
+    write_history(8, between_all);
+    begin_watch();
+    watch.fail_in = k;
+    failed = plx_vdi_thin(vdi, &thin, &thinned, &fault) != 0;
+    fault_plan_heal(&plan);
+    CU_ASSERT_EQUAL(watch.fail_in, 0);
+    if (plx_vdi_health(vdi, NULL)) { /* which of the two records counts is not known */
+        env.on_tick = NULL;
+        plx_vdi_abandon(vdi);
+        open_vdi(0, &vdi);
+        CU_ASSERT(!watch.wrong && named_is_allocated());
+        env.on_tick = watch_tick;
+    } else if (failed) {
+        for (uint64_t seq = 10; seq <= 16; seq++)
+            expect_instant(seq);
+        keyframe();
+    }
+    CU_ASSERT_PTR_NULL(vdi->keyframe.drop);
+    CU_ASSERT_PTR_NULL(vdi->keyframe.next_drop);
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT(!watch.wrong && named_is_allocated());
+    env.on_tick = NULL;
+    write_places(50);
+    expect_instant(10);
+    expect_no_instant(12);
+    expect_instant(16);
+    CU_ASSERT(holds(vdi, model.now));
+    end_store(true);
+    return failed;
+}
+
+static void test_drop_fails(void)
+{
+    unsigned failed = 0;
+
+    for (unsigned k = 1; k <= 40; k++)
+        failed += fail_drop(k);
+    CU_ASSERT(failed > 10);
+}
+
+/* ---- Refusals ---- */
+
+static int refused[2];
+static bool lets_go;
+
+static void ask_again(struct plx_simenv *e)
+{
+    struct plx_rewind_options options = {.seq = 1};
+    struct plx_thin thin = {.upto = 1};
+    struct plx_snapshot_info before;
+    struct plx_thinned thinned;
+
+    lets_go |= vdi->keyframe.drop && plx_vdi_lets_go(store, 0, 5) && !plx_vdi_lets_go(store, 0, 4);
+    if ((vdi->thinning || vdi->rewinding) && !refused[0]) {
+        refused[0] = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        refused[1] = plx_vdi_rewind(vdi, &options, &before, &fault);
+    }
+}
+
+static void want_keyframe(struct plx_simenv *e)
+{
+    plx_keyframe_request(vdi, NULL);
+}
+
+static void test_refusals(void)
+{
+    struct plx_rewind_options options = {.seq = 4};
+    struct plx_thin thin = {.after = 4, .upto = 8};
+    struct plx_snapshot_info before;
+    struct plx_thinned thinned;
+    struct plx_vdi *instant;
+    uint64_t around[4];
+
+    make_store();
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault)); /* its log is empty */
+    CU_ASSERT_EQUAL(thinned.snapshots, 0);
+    write_history(4, around);
+    OK(plx_snapshot_open(store, 0, 1, &instant, &fault));
+    FAILS(READONLY, plx_vdi_thin(instant, &thin, &thinned, &fault));
+    plx_vdi_abandon(instant);
+    env.on_tick = want_keyframe; /* one after the other: there is never a moment for it */
+    FAILS(BUSY, plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    memset(refused, 0, sizeof refused);
+    env.on_tick = ask_again;
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT(thinned.snapshots > 0 && lets_go);
+    CU_ASSERT(refused[0] == PLX_ERR_BUSY && refused[1] == PLX_ERR_BUSY);
+    memset(refused, 0, sizeof refused);
+    OK(plx_vdi_rewind(vdi, &options, &before, &fault));
+    env.on_tick = NULL;
+    CU_ASSERT(refused[0] == PLX_ERR_BUSY && refused[1] == PLX_ERR_BUSY);
+    end_store(false);
+}
+
+/* ---- A full store ---- */
+
+static int try_write(void)
+{
+    unsigned place = model.writes * 37 % PLACES;
+    int error;
+
+    memset(buffer, (int)(model.writes % 251 + 1), BLOCK);
+    error = run(vdi, PLX_WRITE, place, 1, NULL);
+    if (!error)
+        model.now[place] = (uint8_t)(model.writes++ % 251 + 1);
+    return error;
+}
+
+/* In the middle, letting go needs room for what it writes, and takes nothing of the reserve: it may
+ * be refused, then nothing has changed. At the old end it needs none, and makes room. */
+static void test_full_store(void)
+{
+    unsigned refusals = 0;
+    uint64_t first = 0, last;
+    int error = 0;
+
+    make_store();
+    registry.limit = 5;
+    while (!error) {
+        for (unsigned i = 0; i < 9 && !error; i++)
+            error = try_write();
+        if (!error) {
+            snapshot();
+            error = run(vdi, PLX_KEYFRAME, 0, 0, NULL);
+        }
+    }
+    CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
+    last = model.newest;
+    for (uint64_t seq = 2; seq + 4 < last; seq += 3) {
+        struct plx_thin thin = {.after = seq, .upto = seq + 1};
+        struct plx_thinned thinned;
+
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        CU_ASSERT(!error || error == PLX_ERR_NOSPACE);
+        refusals += error != 0;
+        expect_instant(seq);
+        if (error)
+            expect_instant(seq + 1);
+        while (!error && !try_write()) /* full again */
+            ;
+        first = seq;
+    }
+    CU_ASSERT(refusals > 0);
+    CU_ASSERT(let_go(0, first, NULL, 0) > 0);
+    write_places(20);
+    expect_instant(last);
+    CU_ASSERT(holds(vdi, model.now));
+    end_store(true);
+}
+
+/* ---- Stretches that fit badly ---- */
+
+static struct {
+    struct plx_request request;
+    struct iovec iov;
+    bool done;
+} together[3];
+
+static void together_done(struct plx_request *request)
+{
+    *(bool *)request->owner = true;
+}
+
+/* A write of so many blocks and two snapshots, in one batch of the log. */
+static void one_batch(unsigned blocks)
+{
+    uint64_t batches = store->counters.batches;
+
+    memset(buffer, 5, (size_t)blocks * BLOCK);
+    for (unsigned i = 0; i < 3; i++) {
+        together[i].done = false;
+        together[i].iov = (struct iovec){buffer, (size_t)blocks * BLOCK};
+        together[i].request = (struct plx_request){.op = i ? PLX_SNAPSHOT : PLX_WRITE,
+                                                   .offset = BLOCK,
+                                                   .length = i ? 0 : together[i].iov.iov_len,
+                                                   .iov = &together[i].iov,
+                                                   .iovcnt = i ? 0 : 1,
+                                                   .done = together_done,
+                                                   .owner = &together[i].done};
+        plx_vdi_submit(vdi, &together[i].request);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        while (!together[i].done)
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        OK(together[i].request.result);
+        if (i)
+            note_snapshot(together[i].request.seq);
+    }
+    CU_ASSERT_EQUAL(store->counters.batches, batches + 1);
+}
+
+/* Between two key frames that lie close together what stays may need more room than all of it had,
+ * since the record that ends it stands alone. Then the stretch ends with a later key frame. */
+static void test_tight(void)
+{
+    for (unsigned blocks = 1; blocks < 120; blocks++) {
+        struct plx_thinned thinned;
+        struct plx_thin thin;
+
+        make_store();
+        write_places(3);
+        snapshot();
+        keyframe();
+        one_batch(blocks);
+        thin = (struct plx_thin){.after = model.newest - 1, .upto = model.newest};
+        keyframe();
+        for (unsigned i = 0; i < 3; i++) {
+            write_places(5);
+            snapshot();
+            keyframe();
+            write_places(1);
+            snapshot();
+        }
+        OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+        CU_ASSERT_EQUAL(thinned.snapshots, 1);
+
+        expect_instant(thin.after);
+        expect_no_instant(thin.upto);
+        expect_instant(thin.upto + 1);
+        end_store(false);
+    }
+}
+
+static int run_at(enum plx_request_op op, unsigned block, unsigned blocks)
+{
+    struct iovec iov = {buffer, (size_t)blocks * BLOCK};
+    struct plx_request request = {.op = op,
+                                  .offset = (uint64_t)block * BLOCK,
+                                  .length = (uint64_t)blocks * BLOCK,
+                                  .iov = &iov,
+                                  .iovcnt = 1};
+
+    return plx_vdi_run(vdi, &request);
+}
+
+/* One record can unmap what it takes many to tell of anew: every other block was mapped. They stay
+ * where there is no room for that, and what comes behind has its turn. */
+static void test_never_fits(void)
+{
+    struct plx_thinned thinned;
+    struct plx_thin thin;
+
+    make_store();
+    for (unsigned block = 2; block < 6 * APART; block += 2)
+        if (block % APART)
+            OK(run_at(PLX_WRITE, block, 1));
+    snapshot();
+    keyframe();
+    write_places(1);
+    snapshot();
+    for (unsigned i = 0; i < 6; i++)
+        OK(run_at(PLX_UNMAP, i * APART + 1, APART - 1));
+    write_places(1);
+    thin = (struct plx_thin){.after = model.newest, .upto = snapshot()};
+    keyframe();
+    for (unsigned i = 0; i < 6; i++) {
+        write_places(1);
+        snapshot();
+        keyframe();
+    }
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 0);
+    CU_ASSERT(thinned.upto >= thin.upto);
+    expect_instant(thin.upto);
+    for (unsigned i = 0; i < 20; i++) { /* now there will be, further on */
+        write_places(4);
+        snapshot();
+        keyframe();
+    }
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 1);
+    expect_instant(thin.after);
+    expect_no_instant(thin.upto);
+    expect_instant(thin.upto + 1);
+    end_store(false);
+}
+
+/* What the stretch began with had fewer levels than the disk has now. */
+static void test_grown(void)
+{
+    struct plx_request grow = {.op = PLX_RESIZE, .length = 600ull << 30};
+    struct plx_request far = {.op = PLX_WRITE,
+                              .offset = (600ull << 30) - BLOCK,
+                              .length = BLOCK,
+                              .iov = &(struct iovec){buffer, BLOCK},
+                              .iovcnt = 1};
+    uint64_t first, second;
+
+    make_store();
+    write_places(5);
+    first = snapshot();
+    OK(plx_vdi_run(vdi, &grow));
+    OK(plx_vdi_run(vdi, &far));
+    second = snapshot();
+    keyframe();
+    write_places(5);
+    snapshot();
+    CU_ASSERT_EQUAL(let_go(0, first, NULL, 0), 1);
+    expect_no_instant(first);
+    expect_instant(second);
+    end_store(false);
+}
+
+/* ---- Listings beside it ---- */
+
+static struct {
+    unsigned at, visits; /* what goes, goes at this visit; 0: never */
+    uint64_t kept[SNAPS], last;
+    size_t kept_count;
+    unsigned kept_seen;
+    bool disorder;
+} listing;
+
+/* All but what is kept goes, and the log's old segments are written over. */
+static void let_most_go(void)
+{
+    let_go(0, model.newest - 1, listing.kept, listing.kept_count);
+    for (unsigned i = 0; i < 6; i++) {
+        write_places(60);
+        keyframe();
+    }
+}
+
+static bool visit_snapshot(void *context, const struct plx_snapshot_info *info)
+{
+    listing.disorder |= info->seq <= listing.last;
+    listing.kept_seen += contains(listing.kept, listing.kept_count, info->seq);
+    listing.last = info->seq;
+    if (++listing.visits == listing.at)
+        let_most_go();
+    return true;
+}
+
+static void visit_label(void *context, const char *label, uint64_t seq, bool removed)
+{
+    listing.disorder |= removed;
+    listing.last = seq;
+    if (++listing.visits == listing.at)
+        let_most_go();
+}
+
+static bool keep_first(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return false;
+}
+
+static void put_label(uint64_t seq)
+{
+    struct plx_request request = {.op = PLX_LABEL, .seq = seq, .label = "kept"};
+
+    OK(plx_vdi_run(vdi, &request));
+}
+
+static void make_listed(unsigned at)
+{
+    uint64_t around[16];
+    size_t count;
+
+    make_store();
+    memset(&listing, 0, sizeof listing);
+    listing.at = at;
+    count = write_history(16, around);
+    for (size_t i = 0; i < count; i += 3) {
+        listing.kept[listing.kept_count++] = around[i];
+        put_label(around[i]);
+    }
+}
+
+/* Listed by another process while most of them go: what stays is listed, once and in order. */
+static void test_list_beside(void)
+{
+    for (unsigned at = 1; at < 40; at += 3) {
+        make_listed(at);
+        OK(plx_snapshot_list(reader, 0, 1, visit_snapshot, NULL, &fault));
+        CU_ASSERT(!listing.disorder);
+        CU_ASSERT_EQUAL(listing.kept_seen, listing.kept_count);
+        CU_ASSERT(listing.last >= 48);
+        end_store(false);
+    }
+    for (unsigned at = 1; at < 6; at++) {
+        make_listed(at);
+        OK(plx_label_list(reader, 0, 0, visit_label, NULL, &fault));
+        CU_ASSERT_EQUAL(listing.last, listing.kept[listing.kept_count - 1]);
+        CU_ASSERT(listing.visits >= listing.kept_count);
+        end_store(false);
+    }
+}
+
+/* At the at-th turn of the reader's loop. */
+static void go_at_tick(struct plx_simenv *e)
+{
+    if (++listing.visits == listing.at)
+        let_most_go();
+}
+
+/* Found by another process, by number and by time, whenever the others go. */
+static void test_find_beside(void)
+{
+    bool more = true;
+
+    for (unsigned at = 1; more; at += 2) {
+        struct plx_snapshot_info info = {0}, found = {0};
+        struct plx_vdi *instant = NULL;
+        uint64_t wanted;
+
+        make_listed(at);
+        wanted = listing.kept[listing.kept_count / 2];
+        OK(plx_snapshot_list(reader, 0, wanted, keep_first, &info, &fault));
+        reader_env.on_tick = go_at_tick;
+        OK(plx_snapshot_at(reader, 0, info.time_ns, &found, &fault));
+        CU_ASSERT_EQUAL(found.seq, wanted);
+        OK(plx_snapshot_open(reader, 0, wanted, &instant, &fault));
+        more = listing.visits >= at;
+        reader_env.on_tick = NULL;
+        CU_ASSERT(holds(instant, model.then[wanted]));
+        plx_vdi_abandon(instant);
+        end_store(false);
+    }
+}
+
+/* However little of it is listed, the first one's new blocks count from the one before. */
+static bool note_new_blocks(void *context, const struct plx_snapshot_info *info)
+{
+    ((uint64_t *)context)[info->seq] = info->new_blocks;
+    return true;
+}
+
+static void test_pages(void)
+{
+    static uint64_t all[SNAPS], page[SNAPS];
+
+    make_listed(0);
+    for (unsigned i = 0; i < 6; i++) { /* a segment begins between a key frame and a snapshot */
+        write_places(5);
+        keyframe();
+        approach_end();
+        write_places(3);
+        snapshot();
+    }
+    OK(plx_snapshot_list(reader, 0, 1, note_new_blocks, all, &fault));
+    for (uint64_t from = 1; from <= model.newest; from++) {
+        memset(page, 0, sizeof page);
+        OK(plx_snapshot_list(reader, 0, from, note_new_blocks, page, &fault));
+        CU_ASSERT(!memcmp(all + from, page + from, (model.newest + 1 - from) * sizeof *all));
+    }
+    end_store(false);
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*test)(void);
+    } tests[] = {
+        {"the order of the log", test_order},
+        {"a reader elsewhere", test_reader_elsewhere},
+        {"a key frame that is resumed", test_resumed_keyframe},
+        {"a key frame that fails", test_drop_fails},
+        {"refusals", test_refusals},
+        {"a full store", test_full_store},
+        {"a stretch that fits badly", test_tight},
+        {"a stretch that never fits", test_never_fits},
+        {"a disk that has grown", test_grown},
+        {"listing beside", test_list_beside},
+        {"finding beside", test_find_beside},
+        {"pages of a list", test_pages},
+    };
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("letting go", NULL, NULL);
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        CU_add_test(suite, tests[i].name, tests[i].test);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    return failures != 0;
+}
