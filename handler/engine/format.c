@@ -202,9 +202,9 @@ static void put_ranges(uint8_t *b, const struct plx_superblock *s)
 
 static bool get_ranges(const uint8_t *b, struct plx_superblock *s)
 {
-    uint32_t further = s->incompatible & PLX_INCOMPATIBLE_RANGES ? get32(b + 192) : 0;
+    uint32_t further = get32(b + 192);
 
-    if (further >= PLX_RANGES_MAX || (further == 0) != !(s->incompatible & PLX_INCOMPATIBLE_RANGES))
+    if (further >= PLX_RANGES_MAX || !further != !(s->incompatible & PLX_INCOMPATIBLE_RANGES))
         return false;
     s->range[0] = (struct plx_superblock_range){get64(b + 88), get64(b + 96)};
     for (uint32_t i = 1; i <= further; i++)
