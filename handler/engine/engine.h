@@ -113,6 +113,9 @@ int plx_store_open(struct plx_device **devices, unsigned count,
 int plx_store_close(struct plx_store *store);
 
 void plx_store_get_info(const struct plx_store *store, struct plx_store_info *ret_info);
+/* Makes durable what others have written, too: an instance that died may have left it in a cache.
+ */
+int plx_store_flush_others(struct plx_store *store);
 /* The index-th range of extents, by their numbers; false past the end. */
 bool plx_store_range(const struct plx_store *store, unsigned index,
                      struct plx_extent_range *ret_range);
@@ -142,6 +145,11 @@ int plx_store_grow(struct plx_store *store, const struct plx_grow *grow,
 int plx_store_add_volume(struct plx_store *store, struct plx_device *device,
                          const struct plx_grow *grow, struct plx_grown *ret_grown,
                          struct plx_fault *fault);
+/* Of what the two return: nothing was written. */
+static inline bool plx_grow_refused(int error)
+{
+    return error == PLX_ERR_INVALID || error == PLX_ERR_UNSUPPORTED || error == PLX_ERR_EXISTS;
+}
 /* Another process has done one of the above. All volumes are given, opened anew, in any order, and
  * taken over whatever is returned. Never waits for the loop: may be called from inside a turn.
  * Writes that wait for room try again. */

@@ -175,9 +175,6 @@ int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_
  * or fails before this one has begun, the write may be gone, and this one fails as well. */
 void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since);
 int plx_store_flush_sync(struct plx_store *store, uint64_t since);
-/* Makes durable what others have written, too: an instance that died may have left it in a cache.
- */
-int plx_store_flush_others(struct plx_store *store);
 /* The largest device block of the store's volumes: log batches are padded to it. */
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)

@@ -251,6 +251,11 @@ static int do_resize(struct call *call)
     return result;
 }
 
+static int do_volumes(struct call *call)
+{
+    return plx_home_volumes_changed(call->home, &call->fault);
+}
+
 static json_t *histogram(const uint64_t buckets[PLX_HISTOGRAM_BUCKETS])
 {
     json_t *list = json_array();
@@ -303,7 +308,7 @@ static const struct command {
     {"info", do_info, false},    {"snapshot", do_snapshot, true}, {"label", do_label, true},
     {"flush", do_flush, true},   {"keyframe", do_keyframe, true}, {"resize", do_resize, true},
     {"stats", do_stats, false},  {"unlabel", do_unlabel, true},   {"protect", do_protect, true},
-    {"rewind", do_rewind, true}, {"thin", do_thin, true},
+    {"rewind", do_rewind, true}, {"thin", do_thin, true},         {"volumes", do_volumes, false},
 };
 
 static const struct command *find_command(const char *name)
