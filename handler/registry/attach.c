@@ -454,12 +454,13 @@ static int open_further(const struct plx_attach_growth *growth, struct plx_devic
 static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                    struct plx_grown *ret_grown, struct plx_fault *fault)
 {
-    bool dry_run = growth->how.dry_run;
+    bool dry_run = growth->how.dry_run, made;
     struct plx_device *device;
     int error;
 
     if (!growth->path)
         return plx_store_grow(a->store, &growth->how, ret_grown, fault);
+    made = growth->create_bytes && access(growth->path, F_OK) != 0;
     error = open_further(growth, &device, fault);
     if (error)
         return error;
@@ -472,7 +473,7 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
         error = plx_store_add_volume(a->store, device, &growth->how, ret_grown, fault);
     if (error || !ret_grown->added || dry_run)
         plx_device_close(device);
-    if (growth->create_bytes && plx_grow_refused(error))
+    if (made && plx_grow_refused(error))
         unlink(growth->path);
     return error;
 }
