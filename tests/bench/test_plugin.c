@@ -835,10 +835,13 @@ static void test_growing_store(void)
     grown_by("grow o", "1");
     third = fill_up(full, second, 'q');
     CU_ASSERT_TRUE(third > second);
-    CU_ASSERT_EQUAL(stand_shell("truncate -s 13M %s/o; mv state/run/control control", stand_folder),
+    CU_ASSERT_EQUAL(stand_shell("truncate -s 13M %s/o; mv %s/state/run/control %s/control",
+                                stand_folder, stand_folder, stand_folder),
                     0);
     grown_by("grow o", "0");
-    CU_ASSERT_EQUAL(stand_shell("rmdir state/run/control; mv control state/run/control"), 0);
+    CU_ASSERT_EQUAL(stand_shell("rmdir %s/state/run/control; mv %s/control %s/state/run/",
+                                stand_folder, stand_folder, stand_folder),
+                    0);
     memset(data, 'r', sizeof data);
     for (int tries = 0; tries < 50; tries++, usleep(100000)) /* it asks once a second */
         if (write_on(full, third, data, sizeof data, 0) == TCMU_STS_OK)
