@@ -9,8 +9,8 @@
  * G4  Extents are numbered on from the last one of the store. A volume that is not the last one
  *     gets a further range of them; where its last range ends the numbering, that gets longer.
  * G5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's duty).
- * G6  No disk is open here: a flush that fails beside the loop would be news for its log (store.c,
- *     S2).
+ * G6  No disk is open here: a flush that fails beside the loop would be news for its log. Bitmaps
+ *     are told of it (store.c, S2).
  * Loop: none; it stands still. Crash story: before the superblock that decides (G3; for a volume
  *   that became larger its own) is durable, the store is as it was: behind the volumes' ends lie
  *   zeroes, and perhaps a volume that says of itself what nobody else says. Repeating the call
@@ -235,6 +235,7 @@ int plx_store_format(struct plx_device **devices, unsigned count,
                      struct plx_store_info *ret_info, struct plx_fault *fault)
 {
     struct plx_superblock supers[PLX_VOLUMES_MAX] = {0};
+    struct plx_extent_range *room;
     struct plx_store *scratch;
     uint8_t *buffer;
     int error;
@@ -256,9 +257,12 @@ int plx_store_format(struct plx_device **devices, unsigned count,
         scratch->volumes[i].device = devices[i];
         scratch->volumes[i].super = supers[i];
     }
-    error = plx_volumes_map(scratch, scratch->volumes, count, fault);
+    error = plx_volumes_room(count, &room, fault);
+    if (!error)
+        error = plx_volumes_map(scratch, scratch->volumes, count, &room, fault);
     if (!error)
         *ret_info = scratch->info;
+    free(room);
     free(scratch->ranges);
     free(scratch);
     return error;
@@ -271,7 +275,8 @@ struct growth {
     struct plx_store *store;
     const struct plx_grow *options;
     uint8_t *buffer;
-    uint64_t extents; /* of the store, with those that were added so far */
+    struct plx_extent_range *room; /* for the map, since what is durable must not fail any more */
+    uint64_t extents;              /* of the store, with those that were added so far */
     struct plx_fault *fault;
 };
 
@@ -286,7 +291,9 @@ static int growth_begin(struct plx_store *store, const struct plx_grow *options,
         .fault = fault,
     };
     PLX_ASSERT(options->dry_run || (store->options.instance && !store->vdis)); /* G6 */
-    return ret_growth->buffer ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    if (!ret_growth->buffer)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    return plx_volumes_room(store->info.volumes + 1, &ret_growth->room, fault);
 }
 
 static uint64_t extent_limit(const struct growth *g)
@@ -294,17 +301,29 @@ static uint64_t extent_limit(const struct growth *g)
     return PLX_ADDR_MAX / g->store->info.extent_blocks;
 }
 
-static int write_slot(struct plx_volume *volume, unsigned slot, uint64_t generation,
-                      const struct plx_superblock *super, uint8_t *buffer)
+/* G6: what failed on a volume of the store may have been a flush. */
+static int flush_failed(struct growth *g, int error)
+{
+    if (error) {
+        g->store->flush_failures++;
+        g->store->flush_error = error;
+    }
+    return error;
+}
+
+static int write_slot(struct growth *g, const struct plx_volume *volume, unsigned slot,
+                      uint64_t generation, const struct plx_superblock *super)
 {
     struct plx_superblock copy = *super;
     int error;
 
     copy.generation = generation;
-    plx_format_superblock_encode(&copy, buffer);
-    error = plx_volume_io(volume->device, PLX_IO_WRITE, (uint64_t)slot * PLX_BLOCK_SIZE, buffer,
+    plx_format_superblock_encode(&copy, g->buffer);
+    error = plx_volume_io(volume->device, PLX_IO_WRITE, (uint64_t)slot * PLX_BLOCK_SIZE, g->buffer,
                           PLX_BLOCK_SIZE);
-    return error ? error : plx_volume_io(volume->device, PLX_IO_FLUSH, 0, NULL, 0);
+    if (!error)
+        error = plx_volume_io(volume->device, PLX_IO_FLUSH, 0, NULL, 0);
+    return flush_failed(g, error);
 }
 
 /* G2 */
@@ -312,7 +331,7 @@ static int write_superblock(struct growth *g, struct plx_volume *volume,
                             const struct plx_superblock *super)
 {
     uint64_t generation = plx_generation_next(volume->super.generation);
-    int error = write_slot(volume, volume->slot ^ 1, generation, super, g->buffer);
+    int error = write_slot(g, volume, volume->slot ^ 1, generation, super);
 
     if (error)
         return plx_fault_set(g->fault, error, "%s: cannot write the superblock: %s; try again",
@@ -320,7 +339,7 @@ static int write_superblock(struct growth *g, struct plx_volume *volume,
     volume->super = *super;
     volume->super.generation = generation;
     volume->slot ^= 1;
-    volume->mirrored = write_slot(volume, volume->slot ^ 1, generation - 1, super, g->buffer) == 0;
+    volume->mirrored = write_slot(g, volume, volume->slot ^ 1, generation - 1, super) == 0;
     return 0;
 }
 
@@ -377,7 +396,7 @@ static int grow_volume(struct growth *g, struct plx_volume *volume)
         g->extents += error ? 0 : added;
         return error;
     }
-    error = zero_headers(volume->device, &super, extents, added, g->buffer);
+    error = flush_failed(g, zero_headers(volume->device, &super, extents, added, g->buffer));
     if (error)
         return plx_fault_set(g->fault, error, "%s: cannot prepare what it became larger by: %s",
                              volume->device->name, plx_error_text(error));
@@ -391,7 +410,7 @@ static int growth_end(struct growth *g, unsigned volumes, int error)
 {
     struct plx_store *store = g->store;
     bool more = g->extents > store->info.extents && !g->options->dry_run;
-    int mapped = more ? plx_volumes_map(store, store->volumes, volumes, g->fault) : 0;
+    int mapped = more ? plx_volumes_map(store, store->volumes, volumes, &g->room, g->fault) : 0;
 
     if (more && !mapped) {
         struct plx_fault why;
@@ -402,6 +421,7 @@ static int growth_end(struct growth *g, unsigned volumes, int error)
             plx_store_event(store, why.code, "%s; 'parallax store grow' makes it good", why.text);
     }
     free(g->buffer);
+    free(g->room);
     return error ? error : mapped;
 }
 

@@ -398,6 +398,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
                    const struct plx_store_options *options, struct plx_env *env,
                    struct plx_store **ret_store, struct plx_fault *fault)
 {
+    struct plx_extent_range *room = NULL;
     struct plx_store *store;
     int error = 0;
 
@@ -421,7 +422,9 @@ int plx_store_open(struct plx_device **devices, unsigned count,
     if (!error)
         error = check_writable(store, store->volumes, count, fault);
     if (!error)
-        error = plx_volumes_map(store, store->volumes, count, fault);
+        error = plx_volumes_room(count, &room, fault);
+    if (!error)
+        error = plx_volumes_map(store, store->volumes, count, &room, fault);
     if (error)
         goto fail;
     store->flush_task.step = flush_finished;
@@ -440,6 +443,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
     *ret_store = store;
     return 0;
 fail:
+    free(room);
     free(store->ranges);
     free(store);
     return error;
@@ -529,6 +533,7 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
                               struct plx_fault *fault)
 {
     struct plx_volume *volumes = calloc(PLX_VOLUMES_MAX, sizeof *volumes);
+    struct plx_extent_range *room = NULL;
     unsigned known = store->info.volumes;
     uint64_t extents = store->info.extents;
     int error = volumes ? plx_volumes_read(devices, count, volumes, fault)
@@ -537,7 +542,9 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
     if (!error)
         error = check_grown(store, volumes, count, fault);
     if (!error)
-        error = plx_volumes_map(store, volumes, count, fault);
+        error = plx_volumes_room(count, &room, fault);
+    if (!error)
+        error = plx_volumes_map(store, volumes, count, &room, fault);
     if (error) {
         for (unsigned i = 0; i < count; i++)
             devices[i]->ops->close(devices[i]);
@@ -546,6 +553,7 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
         if (store->info.extents > extents)
             plx_alloc_grown(store);
     }
+    free(room);
     free(volumes);
     return error;
 }

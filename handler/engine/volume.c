@@ -235,24 +235,24 @@ static void fill_info(const struct plx_volume *volumes, unsigned count,
     }
 }
 
-int plx_volumes_map(struct plx_store *store, const struct plx_volume *volumes, unsigned count,
-                    struct plx_fault *fault)
+int plx_volumes_room(unsigned count, struct plx_extent_range **ret_room, struct plx_fault *fault)
 {
-    struct plx_extent_range *ranges = calloc((size_t)count * PLX_RANGES_MAX, sizeof *ranges);
-    unsigned found;
-    int error;
+    *ret_room = calloc((size_t)count * PLX_RANGES_MAX, sizeof **ret_room);
+    return *ret_room ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+}
 
-    if (!ranges)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    found = collect_ranges(volumes, count, ranges);
-    error = check_ranges(volumes, ranges, found, fault);
-    if (error) {
-        free(ranges);
+int plx_volumes_map(struct plx_store *store, const struct plx_volume *volumes, unsigned count,
+                    struct plx_extent_range **room, struct plx_fault *fault)
+{
+    unsigned found = collect_ranges(volumes, count, *room);
+    int error = check_ranges(volumes, *room, found, fault);
+
+    if (error)
         return error;
-    }
     free(store->ranges);
-    store->ranges = ranges;
+    store->ranges = *room;
     store->range_count = found;
+    *room = NULL;
     fill_info(volumes, count, &store->info);
     store->addr_limit = store->info.extents * store->info.extent_blocks;
     return 0;

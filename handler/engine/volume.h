@@ -16,9 +16,12 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
  * use after a failure. */
 int plx_volumes_read(struct plx_device **devices, unsigned count, struct plx_volume *volumes,
                      struct plx_fault *fault);
-/* What they say becomes the store's map, info and address limit; on failure nothing changes. */
+/* Memory for the map of so many volumes, to be had before anything is written; to be freed. */
+int plx_volumes_room(unsigned count, struct plx_extent_range **ret_room, struct plx_fault *fault);
+/* What they say becomes the store's map, in *room, which is NULL then, its info and its address
+ * limit; on failure nothing changes. */
 int plx_volumes_map(struct plx_store *store, const struct plx_volume *volumes, unsigned count,
-                    struct plx_fault *fault);
+                    struct plx_extent_range **room, struct plx_fault *fault);
 
 /* Where a block lies. This is the only way from an address to a volume. */
 struct plx_place {

@@ -488,7 +488,9 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     error = plx_registry_growth_begin(a->registry, a->row.id, a->instance.row.id);
     if (error)
         return registry_fault(a->registry, error, fault);
-    error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before us */
+    error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before us, */
+    if (!error)                                   /* and have left the registry behind */
+        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
     if (!error)
         error = grow_by(a, growth, ret_grown, fault);
     if (!error)
