@@ -64,6 +64,9 @@ struct claim {
     int error;
     struct plx_registry_extent row;
     bool fresh;
+    bool stranded; /* the row is ours and the store could not be told: the next claim tries again */
+    struct plx_device *devices[PLX_VOLUMES_MAX]; /* A6: the store takes them over first */
+    unsigned device_count;
 };
 
 struct plx_attach {
@@ -103,14 +106,12 @@ static void unlock(struct plx_attach *a)
 
 /* ---- How large the store is ---- */
 
-/* Which extents this process can use, and how many of them it leaves to metadata. */
+/* Which extents this process can use, and how many of them it leaves to metadata. On the loop. */
 static void note_size(struct plx_attach *a)
 {
     struct plx_store_info info;
 
-    lock(a);
     plx_store_get_info(a->store, &info);
-    unlock(a);
     pthread_mutex_lock(&a->claims_lock);
     a->extents_known = info.extents;
     a->keep_unused = plx_min_u64(RESERVE_MAX, plx_max_u64(1, info.extents / 16));
@@ -137,23 +138,27 @@ static uint64_t keep_unused(struct plx_attach *a)
     return keep;
 }
 
-static int take_volumes(struct plx_attach *a, struct plx_registry *registry,
+static int open_volumes(struct plx_attach *a, struct plx_registry *registry,
+                        struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
                         struct plx_fault *fault)
 {
     struct plx_device_open_options options = {.read_only = a->options.read_only};
-    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
-    unsigned count;
-    int error = plx_volumes_open(registry, a->row.id, &options, devices, &count, fault);
+
+    return plx_volumes_open(registry, a->row.id, &options, ret_devices, ret_count, fault);
+}
+
+/* On the loop. */
+static int take_volumes(struct plx_attach *a, struct plx_device **devices, unsigned count,
+                        struct plx_fault *fault)
+{
+    int error = plx_store_volumes_changed(a->store, devices, count, fault);
 
     if (error)
         return error;
-    lock(a);
-    error = plx_store_volumes_changed(a->store, devices, count, fault);
-    if (!error && a->options.volumes_changed)
+    if (a->options.volumes_changed)
         a->options.volumes_changed(a->options.context);
-    unlock(a);
     note_size(a);
-    return error;
+    return 0;
 }
 
 /* ---- The environment of the engine ---- */
@@ -207,45 +212,67 @@ static void remember_extent(struct plx_attach *a, const struct plx_registry_exte
     pthread_mutex_unlock(&a->claims_lock);
 }
 
-/* Nothing became of a claim. */
-static void give_back(struct plx_attach *a, const struct plx_registry_extent *row, bool fresh)
+static int ask_registry(struct plx_attach *a, struct claim *claim)
 {
-    struct plx_registry_extent unused = *row;
+    uint64_t keep = claim->type == PLX_EXTENT_DATA ? keep_unused(a) : 0; /* INV-8 */
 
-    if (fresh)
-        unused.type = PLX_EXTENT_UNUSED;
-    plx_registry_extent_release(a->claims_registry, a->row.id, &unused);
+    if (claim->stranded)
+        return 0;
+    if (claim->type == PLX_EXTENT_UNUSED)
+        return plx_registry_extent_take(a->claims_registry, a->row.id, claim->number, 0,
+                                        a->instance.row.id, &claim->row);
+    return plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id, claim->type,
+                                     keep, &claim->row, &claim->fresh);
 }
 
+static void strand(struct plx_attach *a, struct claim *claim, int error, const char *text)
+{
+    claim->error = error;
+    claim->stranded = true;
+    env_event(&a->env, error, text);
+}
+
+/* Never with the loop: it may be waiting for the answer in a synchronous call. */
 static void claim_extent(void *argument)
 {
-    struct claim *claim = argument;
+    struct claim *claim = argument, answer;
     struct plx_attach *a = claim->attach;
-    uint64_t keep = claim->type == PLX_EXTENT_DATA ? keep_unused(a) : 0; /* INV-8 */
-    struct plx_registry_extent row = {0};
     struct plx_fault fault = {0};
-    bool fresh = false;
-    int error = claim->type == PLX_EXTENT_UNUSED
-                    ? plx_registry_extent_take(a->claims_registry, a->row.id, claim->number, 0,
-                                               a->instance.row.id, &row)
-                    : plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id,
-                                                claim->type, keep, &row, &fresh);
+    int error;
 
-    if (!error && row.no >= extents_known(a)) {
-        error = take_volumes(a, a->claims_registry, &fault); /* A6 */
-        if (error) {
-            env_event(&a->env, error, fault.text);
-            give_back(a, &row, fresh);
-        }
-    }
-    if (!error)
-        remember_extent(a, &row);
     pthread_mutex_lock(&a->claims_lock);
-    claim->error = error;
-    claim->row = row;
-    claim->fresh = fresh;
-    claim->answered = true;
-    claim->busy = false;
+    answer = *claim;
+    pthread_mutex_unlock(&a->claims_lock);
+    answer.error = ask_registry(a, &answer);
+    answer.device_count = 0;
+    if (!answer.error && answer.row.no >= extents_known(a)) { /* A6 */
+        error = open_volumes(a, a->claims_registry, answer.devices, &answer.device_count, &fault);
+        if (error)
+            strand(a, &answer, error, fault.text);
+    } else if (!answer.error) {
+        answer.stranded = false;
+        remember_extent(a, &answer.row);
+    }
+    answer.answered = true;
+    answer.busy = false;
+    pthread_mutex_lock(&a->claims_lock);
+    *claim = answer;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+/* A6: the extent lies on a volume, or a part of one, that the store does not know yet. */
+static void take_new_extent(struct plx_attach *a, struct claim *answer)
+{
+    struct plx_fault fault = {0};
+    int error = take_volumes(a, answer->devices, answer->device_count, &fault);
+
+    answer->stranded = false;
+    if (error)
+        strand(a, answer, error, fault.text);
+    else
+        remember_extent(a, &answer->row);
+    pthread_mutex_lock(&a->claims_lock);
+    a->claims[answer->type].stranded = answer->stranded;
     pthread_mutex_unlock(&a->claims_lock);
 }
 
@@ -258,8 +285,11 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
         answer = a->claims[type];
         a->claims[type].answered = false;
         pthread_mutex_unlock(&a->claims_lock);
-        if (answer.answered)
-            plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
+        if (!answer.answered)
+            continue;
+        if (!answer.error && answer.device_count)
+            take_new_extent(a, &answer);
+        plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
     }
 }
 
@@ -415,7 +445,16 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
 
 int plx_attach_volumes_changed(struct plx_attach *a, struct plx_fault *fault)
 {
-    return take_volumes(a, a->registry, fault);
+    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
+    unsigned count;
+    int error = open_volumes(a, a->registry, devices, &count, fault);
+
+    if (error)
+        return error;
+    lock(a);
+    error = take_volumes(a, devices, count, fault);
+    unlock(a);
+    return error;
 }
 
 /* What others have written from now on may lie in extents that came since this store was opened. */
@@ -891,11 +930,30 @@ static bool forget_extent(struct plx_attach *a, uint64_t no, struct plx_registry
     return found;
 }
 
+/* Which never came to the store. (What blocks are freed in is known to it.) */
+static int give_back_stranded(struct plx_attach *a)
+{
+    int error = 0;
+
+    for (int type = PLX_EXTENT_DATA; type <= PLX_EXTENT_META && !error; type++) {
+        struct claim *claim = &a->claims[type];
+
+        if (claim->fresh)
+            claim->row.type = PLX_EXTENT_UNUSED;
+        if (claim->stranded)
+            error = plx_registry_extent_release(a->registry, a->row.id, &claim->row);
+    }
+    return error;
+}
+
 static int give_back_extents(struct plx_attach *a)
 {
     struct plx_extent_info info;
     struct plx_store_info store;
+    int stranded = give_back_stranded(a);
 
+    if (stranded)
+        return stranded;
     plx_store_get_info(a->store, &store);
     for (size_t i = 0; plx_store_extent_owned(a->store, i, &info) == 0;) {
         struct plx_registry_extent row = {0};
