@@ -12,9 +12,9 @@
  * A5  An instant is held from before it is opened until after it was closed, the one that a clone
  *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
  *     until there is something to hold.
- * A6  The store grows before the registry does (volumes.c), and what the registry knows is known
- * here before an extent of it is used: when one is granted, when a disk is opened, and when whoever
- *     made the store larger says so.
+ * A6  The store grows before the registry does (volumes.c). What the registry knows, the store that
+ *     is open here is told before it gets such an extent, before a disk is opened that may have
+ *     some, and when whoever made it larger says so.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -78,9 +78,8 @@ struct plx_attach {
     struct plx_instance instance;
     bool registered;
     struct plx_store *store;
-    pthread_mutex_t
-        claims_lock;        /* guards claims[].answered, what comes with it, and what follows */
-    uint64_t extents_known; /* A6: others are not given to the store */
+    pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
+    uint64_t extents_known;      /* A6: others are not given to the store */
     uint64_t keep_unused;
     struct claim claims[PLX_EXTENT_META + 1];
     struct held_extent *extents;
