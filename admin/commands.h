@@ -54,6 +54,7 @@ int plx_cmd_cdp_apply(struct plx_cli *cli);
 int plx_cmd_cdp_timeline(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);
+int plx_cmd_gc(struct plx_cli *cli);
 
 /* After a resize: the target's saved configuration follows, if there is one. */
 void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name);

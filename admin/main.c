@@ -343,6 +343,21 @@ const struct plx_command plx_commands[] = {
              {"svg", "FILE", "write a drawing instead; '-' for standard output"}),
      plx_cmd_cdp_timeline},
 
+    {"gc", NULL, "STORE", "Collect what no virtual disk uses any more.",
+     "Space of deleted virtual disks, and what crashes left allocated, comes back. Virtual disks "
+     "go "
+     "on meanwhile. A handler that has the store open does it by itself a minute or so after "
+     "something was deleted; this is for at once, and for stores that no handler has open. Broken "
+     "off, "
+     "it goes on the next time.",
+     "gc demo\n"
+     "gc demo --dry-run\n"
+     "gc demo --rate 50M --memory 64M --json",
+     OPTIONS(
+         {"dry-run", NULL, "only tell how much there is"},
+         {"rate", "SIZE", "read at most so much metadata a second"},
+         {"memory", "SIZE", "for one bit a block (default 256M); with less it works in slices"}),
+     plx_cmd_gc},
     {"tree", NULL, "[STORE]", "Show virtual disks, labelled snapshots and clones as a tree.", NULL,
      "tree demo\n"
      "tree demo --dot | dot -Tsvg > demo.svg",

@@ -10,6 +10,7 @@
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
+ *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop (no "vdi")
  *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
  * and without it: volumes, the store has become larger.
  */
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli.h"
 #include "control/control.h"
@@ -357,6 +359,158 @@ struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thi
 {
     return (struct plx_retention_work){
         .context = thinning, .thin = thin_slice, .between = stop_when_interrupted};
+}
+
+/* ---- Collecting ---- */
+
+/* The control socket of a handler that has the store open; *ret_client stays NULL when none has. */
+static int find_handler(struct plx_cli *cli, const char *store,
+                        struct plx_control_client **ret_client)
+{
+    struct plx_registry_instance *list = NULL;
+    struct plx_registry_store row;
+    struct plx_registry *registry;
+    size_t count = 0;
+    int rc = plx_session_registry(cli, &registry);
+
+    if (rc)
+        return rc;
+    if ((rc = plx_registry_store_get(registry, store, &row)) ||
+        (rc = plx_registry_instance_list(registry, row.id, &list, &count)))
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count && !rc && !*ret_client; i++) {
+        char path[PLX_PATH_MAX];
+
+        if (strcmp(list[i].role, "handler") != 0)
+            continue;
+        plx_paths_control(cli->session.paths, list[i].id, path);
+        rc = plx_control_connect(path, CONNECT_TIMEOUT_MS, ret_client, &cli->fault);
+        if (rc == PLX_ERR_NOT_FOUND) /* a dead one, or another host's */
+            rc = 0;
+    }
+    free(list);
+    return rc;
+}
+
+static int call_handler(struct plx_cli *cli, struct plx_control_client *client, json_t *request,
+                        json_t **ret_result)
+{
+    int rc = request ? plx_control_call(client, request, CALL_TIMEOUT_MS, ret_result, &cli->fault)
+                     : plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+
+    json_decref(request);
+    return rc;
+}
+
+static bool says(const json_t *status, const char *state)
+{
+    const char *word = json_string_value(json_object_get(status, "state"));
+
+    return word && strcmp(word, state) == 0;
+}
+
+/* Until it has ended; *ret_status is its last word. */
+static int follow_handler(struct plx_cli *cli, struct plx_control_client *client,
+                          const struct plx_session_collecting *collecting, json_t **ret_status)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    bool stopped = false;
+
+    for (;;) {
+        json_t *status = NULL;
+        int rc =
+            call_handler(cli, client, json_pack("{s:s}", "command", "collect-status"), &status);
+
+        if (rc)
+            return rc;
+        if (!says(status, "mark") && !says(status, "sweep")) {
+            *ret_status = status;
+            return 0;
+        }
+        if (collecting->progress)
+            collecting->progress(collecting->context, says(status, "sweep"),
+                                 number_of(status, "done"), number_of(status, "total"));
+        json_decref(status);
+        if (plx_interrupted && !stopped) {
+            stopped = true;
+            rc = call_handler(cli, client, json_pack("{s:s}", "command", "collect-stop"), NULL);
+            if (rc)
+                return rc;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
+                         const struct plx_session_collecting *collecting,
+                         struct plx_collected *ret_collected)
+{
+    json_t *status = NULL;
+    int rc = call_handler(cli, client,
+                          json_pack("{s:s,s:b,s:I,s:I}", "command", "collect", "dry_run",
+                                    collecting->dry_run, "memory", (json_int_t)collecting->memory,
+                                    "rate", (json_int_t)collecting->rate),
+                          NULL);
+
+    if (!rc)
+        rc = follow_handler(cli, client, collecting, &status);
+    if (rc)
+        return rc;
+    *ret_collected = (struct plx_collected){
+        .found = number_of(status, "found"),
+        .swept = number_of(status, "swept"),
+        .looked = number_of(status, "looked"),
+        .missed = number_of(status, "missed"),
+        .elsewhere = number_of(status, "elsewhere"),
+        .metadata_bytes = number_of(status, "metadata_bytes"),
+        .nanoseconds = number_of(status, "nanoseconds"),
+        .slices = (unsigned)number_of(status, "slices"),
+        .resumed = json_is_true(json_object_get(status, "resumed")),
+    };
+    if (says(status, "failed"))
+        rc = plx_cli_fail(cli, PLX_ERR_BUSY, "%.400s",
+                          json_string_value(json_object_get(status, "error")));
+    json_decref(status);
+    return rc;
+}
+
+static bool is_interrupted(void *context)
+{
+    return plx_interrupted;
+}
+
+static int collect_here(struct plx_cli *cli, const char *store,
+                        const struct plx_session_collecting *collecting,
+                        struct plx_collected *ret_collected)
+{
+    const struct plx_attach_collect_options options = {
+        .dry_run = collecting->dry_run,
+        .memory = collecting->memory,
+        .rate = collecting->rate,
+        .progress = collecting->progress,
+        .interrupted = is_interrupted,
+        .context = collecting->context,
+    };
+    int rc;
+
+    plx_registry_close(cli->session.registry);
+    cli->session.registry = NULL;
+    rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
+    return rc ? rc : plx_attach_collect(cli->session.attach, &options, ret_collected, &cli->fault);
+}
+
+int plx_session_collect(struct plx_cli *cli, const char *store,
+                        const struct plx_session_collecting *collecting,
+                        struct plx_collected *ret_collected)
+{
+    struct plx_control_client *client = NULL;
+    int rc = find_handler(cli, store, &client);
+
+    if (!rc)
+        rc = client ? collect_there(cli, client, collecting, ret_collected)
+                    : collect_here(cli, store, collecting, ret_collected);
+    plx_control_disconnect(client);
+    return rc;
 }
 
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)

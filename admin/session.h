@@ -78,6 +78,17 @@ struct plx_session_thinning {
     const struct plx_name *name;
 };
 struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning);
+/* plx_attach_collect(), by the handler of this host that has the store open, if there is one: not
+ * all garbage can be seen from outside. A signal ends it. progress may be NULL. */
+struct plx_session_collecting {
+    bool dry_run;
+    uint64_t memory, rate;
+    void (*progress)(void *context, bool sweeping, uint64_t done, uint64_t total);
+    void *context;
+};
+int plx_session_collect(struct plx_cli *cli, const char *store,
+                        const struct plx_session_collecting *collecting,
+                        struct plx_collected *ret_collected);
 /* The ends of what can be opened; seq 0: there is no snapshot. */
 int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
                        struct plx_snapshot_info *ret_newest);

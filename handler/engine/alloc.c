@@ -7,6 +7,11 @@
  * A4  store->free_blocks counts the free blocks of ready extents, by type.
  * A5  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
  *     further extent is asked for ahead.
+ * A6  What has died is freed by its owner, or swept by a collection, never by both. A collection
+ *     works in extents of its own instance, whose deaths it knows (collect.c), and in those of
+ *     nobody. So the owner frees where the extent was its own already when the block died; or where
+ *     no collection has begun between that and the extent becoming its own.
+ * A7  While blocks are held back nothing that was in use becomes free, unless room is wanted.
  * Loop: the store's. Crash story: see extent.c.
  */
 #include <stdlib.h>
@@ -25,6 +30,8 @@ static void set_bits(struct plx_extent *extent, uint64_t block, uint64_t count, 
     for (uint64_t i = block; i < block + count; i++) {
         PLX_ASSERT(bit(extent, i) != allocated); /* A1 */
         extent->bits[i / 64] ^= 1ull << i % 64;
+        if (allocated && extent->born)
+            extent->born[i / 64] |= 1ull << i % 64;
         extent->pages[i / PLX_EXTENT_PAGE_BITS].dirty = true;
     }
     extent->free_blocks += allocated ? -count : count;
@@ -138,21 +145,25 @@ static bool usable(const struct plx_extent *extent, enum plx_extent_type type)
 int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
                   struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
-        if (usable(extent, type) && take_run(extent, want, ret_addr, ret_count)) {
-            plx_alloc_spare(store, type, store->info.extent_blocks / 4);
-            return 0;
+    do {
+        for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+            if (usable(extent, type) && take_run(extent, want, ret_addr, ret_count)) {
+                plx_alloc_spare(store, type, store->info.extent_blocks / 4);
+                return 0;
+            }
         }
-    }
+    } while (plx_alloc_give_way(store));
     return plx_alloc_wait(store, type, task);
 }
 
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr)
 {
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
-        if (usable(extent, PLX_EXTENT_META) &&
-            take_segment(extent, store->info.segment_blocks, ret_addr))
-            return 0;
+    do {
+        for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+            if (usable(extent, PLX_EXTENT_META) &&
+                take_segment(extent, store->info.segment_blocks, ret_addr))
+                return 0;
+    } while (plx_alloc_give_way(store));
     return plx_alloc_wait(store, PLX_EXTENT_META, task);
 }
 
@@ -226,7 +237,7 @@ void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
 
         if (addr / store->info.extent_blocks != number || coming)
             foreign->addrs[kept++] = addr;
-        else if (extent && extent->ready)
+        else if (extent && extent->ready) /* no collection came: A6 */
             plx_alloc_free(store, addr, 1);
         else
             store->counters.blocks_foreign++;
@@ -235,26 +246,126 @@ void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
     plx_alloc_wake(store);
 }
 
+static void free_in(struct plx_extent *extent, uint64_t addr)
+{
+    struct plx_store *store = extent->store;
+
+    if (!bit(extent, addr - extent->base)) { /* never believed blindly (INV-7) */
+        plx_store_event(store, PLX_ERR_CORRUPT, "block %llu was to be freed but is free",
+                        (unsigned long long)addr);
+        return;
+    }
+    set_bits(extent, addr - extent->base, 1, false);
+    store->counters.blocks_freed++;
+}
+
+/* A7. For want of memory: left to the collector. */
+static bool hold_back(struct plx_store *store, uint64_t addr)
+{
+    struct plx_held_back *held = &store->held_back;
+
+    if (!held->on)
+        return false;
+    if (held->count == held->capacity) {
+        size_t capacity = held->capacity ? held->capacity * 2 : 1024;
+        uint64_t *bigger = realloc(held->addrs, capacity * sizeof *bigger);
+
+        if (!bigger)
+            return true;
+        held->addrs = bigger;
+        held->capacity = capacity;
+    }
+    held->addrs[held->count++] = addr;
+    return true;
+}
+
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
 {
     struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
 
-    for (uint64_t i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++) {
         plx_cache_forget(store->cache, addr + i);
-    if (!extent || !extent->ready) {
-        for (uint64_t i = 0; i < count; i++)
-            remember_foreign(store, addr + i);
+        if (!extent || !extent->ready)
+            store->counters.blocks_foreign++;
+        else if (!hold_back(store, addr + i))
+            free_in(extent, addr + i);
+    }
+}
+
+struct plx_since plx_store_since(const struct plx_store *store)
+{
+    return (struct plx_since){.grants = store->grants, .collections = store->collections};
+}
+
+/* A6 */
+static bool no_collection_between(const struct plx_since *since, uint64_t collections)
+{
+    return since->collections == collections && collections % 2 == 0;
+}
+
+void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct plx_since *since)
+{
+    const struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+    bool mine = extent && extent->ready;
+
+    if (mine &&
+        (extent->granted <= since->grants || no_collection_between(since, extent->collections))) {
+        plx_alloc_free(store, addr, 1);
         return;
     }
-    for (uint64_t at = addr - extent->base; count--; at++) {
-        if (!bit(extent, at)) { /* the store says otherwise: never believed blindly (INV-7) */
-            plx_store_event(store, PLX_ERR_CORRUPT, "block %llu was to be freed but is free",
-                            (unsigned long long)(extent->base + at));
-            continue;
-        }
-        set_bits(extent, at, 1, false);
-        store->counters.blocks_freed++;
-    }
+    plx_cache_forget(store->cache, addr);
+    if (!mine && no_collection_between(since, store->collections))
+        remember_foreign(store, addr);
+    else
+        store->counters.blocks_foreign++;
+}
+
+void plx_store_set_collections(struct plx_store *store, uint64_t collections)
+{
+    if (collections == store->collections)
+        return;
+    store->collections = collections;
+    store->counters.blocks_foreign += store->foreign.count;
+    store->foreign.count = 0;
+}
+
+void plx_alloc_hold_back(struct plx_store *store)
+{
+    PLX_ASSERT(!store->held_back.on);
+    store->held_back.on = true;
+    store->held_back.broken = false;
+}
+
+static void free_held_back(struct plx_store *store)
+{
+    struct plx_held_back *held = &store->held_back;
+
+    for (size_t i = 0; i < held->count;
+         i++) /* its extent is still ours: none goes before closing */
+        free_in(plx_extent_find(store, held->addrs[i] / store->info.extent_blocks), held->addrs[i]);
+    free(held->addrs);
+    held->addrs = NULL;
+    held->count = held->capacity = 0;
+}
+
+bool plx_alloc_let_go(struct plx_store *store)
+{
+    bool freed = store->held_back.count != 0;
+
+    free_held_back(store);
+    store->held_back.on = false;
+    if (freed)
+        plx_alloc_wake(store);
+    return !store->held_back.broken;
+}
+
+bool plx_alloc_give_way(struct plx_store *store)
+{
+    if (!store->held_back.count)
+        return false;
+    store->held_back.broken = true;
+    free_held_back(store);
+    return true;
 }
 
 void plx_alloc_wake(struct plx_store *store)

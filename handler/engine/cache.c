@@ -4,6 +4,8 @@
  *     name blocks of the store (INV-7).
  * C2  A node being loaded is never evicted; its waiters are woken exactly once.
  * C3  At most one node per address.
+ * C4  A block that is freed while it is being loaded (ahead, for somebody who has given up since)
+ *     may hold something else when it arrives: it is not looked at, and who waits asks again.
  * Loop: the store's.
  */
 #include "engine/cache.h"
@@ -26,6 +28,7 @@ struct cached_node {
     uint64_t addr;
     uint32_t next; /* in its hash chain: index + 1 */
     uint8_t state, level;
+    bool stale;        /* while it is being loaded its block was freed */
     uint8_t chances;   /* clock hands to survive */
     uint32_t checksum; /* 24 bits of the contents, once READY */
     struct plx_queue waiters;
@@ -105,6 +108,7 @@ static bool take_slot(struct plx_cache *cache, uint64_t addr, unsigned level, ui
         node->addr = addr;
         node->level = (uint8_t)level;
         node->chances = 0;
+        node->stale = false;
         node->next = cache->chains[chain_of(cache, addr)];
         cache->chains[chain_of(cache, addr)] = at + 1;
         *ret_node = at;
@@ -160,32 +164,43 @@ static void wake(struct plx_cache *cache, struct plx_queue *waiters, int error)
     }
 }
 
+/* C1 */
+static int check_loaded(const struct load *load, uint32_t *ret_checksum)
+{
+    struct plx_cache *cache = load->cache;
+    const uint8_t *data = data_of(cache, load->node);
+    uint32_t known = plx_entry_checksum(load->entry);
+    uint32_t actual = plx_checksum24(plx_crc32c(data, PLX_BLOCK_SIZE));
+    const char *why = NULL;
+
+    if (known && actual != known)
+        why = "checksum mismatch"; /* INV-7 */
+    else if (!plx_format_node_valid(data, cache->store->addr_limit))
+        why = "impossible address";
+    if (why) {
+        plx_store_event(cache->store, PLX_ERR_CORRUPT, "radix node at block %llu: %s",
+                        (unsigned long long)plx_entry_addr(load->entry), why);
+        return PLX_ERR_CORRUPT;
+    }
+    *ret_checksum = actual;
+    return 0;
+}
+
 static void load_done(struct plx_task *task)
 {
     struct load *load = PLX_CONTAINER(task, struct load, task);
     struct plx_cache *cache = load->cache;
     struct cached_node *node = &cache->nodes[load->node];
     struct plx_queue waiters = node->waiters;
-    uint32_t known = plx_entry_checksum(load->entry), actual;
-    int error = load->join.error;
+    int error = node->stale ? 0 : load->join.error;
 
     node->waiters = (struct plx_queue){0};
-    actual = plx_checksum24(plx_crc32c(data_of(cache, load->node), PLX_BLOCK_SIZE));
-    if (!error && known && actual != known) {
-        error = PLX_ERR_CORRUPT; /* INV-7 */
-        plx_store_event(cache->store, error, "radix node at block %llu: checksum mismatch",
-                        (unsigned long long)plx_entry_addr(load->entry));
-    }
-    if (!error && !plx_format_node_valid(data_of(cache, load->node), cache->store->addr_limit)) {
-        error = PLX_ERR_CORRUPT;
-        plx_store_event(cache->store, error, "radix node at block %llu: impossible address",
-                        (unsigned long long)plx_entry_addr(load->entry));
-    }
-    if (error) {
+    if (!error && !node->stale)
+        error = check_loaded(load, &node->checksum);
+    if (error || node->stale) { /* C4 */
         unlink_node(cache, load->node);
     } else {
         node->state = NODE_READY;
-        node->checksum = actual;
         node->chances = (uint8_t)(2 * node->level - 1);
     }
     load->next_free = cache->free_loads;
@@ -207,35 +222,61 @@ static void load_start(struct plx_cache *cache, struct load *load, uint32_t at, 
                    PLX_BLOCK_SIZE, &load->iov, 1, &load->join);
 }
 
+/* Its place + 1, READY or LOADING; 0: it is not here. */
+static uint32_t find_entry(struct plx_cache *cache, uint64_t entry)
+{
+    uint32_t at = find(cache, plx_entry_addr(entry)), known = plx_entry_checksum(entry);
+
+    if (!at || cache->nodes[at - 1].state != NODE_READY || !known ||
+        cache->nodes[at - 1].checksum == known)
+        return at;
+    unlink_node(cache, at - 1); /* the address was used again */
+    return 0;
+}
+
+/* Its place + 1; 0: there is no room for it now. */
+static uint32_t load_entry(struct plx_cache *cache, uint64_t entry, unsigned level)
+{
+    struct load *load = cache->free_loads;
+    uint32_t at;
+
+    cache->store->counters.cache_misses++;
+    if (!load || !take_slot(cache, plx_entry_addr(entry), level, &at))
+        return 0;
+    cache->free_loads = load->next_free;
+    load_start(cache, load, at, entry);
+    return at + 1;
+}
+
 int plx_cache_get(struct plx_cache *cache, uint64_t entry, unsigned level, struct plx_task *task,
                   const void **ret_node)
 {
-    uint32_t at = find(cache, plx_entry_addr(entry)), known = plx_entry_checksum(entry);
-    struct load *load = cache->free_loads;
+    uint32_t at = find_entry(cache, entry);
 
-    if (at && cache->nodes[at - 1].state == NODE_READY && known &&
-        cache->nodes[at - 1].checksum != known) { /* the address was used again */
-        unlink_node(cache, at - 1);
-        at = 0;
-    }
     if (at && cache->nodes[at - 1].state == NODE_READY) {
         cache->store->counters.cache_hits++;
         cache->nodes[at - 1].chances = (uint8_t)(2 * cache->nodes[at - 1].level);
         *ret_node = data_of(cache, at - 1);
         return 0;
     }
-    if (!at) {
-        cache->store->counters.cache_misses++;
-        if (!load || !take_slot(cache, plx_entry_addr(entry), level, &at)) {
-            plx_queue_push(&cache->starved, task);
-            return PLX_WAIT;
-        }
-        cache->free_loads = load->next_free;
-        load_start(cache, load, at, entry);
-        at++;
-    }
-    plx_queue_push(&cache->nodes[at - 1].waiters, task);
+    if (!at)
+        at = load_entry(cache, entry, level);
+    plx_queue_push(at ? &cache->nodes[at - 1].waiters : &cache->starved, task);
     return PLX_WAIT;
+}
+
+unsigned plx_cache_ahead_max(const struct plx_cache *cache)
+{
+    return (unsigned)plx_min_u64(cache->count / 8, LOADS / 2);
+}
+
+const void *plx_cache_ahead(struct plx_cache *cache, uint64_t entry, unsigned level)
+{
+    uint32_t at = find_entry(cache, entry);
+
+    if (!at)
+        load_entry(cache, entry, level);
+    return at && cache->nodes[at - 1].state == NODE_READY ? data_of(cache, at - 1) : NULL;
 }
 
 void plx_cache_put(struct plx_cache *cache, uint64_t entry, unsigned level, const void *node)
@@ -258,6 +299,8 @@ void plx_cache_forget(struct plx_cache *cache, uint64_t addr)
 
     if (at && cache->nodes[at - 1].state == NODE_READY)
         unlink_node(cache, at - 1);
+    else if (at)
+        cache->nodes[at - 1].stale = true;
 }
 
 int plx_cache_get_sync(struct plx_cache *cache, uint64_t entry, unsigned level,

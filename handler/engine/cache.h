@@ -23,6 +23,12 @@ void plx_cache_free(struct plx_cache *cache); /* nothing is being loaded */
  * or an error: CORRUPT when the store holds something else, IO_READ. */
 int plx_cache_get(struct plx_cache *cache, uint64_t entry, unsigned level, struct plx_task *task,
                   const void **ret_node);
+/* The node if it is in memory, else NULL, and it is being read unless there is no room: for who
+ * will want it soon. Nobody is told when it has arrived, nor of an error: whoever gets it then is.
+ */
+const void *plx_cache_ahead(struct plx_cache *cache, uint64_t entry, unsigned level);
+/* So many at once at most: others need room as well. */
+unsigned plx_cache_ahead_max(const struct plx_cache *cache);
 /* Adds a node that was just built, under its entry; copies it. */
 void plx_cache_put(struct plx_cache *cache, uint64_t entry, unsigned level, const void *node);
 void plx_cache_forget(struct plx_cache *cache, uint64_t addr);

@@ -165,6 +165,10 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
  * have been marked (plx_vdi_mark) and writes the adopted headers and bitmaps. */
 int plx_store_extent_adopt(struct plx_store *store, uint64_t extent, struct plx_fault *fault);
 int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault);
+/* The store's number of collections, as the registry had it when it granted an extent: odd while
+ * one is under way in another instance. Before plx_store_extent_granted(), and once after opening.
+ */
+void plx_store_set_collections(struct plx_store *store, uint64_t collections);
 struct plx_extent_info {
     uint64_t number;
     enum plx_extent_type type;
@@ -183,6 +187,11 @@ int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_ext
 /* Gives up an owned extent; nothing may be allocated in it by this instance any more. */
 int plx_store_extent_release(struct plx_store *store, uint64_t extent,
                              struct plx_extent_info *ret_info, struct plx_fault *fault);
+/* Frees what a collection found in an extent: one bit a block. The extent is this instance's or was
+ * given to it just for this; then it comes back in *ret_info as nobody's. Synchronous. */
+int plx_store_extent_sweep(struct plx_store *store, uint64_t extent, const uint64_t *garbage,
+                           struct plx_extent_info *ret_info, uint64_t *ret_swept,
+                           struct plx_fault *fault);
 /* Reads an extent's header from the store, whoever owns it. */
 int plx_store_extent_read(struct plx_store *store, uint64_t extent,
                           struct plx_extent_info *ret_info, struct plx_fault *fault);
@@ -488,7 +497,8 @@ struct plx_counters {
     uint64_t keyframes, keyframe_nodes;
     uint64_t cache_hits, cache_misses;
     uint64_t blocks_freed, blocks_foreign; /* foreign: in others' extents, left for the collector */
-    uint64_t registry_calls_on_data_path;  /* writes that waited for one: every extent was full */
+    uint64_t blocks_collected;
+    uint64_t registry_calls_on_data_path; /* writes that waited for one: every extent was full */
     uint64_t snapshot_latency[PLX_HISTOGRAM_BUCKETS];
     uint64_t read_latency[PLX_HISTOGRAM_BUCKETS], write_latency[PLX_HISTOGRAM_BUCKETS];
     uint64_t data_free_blocks, meta_free_blocks; /* in owned extents, now */
@@ -552,6 +562,48 @@ struct plx_check_result {
  * read-only (instance 0); disks may be open, here and elsewhere. */
 int plx_store_check(struct plx_store *store, const struct plx_check_options *options,
                     struct plx_check_result *ret_result, struct plx_fault *fault);
+
+/* ---- Collecting (collect.c) ---------------------------------------------------------------- */
+
+/* What the caller knows of an extent. */
+enum plx_collect_extent {
+    PLX_COLLECT_IGNORE,
+    PLX_COLLECT_LOOK,   /* garbage is looked for in it: this instance's, or nobody's */
+    PLX_COLLECT_MOVING, /* another instance has it: not to be looked at, and nothing stays as it is
+                         */
+};
+
+struct plx_collect_options {
+    const uint8_t *extents; /* enum plx_collect_extent for each; copied */
+    const uint64_t *living; /* other instances that are not dead; kept by the caller */
+    size_t living_count;
+    uint64_t rate; /* bytes of metadata read a second at most, 0: no limit */
+    /* Both may be NULL. pause: between two turns of the loop, nothing of the engine is under way:
+     * others may call in. interrupted: true ends the collection with BUSY. */
+    void (*pause)(void *context);
+    bool (*interrupted)(void *context);
+    void (*progress)(void *context, uint64_t metadata_bytes); /* read so far; may be NULL */
+    void *context;
+};
+
+struct plx_collect;
+
+/* Blocks that are allocated and that no disk uses any more: those of deleted disks, and what
+ * crashes left. One collection at a time in a store, here and elsewhere: the caller's affair.
+ * Whatever is garbage when it begins is found, if its extent stays where it is until
+ * plx_collect_garbage(); nothing else ever is. Disks are at work meanwhile, here and elsewhere. All
+ * calls are synchronous. BUSY: a disk stopped, or changes faster than it can be read. CORRUPT: the
+ * store is damaged, and what is garbage cannot be known. */
+int plx_collect_begin(struct plx_store *store, const struct plx_collect_options *options,
+                      struct plx_collect **ret_collect, struct plx_fault *fault);
+/* Reads the metadata of all disks. */
+int plx_collect_mark(struct plx_collect *collect, struct plx_fault *fault);
+/* One extent's garbage: one bit a block. It stays garbage until it is swept, as long as the extent
+ * is this instance's without a break, or, if it was nobody's from before plx_collect_begin() until
+ * now, as long as it goes on to be nobody's. NOT_FOUND: not to be known this time. */
+int plx_collect_garbage(struct plx_collect *collect, uint64_t extent, uint64_t *ret_bits,
+                        uint64_t *ret_count, struct plx_fault *fault);
+void plx_collect_end(struct plx_collect *collect);
 
 /* ---- Helpers -------------------------------------------------------------------------------- */
 

@@ -39,6 +39,7 @@ struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t numbe
 static void extent_free(struct plx_extent *extent)
 {
     free(extent->bits);
+    free(extent->born);
     free(extent->pages);
     free(extent->buffer);
     free(extent);
@@ -289,6 +290,8 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
         plx_alloc_wake(store);
         return;
     }
+    extent->granted = ++store->grants;
+    extent->collections = store->collections;
     extent->next = store->extents;
     store->extents = extent;
     extent->asked_as = type;
@@ -325,6 +328,8 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
     extent->type = first.type;
     extent->sealed = first.sealed;
     extent->state = LOAD_ADOPTED;
+    extent->granted = ++store->grants;
+    extent->collections = store->collections;
     own_pages(extent);
     free(extent->buffer);
     extent->buffer = NULL;
@@ -417,36 +422,164 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     return 0;
 }
 
-int plx_store_extent_read(struct plx_store *store, uint64_t number,
-                          struct plx_extent_info *ret_info, struct plx_fault *fault)
+/* As it lies on the store, whoever owns it; NOT_FOUND: it never came into use. */
+static int read_extent(struct plx_store *store, uint64_t number, struct plx_extent **ret_extent,
+                       struct plx_extent_page *ret_first, struct plx_fault *fault)
 {
     struct plx_extent *extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
     size_t bytes = (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
-    struct plx_extent_page first = {0};
     int error;
 
     if (!extent)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer, bytes);
-    if (!error) {
-        error = decode_pages(extent, &first, fault);
-        if (error == PLX_ERR_NOT_FOUND) {
-            error = 0;
-            *ret_info =
-                (struct plx_extent_info){.number = number, .blocks = store->info.extent_blocks};
-        } else if (!error) {
-            extent->type = first.type;
-            extent->sealed = first.sealed;
-            mark_header_blocks(extent);
-            count_free(extent);
-            fill_info(extent, first.owner, ret_info);
-            ret_info->owner_host = first.owner_host;
-        }
-    } else {
+    if (error)
         plx_fault_set(fault, error, "extent %llu: %s", (unsigned long long)number,
                       plx_error_text(error));
+    else
+        error = decode_pages(extent, ret_first, fault);
+    if (error) {
+        extent_free(extent);
+        return error;
     }
+    free(extent->buffer);
+    extent->buffer = NULL;
+    extent->type = ret_first->type;
+    extent->sealed = ret_first->sealed;
+    mark_header_blocks(extent);
+    count_free(extent);
+    *ret_extent = extent;
+    return 0;
+}
+
+int plx_store_extent_read(struct plx_store *store, uint64_t number,
+                          struct plx_extent_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_extent_page first = {0};
+    struct plx_extent *extent;
+    int error = read_extent(store, number, &extent, &first, fault);
+
+    if (error == PLX_ERR_NOT_FOUND) {
+        *ret_info = (struct plx_extent_info){.number = number, .blocks = store->info.extent_blocks};
+        return 0;
+    }
+    if (error)
+        return error;
+    fill_info(extent, first.owner, ret_info);
+    ret_info->owner_host = first.owner_host;
     extent_free(extent);
+    return 0;
+}
+
+/* ---- For collections (collect.c) ---- */
+
+int plx_extent_note_born(struct plx_store *store)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+        extent->born = calloc(store->info.extent_blocks / 64, sizeof *extent->born);
+        if (extent->born)
+            continue;
+        plx_extent_forget_born(store);
+        return PLX_ERR_NOMEM;
+    }
+    return 0;
+}
+
+void plx_extent_forget_born(struct plx_store *store)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+        free(extent->born);
+        extent->born = NULL;
+    }
+}
+
+bool plx_extent_used_again(const struct plx_store *store, uint64_t addr)
+{
+    const struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+    uint64_t at = addr % store->info.extent_blocks;
+
+    return extent && (!extent->born || (extent->born[at / 64] >> at % 64 & 1));
+}
+
+/* Of an extent that was here all the time, without what was handed out since: whatever the
+ * collection knows of that block, it is another one now. */
+int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret_bits,
+                         struct plx_fault *fault)
+{
+    struct plx_extent *extent = plx_extent_find(store, number);
+    size_t words = (size_t)(store->info.extent_blocks / 64);
+    struct plx_extent_page first;
+    int error;
+
+    if (extent && (!extent->born || !extent->ready))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu has just changed hands",
+                             (unsigned long long)number);
+    if (extent) {
+        for (size_t i = 0; i < words; i++)
+            ret_bits[i] = extent->bits[i] & ~extent->born[i];
+    } else {
+        error = read_extent(store, number, &extent, &first, fault);
+        if (error)
+            return error;
+        memcpy(ret_bits, extent->bits, words * sizeof *ret_bits);
+        if (extent->sealed)
+            memset(ret_bits, 0, words * sizeof *ret_bits);
+        extent_free(extent);
+    }
+    for (uint32_t i = 0; i < 2 * page_count(store); i++) /* E4 */
+        ret_bits[i / 64] &= ~(1ull << i % 64);
+    return 0;
+}
+
+/* Takes the garbage's bits away; what is free already the store knows better (INV-7). */
+static uint64_t sweep_bits(struct plx_extent *extent, const uint64_t *garbage)
+{
+    struct plx_store *store = extent->store;
+    uint64_t swept = 0;
+
+    for (uint64_t i = 2 * page_count(store); i < store->info.extent_blocks; i++) {
+        if (!(garbage[i / 64] >> i % 64 & 1) || !(extent->bits[i / 64] >> i % 64 & 1))
+            continue;
+        plx_cache_forget(store->cache, extent->base + i);
+        extent->bits[i / 64] &= ~(1ull << i % 64);
+        extent->pages[i / PLX_EXTENT_PAGE_BITS].dirty = true;
+        swept++;
+    }
+    extent->free_blocks += swept;
+    if (extent->ready)
+        store->free_blocks[extent->type] += swept;
+    store->counters.blocks_collected += swept;
+    return swept;
+}
+
+int plx_store_extent_sweep(struct plx_store *store, uint64_t number, const uint64_t *garbage,
+                           struct plx_extent_info *ret_info, uint64_t *ret_swept,
+                           struct plx_fault *fault)
+{
+    struct plx_extent *extent = plx_extent_find(store, number);
+    struct plx_extent_page first;
+    int error;
+
+    *ret_swept = 0;
+    if (extent) {
+        *ret_swept = sweep_bits(extent, garbage);
+        fill_info(extent, store->options.instance, ret_info);
+        plx_alloc_wake(store);
+        return 0;
+    }
+    error = read_extent(store, number, &extent, &first, fault);
+    if (error)
+        return error;
+    extent->state = -1; /* nobody's, before and after */
+    extent->next = store->extents;
+    store->extents = extent;
+    *ret_swept = sweep_bits(extent, garbage);
+    error = plx_bitmap_sync_run(store);
+    if (error)
+        plx_fault_set(fault, error, "extent %llu: cannot write its bitmap: %s",
+                      (unsigned long long)number, plx_error_text(error));
+    fill_info(extent, 0, ret_info);
+    extent_drop(store, extent);
     return error;
 }
 

@@ -175,6 +175,15 @@ void plx_node_set_entry(void *node, unsigned index, uint64_t entry)
     put64((uint8_t *)node + index * 8, entry);
 }
 
+void plx_node_set_read_only(void *node)
+{
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
+        uint64_t entry = plx_node_entry(node, i);
+
+        plx_node_set_entry(node, i, plx_entry_addr(entry) ? entry | PLX_ENTRY_READ_ONLY : entry);
+    }
+}
+
 bool plx_format_node_valid(const void *node, uint64_t addr_limit)
 {
     for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {

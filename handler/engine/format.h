@@ -116,6 +116,8 @@ static inline uint64_t plx_entry_void(uint64_t entry)
 
 uint64_t plx_node_entry(const void *node, unsigned index);
 void plx_node_set_entry(void *node, unsigned index, uint64_t entry);
+/* Every entry that names something. */
+void plx_node_set_read_only(void *node);
 /* The gate: whether every entry names a block of the store, or none. */
 bool plx_format_node_valid(const void *node, uint64_t addr_limit);
 

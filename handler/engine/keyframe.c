@@ -212,7 +212,7 @@ static void finish(struct plx_keyframe_op *op, int error)
 static void give_up(struct plx_keyframe_op *op, int error)
 {
     plx_tree_abort(&op->tree);
-    plx_deaths_give_back(op->vdi->store, &op->made);
+    plx_deaths_give_back(op->vdi->store, &op->made, NULL);
     /* The merge will find the same deaths again. */
     plx_deaths_free(&op->data_deaths);
     plx_deaths_free(&op->node_deaths);
@@ -324,6 +324,7 @@ static void write_record(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
 
+    op->since = plx_store_since(vdi->store);
     op->record = vdi->record;
     op->record.keyframe = op->target;
     op->record.protection = vdi->protect.policy;
@@ -549,10 +550,10 @@ static void keyframe_step(struct plx_task *task)
     case KEYFRAME_FREE:
         if (!plx_ops_ended_before(vdi, op->ticket, false, task)) /* K4 */
             return;
-        plx_deaths_give_back(store, &op->data_deaths);
-        plx_deaths_give_back(store, &op->node_deaths);
-        plx_deaths_give_back(store, &op->index_deaths);
-        plx_deaths_give_back(store, &op->segment_deaths);
+        plx_deaths_give_back(store, &op->data_deaths, &op->since);
+        plx_deaths_give_back(store, &op->node_deaths, &op->since);
+        plx_deaths_give_back(store, &op->index_deaths, &op->since);
+        plx_deaths_give_back(store, &op->segment_deaths, &op->since);
         plx_alloc_wake(store);
         finish(op, 0);
         return;

@@ -44,6 +44,7 @@ struct plx_keyframe_op {
     uint64_t flush_mark;                /* store->flush_failures before its first write */
     uint64_t index_root;
     struct plx_deaths data_deaths, node_deaths, index_deaths, segment_deaths;
+    struct plx_since since;
     struct plx_deaths made; /* new nodes that no record names yet */
     uint64_t ticket;
     struct plx_vdi_record record;

@@ -32,10 +32,14 @@ void plx_deaths_free(struct plx_deaths *deaths)
     *deaths = (struct plx_deaths){0};
 }
 
-void plx_deaths_give_back(struct plx_store *store, struct plx_deaths *deaths)
+void plx_deaths_give_back(struct plx_store *store, struct plx_deaths *deaths,
+                          const struct plx_since *since)
 {
     for (size_t i = 0; i < deaths->count; i++)
-        plx_alloc_free(store, deaths->addrs[i], 1);
+        if (since)
+            plx_alloc_free_dead(store, deaths->addrs[i], since);
+        else
+            plx_alloc_free(store, deaths->addrs[i], 1);
     plx_deaths_free(deaths);
 }
 

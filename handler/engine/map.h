@@ -23,7 +23,9 @@ struct plx_deaths {
 void plx_deaths_add(struct plx_deaths *deaths, uint64_t addr);
 void plx_deaths_free(struct plx_deaths *deaths);
 /* They are free from now on. */
-void plx_deaths_give_back(struct plx_store *store, struct plx_deaths *deaths);
+/* since: before the record that let them go; NULL: no record ever named them. */
+void plx_deaths_give_back(struct plx_store *store, struct plx_deaths *deaths,
+                          const struct plx_since *since);
 
 struct plx_base {
     uint64_t root; /* entry */

@@ -211,13 +211,18 @@ static void radix_exchange(struct plx_slot *slots, size_t count, int bit)
 
 void plx_overlay_sort(struct plx_overlay *overlay)
 {
+    uint64_t differing = 0;
     size_t count = 0;
 
-    for (size_t i = 0; i < overlay->capacity; i++)
-        if (overlay->slots[i].key != EMPTY)
-            overlay->sorted[count++] = overlay->slots[i];
+    for (size_t i = 0; i < overlay->capacity; i++) {
+        if (overlay->slots[i].key == EMPTY)
+            continue;
+        overlay->sorted[count++] = overlay->slots[i];
+        differing |= sort_key(&overlay->slots[i]) ^ sort_key(&overlay->sorted[0]);
+    }
     PLX_ASSERT(count == overlay->count);
-    radix_exchange(overlay->sorted, count, PLX_NODE_SHIFT * PLX_LEVELS_MAX + 1);
+    if (differing)
+        radix_exchange(overlay->sorted, count, 63 - __builtin_clzll(differing));
 }
 
 void plx_overlay_clear(struct plx_overlay *overlay, uint64_t first_gen)

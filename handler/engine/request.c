@@ -954,6 +954,8 @@ int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks)
     uint64_t need = leaves + inner + 2 * store->info.segment_blocks;
 
     plx_alloc_spare(store, PLX_EXTENT_META, 2 * need);
+    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) < need)
+        plx_alloc_give_way(store);
     return plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need ? plx_log_room(&vdi->log)
                                                                  : PLX_ERR_NOSPACE;
 }

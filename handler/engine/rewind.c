@@ -137,7 +137,7 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
         error = change_over(vdi, options, &detour, ret_before);
         vdi->barrier = false;
     }
-    plx_deaths_give_back(vdi->store, &detour.made);
+    plx_deaths_give_back(vdi->store, &detour.made, NULL);
     return error;
 }
 

@@ -79,6 +79,13 @@ struct plx_extent {
     struct plx_store *store;
     int state;
     bool fresh;
+    uint64_t granted, collections; /* what store->grants and ->collections were then */
+    uint64_t *born; /* handed out since a collection began; NULL: it looks elsewhere */
+};
+
+/* When something was known to be dead: before the record was written that says so. */
+struct plx_since {
+    uint64_t grants, collections;
 };
 
 #define PLX_BITMAP_ROUND 16u
@@ -133,6 +140,14 @@ struct plx_store {
         bool asked;
         uint64_t extent; /* asked for */
     } foreign;
+    uint64_t grants;             /* extents that this instance was given so far */
+    uint64_t collections;        /* plx_store_set_collections() */
+    struct plx_collect *collect; /* under way here */
+    struct plx_held_back {       /* blocks that come back later (A7) */
+        uint64_t *addrs;
+        size_t count, capacity;
+        bool on, broken; /* broken: some had to come back all the same */
+    } held_back;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
     struct plx_queue space_waiters;
     struct plx_queue room_waiters; /* writes, for history to give way */
@@ -191,9 +206,18 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
 /* Allocates exactly one log segment. */
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr);
 int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr);
-/* Frees blocks. Extents of nobody are taken over for it; blocks in others' are left to the
- * collector. */
+/* Frees blocks in extents that have been this instance's since they were allocated. */
 void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);
+/* Frees what has died. Extents of nobody are taken over for it; blocks in others', and what a
+ * collection may have come across since, are left to the collector. */
+void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct plx_since *since);
+struct plx_since plx_store_since(const struct plx_store *store);
+/* What is freed from now on stays allocated until it is turned off; or comes back early, when room
+ * is wanted, and the call that turns it off returns false. */
+void plx_alloc_hold_back(struct plx_store *store);
+bool plx_alloc_let_go(struct plx_store *store);
+/* Some that are held back come back now: true, if there are any. */
+bool plx_alloc_give_way(struct plx_store *store);
 /* Asks for the extents that freed blocks lie in. Called once a turn. */
 void plx_alloc_foreign_pump(struct plx_store *store);
 /* The extent asked for is here (or will not come): frees its blocks (or forgets them). */
@@ -215,6 +239,14 @@ struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t numbe
 void plx_extent_free_all(struct plx_store *store);
 /* Whether the extent may be allocated from. */
 void plx_extent_set_ready(struct plx_extent *extent, bool ready);
+/* From now on (or no longer) what is handed out in owned extents is noted. NOMEM. */
+int plx_extent_note_born(struct plx_store *store);
+void plx_extent_forget_born(struct plx_store *store);
+/* Whether a block was handed out since then, or may have been. */
+bool plx_extent_used_again(const struct plx_store *store, uint64_t addr);
+/* An extent's bitmap, from memory or the store: room for one bit a block. */
+int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret_bits,
+                         struct plx_fault *fault);
 /* Writes every dirty bitmap page, then flushes; the task becomes ready with its error. */
 void plx_bitmap_sync(struct plx_store *store, struct plx_task *task);
 int plx_bitmap_sync_run(struct plx_store *store);

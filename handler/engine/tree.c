@@ -93,7 +93,7 @@ void plx_tree_done(struct plx_tree *tree)
 
 void plx_tree_abort(struct plx_tree *tree)
 {
-    plx_deaths_give_back(tree->store, &tree->made);
+    plx_deaths_give_back(tree->store, &tree->made, NULL);
     plx_tree_done(tree);
 }
 
@@ -139,6 +139,18 @@ static int find_old(struct plx_tree *tree, unsigned level, uint64_t index, struc
     return 0;
 }
 
+/* As the new node begins: what nothing changes. */
+static void copy_old(const struct plx_tree *tree, const struct old_node *old, uint8_t *node)
+{
+    if (!old->node) {
+        memset(node, 0, PLX_BLOCK_SIZE);
+        return;
+    }
+    memcpy(node, old->node, PLX_BLOCK_SIZE);
+    if (old->read_only || tree->shared)
+        plx_node_set_read_only(node); /* T2 */
+}
+
 static bool node_is_empty(const uint8_t *node)
 {
     for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++)
@@ -149,39 +161,46 @@ static bool node_is_empty(const uint8_t *node)
 
 /* ---- Leaves of a map ---- */
 
-struct leaf_changes {
-    const struct plx_slot *unmapped, *voided;
-    const struct plx_slot *blocks[PLX_NODE_ENTRIES];
-};
-
-static size_t collect_leaf(const struct plx_map *map, size_t at, struct leaf_changes *ret)
+static size_t next_leaf(const struct plx_map *map, size_t at)
 {
     uint64_t leaf = plx_slot_leaf(&map->frozen.sorted[at]);
 
-    memset(ret, 0, sizeof *ret);
-    for (; at < map->frozen.count && plx_slot_leaf(&map->frozen.sorted[at]) == leaf; at++) {
-        const struct plx_slot *slot = &map->frozen.sorted[at];
-
-        switch (plx_slot_kind(slot)) {
-        case PLX_OVERLAY_UNMAPPED:
-            ret->unmapped = slot;
-            break;
-        case PLX_OVERLAY_VOIDED:
-            ret->voided = slot;
-            break;
-        case PLX_OVERLAY_BLOCK:
-            ret->blocks[plx_slot_index(slot) & (PLX_NODE_ENTRIES - 1)] = slot;
-            break;
-        }
-    }
+    while (at < map->frozen.count && plx_slot_leaf(&map->frozen.sorted[at]) == leaf)
+        at++;
     return at;
 }
 
-static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *changes, unsigned i,
-                           uint64_t old, bool path_read_only)
+/* Of one leaf. Its blocks lie from slot `block` to slot `end`. */
+struct leaf_changes {
+    const struct plx_slot *unmapped, *voided, *block, *end;
+};
+
+/* Markers come first (plx_overlay_sort). */
+static struct leaf_changes collect_leaf(const struct plx_map *map, size_t at)
+{
+    const struct plx_slot *sorted = map->frozen.sorted;
+    struct leaf_changes changes = {.block = &sorted[at], .end = &sorted[next_leaf(map, at)]};
+
+    for (; changes.block < changes.end; changes.block++) {
+        switch (plx_slot_kind(changes.block)) {
+        case PLX_OVERLAY_UNMAPPED:
+            changes.unmapped = changes.block;
+            break;
+        case PLX_OVERLAY_VOIDED:
+            changes.voided = changes.block;
+            break;
+        case PLX_OVERLAY_BLOCK:
+            return changes;
+        }
+    }
+    return changes;
+}
+
+/* slot: what has become of the block, NULL: nothing but what the leaf's markers say. */
+static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *changes,
+                           const struct plx_slot *slot, uint64_t old, bool path_read_only)
 {
     const struct plx_overlay *frozen = &tree->map->frozen;
-    const struct plx_slot *slot = changes->blocks[i];
     bool old_read_only = path_read_only || (old & PLX_ENTRY_READ_ONLY);
     bool inherited = old_read_only || tree->shared; /* T2 */
     uint64_t entry;
@@ -208,21 +227,89 @@ static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *cha
     return inherited ? old | PLX_ENTRY_READ_ONLY : old;
 }
 
+/* Has the old leaf read. false: its way there must be read first, which has begun. */
+static bool leaf_ahead(struct plx_tree *tree, uint64_t leaf)
+{
+    uint64_t entry = tree->root;
+
+    if (!tree->levels || leaf >> ((tree->levels - 1) * PLX_NODE_SHIFT))
+        return true;
+    for (unsigned level = tree->levels; plx_entry_addr(entry); level--) {
+        const void *node = plx_cache_ahead(tree->store->cache, entry, level);
+
+        if (level == 1)
+            return true;
+        if (!node)
+            return false;
+        entry =
+            plx_node_entry(node, leaf >> ((level - 2) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
+    }
+    return true;
+}
+
+/* The device is given many old leaves to read at a time: one after the other would take as long as
+ * as many round trips to it. */
+static void read_ahead(struct plx_tree *tree)
+{
+    const struct plx_overlay *frozen = &tree->map->frozen;
+    unsigned most = plx_cache_ahead_max(tree->store->cache);
+
+    if (tree->ahead < tree->slot)
+        tree->ahead = tree->slot;
+    while (tree->ahead < frozen->count && tree->ahead_leaves < most &&
+           leaf_ahead(tree, plx_slot_leaf(&frozen->sorted[tree->ahead]))) {
+        tree->ahead = next_leaf(tree->map, tree->ahead);
+        tree->ahead_leaves++;
+    }
+}
+
+static void edit(struct plx_tree *tree, const struct leaf_changes *changes,
+                 const struct plx_slot *slot, unsigned i, const struct old_node *old, uint8_t *node)
+{
+    uint64_t entry = old->node ? plx_node_entry(old->node, i) : 0;
+
+    plx_node_set_entry(node, i, edit_entry(tree, changes, slot, entry, old->read_only));
+}
+
+static unsigned place_in_leaf(const struct plx_slot *slot)
+{
+    return plx_slot_index(slot) & (PLX_NODE_ENTRIES - 1);
+}
+
+static void edit_leaf(struct plx_tree *tree, const struct leaf_changes *changes,
+                      const struct old_node *old, uint8_t *node)
+{
+    const struct plx_slot *slot = changes->block;
+
+    if (!changes->unmapped && !changes->voided) {
+        for (; slot < changes->end; slot++)
+            edit(tree, changes, slot, place_in_leaf(slot), old, node);
+        return;
+    }
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
+        bool named = slot < changes->end && place_in_leaf(slot) == i;
+
+        edit(tree, changes, named ? slot : NULL, i, old, node);
+        slot += named;
+    }
+}
+
 static int build_leaf(struct plx_tree *tree, uint8_t *node, struct old_node *old,
                       uint64_t *ret_index)
 {
     struct leaf_changes changes;
     uint64_t leaf = plx_slot_leaf(&tree->map->frozen.sorted[tree->slot]);
-    int error = find_old(tree, 1, leaf, old);
+    int error;
 
+    read_ahead(tree);
+    error = find_old(tree, 1, leaf, old);
     if (error)
         return error;
-    tree->slot = collect_leaf(tree->map, tree->slot, &changes);
-    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++)
-        plx_node_set_entry(node, i,
-                           edit_entry(tree, &changes, i,
-                                      old->node ? plx_node_entry(old->node, i) : 0,
-                                      old->read_only));
+    changes = collect_leaf(tree->map, tree->slot);
+    tree->slot = (size_t)(changes.end - tree->map->frozen.sorted);
+    tree->ahead_leaves -= tree->ahead_leaves > 0;
+    copy_old(tree, old, node);
+    edit_leaf(tree, &changes, old, node);
     *ret_index = leaf;
     return 0;
 }
@@ -230,11 +317,13 @@ static int build_leaf(struct plx_tree *tree, uint8_t *node, struct old_node *old
 /* ---- Inner nodes, and leaves of a plain tree ---- */
 
 /* A level above the old root: its first child is the old root. */
-static void synthesize(const struct plx_tree *tree, unsigned level, uint64_t index, uint8_t *node)
+static void synthesize(const struct plx_tree *tree, uint64_t index, uint8_t *node)
 {
     memset(node, 0, PLX_BLOCK_SIZE);
-    if (level == tree->levels + 1 && index == 0)
+    if (tree->level == tree->levels + 1 && index == 0)
         plx_node_set_entry(node, 0, tree->root);
+    if (tree->shared)
+        plx_node_set_read_only(node); /* T2 */
 }
 
 static int build_inner(struct plx_tree *tree, uint8_t *node, struct old_node *old,
@@ -245,22 +334,10 @@ static int build_inner(struct plx_tree *tree, uint8_t *node, struct old_node *ol
 
     if (error)
         return error;
-    if (tree->level > tree->levels) {
-        synthesize(tree, tree->level, index, node);
-        old->read_only = false;
-    } else if (old->node) {
-        memcpy(node, old->node, PLX_BLOCK_SIZE);
-    } else {
-        memset(node, 0, PLX_BLOCK_SIZE);
-    }
-    if (old->read_only || tree->shared) {
-        for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
-            uint64_t entry = plx_node_entry(node, i);
-
-            if (plx_entry_addr(entry))
-                plx_node_set_entry(node, i, entry | PLX_ENTRY_READ_ONLY); /* T2 */
-        }
-    }
+    if (tree->level > tree->levels)
+        synthesize(tree, index, node);
+    else
+        copy_old(tree, old, node);
     for (; tree->in_at < tree->in_count && tree->in[tree->in_at].index >> PLX_NODE_SHIFT == index;
          tree->in_at++)
         plx_node_set_entry(node, tree->in[tree->in_at].index & (PLX_NODE_ENTRIES - 1),

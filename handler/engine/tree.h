@@ -27,6 +27,8 @@ struct plx_tree {
     /* The changes: either of a map's frozen overlay, or ready entries at level 0. */
     struct plx_map *map;
     size_t slot;
+    size_t ahead;          /* the old leaves of the slots before this one were asked for */
+    unsigned ahead_leaves; /* and so many of them are still to be built */
     unsigned new_levels;
     unsigned result_levels; /* of the tree that *ret_root names */
     unsigned level;         /* being built */

@@ -107,6 +107,7 @@ static const struct {
     COUNTER(cache_misses),
     COUNTER(blocks_freed),
     COUNTER(blocks_foreign),
+    COUNTER(blocks_collected),
     COUNTER(registry_calls_on_data_path),
     COUNTER(data_free_blocks),
     COUNTER(meta_free_blocks),

@@ -19,7 +19,7 @@
  * two disks, or between a disk and a bitmap, is only a suspect at first: in a second look all who
  * have the block are found, and it counts if none of their records has changed since.
  *
- * Synchronous; runs the loop while it reads or, to keep to the rate, waits. Memory: three bits per
+ * Synchronous; runs the loop while it reads or, to keep to the rate, waits. Memory: four bits per
  * block of the extents in use, and as much for the disk being read.
  */
 #include "engine/verify.h"
@@ -315,8 +315,8 @@ static void walk_vdi(struct plx_verify *v)
     struct plx_history behind = {0};
     struct plx_tree_walk index = {
         .index = true, .first_segment = record->first_segment, .last_segment = last};
-    struct plx_tree_walk origin = {.blocks = plx_div_up(record->oldest.size_bytes, PLX_BLOCK_SIZE),
-                                   .read_only = true};
+    /* It tells what is not the clone's to free; its data is for those who see it to claim. */
+    struct plx_tree_walk origin = {.read_only = true, .nodes_only = true};
     struct plx_tree_walk rewound = {
         .blocks = plx_div_up(record->keyframe.size_bytes, PLX_BLOCK_SIZE), .read_only = true};
     struct plx_tree_walk live = {

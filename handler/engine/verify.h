@@ -12,11 +12,12 @@
 #define PLX_VERIFY_DATA 256u      /* blocks read in one go, at most */
 #define PLX_VERIFY_KEPT 1000u     /* findings of one attempt that are kept */
 
-/* What is known of a block: three bits, for each extent that something is found in. */
+/* What is known of a block: four bits, for each extent that something is found in. */
 enum plx_mark {
     PLX_MARK_REACHED,  /* by a tree, or seen by a snapshot: must be allocated */
     PLX_MARK_WRITABLE, /* a live disk may overwrite it in place: nobody else may have it */
     PLX_MARK_NAMED,    /* by a log behind its key frame: need not be allocated yet */
+    PLX_MARK_PARTLY,   /* a node that was reached, but not all that it leads to was claimed */
     PLX_MARKS,
 };
 
@@ -132,6 +133,7 @@ struct plx_tree_walk {
     bool index;      /* leaves name log segments */
     uint64_t first_segment, last_segment;
     bool read_only;                    /* a snapshot sees all of it */
+    bool nodes_only;                   /* nobody reads data through it */
     const struct plx_history *exclude; /* of a snapshot: what had changed before it */
     const struct plx_history *behind;  /* of the live tree: what was voided since */
     uint64_t seq;                      /* its last batch */

@@ -5,7 +5,9 @@
  *     run ahead. Behind it the chain ends at the first batch that does not fit, unless a later
  *     mark says that this batch was durable.
  * F5  The key frame through which a retained snapshot is opened is whole, and what the snapshot
- *     sees may be overwritten by nobody. History begins with the record's oldest key frame.
+ *     sees may be overwritten by nobody. History begins with the record's oldest key frame, which
+ * is whole; and so is one that the log calls so, or behind whose position a snapshot was taken
+ *     before the next one was announced.
  *
  * F6  Where history was thinned out the log says where it goes on, always forward; segments may be
  *     missing there, and nowhere else.
@@ -154,6 +156,7 @@ struct log_walk {
     uint64_t epoch, durable;
     bool begun;
     uint64_t snapshots;                    /* before the next batch */
+    uint64_t taken;                        /* the last one that the log tells of */
     struct plx_keyframe keyframe;          /* in effect */
     uint64_t segment, pos;                 /* of the batch at hand */
     uint64_t skip_to, skip_seq, skip_hash; /* F6: where the log goes on; 0: right behind */
@@ -266,7 +269,7 @@ static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct
     if (record->seq <= log->snapshots) /* numbers in between were let go */
         log_error(v, "log", 0, "snapshots are not numbered one after the other; snapshot",
                   record->seq);
-    log->snapshots = record->seq;
+    log->snapshots = log->taken = record->seq;
     if (record->seq <= v->record->oldest.snap_seq)
         return; /* let go */
     v->result.snapshots += v->mode == PLX_VERIFY_LIVE;
@@ -275,8 +278,17 @@ static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct
         claim_view(v, log);
 }
 
+/* F5: of the key frame in effect, whether a snapshot is opened through it or not. */
+static void claim_nodes(struct plx_verify *v, const struct log_walk *log)
+{
+    const struct plx_tree_walk walk = {.read_only = true, .nodes_only = true};
+
+    if (v->mode != PLX_VERIFY_BEHIND)
+        plx_verify_tree(v, &walk, log->keyframe.root, log->keyframe.levels);
+}
+
 static void on_keyframe(struct plx_verify *v, struct log_walk *log,
-                        const struct plx_keyframe *keyframe)
+                        const struct plx_keyframe *keyframe, bool whole)
 {
     bool news;
 
@@ -285,7 +297,11 @@ static void on_keyframe(struct plx_verify *v, struct log_walk *log,
     if (keyframe->pos < log->keyframe.pos || keyframe->pos < v->record->oldest.pos)
         return;
     news = keyframe->batch_seq != log->keyframe.batch_seq;
+    if (log->taken > log->keyframe.snap_seq && keyframe->root != log->keyframe.root)
+        claim_nodes(v, log);
     log->keyframe = *keyframe;
+    if (whole)
+        claim_nodes(v, log);
     log->snapshots = plx_max_u64(log->snapshots, keyframe->snap_seq);
     if (news && v->mode != PLX_VERIFY_BEHIND)
         forget_until(v, log->history,
@@ -344,7 +360,7 @@ static void log_record(struct plx_verify *v, struct log_walk *log, const struct 
         on_rewind(v, record);
         /* fall through */
     case PLX_RECORD_KEYFRAME:
-        on_keyframe(v, log, &record->keyframe);
+        on_keyframe(v, log, &record->keyframe, record->flag);
         break;
     case PLX_RECORD_SKIP:
         on_skip(v, log, record);
@@ -508,9 +524,10 @@ static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t se
         log->hash = header->prev_hash;
         log->snapshots = header->snap_seq;
         log->keyframe = v->record->oldest;
+        claim_nodes(v, log);
         log->begun = true;
     }
-    on_keyframe(v, log, &header->keyframe);
+    on_keyframe(v, log, &header->keyframe, false);
     if (header->snap_seq < log->snapshots) /* more: those in between were let go */
         log_error(v, "log", 0, "a segment counts fewer snapshots than the log before it; segment",
                   segment);
@@ -577,6 +594,8 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
             log_error(v, "log", addr, "the log breaks off before its key frame; log batch",
                       log.seq);
     }
+    if (log.taken > log.keyframe.snap_seq)
+        claim_nodes(v, &log);
     history->snapshots = log.snapshots;
     forget_until(v, history, record->keyframe.batch_seq);
     if (v->mode != PLX_VERIFY_BEHIND)

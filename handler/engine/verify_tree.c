@@ -4,7 +4,8 @@
  *     data extent.
  * F3  A block that a live disk may overwrite in place has one user. Users that do not fit make it
  *     a suspect; verify.c looks at suspects again and tells who they are.
- * A read-only node that was walked is not walked again: what lies below it is the same.
+ * A read-only node that was walked is not walked again: what lies below it is the same; unless a
+ * snapshot did not see all of it, for another may.
  * Contents are read in the order of the store, adjacent blocks in one go. A block of a disk that
  * is open may have been overwritten or let go since its tree was read: a mismatch counts only if
  * the newest tree and the log behind it still say the same of it, and for a snapshot's, if history
@@ -297,7 +298,8 @@ static void bad_address(struct plx_verify *v, uint64_t addr, uint64_t vblock, co
                     v->record->name, what, (unsigned long long)addr, type);
 }
 
-static void leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
+/* Returns whether it was looked at: not when a snapshot does not see it. */
+static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
                        uint64_t at, bool read_only)
 {
     uint64_t addr = plx_entry_addr(entry);
@@ -306,26 +308,27 @@ static void leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     if (walk->index) {
         if (at >= walk->first_segment && at < walk->last_segment)
             plx_verify_segment(v, addr, false);
-        return; /* others are given up, or told by the record */
+        return true; /* others are given up, or told by the record */
     }
-    if (at >= walk->blocks) {
+    if (!walk->nodes_only && at >= walk->blocks) {
         plx_verify_find(v, PLX_FINDING_ERROR, "address", addr, at,
                         "virtual disk %s: block %llu is mapped beyond the end", v->record->name,
                         (unsigned long long)at);
-        return;
+        return true;
     }
-    if (walk->exclude && plx_history_excludes(walk->exclude, at))
-        return;
+    if (walk->nodes_only || (walk->exclude && plx_history_excludes(walk->exclude, at)))
+        return false;
     if ((entry & PLX_ENTRY_SUPERPAGE) || !plx_verify_type_is(v, addr, PLX_EXTENT_DATA)) {
         bad_address(v, addr, at, "data", "data");
-        return;
+        return true;
     }
     known = shared && has(v, PLX_MARK_REACHED, addr);
     plx_verify_claim(v, addr, at, "data", !shared, false, snapshot);
     if (known || (!read_only && plx_history_voided(snapshot ? walk->exclude : walk->behind,
                                                    at >> PLX_NODE_SHIFT, walk->seq)))
-        return; /* read already, or its checksum does not hold any more */
+        return true; /* read already, or its checksum does not hold any more */
     plx_verify_data(v, addr, at, plx_entry_checksum(entry), walk->behind != NULL);
+    return true;
 }
 
 static bool load_node(struct plx_verify *v, uint64_t entry, unsigned level, uint8_t *node)
@@ -344,29 +347,38 @@ static bool load_node(struct plx_verify *v, uint64_t entry, unsigned level, uint
     return !wrong;
 }
 
-static void walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
+/* Whether all that lies below a node was claimed by a walk before this one. */
+static bool walked(const struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t addr,
+                   bool shared)
+{
+    /* Named, not reached: what lies below it was not claimed. */
+    if (walk->nodes_only && has(v, PLX_MARK_NAMED, addr))
+        return true;
+    return !has(v, PLX_MARK_PARTLY, addr) &&
+           ((shared && has(v, PLX_MARK_REACHED, addr)) ||
+            plx_marked(&v->own, v->store, PLX_MARK_REACHED, addr));
+}
+
+/* Returns whether all that lies below it is claimed. */
+static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t entry,
                       unsigned level, uint64_t index, bool read_only)
 {
     uint64_t addr = plx_entry_addr(entry);
     uint8_t *node =
         v->nodes + (size_t)(level - 1 + (walk->index ? PLX_LEVELS_MAX : 0)) * PLX_BLOCK_SIZE;
-    bool shared = read_only || walk->read_only, known;
+    bool shared = read_only || walk->read_only, known, all = true;
 
     if (v->error)
-        return;
+        return true;
     if ((entry & PLX_ENTRY_SUPERPAGE) || !plx_verify_type_is(v, addr, PLX_EXTENT_META)) {
         bad_address(v, addr, PLX_NO_VBLOCK, "a node", "metadata");
-        return;
+        return true;
     }
-    /* Not twice in any case: a tree that names its own nodes would have no end. */
-    known = (shared && has(v, PLX_MARK_REACHED, addr)) ||
-            plx_marked(&v->own, v->store, PLX_MARK_REACHED, addr);
+    known = walked(v, walk, addr, shared);
     plx_verify_claim(v, addr, PLX_NO_VBLOCK, walk->index ? "node of the log's index" : "node",
-                     !shared, false, walk->exclude != NULL);
-    if (known)
-        return; /* and what lies below it */
-    if (!load_node(v, entry, level, node))
-        return;
+                     !shared, walk->nodes_only, walk->exclude != NULL);
+    if (known || !load_node(v, entry, level, node))
+        return true;
     v->result.nodes += v->mode == PLX_VERIFY_LIVE;
     for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
         uint64_t child = plx_node_entry(node, i), at = index << PLX_NODE_SHIFT | i;
@@ -374,11 +386,13 @@ static void walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
 
         if (!plx_entry_addr(child))
             continue;
-        if (level > 1)
-            walk_node(v, walk, child, level - 1, at, child_read_only);
-        else
-            leaf_entry(v, walk, child, at, child_read_only);
+        if (!(level > 1 ? walk_node(v, walk, child, level - 1, at, child_read_only)
+                        : leaf_entry(v, walk, child, at, child_read_only)))
+            all = false;
     }
+    if (!all && !walk->nodes_only)
+        set(v, PLX_MARK_PARTLY, addr);
+    return all;
 }
 
 void plx_verify_tree(struct plx_verify *v, const struct plx_tree_walk *walk, uint64_t root,

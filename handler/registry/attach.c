@@ -12,7 +12,8 @@
  * A5  An instant is held from before it is opened until after it was closed, the one that a clone
  *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
  *     until there is something to hold.
- * A6  The store grows before the registry does (volumes.c). What the registry knows, the store that
+ * A6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
+ * A7  The store grows before the registry does (volumes.c). What the registry knows, the store that
  *     is open here is told before it gets such an extent, before a disk is opened that may have
  *     some, and when whoever made it larger says so.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
@@ -30,6 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "registry/attach_inside.h"
+#include "registry/collections.h"
 #include "registry/holds.h"
 #include "registry/instance.h"
 #include "registry/labels.h"
@@ -65,7 +68,7 @@ struct claim {
     struct plx_registry_extent row;
     bool fresh;
     bool stranded; /* the row is ours and the store could not be told: the next claim tries again */
-    struct plx_device *devices[PLX_VOLUMES_MAX]; /* A6: the store takes them over first */
+    struct plx_device *devices[PLX_VOLUMES_MAX]; /* A7: the store takes them over first */
     unsigned device_count;
 };
 
@@ -79,7 +82,7 @@ struct plx_attach {
     bool registered;
     struct plx_store *store;
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
-    uint64_t extents_known;      /* A6: others are not given to the store */
+    uint64_t extents_known;      /* A7: others are not given to the store */
     uint64_t keep_unused;
     struct claim claims[PLX_EXTENT_META + 1];
     struct held_extent *extents;
@@ -244,7 +247,7 @@ static void claim_extent(void *argument)
     pthread_mutex_unlock(&a->claims_lock);
     answer.error = ask_registry(a, &answer);
     answer.device_count = 0;
-    if (!answer.error && answer.row.no >= extents_known(a)) { /* A6 */
+    if (!answer.error && answer.row.no >= extents_known(a)) { /* A7 */
         error = open_volumes(a, a->claims_registry, answer.devices, &answer.device_count, &fault);
         if (error)
             strand(a, &answer, error, fault.text);
@@ -259,7 +262,7 @@ static void claim_extent(void *argument)
     pthread_mutex_unlock(&a->claims_lock);
 }
 
-/* A6: the extent lies on a volume, or a part of one, that the store does not know yet. */
+/* A7: the extent lies on a volume, or a part of one, that the store does not know yet. */
 static void take_new_extent(struct plx_attach *a, struct claim *answer)
 {
     struct plx_fault fault = {0};
@@ -288,6 +291,8 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
             continue;
         if (!answer.error && answer.device_count)
             take_new_extent(a, &answer);
+        if (!answer.error)
+            plx_store_set_collections(store, answer.row.collections);
         plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
     }
 }
@@ -435,7 +440,7 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
     }
     a->store = store;
     note_size(a);
-    return a->options.read_only /* A6 */
+    return a->options.read_only /* A7 */
                ? 0
                : plx_volumes_register(a->registry, a->row.id, store, NULL, fault);
 }
@@ -539,6 +544,29 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
         return error;
     ended = plx_registry_growth_end(a->registry, a->row.id, a->instance.row.id);
     return error ? error : ended ? registry_fault(a->registry, ended, fault) : 0;
+}
+
+/* ---- For collect.c ---- */
+
+void plx_attach_get_inside(struct plx_attach *a, struct plx_attach_inside *ret_inside)
+{
+    *ret_inside = (struct plx_attach_inside){
+        .registry = a->registry,
+        .store = a->store,
+        .store_row = a->row.id,
+        .instance = a->instance.row.id,
+        .paths = &a->paths,
+    };
+}
+
+void plx_attach_lock(struct plx_attach *a)
+{
+    lock(a);
+}
+
+void plx_attach_unlock(struct plx_attach *a)
+{
+    unlock(a);
 }
 
 /* ---- Recovery of dead instances ---- */
@@ -792,7 +820,7 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
 }
 
 /* Those of this host that are proven dead. */
-static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
+int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_registry_instance *list;
     size_t count, dead = 0;
@@ -808,6 +836,8 @@ static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
             list[dead++] = list[i];
     if (dead)
         error = recover_all(a, list, dead, fault);
+    if (dead && !error) /* what was under way is left allocated */
+        plx_registry_collection_want(a->registry, a->row.id);
     free(list);
     return error;
 }
@@ -896,7 +926,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     if (!error)
         error = open_store(a, fault);
     if (!error && !options->read_only)
-        error = recover_dead(a, fault);
+        error = plx_attach_recover(a, fault);
     if (error) {
         if (a->store)
             plx_attach_close(a);
@@ -1052,7 +1082,7 @@ static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
 
     if (error == PLX_ERR_BUSY) { /* its holder may have died since we attached */
         registry_fault(a->registry, error, fault);
-        if (recover_dead(a, fault))
+        if (plx_attach_recover(a, fault))
             return error;
         error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
     }
@@ -1307,6 +1337,36 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     return error;
 }
 
+/* A6. What dead readers hold is held by nobody. */
+static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault);
+
+static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        const struct plx_registry_lock *held, struct plx_fault *fault)
+{
+    struct plx_registry_hold *holds = NULL;
+    uint64_t *kept = NULL;
+    size_t count = 0;
+    int error = release_dead(a, row->id, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_intent_begin(a->registry, held, &kept, &count);
+    if (!error)
+        error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
+    if (error)
+        registry_fault(a->registry, error, fault);
+    else if (count)
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "virtual disk %s: snapshot %llu is being read or cloned; close it "
+                              "first",
+                              row->name, (unsigned long long)holds[0].seq);
+    free(kept);
+    free(holds);
+    if (error)
+        plx_registry_intent_end(a->registry, held);
+    return error;
+}
+
 int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
 {
     struct plx_registry_lock held;
@@ -1319,6 +1379,12 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
         error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
+    error = check_unread(a, &row, &held, fault);
+    if (error) {
+        if (!recover)
+            plx_registry_vdi_unlock(a->registry, &held);
+        return error;
+    }
     lock(a);
     error = plx_vdi_delete(a->store, row.slot, recover, fault);
     lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
@@ -1334,6 +1400,7 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
                 */
         return registry_fault(a->registry, error, fault);
     plx_registry_vdi_unlock(a->registry, &held);
+    plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
     return 0;
 }
 
@@ -1509,7 +1576,7 @@ static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault 
     free(list);
     if (error)
         return registry_fault(a->registry, error, fault);
-    return dead ? recover_dead(a, fault) : 0;
+    return dead ? plx_attach_recover(a, fault) : 0;
 }
 
 /* A4: a label that the registry does not know would not be kept. */

@@ -91,6 +91,32 @@ int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t s
 int plx_attach_thin(struct plx_attach *attach, struct plx_vdi *vdi, const struct plx_thin *thin,
                     struct plx_thinned *ret_thinned, struct plx_fault *fault);
 
+/* Finds and frees the blocks that no disk uses any more: those of deleted disks, and what crashes
+ * left (engine.h, collecting). Beside all I/O, and in slices when the map of one bit a block would
+ * be larger than `memory`. What died with an instance that collected is gone on with first. BUSY:
+ * another process is collecting, or see plx_collect_begin(). */
+struct plx_attach_collect_options {
+    bool dry_run;    /* only finds */
+    uint64_t memory; /* bytes, 0: 256 MiB */
+    uint64_t rate;   /* bytes of metadata read a second at most, 0: no limit */
+    /* Each may be NULL. progress: done of total (0: not known) bytes of metadata, or of blocks that
+     * are swept. pause: with neither lock held: others may use the attach until it returns. */
+    void (*progress)(void *context, bool sweeping, uint64_t done, uint64_t total);
+    void (*pause)(void *context);
+    bool (*interrupted)(void *context);
+    void *context;
+};
+struct plx_collected {
+    uint64_t found, swept;   /* blocks */
+    uint64_t looked, missed; /* extents: missed, because they changed hands */
+    uint64_t elsewhere;      /* extents of other processes, not looked at */
+    uint64_t metadata_bytes, nanoseconds;
+    unsigned slices;
+    bool resumed; /* there was one to go on with */
+};
+int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collect_options *options,
+                       struct plx_collected *ret_collected, struct plx_fault *fault);
+
 /* Data blocks that can still be written to new places, as far as `enough` of them. */
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);

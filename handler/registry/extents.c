@@ -12,7 +12,10 @@
 
 #include "registry/sql.h"
 
-#define EXTENT_COLUMNS "no, type, coalesce(owner, 0), sealed, generation, free_blocks"
+#define EXTENT_COLUMNS                                                                             \
+    "no, type, coalesce(owner, 0), sealed, generation, free_blocks,"                               \
+    " coalesce((SELECT number - (number % 2 = 1 AND instance IS owner) FROM collections c"         \
+    "  WHERE c.store = extents.store), 0)"
 
 static const char *const type_names[] = {
     [PLX_EXTENT_UNUSED] = "unused",
@@ -33,6 +36,7 @@ static void read_extent(void *item, const struct plx_sql_value *columns)
     extent->sealed = columns[3].number != 0;
     extent->generation = (uint64_t)columns[4].number;
     extent->free_blocks = (uint64_t)columns[5].number;
+    extent->collections = (uint64_t)columns[6].number;
 }
 
 static const struct plx_sql_shape extent_shape = {sizeof(struct plx_registry_extent), read_extent};
@@ -59,7 +63,7 @@ static void read_claimed(void *item, const struct plx_sql_value *columns)
     struct claimed *claimed = item;
 
     read_extent(&claimed->extent, columns);
-    claimed->fresh = columns[6].number != 0;
+    claimed->fresh = columns[7].number != 0;
 }
 
 static const struct plx_sql_shape claimed_shape = {sizeof(struct claimed), read_claimed};

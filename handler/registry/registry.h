@@ -143,6 +143,9 @@ struct plx_registry_extent {
     bool sealed;
     uint64_t generation;  /* raised whenever the extent gets an owner */
     uint64_t free_blocks; /* a hint, from its last release */
+    /* Returned: the number of the store's collections (collections.h), without one that the owner
+     * itself has under way: what dies in its own disks it knows. */
+    uint64_t collections;
 };
 
 struct plx_registry_extent_counts {

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tcmu/collector.h"
 #include "tcmu/home.h"
 #include "registry/attach.h"
 #include "registry/names.h"
@@ -300,15 +301,45 @@ static int do_info(struct call *call)
     return 0;
 }
 
+static int do_collect(struct call *call)
+{
+    return plx_collector_ask(call->home->collector,
+                             json_is_true(json_object_get(call->request, "dry_run")),
+                             number_of(call, "memory"), number_of(call, "rate"), &call->fault);
+}
+
+static int do_collect_status(struct call *call)
+{
+    call->result = plx_collector_status(call->home->collector);
+    return call->result ? 0 : PLX_ERR_NOMEM;
+}
+
+static int do_collect_stop(struct call *call)
+{
+    plx_collector_interrupt(call->home->collector);
+    return 0;
+}
+
 static const struct command {
     const char *name;
     int (*run)(struct call *call);
     bool needs_vdi;
 } commands[] = {
-    {"info", do_info, false},    {"snapshot", do_snapshot, true}, {"label", do_label, true},
-    {"flush", do_flush, true},   {"keyframe", do_keyframe, true}, {"resize", do_resize, true},
-    {"stats", do_stats, false},  {"unlabel", do_unlabel, true},   {"protect", do_protect, true},
-    {"rewind", do_rewind, true}, {"thin", do_thin, true},         {"volumes", do_volumes, false},
+    {"info", do_info, false},
+    {"snapshot", do_snapshot, true},
+    {"label", do_label, true},
+    {"flush", do_flush, true},
+    {"keyframe", do_keyframe, true},
+    {"resize", do_resize, true},
+    {"stats", do_stats, false},
+    {"unlabel", do_unlabel, true},
+    {"protect", do_protect, true},
+    {"rewind", do_rewind, true},
+    {"thin", do_thin, true},
+    {"collect", do_collect, false},
+    {"collect-status", do_collect_status, false},
+    {"collect-stop", do_collect_stop, false},
+    {"volumes", do_volumes, false},
 };
 
 static const struct command *find_command(const char *name)

@@ -17,6 +17,7 @@
 
 #include "control/control.h"
 #include "registry/attach.h"
+#include "tcmu/collector.h"
 #include "tcmu/commands.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
@@ -109,6 +110,7 @@ static void close_home(struct plx_store_home *home)
 
     plx_control_stop(home->control);
     plx_retention_stop(home->service);
+    plx_collector_stop(home->collector);
     if (home->attach) {
         plx_loop_stop(home->loop);
         result = plx_attach_close(home->attach);
@@ -143,6 +145,8 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
         result = plx_attach_open(&options, &home->attach, fault);
     if (result == 0)
         result = plx_loop_start(home->loop, plx_attach_store(home->attach), fault);
+    if (result == 0)
+        result = plx_collector_start(home, &home->collector, fault);
     if (result == 0)
         result = start_control(home, fault);
     if (result == 0)

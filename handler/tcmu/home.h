@@ -18,6 +18,7 @@ struct plx_store_home {
     pthread_mutex_t attach_lock; /* around calls of attach; taken before the loop's mutex */
     struct plx_control_server *control;
     struct plx_service *service; /* lets snapshots go (service.h) */
+    struct plx_collector *collector;
     /* Who holds this finds the LUNs of the list open. Taken before attach_lock. */
     pthread_mutex_t luns_lock;
     struct plx_lun *luns;

@@ -55,7 +55,7 @@ static bool adopt(struct plx_world *w, struct plx_sim_host *host)
             plx_sim_fail(w, "extent %llu cannot be adopted: %s", (unsigned long long)e, fault.text);
             return false;
         }
-        w->registry.extents[e].owner = host->instance;
+        plx_simregistry_own(&w->registry, e, host->instance);
     }
     for (unsigned i = 0; i < w->options.vdis; i++) {
         const struct plx_sim_disk *disk = &w->vdis[i];

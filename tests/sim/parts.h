@@ -266,6 +266,12 @@ void plx_sim_settle_gone(struct plx_world *w, struct plx_sim_disk *disk, const u
                          unsigned count, uint64_t newest, uint64_t forgotten);
 bool plx_sim_number_gone(const struct plx_sim_disk *disk, uint64_t seq);
 
+/* ---- collect.c ---- */
+
+/* A whole collection on a host, or as much as comes of it; other things happen meanwhile. */
+void plx_sim_collect(struct plx_world *w, struct plx_sim_host *host,
+                     void (*meanwhile)(struct plx_world *w));
+
 /* ---- ops.c ---- */
 
 /* A free one for this disk, which is open; NULL: none. */

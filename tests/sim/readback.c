@@ -461,6 +461,41 @@ static void verify_read_only(struct plx_world *w, struct plx_sim_disk *disk)
     disk->host = NULL;
 }
 
+static void trace_leak(void *context, const struct plx_leak *leak)
+{
+    struct plx_world *w = context;
+
+    PLX_SIM_TRACE(w, "left in extent %llu of type %d: %llu blocks, %llu of deleted disks",
+                  (unsigned long long)leak->extent, (int)leak->type,
+                  (unsigned long long)leak->other, (unsigned long long)leak->deleted);
+}
+
+/* Nothing is allocated that nobody uses; and everything that is used is still there. */
+static void collect_at_the_end(struct plx_world *w, unsigned snapshots)
+{
+    struct plx_check_options options = {
+        .data = true, .finding = check_finding, .leak = trace_leak, .context = w};
+    struct plx_check_result result = {0};
+    struct plx_sim_host *host = &w->hosts[0];
+    struct plx_fault fault = {0};
+    int error;
+
+    plx_sim_host_drop(w, host);
+    if (plx_sim_host_start(w, host, false))
+        return;
+    plx_sim_collect(w, host, NULL);
+    verify_instants(w, snapshots);
+    if (w->result.failed)
+        return;
+    error = plx_store_check(host->store, &options, &result, &fault);
+    if (error || result.errors)
+        plx_sim_fail(w, "check after the collection: %s, %llu errors", error ? fault.text : "",
+                     (unsigned long long)result.errors);
+    if (result.leaked_blocks && !w->options.faults && !w->options.lies)
+        plx_sim_fail(w, "%llu blocks are left after the collection",
+                     (unsigned long long)result.leaked_blocks);
+}
+
 void plx_sim_finish(struct plx_world *w, unsigned snapshots)
 {
     plx_sim_drain(w);
@@ -481,4 +516,6 @@ void plx_sim_finish(struct plx_world *w, unsigned snapshots)
             verify_read_only(w, &w->vdis[i]);
     if (!w->result.failed)
         plx_sim_check_store(w);
+    if (!w->result.failed && w->ended)
+        collect_at_the_end(w, snapshots);
 }

@@ -29,6 +29,21 @@ static void sim_random(struct plx_env *env, void *bytes, unsigned count)
         ((uint8_t *)bytes)[i] = (uint8_t)plx_simrng_next(&sim_of(env)->rng);
 }
 
+void plx_simregistry_own(struct plx_simregistry *registry, uint64_t extent, uint64_t instance)
+{
+    registry->extents[extent].owner = instance;
+    registry->extents[extent].generation++;
+}
+
+/* As it is told with an extent: without one's own collection. */
+static void tell_collections(const struct plx_simenv *sim)
+{
+    const struct plx_simregistry *registry = sim->registry;
+    bool own = registry->collections % 2 && registry->collector == sim->instance;
+
+    plx_store_set_collections(sim->store, registry->collections - own);
+}
+
 static bool grant(struct plx_simenv *sim, enum plx_extent_type type, bool fresh)
 {
     struct plx_simregistry *registry = sim->registry;
@@ -37,9 +52,10 @@ static bool grant(struct plx_simenv *sim, enum plx_extent_type type, bool fresh)
         if (registry->extents[i].system || registry->extents[i].owner ||
             registry->extents[i].used == fresh || (!fresh && registry->extents[i].type != type))
             continue;
-        registry->extents[i].owner = sim->instance;
+        plx_simregistry_own(registry, i, sim->instance);
         registry->extents[i].used = true;
         registry->granted += fresh;
+        tell_collections(sim);
         plx_store_extent_granted(sim->store, type, 0, i, fresh);
         return true;
     }
@@ -66,7 +82,8 @@ static void answer_needed(struct plx_simenv *sim)
         plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, PLX_ERR_BUSY, extent, false);
         return;
     }
-    registry->extents[extent].owner = sim->instance;
+    plx_simregistry_own(registry, extent, sim->instance);
+    tell_collections(sim);
     plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, 0, extent, false);
 }
 

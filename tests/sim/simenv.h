@@ -15,10 +15,12 @@ struct plx_simregistry {
         uint64_t owner; /* 0: nobody */
         bool system, used;
         enum plx_extent_type type; /* of one that was given up */
+        uint64_t generation;       /* raised when it gets an owner */
     } * extents;
     uint64_t count;
     uint64_t limit; /* at most so many are ever granted; 0: all */
     uint64_t granted;
+    uint64_t collections, collector; /* odd: under way, by that instance */
 };
 
 struct plx_simenv {
@@ -48,6 +50,7 @@ struct plx_simenv {
 void plx_simenv_init(struct plx_simenv *env, uint64_t seed);
 void plx_simregistry_init(struct plx_simregistry *registry, const struct plx_store_info *info);
 void plx_simregistry_done(struct plx_simregistry *registry);
+void plx_simregistry_own(struct plx_simregistry *registry, uint64_t extent, uint64_t instance);
 /* Gives up every extent that the instance owns, as before a clean end. */
 int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault);
 /* Events whose text holds `word`. */

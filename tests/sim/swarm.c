@@ -120,6 +120,30 @@ static void rewind_any(struct plx_world *w)
         plx_sim_rewind(w, disk, snapshot);
 }
 
+/* In the midst of a collection: disks come and go, and history goes. */
+static void during_collection(struct plx_world *w)
+{
+    switch (plx_sim_below(w, 4)) {
+    case 0:
+        forget_any(w);
+        break;
+    case 1:
+        if (w->options.rewind_weight)
+            rewind_any(w);
+        break;
+    default:
+        long_step(w);
+    }
+}
+
+static void collect_any(struct plx_world *w)
+{
+    struct plx_sim_host *host = plx_sim_random_host(w);
+
+    if (host)
+        plx_sim_collect(w, host, during_collection);
+}
+
 static void restart_any(struct plx_world *w)
 {
     struct plx_sim_host *host = plx_sim_random_host(w);
@@ -185,6 +209,8 @@ static void look_at_fresh(struct plx_world *w)
 
 static void one_step(struct plx_world *w)
 {
+    const struct plx_world_options *o = &w->options;
+
     if (w->options.faults && plx_sim_chance(w, w->options.faults))
         inject_fault(w);
     if (w->options.lies && plx_sim_chance(w, w->options.lies))
@@ -208,6 +234,10 @@ static void one_step(struct plx_world *w)
     } else if (w->options.rewind_weight && plx_sim_below(w, 1000) < w->options.rewind_weight) {
         w->meanwhile = MEANWHILE_MAX;
         rewind_any(w);
+        w->meanwhile = 0;
+    } else if (o->collect_weight && plx_sim_below(w, 1000) < o->collect_weight) {
+        w->meanwhile = MEANWHILE_MAX;
+        collect_any(w);
         w->meanwhile = 0;
     } else if (plx_sim_chance(w, 10)) {
         plx_sim_reader_submit(w);
@@ -311,6 +341,7 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
         o.tight = true;
     }
     o.rewind_weight = plx_simrng_chance(&rng, 40) ? (unsigned)plx_simrng_below(&rng, 25) : 0;
+    o.collect_weight = plx_simrng_chance(&rng, 60) ? (unsigned)plx_simrng_below(&rng, 15) : 0;
     *ret = o;
 }
 
@@ -333,6 +364,7 @@ void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
     o.sync_weight = 20;
     o.forget_weight = plx_simrng_chance(&rng, 50) ? 40 : 0;
     o.rewind_weight = plx_simrng_chance(&rng, 40) ? 40 : 0;
+    o.collect_weight = plx_simrng_chance(&rng, 40) ? 30 : 0;
     o.big_io = false;
     o.crashes = 1;
     o.kills = o.hosts > 1;

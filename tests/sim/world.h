@@ -39,6 +39,7 @@ struct plx_world_options {
     bool labels;
     unsigned forget_weight; /* how often old snapshots are let go, per 1000 steps */
     unsigned rewind_weight; /* and how often a disk goes back to an instant */
+    unsigned collect_weight; /* and garbage is collected */
     bool tight;             /* NOSPACE is to be expected */
     bool gives_way;         /* history does, to writes */
     unsigned faults;        /* I/O errors injected now and then, in per cent of steps */
@@ -56,6 +57,7 @@ struct plx_world_result {
     uint64_t runs; /* of a sum (seeds.h) */
     bool failed;
     char failure[512];
+    uint64_t collected; /* blocks */
     uint64_t requests, snapshots, rewinds, crashes, kills, recovery_crashes, sectors_checked,
         io_events, nospace;
     uint64_t

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/format.h"
+#include "engine/vdi.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
 
@@ -279,6 +280,95 @@ static void test_blind_after_keyframe(void)
     CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
     CU_ASSERT(reads_as(vdi, BLOCK, BLOCK, 1));
     OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* ---- Reading ahead ---- */
+
+static const struct plx_device_ops *real_ops;
+static unsigned turn_nodes, turn_nodes_max; /* radix nodes read in one turn of the loop */
+
+static void counting_submit(struct plx_device *device, struct plx_io *io)
+{
+    turn_nodes += io->op == PLX_IO_READ && io->kind == PLX_KIND_NODE;
+    if (turn_nodes > turn_nodes_max)
+        turn_nodes_max = turn_nodes;
+    real_ops->submit(device, io);
+}
+
+static void counting_kick(struct plx_device *device)
+{
+    turn_nodes = 0;
+    real_ops->kick(device);
+}
+
+/* A key frame asks for the old leaves together, and for each of them once. */
+static void test_keyframe_reads_ahead(void)
+{
+    const unsigned leaves = 60;
+    const uint64_t leaf_bytes = PLX_NODE_ENTRIES * BLOCK;
+    struct plx_device_ops ops;
+    struct plx_counters a, b;
+    struct plx_vdi *vdi;
+
+    make_store(256 * MIB, MIB);
+    OK(create(0, leaves * leaf_bytes));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < leaves; i++)
+        OK(write_byte(vdi, i * leaf_bytes, BLOCK, 1));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_close(store));
+    OK(open_as(2)); /* nothing is cached */
+    adopt_all();
+    vdi = open_vdi(0);
+    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    for (unsigned i = 0; i < leaves; i++)
+        OK(write_byte(vdi, i * leaf_bytes + BLOCK, BLOCK, 2));
+    real_ops = opened->ops;
+    ops = *real_ops;
+    ops.submit = counting_submit;
+    ops.kick = counting_kick;
+    opened->ops = &ops;
+    a = counters();
+    CU_ASSERT_EQUAL(a.device_reads[PLX_KIND_NODE], 0);
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    b = counters();
+    opened->ops = real_ops;
+    CU_ASSERT_EQUAL(b.device_reads[PLX_KIND_NODE], leaves + 2); /* and the two above them */
+    CU_ASSERT_EQUAL(turn_nodes_max, plx_cache_ahead_max(store->cache));
+    for (unsigned i = 0; i < leaves; i++) {
+        CU_ASSERT(reads_as(vdi, i * leaf_bytes, BLOCK, 1));
+        CU_ASSERT(reads_as(vdi, i * leaf_bytes + BLOCK, BLOCK, 2));
+    }
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* A block that was asked for ahead is freed and used again before it arrives (cache.c, C4). */
+static void test_freed_while_loading(void)
+{
+    struct plx_vdi_record record;
+    struct plx_vdi *vdi;
+    const void *node = NULL;
+    uint64_t root, before;
+    uint8_t slot;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_close(store));
+    OK(open_as(2));
+    OK(plx_vdi_record_read(store, 0, &record, &slot, &fault));
+    root = record.keyframe.root;
+    before = plx_entry_make(plx_entry_addr(root), plx_entry_checksum(root) ^ 6);
+    CU_ASSERT_PTR_NULL(plx_cache_ahead(store->cache, before, record.keyframe.levels));
+    plx_cache_forget(store->cache, plx_entry_addr(before));
+    OK(plx_cache_get_sync(store->cache, root, record.keyframe.levels, &node));
+    CU_ASSERT(node && plx_entry_addr(plx_node_entry(node, 0)));
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "radix node"), 0);
+    FAILS(CORRUPT, plx_cache_get_sync(store->cache, before, record.keyframe.levels, &node));
     end_store();
 }
 
@@ -1878,6 +1968,8 @@ int main(void)
     } tests[] = {
         {"device I/O counts", test_io_counts},
         {"blind writes read no node", test_blind_after_keyframe},
+        {"key frames read ahead", test_keyframe_reads_ahead},
+        {"freed while it is loaded", test_freed_while_loading},
         {"sub-block writes", test_sub_block},
         {"unmap and zeroes free blocks", test_unmap_frees},
         {"a failed open frees its segments", test_failed_open_frees},

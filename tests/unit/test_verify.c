@@ -510,7 +510,8 @@ static void test_snapshot_contents(void)
     end_store();
 }
 
-/* What a clone began with and has overwritten since, of a parent that is deleted. */
+/* What a clone began with and has overwritten since, of a parent that is deleted: nobody reads it
+ * any more, and a collection may have freed it. The nodes are still needed. */
 static void test_origin_contents(void)
 {
     struct plx_vdi *vdi;
@@ -526,7 +527,10 @@ static void test_origin_contents(void)
     CU_ASSERT_NOT_EQUAL(addr, addr_of(vdi, 20));
     CLEAN();
     flip(addr, 5);
-    EXPECT("data", "v1: block 20 does not match");
+    CLEAN();
+    forge_bit(addr, false);
+    CLEAN();
+    forge_bit(addr, true);
     flip(addr, 5);
     OK(plx_vdi_close(vdi));
     end_store();

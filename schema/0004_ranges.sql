@@ -1,4 +1,4 @@
--- 0003_ranges.sql - volumes that became larger after others had followed them, and who adds space.
+-- 0004_ranges.sql - volumes that became larger after others had followed them, and who adds space.
 -- Rules as in 0001_init.sql.
 
 -- A row is a range of extents that lie one after the other on a volume: part 0 where the volume

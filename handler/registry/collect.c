@@ -1,0 +1,611 @@
+/* collect.c - a collection of a store's garbage: where the engine's mark and sweep
+ * (engine/collect.c) and the registry (collections.c) meet.
+ *
+ * W1  It is entered in the registry before it begins and until all that was found is swept, so no
+ *     other begins, and who frees in an extent that was nobody's knows of it (alloc.c, A6).
+ * W2  Extents of this instance and of nobody are looked at. What was found in one counts only if it
+ *     did not change hands between the beginning and the sweep: its generation is the same.
+ * W3  What was found is entered in the registry before any of it is freed, and taken out, extent by
+ *     extent, before that one is. After a crash the sweep goes on with what is left.
+ * W4  Whatever moved to other instances while the disks were read makes the reading start again:
+ *     nodes there may be other ones by now.
+ * W5  Deleted disks are forgotten when all slices are through: nothing of them is left, but in
+ * extents of other processes, which need no record to be found. Threads: one call at a time on an
+ * attach; inside pause() others may use it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "registry/attach_inside.h"
+#include "registry/collections.h"
+#include "registry/instance.h"
+
+#define MEMORY_DEFAULT (256ull << 20)
+#define ROUNDS_MAX 4u /* W4 */
+
+struct extents {
+    struct plx_registry_extent *rows; /* by number */
+    size_t count;
+};
+
+struct collect {
+    struct plx_attach *attach;
+    struct plx_attach_inside in;
+    const struct plx_attach_collect_options *options;
+    struct plx_collected *result;
+    struct plx_fault *fault;
+    uint64_t extent_blocks, extent_count;
+    uint64_t *living; /* instances */
+    size_t living_count;
+    struct extents before; /* as the reading at hand begins */
+    uint8_t *classes;      /* enum plx_collect_extent of each, in the slice at hand */
+    uint8_t *moved;        /* of each: W4 */
+    uint64_t *bits;        /* of one extent */
+    uint64_t metadata_total, metadata_before; /* bytes; read in slices before */
+    uint64_t to_sweep;
+};
+
+static int registry_fault(const struct collect *c, int error)
+{
+    return plx_fault_set(c->fault, error, "%s", plx_registry_error(c->in.registry));
+}
+
+static int no_memory(const struct collect *c)
+{
+    return plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- Hooks ---- */
+
+static void on_progress(void *context, uint64_t metadata_bytes)
+{
+    struct collect *c = context;
+
+    c->result->metadata_bytes = c->metadata_before + metadata_bytes;
+    if (c->options->progress)
+        c->options->progress(c->options->context, false, metadata_bytes, c->metadata_total);
+}
+
+static void on_pause(void *context)
+{
+    struct collect *c = context;
+
+    plx_attach_unlock(c->attach);
+    c->options->pause(c->options->context);
+    plx_attach_lock(c->attach);
+}
+
+static bool on_interrupted(void *context)
+{
+    struct collect *c = context;
+
+    return c->options->interrupted && c->options->interrupted(c->options->context);
+}
+
+/* ---- Who and what there is ---- */
+
+/* Other instances than this one, all of which may be at work: the dead of this host are recovered.
+ */
+static int list_living(struct collect *c, uint64_t collector, uint64_t *ret_dead)
+{
+    struct plx_registry_instance *list;
+    size_t count;
+    int error = plx_registry_instance_list(c->in.registry, c->in.store_row, &list, &count);
+    bool lives = false;
+
+    *ret_dead = 0;
+    if (error)
+        return registry_fault(c, error);
+    c->living_count = 0;
+    free(c->living);
+    c->living = calloc(count + 1, sizeof *c->living);
+    for (size_t i = 0; c->living && i < count; i++)
+        if (list[i].id != c->in.instance && !plx_instance_is_dead(c->in.paths, &list[i], NULL)) {
+            c->living[c->living_count++] = list[i].id;
+            lives = lives || list[i].id == collector;
+        }
+    free(list);
+    if (!lives)
+        *ret_dead = collector;
+    return c->living ? 0 : no_memory(c);
+}
+
+static int list_extents(const struct collect *c, struct extents *ret_extents)
+{
+    int error;
+
+    free(ret_extents->rows);
+    *ret_extents = (struct extents){0};
+    error = plx_registry_extent_list(c->in.registry, c->in.store_row, PLX_REGISTRY_ANY,
+                                     &ret_extents->rows, &ret_extents->count);
+
+    return error ? registry_fault(c, error) : 0;
+}
+
+static const struct plx_registry_extent *row_of(const struct extents *extents, uint64_t number)
+{
+    size_t low = 0, high = extents->count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (extents->rows[middle].no < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < extents->count && extents->rows[low].no == number ? &extents->rows[low] : NULL;
+}
+
+static bool in_use(const struct plx_registry_extent *row)
+{
+    return row->type != PLX_EXTENT_UNUSED && row->type != PLX_EXTENT_SYSTEM;
+}
+
+static bool is_ours(const struct collect *c, const struct plx_registry_extent *row)
+{
+    return row->owner == 0 || row->owner == c->in.instance;
+}
+
+/* ---- Marking (W2, W4) ---- */
+
+/* The classes of a slice that begins at the extent `from`; returns where the next one does. */
+static uint64_t choose_slice(struct collect *c, uint64_t from)
+{
+    uint64_t memory = c->options->memory ? c->options->memory : MEMORY_DEFAULT;
+    uint64_t room = plx_max_u64(1, memory / (c->extent_blocks / 8));
+    uint64_t next = c->extent_count;
+
+    memset(c->classes, PLX_COLLECT_IGNORE, c->extent_count);
+    for (size_t i = 0; i < c->before.count; i++) {
+        const struct plx_registry_extent *row = &c->before.rows[i];
+
+        if (!in_use(row) || row->no >= c->extent_count)
+            continue;
+        if (c->moved[row->no] || !is_ours(c, row))
+            c->classes[row->no] = PLX_COLLECT_MOVING;
+        else if (row->no >= from && room)
+            c->classes[row->no] = PLX_COLLECT_LOOK;
+        else if (row->no >= from)
+            next = plx_min_u64(next, row->no);
+        room -= c->classes[row->no] == PLX_COLLECT_LOOK;
+    }
+    return next;
+}
+
+/* Whether another instance had the extent since the beginning. */
+static bool has_moved(const struct collect *c, const struct plx_registry_extent *now)
+{
+    const struct plx_registry_extent *then = row_of(&c->before, now->no);
+    uint64_t generation = then ? then->generation : 0;
+
+    return now->generation != generation &&
+           (now->owner != c->in.instance || now->generation != generation + 1);
+}
+
+static int look_who_moved(struct collect *c, bool *ret_moved)
+{
+    struct extents now = {0};
+    int error = list_extents(c, &now);
+
+    *ret_moved = false;
+    if (error)
+        return error;
+    for (size_t i = 0; i < now.count; i++) {
+        uint64_t number = now.rows[i].no;
+
+        if (number >= c->extent_count || c->moved[number] || !has_moved(c, &now.rows[i]))
+            continue;
+        c->moved[number] = true;
+        *ret_moved = true;
+    }
+    free(now.rows);
+    return 0;
+}
+
+static int mark_once(struct collect *c, struct plx_collect **ret_mark)
+{
+    const struct plx_collect_options options = {
+        .extents = c->classes,
+        .living = c->living,
+        .living_count = c->living_count,
+        .rate = c->options->rate,
+        .progress = on_progress,
+        .pause = c->options->pause ? on_pause : NULL,
+        .interrupted = on_interrupted,
+        .context = c,
+    };
+    int error;
+
+    plx_attach_lock(c->attach);
+    error = plx_collect_begin(c->in.store, &options, ret_mark, c->fault);
+    if (!error) {
+        error = plx_collect_mark(*ret_mark, c->fault);
+        if (error)
+            plx_collect_end(*ret_mark);
+    }
+    plx_attach_unlock(c->attach);
+    return error;
+}
+
+static void end_mark(struct collect *c, struct plx_collect *mark)
+{
+    plx_attach_lock(c->attach);
+    plx_collect_end(mark);
+    plx_attach_unlock(c->attach);
+}
+
+static int mark_slice(struct collect *c, uint64_t from, uint64_t *ret_next,
+                      struct plx_collect **ret_mark)
+{
+    bool moved = true;
+    int error = 0;
+
+    for (unsigned round = 0; moved && !error; round++) {
+        error = list_extents(c, &c->before); /* W2: as it is before it begins */
+        if (error)
+            return error;
+        *ret_next = choose_slice(c, from);
+        error = mark_once(c, ret_mark);
+        if (error)
+            return error;
+        error = look_who_moved(c, &moved);
+        if (!error && moved && round + 1 == ROUNDS_MAX)
+            error = plx_fault_set(c->fault, PLX_ERR_BUSY,
+                                  "extents change hands faster than disks can be read; try again");
+        if (error || moved)
+            end_mark(c, *ret_mark);
+    }
+    return error;
+}
+
+/* ---- What was found (W3) ---- */
+
+static char *runs_text(const struct collect *c)
+{
+    size_t capacity = 256, used = 0;
+    char *text = malloc(capacity);
+    uint64_t at = 0;
+
+    while (text && at < c->extent_blocks) {
+        uint64_t first = at;
+
+        if (!(c->bits[at / 64] >> at % 64)) { /* nothing in the rest of the word */
+            at = (at / 64 + 1) * 64;
+            continue;
+        }
+        while (at < c->extent_blocks && (c->bits[at / 64] >> at % 64 & 1))
+            at++;
+        if (at == first) {
+            at++;
+            continue;
+        }
+        if (capacity - used < 64) {
+            char *bigger = realloc(text, capacity *= 2);
+
+            if (!bigger)
+                free(text);
+            text = bigger;
+        }
+        if (text)
+            used += (size_t)sprintf(text + used, "%" PRIu64 "+%" PRIu64 " ", first, at - first);
+    }
+    if (text)
+        text[used] = 0;
+    return text;
+}
+
+/* The registry is not the only copy of anything, and not believed: what lies beyond is left out. */
+static void read_runs(struct collect *c, const char *text)
+{
+    memset(c->bits, 0, (size_t)(c->extent_blocks / 8));
+    while (*text) {
+        char *end;
+        uint64_t first = strtoull(text, &end, 10), count;
+
+        if (*end != '+')
+            return;
+        count = strtoull(end + 1, &end, 10);
+        for (uint64_t i = first; i < c->extent_blocks && i - first < count; i++)
+            c->bits[i / 64] |= 1ull << i % 64;
+        text = *end == ' ' ? end + 1 : "";
+    }
+}
+
+static int enter(struct collect *c, const struct plx_registry_extent *row, uint64_t blocks)
+{
+    struct plx_registry_garbage garbage = {
+        .extent = row->no, .generation = row->generation, .blocks = blocks, .runs = runs_text(c)};
+    int error;
+
+    if (!garbage.runs)
+        return no_memory(c);
+    error = plx_registry_garbage_put(c->in.registry, c->in.store_row, &garbage);
+    free(garbage.runs);
+    if (error == PLX_ERR_NOT_FOUND) {
+        c->result->missed++;
+        return 0;
+    }
+    c->to_sweep += blocks;
+    return error ? registry_fault(c, error) : 0;
+}
+
+static int judge_extent(struct collect *c, struct plx_collect *mark,
+                        const struct plx_registry_extent *row)
+{
+    uint64_t count;
+    int error;
+
+    plx_attach_lock(c->attach);
+    error = plx_collect_garbage(mark, row->no, c->bits, &count, c->fault);
+    plx_attach_unlock(c->attach);
+    if (error == PLX_ERR_NOT_FOUND) {
+        c->result->missed++;
+        return 0;
+    }
+    if (error)
+        return error;
+    c->result->looked++;
+    c->result->found += count;
+    return count && !c->options->dry_run ? enter(c, row, count) : 0;
+}
+
+static int judge_slice(struct collect *c, struct plx_collect *mark)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < c->before.count && !error; i++)
+        if (c->before.rows[i].no < c->extent_count &&
+            c->classes[c->before.rows[i].no] == PLX_COLLECT_LOOK)
+            error = judge_extent(c, mark, &c->before.rows[i]);
+    return error;
+}
+
+/* ---- Sweeping ---- */
+
+/* An extent of nobody, or of this instance, that is still what it was. *ret_taken: it was nobody's,
+ * and is to be given back. */
+static int get_extent(struct collect *c, const struct plx_registry_garbage *garbage,
+                      struct plx_registry_extent *ret_row, bool *ret_taken, bool *ret_same)
+{
+    struct extents own = {0};
+    int error = plx_registry_extent_take(c->in.registry, c->in.store_row, garbage->extent, 0,
+                                         c->in.instance, ret_row);
+
+    *ret_taken = !error;
+    *ret_same = !error && ret_row->generation == garbage->generation + 1;
+    if (error && error != PLX_ERR_BUSY && error != PLX_ERR_INVALID && error != PLX_ERR_NOT_FOUND)
+        return registry_fault(c, error);
+    if (!error)
+        return 0;
+    error = plx_registry_extent_list(c->in.registry, c->in.store_row, c->in.instance, &own.rows,
+                                     &own.count);
+    if (error)
+        return registry_fault(c, error);
+    for (size_t i = 0; i < own.count; i++)
+        if (own.rows[i].no == garbage->extent)
+            *ret_same = own.rows[i].generation == garbage->generation;
+    free(own.rows);
+    return 0;
+}
+
+static int give_back(const struct collect *c, struct plx_registry_extent *row,
+                     const struct plx_extent_info *info, bool swept)
+{
+    int error;
+
+    if (swept) {
+        row->free_blocks = info->blocks - info->used_blocks;
+        row->sealed = info->sealed || row->free_blocks == 0;
+        if (info->used_blocks == info->header_blocks && !info->sealed)
+            row->type = PLX_EXTENT_UNUSED;
+    }
+    error = plx_registry_extent_release(c->in.registry, c->in.store_row, row);
+    return error ? registry_fault(c, error) : 0;
+}
+
+static int sweep_extent(struct collect *c, const struct plx_registry_garbage *garbage)
+{
+    struct plx_registry_extent row;
+    struct plx_extent_info info = {0};
+    bool taken, same;
+    uint64_t swept = 0;
+    int error =
+        plx_registry_garbage_drop(c->in.registry, c->in.store_row, garbage->extent); /* W3 */
+    int given;
+
+    if (error)
+        return registry_fault(c, error);
+    error = get_extent(c, garbage, &row, &taken, &same);
+    if (error)
+        return error;
+    c->result->missed += !same;
+    if (same) {
+        read_runs(c, garbage->runs);
+        plx_attach_lock(c->attach);
+        error =
+            plx_store_extent_sweep(c->in.store, garbage->extent, c->bits, &info, &swept, c->fault);
+        plx_attach_unlock(c->attach);
+    }
+    c->result->swept += swept;
+    given = taken ? give_back(c, &row, &info, same && !error) : 0;
+    return error ? error : given;
+}
+
+static int sweep(struct collect *c)
+{
+    uint64_t from = 0, done = 0;
+    int error =
+        plx_registry_collection_sweep(c->in.registry, c->in.store_row, c->in.instance, true);
+
+    while (!error) {
+        struct plx_registry_garbage garbage = {0};
+
+        error = plx_registry_garbage_next(c->in.registry, c->in.store_row, from, &garbage);
+        if (error)
+            break;
+        from = garbage.extent + 1;
+        error = sweep_extent(c, &garbage);
+        free(garbage.runs);
+        if (error)
+            return error;
+        done += garbage.blocks;
+        if (c->options->progress)
+            c->options->progress(c->options->context, true, done, c->to_sweep);
+        if (c->options->pause)
+            c->options->pause(c->options->context);
+        if (on_interrupted(c))
+            return plx_fault_set(c->fault, PLX_ERR_BUSY, "interrupted");
+    }
+    if (error == PLX_ERR_NOT_FOUND)
+        error =
+            plx_registry_collection_sweep(c->in.registry, c->in.store_row, c->in.instance, false);
+    c->to_sweep = 0;
+    return error ? registry_fault(c, error) : 0;
+}
+
+/* ---- The whole ---- */
+
+static int collect_slice(struct collect *c, uint64_t from, uint64_t *ret_next)
+{
+    struct plx_collect *mark;
+    int error = mark_slice(c, from, ret_next, &mark);
+
+    if (error)
+        return error;
+    error = judge_slice(c, mark);
+    end_mark(c, mark);
+    c->result->slices++;
+    c->metadata_before = c->result->metadata_bytes;
+    return error || c->options->dry_run ? error : sweep(c);
+}
+
+/* W5: clones before those they came from. */
+static int forget_deleted(const struct collect *c, const struct plx_registry_vdi *deleted,
+                          size_t count)
+{
+    bool some = true;
+
+    while (some) {
+        some = false;
+        for (size_t i = 0; i < count; i++) {
+            int error = plx_registry_vdi_purge(c->in.registry, deleted[i].id);
+
+            some = some || !error;
+            if (error && error != PLX_ERR_BUSY && error != PLX_ERR_NOT_FOUND)
+                return registry_fault(c, error);
+        }
+    }
+    return 0;
+}
+
+static int collect_all(struct collect *c)
+{
+    struct plx_registry_vdi *deleted = NULL;
+    uint64_t from = 0;
+    size_t count = 0;
+    int error =
+        plx_registry_vdi_list(c->in.registry, c->in.store_row, true, NULL, 0, &deleted, &count);
+
+    if (error)
+        return registry_fault(c, error);
+    error = list_extents(c, &c->before);
+    for (size_t i = 0; i < c->before.count && !error; i++) {
+        const struct plx_registry_extent *row = &c->before.rows[i];
+
+        c->result->elsewhere += in_use(row) && !is_ours(c, row);
+        if (row->type == PLX_EXTENT_META)
+            c->metadata_total += (c->extent_blocks - row->free_blocks) << PLX_BLOCK_SHIFT;
+    }
+    /* An estimate: free_blocks is that of the last release. */
+    while (!error && from < c->extent_count)
+        error = collect_slice(c, from, &from);
+    if (!error && !c->options->dry_run)
+        error = forget_deleted(c, deleted, count);
+    free(deleted);
+    return error;
+}
+
+static int collect_init(struct collect *c)
+{
+    struct plx_store_info info;
+
+    plx_attach_get_inside(c->attach, &c->in);
+    plx_attach_lock(c->attach);
+    plx_store_get_info(c->in.store, &info);
+    plx_attach_unlock(c->attach);
+    c->extent_blocks = info.extent_blocks;
+    c->extent_count = info.extents;
+    c->classes = calloc(c->extent_count, 1);
+    c->moved = calloc(c->extent_count, 1);
+    c->bits = malloc((size_t)(c->extent_blocks / 8));
+    return c->classes && c->moved && c->bits ? 0 : no_memory(c);
+}
+
+static void collect_done(struct collect *c)
+{
+    free(c->living);
+    free(c->before.rows);
+    free(c->classes);
+    free(c->moved);
+    free(c->bits);
+}
+
+/* W1 */
+static int collect_entered(struct collect *c, uint64_t dead)
+{
+    struct plx_registry_collection entered;
+    int error = plx_registry_collection_begin(c->in.registry, c->in.store_row, c->in.instance, dead,
+                                              &entered);
+
+    if (error)
+        return registry_fault(c, error);
+    if (entered.sweeping) {
+        c->result->resumed = true;
+        error = sweep(c);
+    }
+    if (!error)
+        error = collect_all(c);
+    if (error && c->result->found > c->result->swept)
+        return error; /* the next one goes on with it */
+    if (plx_registry_collection_end(c->in.registry, c->in.store_row, c->in.instance,
+                                    c->result->swept, error ? 0 : entered.wanted) &&
+        !error)
+        error = registry_fault(c, PLX_ERR_REGISTRY);
+    return error;
+}
+
+int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collect_options *options,
+                       struct plx_collected *ret_collected, struct plx_fault *fault)
+{
+    struct collect c = {
+        .attach = attach, .options = options, .result = ret_collected, .fault = fault};
+    struct plx_registry_collection last = {0};
+    uint64_t begun_ns = now_ns(), dead = 0;
+    int error;
+
+    *ret_collected = (struct plx_collected){0};
+    error = collect_init(&c);
+    if (!error)
+        error = plx_attach_recover(attach, fault);
+    if (!error) {
+        plx_registry_collection_get(c.in.registry, c.in.store_row, &last); /* there may be none */
+        error = list_living(&c, last.instance, &dead);
+    }
+    if (!error)
+        error = options->dry_run ? collect_all(&c) : collect_entered(&c, dead);
+    collect_done(&c);
+    ret_collected->nanoseconds = now_ns() - begun_ns;
+    return error;
+}

@@ -1,0 +1,171 @@
+/* collections.c - see collections.h.
+ *
+ * K1  One collection at a time in a store. Its number is odd while it is under way, and only grows:
+ *     extents.c hands it out with every extent, and the engine compares (alloc.c, A6).
+ * K2  It ends by the instance that began it, or goes on in one that has proven that one dead.
+ * K3  What was found in an extent is entered only if the extent has not changed hands since the
+ *     collection began, and holds until it does. It is taken out before it is swept: whatever is
+ * used again after that is not swept twice. Threads and crash story: as registry.c. A collection
+ * whose instance died keeps others from freeing in extents of nobody until somebody goes on with
+ * it; that is what it would find.
+ */
+#include "registry/collections.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "registry/sql.h"
+
+#define COLUMNS "number, instance, phase = 'sweep', begun_ns, ended_ns, collected, wanted"
+
+static void read_collection(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_collection *c = item;
+
+    c->number = (uint64_t)columns[0].number;
+    c->instance = (uint64_t)columns[1].number;
+    c->sweeping = columns[2].number != 0;
+    c->begun_ns = (uint64_t)columns[3].number;
+    c->ended_ns = (uint64_t)columns[4].number;
+    c->collected = (uint64_t)columns[5].number;
+    c->wanted = (uint64_t)columns[6].number;
+}
+
+static const struct plx_sql_shape shape = {sizeof(struct plx_registry_collection), read_collection};
+
+int plx_registry_collection_get(struct plx_registry *reg, int64_t store,
+                                struct plx_registry_collection *ret_collection)
+{
+    static const char get[] = "SELECT " COLUMNS " FROM collections WHERE store = ?1";
+    const struct plx_sql statement = SQL(get, SQL_INT(store));
+    int code = plx_sql_get(reg, &statement, &shape, ret_collection);
+
+    return code == PLX_ERR_NOT_FOUND ? plx_sql_fail(reg, code, "nothing was collected yet") : code;
+}
+
+int plx_registry_collection_want(struct plx_registry *reg, int64_t store)
+{
+    static const char want[] =
+        "INSERT INTO collections (store, number, instance, phase, begun_ns, wanted)"
+        " VALUES (?1, 0, 0, 'none', 0, 1) ON CONFLICT (store) DO UPDATE SET wanted = wanted + 1";
+    const struct plx_sql batch[] = {SQL(want, SQL_INT(store))};
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+int plx_registry_collection_begin(struct plx_registry *reg, int64_t store, uint64_t instance,
+                                  uint64_t dead, struct plx_registry_collection *ret_collection)
+{
+    /* K1, K2; asked for again after a lost answer it is this instance's already. */
+    static const char begin[] =
+        "INSERT INTO collections (store, number, instance, phase, begun_ns)"
+        " VALUES (?1, 1, ?2, 'mark', ?4) ON CONFLICT (store) DO UPDATE SET"
+        "  number = number + (number % 2 = 0), instance = ?2, begun_ns = ?4,"
+        "  phase = iif(number % 2 = 0, 'mark', phase)"
+        " WHERE number % 2 = 0 OR instance IN (?2, ?3) RETURNING " COLUMNS;
+    const struct plx_sql batch[] = {
+        SQL_MUST(begin, SQL_INT(store), SQL_INT(instance), SQL_INT(dead), SQL_INT(plx_sql_now())),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &shape, ret_collection);
+
+    return code > 0
+               ? plx_sql_fail(reg, PLX_ERR_BUSY,
+                              "another process is collecting in this store; wait for it to end")
+               : code;
+}
+
+/* Conditional on the collection being under way and this instance's. */
+static int change(struct plx_registry *reg, const struct plx_sql *batch, size_t count)
+{
+    int code = plx_sql_change(reg, batch, count, NULL, NULL);
+
+    return code > 0
+               ? plx_sql_fail(reg, PLX_ERR_FENCED, "the collection is not this process's any more")
+               : code;
+}
+
+int plx_registry_collection_sweep(struct plx_registry *reg, int64_t store, uint64_t instance,
+                                  bool sweeping)
+{
+    static const char sweep[] =
+        "UPDATE collections SET phase = ?3"
+        " WHERE store = ?1 AND instance = ?2 AND number % 2 = 1 RETURNING 0";
+    const struct plx_sql batch[] = {
+        SQL_MUST(sweep, SQL_INT(store), SQL_INT(instance), SQL_TEXT(sweeping ? "sweep" : "mark")),
+    };
+
+    return change(reg, batch, SQL_COUNT(batch));
+}
+
+int plx_registry_collection_end(struct plx_registry *reg, int64_t store, uint64_t instance,
+                                uint64_t collected, uint64_t wanted)
+{
+    static const char end[] =
+        "UPDATE collections SET number = number + (number % 2), phase = 'none', ended_ns = ?4,"
+        " collected = ?3, wanted = max(0, wanted - ?5)"
+        " WHERE store = ?1 AND instance = ?2 RETURNING 0";
+    static const char drop[] = "DELETE FROM garbage WHERE store = ?1";
+    const struct plx_sql batch[] = {
+        SQL_MUST(end, SQL_INT(store), SQL_INT(instance), SQL_INT(collected), SQL_INT(plx_sql_now()),
+                 SQL_INT(wanted)),
+        SQL(drop, SQL_INT(store)),
+    };
+
+    return change(reg, batch, SQL_COUNT(batch));
+}
+
+/* ---- What was found ---- */
+
+int plx_registry_garbage_put(struct plx_registry *reg, int64_t store,
+                             const struct plx_registry_garbage *garbage)
+{
+    static const char put[] =
+        "INSERT INTO garbage (store, extent, generation, blocks, runs)"
+        " SELECT store, no, generation, ?4, ?5 FROM extents"
+        " WHERE store = ?1 AND no = ?2 AND generation = ?3"
+        " ON CONFLICT (store, extent) DO UPDATE SET generation = excluded.generation,"
+        "  blocks = excluded.blocks, runs = excluded.runs RETURNING 0";
+    const struct plx_sql batch[] = {
+        SQL_MUST(put, SQL_INT(store), SQL_INT(garbage->extent), SQL_INT(garbage->generation),
+                 SQL_INT(garbage->blocks), SQL_TEXT(garbage->runs)),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "extent %llu has just changed hands",
+                                   (unsigned long long)garbage->extent)
+                    : code;
+}
+
+static void read_garbage(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_garbage *garbage = item;
+
+    garbage->extent = (uint64_t)columns[0].number;
+    garbage->generation = (uint64_t)columns[1].number;
+    garbage->blocks = (uint64_t)columns[2].number;
+    garbage->runs = strdup(columns[3].text);
+}
+
+static const struct plx_sql_shape garbage_shape = {sizeof(struct plx_registry_garbage),
+                                                   read_garbage};
+
+int plx_registry_garbage_next(struct plx_registry *reg, int64_t store, uint64_t from,
+                              struct plx_registry_garbage *ret_garbage)
+{
+    static const char next[] = "SELECT extent, generation, blocks, runs FROM garbage"
+                               " WHERE store = ?1 AND extent >= ?2 ORDER BY extent LIMIT 1";
+    const struct plx_sql statement = SQL(next, SQL_INT(store), SQL_INT(from));
+    int code = plx_sql_get(reg, &statement, &garbage_shape, ret_garbage);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "nothing is left to be swept");
+    return !code && !ret_garbage->runs ? plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory") : code;
+}
+
+int plx_registry_garbage_drop(struct plx_registry *reg, int64_t store, uint64_t extent)
+{
+    static const char drop[] = "DELETE FROM garbage WHERE store = ?1 AND extent = ?2";
+    const struct plx_sql batch[] = {SQL(drop, SQL_INT(store), SQL_INT(extent))};
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}

@@ -1,0 +1,30 @@
+/* collector.h - the thread of an open store that collects garbage: when asked to, or by itself when
+ * there is some.
+ */
+#ifndef PLX_COLLECTOR_H
+#define PLX_COLLECTOR_H
+
+#include <jansson.h>
+
+#include "registry/attach.h"
+
+struct plx_store_home;
+struct plx_collector;
+
+/* The home is open, and stays so until plx_collector_stop() has returned. */
+int plx_collector_start(struct plx_store_home *home, struct plx_collector **ret_collector,
+                        struct plx_fault *fault);
+/* What is under way is given up; a later one goes on with it. Not with a lock of the home's held.
+ * NULL is fine. */
+void plx_collector_stop(struct plx_collector *collector);
+
+/* Begins one. BUSY: one is under way. Returns at once, as the others do; any thread. */
+int plx_collector_ask(struct plx_collector *collector, bool dry_run, uint64_t memory, uint64_t rate,
+                      struct plx_fault *fault);
+/* {"state": "none", "mark", "sweep", "ended" or "failed", "done", "total", "error" if it failed,
+ * and struct plx_collected by its names}. NULL: out of memory. */
+json_t *plx_collector_status(struct plx_collector *collector);
+/* The one under way is interrupted. */
+void plx_collector_interrupt(struct plx_collector *collector);
+
+#endif
