@@ -34,31 +34,38 @@ static int take_volumes(struct plx_cli *cli, struct volumes *volumes)
     return 0;
 }
 
-/* Whether each volume can be what is asked for, before anything is made. */
-static int look_at_volumes(struct plx_cli *cli, struct volumes *volumes, uint64_t size)
+int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made)
 {
     struct stat st;
 
-    for (unsigned i = 0; i < volumes->count; i++) {
-        const char *path = volumes->path[i];
-
-        if (!strncmp(path, "iscsi://", 8))
-            continue;
-        if (stat(path, &st) && errno != ENOENT)
-            return plx_cli_fail(cli, PLX_ERR_SYSTEM, "%.150s: %s; check the path", path,
-                                strerror(errno));
-        volumes->made[i] = access(path, F_OK) != 0;
-        if (volumes->made[i] && !size)
-            return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                                "%.150s does not exist; give --size to make a file of that size",
-                                path);
-        if (!volumes->made[i] && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
-            return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                                "%.150s exists with %" PRIu64 " bytes; leave out --size, or remove "
-                                "it first",
-                                path, (uint64_t)st.st_size);
-    }
+    *ret_made = false;
+    if (plx_cli_get(cli, "size") && !size)
+        return plx_cli_usage(cli, "--size is 0");
+    if (!strncmp(path, "iscsi://", 8))
+        return 0;
+    if (stat(path, &st) && errno != ENOENT)
+        return plx_cli_fail(cli, PLX_ERR_SYSTEM, "%.150s: %s; check the path", path,
+                            strerror(errno));
+    *ret_made = access(path, F_OK) != 0;
+    if (*ret_made && !size)
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "%.150s does not exist; give --size to make a file of that size", path);
+    if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
+        return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                            "%.150s exists with %" PRIu64 " bytes; leave out --size, or remove "
+                            "it first",
+                            path, (uint64_t)st.st_size);
     return 0;
+}
+
+/* Before anything is made. */
+static int look_at_volumes(struct plx_cli *cli, struct volumes *volumes, uint64_t size)
+{
+    int rc = 0;
+
+    for (unsigned i = 0; i < volumes->count && !rc; i++)
+        rc = plx_cmd_volume_look(cli, volumes->path[i], size, &volumes->made[i]);
+    return rc;
 }
 
 int plx_cmd_store_format(struct plx_cli *cli)
@@ -75,8 +82,6 @@ int plx_cmd_store_format(struct plx_cli *cli)
         (rc = plx_cli_size(cli, "size", &size)) ||
         (rc = plx_cli_size(cli, "extent-size", &options.extent_bytes)))
         return rc;
-    if (plx_cli_get(cli, "size") && !size)
-        return plx_cli_usage(cli, "--size is 0");
     if (plx_cli_get(cli, "extent-size") &&
         (options.extent_bytes < (1u << 20) || options.extent_bytes > (2ull << 30) ||
          (options.extent_bytes & (options.extent_bytes - 1))))

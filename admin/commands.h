@@ -10,6 +10,11 @@ int plx_cmd_store_info(struct plx_cli *cli);
 int plx_cmd_store_check(struct plx_cli *cli);
 int plx_cmd_store_rebuild(struct plx_cli *cli);
 int plx_cmd_store_forget(struct plx_cli *cli);
+/* Whether a path can be the volume that is asked for; *ret_made: a file that is still to be made.
+ */
+int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made);
+int plx_cmd_store_grow(struct plx_cli *cli);
+int plx_cmd_store_add_volume(struct plx_cli *cli);
 
 extern const char *const plx_sector_sizes[]; /* "512", "4096" */
 int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size);

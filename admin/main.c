@@ -73,6 +73,27 @@ const struct plx_command plx_commands[] = {
      "store info demo\n"
      "store info demo --json",
      NULL, plx_cmd_store_info},
+    {"store", "grow", "STORE", "Take into use what volumes have become larger by.",
+     "After a file, block device or LUN was made larger: what fits in whole extents belongs to the "
+     "store from then on. Disks may be open; writes that wait for space go on, and those that were "
+     "refused work again. Also finishes a 'store grow' or 'store add-volume' that was broken off.",
+     "store grow demo --dry-run\n"
+     "store grow demo",
+     OPTIONS({"dry-run", NULL, "tell by how much; change nothing"}), plx_cmd_store_grow},
+    {"store", "add-volume", "STORE PATH", "Add a file, block device or iscsi:// URL to a store.",
+     "A file that does not exist is made, with --size; devices are taken whole. A volume that "
+     "holds "
+     "data is refused unless --force is given. Disks may be open; writes that wait for space go "
+     "on, "
+     "and those that were refused work again. From then on the store needs all its volumes. When "
+     "it "
+     "was broken off, give the same command again.",
+     "store add-volume demo /srv/more.plx --size 4G\n"
+     "store add-volume san /dev/disk/by-id/wwn-0x6001405cc --dry-run",
+     OPTIONS({"size", "SIZE", "size of the file that is made"},
+             {"dry-run", NULL, "tell by how much the store would grow; change nothing"},
+             {"force", NULL, "overwrite a volume that holds data"}),
+     plx_cmd_store_add_volume},
     {"store", "check", "STORE", "Check every structure of a store; reads only.",
      "Follows every virtual disk, snapshot, key frame, log batch and node, compares them with the "
      "allocation bitmaps and the registry, and prints one line for each finding. Disks may be open "

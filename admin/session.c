@@ -12,6 +12,7 @@
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
  *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop (no "vdi")
  *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
+ * and without it: volumes, the store has become larger.
  */
 #include "session.h"
 
@@ -210,6 +211,42 @@ static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char
     json_decref(result);
     json_decref(request);
     return rc;
+}
+
+int plx_session_tell(struct plx_cli *cli, const char *store, const char *command,
+                     unsigned *ret_told, struct plx_fault *ret_why)
+{
+    struct plx_registry_instance *list = NULL;
+    struct plx_registry_store row;
+    json_t *request = json_pack("{s:s}", "command", command);
+    size_t count = 0;
+    int rc = plx_registry_store_get(cli->session.registry, store, &row);
+
+    if (!rc)
+        rc = plx_registry_instance_list(cli->session.registry, row.id, &list, &count);
+    *ret_told = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct plx_control_client *client = NULL;
+        json_t *result = NULL;
+        struct plx_fault why;
+        char path[PLX_PATH_MAX];
+
+        plx_paths_control(cli->session.paths, list[i].id, path);
+        int told = plx_control_connect(path, CONNECT_TIMEOUT_MS, &client, &why);
+        if (told == PLX_ERR_NOT_FOUND) /* a command, or dead, or on another host */
+            continue;
+        if (!told)
+            told = plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &why);
+        plx_control_disconnect(client);
+        json_decref(result);
+        *ret_told += told == 0;
+        if (told)
+            plx_fault_set(ret_why, told, "%s (pid %" PRId64 "): %.200s", list[i].role, list[i].pid,
+                          why.text);
+    }
+    free(list);
+    json_decref(request);
+    return rc ? plx_session_registry_fault(cli, rc) : 0;
 }
 
 /* Opens the disk in this process, unless it is open already. */

@@ -42,6 +42,10 @@ int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mo
 int plx_session_close(struct plx_cli *cli);
 
 struct plx_store *plx_session_store(struct plx_cli *cli);
+/* Sends a command without arguments to every other instance that listens on this host; *ret_told of
+ * them took it, *ret_why (code 0 before) says what the last one said that did not. */
+int plx_session_tell(struct plx_cli *cli, const char *store, const char *command,
+                     unsigned *ret_told, struct plx_fault *ret_why);
 /* The fault of the registry's last call. */
 int plx_session_registry_fault(struct plx_cli *cli, int code);
 

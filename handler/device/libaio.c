@@ -500,15 +500,10 @@ static int check_unclaimed(const char *path, struct plx_fault *fault)
 
 static bool direct_works(int fd, size_t block)
 {
-    char *buffer;
-    bool works;
+    _Alignas(BUFFER_ALIGN) char buffer[2 * BUFFER_ALIGN];
 
     /* An address that is aligned to the block and to nothing larger. */
-    if (posix_memalign((void **)&buffer, BUFFER_ALIGN, 2 * BUFFER_ALIGN) != 0)
-        return false;
-    works = pread(fd, buffer + block % BUFFER_ALIGN, block, 0) >= 0;
-    free(buffer);
-    return works;
+    return pread(fd, buffer + block % BUFFER_ALIGN, block, 0) >= 0;
 }
 
 static bool write_cache_is_volatile(dev_t number)

@@ -386,6 +386,14 @@ void plx_store_room_made(struct plx_store *store, bool made)
     }
 }
 
+void plx_alloc_grown(struct plx_store *store)
+{
+    for (int type = 0; type <= PLX_EXTENT_META; type++)
+        store->wanted[type].denied_at_ns = 0;
+    plx_alloc_wake(store);
+    plx_store_room_made(store, true);
+}
+
 void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
 {
     struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);

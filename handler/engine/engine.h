@@ -55,8 +55,16 @@ struct plx_format_options {
 
 struct plx_volume_info {
     struct plx_uuid id;
-    char name[256]; /* the device's name */
-    uint64_t first_extent, extents;
+    char name[256];        /* the device's name */
+    uint64_t first_extent; /* its system extent */
+    uint64_t extents;      /* all of its */
+};
+
+/* Extents that lie one after the other on a volume. */
+struct plx_extent_range {
+    unsigned volume;
+    uint64_t first, extents;
+    uint64_t at; /* extents before them on the volume; 0: the first one is the system extent */
 };
 
 struct plx_store_info {
@@ -77,6 +85,16 @@ int plx_store_format(struct plx_device **devices, unsigned count,
                      const struct plx_format_options *options, struct plx_env *env,
                      struct plx_store_info *ret_info, struct plx_fault *fault);
 
+/* Reads one volume's superblock, to learn which store it belongs to. */
+struct plx_superblock_info {
+    struct plx_uuid store, volume;
+    char store_name[PLX_STORE_NAME_MAX + 1];
+    unsigned volume_index, volumes;
+    uint64_t volume_bytes;
+};
+int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
+                         struct plx_fault *fault);
+
 struct plx_store_options {
     uint64_t instance; /* owner written into extents and VDI records; 0: read only */
     struct plx_uuid host;
@@ -95,6 +113,48 @@ int plx_store_open(struct plx_device **devices, unsigned count,
 int plx_store_close(struct plx_store *store);
 
 void plx_store_get_info(const struct plx_store *store, struct plx_store_info *ret_info);
+/* Makes durable what others have written, too: an instance that died may have left it in a cache.
+ */
+int plx_store_flush_others(struct plx_store *store);
+/* The index-th range of extents, by their numbers; false past the end. */
+bool plx_store_range(const struct plx_store *store, unsigned index,
+                     struct plx_extent_range *ret_range);
+
+/* ---- Growing (grow.c) ---- */
+
+struct plx_grow {
+    bool dry_run; /* only tells what would be */
+    bool force;   /* add: overwrite what the volume holds */
+};
+
+struct plx_grown {
+    uint64_t extents; /* of the store, afterwards */
+    uint64_t added;   /* of them, by this call */
+    unsigned volume;  /* add: its index */
+};
+
+/* Takes into use what volumes have become larger by, in whole extents, and finishes what a crash
+ * has left of an earlier call of these two. At most one process at a time does either, and has
+ * opened the store since it was allowed to; others learn of it by plx_store_volumes_changed(). No
+ * disk is open here; the loop stands still. */
+int plx_store_grow(struct plx_store *store, const struct plx_grow *grow,
+                   struct plx_grown *ret_grown, struct plx_fault *fault);
+/* A further volume. Takes the device over only on success, and if something was added. EXISTS: it
+ * holds data (not forced); what an interrupted call left is none. One that is a volume of this
+ * store already is no error: nothing is added. */
+int plx_store_add_volume(struct plx_store *store, struct plx_device *device,
+                         const struct plx_grow *grow, struct plx_grown *ret_grown,
+                         struct plx_fault *fault);
+/* Of what the two return: nothing was written. */
+static inline bool plx_grow_refused(int error)
+{
+    return error == PLX_ERR_INVALID || error == PLX_ERR_UNSUPPORTED || error == PLX_ERR_EXISTS;
+}
+/* Another process has done one of the above. All volumes are given, opened anew, in any order, and
+ * taken over whatever is returned. Never waits for the loop: may be called from inside a turn.
+ * Writes that wait for room try again. */
+int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devices, unsigned count,
+                              struct plx_fault *fault);
 
 /* The answer to env->extent_wanted: an extent number, or a negative error code (NOSPACE). fresh:
  * the extent held nothing before, its header is not read but made anew. */

@@ -16,8 +16,11 @@
 #define REWINDS_OFFSET 2048u
 #define REWIND_BYTES 32u
 
-/* No incompatible or read-compatible feature exists yet; bits set here are understood. */
-#define KNOWN_INCOMPATIBLE 0ull
+#define RANGES_OFFSET 256u
+#define RANGE_BYTES 16u
+
+/* Bits set here are understood. */
+#define KNOWN_INCOMPATIBLE PLX_INCOMPATIBLE_RANGES
 #define KNOWN_READ_COMPATIBLE 0ull
 
 /* ---- Little-endian access ---- */
@@ -194,6 +197,33 @@ bool plx_format_node_valid(const void *node, uint64_t addr_limit)
 
 /* ---- Superblock ---- */
 
+/* The first range has a place of its own, which was there before there were others. */
+static void put_ranges(uint8_t *b, const struct plx_superblock *s)
+{
+    put64(b + 88, s->range[0].first);
+    put64(b + 96, s->range[0].extents);
+    put32(b + 192, s->ranges - 1);
+    for (uint32_t i = 1; i < s->ranges; i++) {
+        put64(b + RANGES_OFFSET + (size_t)(i - 1) * RANGE_BYTES, s->range[i].first);
+        put64(b + RANGES_OFFSET + (size_t)(i - 1) * RANGE_BYTES + 8, s->range[i].extents);
+    }
+}
+
+static bool get_ranges(const uint8_t *b, struct plx_superblock *s)
+{
+    uint32_t further = get32(b + 192);
+
+    if (further >= PLX_RANGES_MAX || !further != !(s->incompatible & PLX_INCOMPATIBLE_RANGES))
+        return false;
+    s->range[0] = (struct plx_superblock_range){get64(b + 88), get64(b + 96)};
+    for (uint32_t i = 1; i <= further; i++)
+        s->range[i] = (struct plx_superblock_range){
+            get64(b + RANGES_OFFSET + (size_t)(i - 1) * RANGE_BYTES),
+            get64(b + RANGES_OFFSET + (size_t)(i - 1) * RANGE_BYTES + 8)};
+    s->ranges = 1 + further;
+    return true;
+}
+
 void plx_format_superblock_encode(const struct plx_superblock *s, void *block)
 {
     uint8_t *b = block;
@@ -209,8 +239,7 @@ void plx_format_superblock_encode(const struct plx_superblock *s, void *block)
     put64(b + 72, s->generation);
     put32(b + 80, s->volume_index);
     put32(b + 84, s->volumes);
-    put64(b + 88, s->first_extent);
-    put64(b + 96, s->extents);
+    put_ranges(b, s);
     put64(b + 104, s->extent_blocks);
     put32(b + 112, s->segment_blocks);
     put32(b + 116, s->vdi_slots);
@@ -224,16 +253,30 @@ static bool power_of_two(uint64_t v)
     return v && (v & (v - 1)) == 0;
 }
 
+/* Each further on than the one before, and not its continuation. */
+static bool ranges_plausible(const struct plx_superblock *s)
+{
+    uint64_t limit = PLX_ADDR_MAX / s->extent_blocks, from = 0;
+
+    for (uint32_t i = 0; i < s->ranges; i++) {
+        const struct plx_superblock_range *range = &s->range[i];
+
+        if (range->extents < 1 || range->extents > limit || range->first < from ||
+            range->first > limit - range->extents)
+            return false;
+        from = range->first + range->extents + 1;
+    }
+    return s->range[0].extents >= 3;
+}
+
 static bool superblock_plausible(const struct plx_superblock *s)
 {
     return power_of_two(s->extent_blocks) && s->extent_blocks >= PLX_EXTENT_BLOCKS_MIN &&
            s->extent_blocks <= PLX_EXTENT_BLOCKS_MAX && s->segment_blocks >= 4 &&
            s->segment_blocks <= PLX_SEGMENT_BLOCKS_MAX &&
            s->segment_blocks <= s->extent_blocks / 4 && s->volumes >= 1 &&
-           s->volumes <= PLX_VOLUMES_MAX && s->volume_index < s->volumes && s->extents >= 3 &&
-           s->extents <= PLX_ADDR_MAX / s->extent_blocks &&
-           s->first_extent <= PLX_ADDR_MAX / s->extent_blocks - s->extents && s->vdi_slots >= 1 &&
-           s->vdi_slots <= PLX_VDI_SLOTS_MAX &&
+           s->volumes <= PLX_VOLUMES_MAX && s->volume_index < s->volumes && ranges_plausible(s) &&
+           s->vdi_slots >= 1 && s->vdi_slots <= PLX_VDI_SLOTS_MAX &&
            PLX_VDI_TABLE_BLOCK + 2ull * s->vdi_slots <= s->extent_blocks &&
            memchr(s->name, 0, sizeof s->name) && s->name[0];
 }
@@ -263,17 +306,32 @@ int plx_format_superblock_decode(const void *block, struct plx_superblock *ret_s
     s.generation = get64(b + 72);
     s.volume_index = get32(b + 80);
     s.volumes = get32(b + 84);
-    s.first_extent = get64(b + 88);
-    s.extents = get64(b + 96);
     s.extent_blocks = get64(b + 104);
     s.segment_blocks = get32(b + 112);
     s.vdi_slots = get32(b + 116);
     s.created_ns = get64(b + 120);
     memcpy(s.name, b + 128, sizeof s.name);
-    if (!superblock_plausible(&s))
+    if (!get_ranges(b, &s) || !superblock_plausible(&s))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "superblock: impossible geometry");
     *ret_super = s;
     return 0;
+}
+
+bool plx_format_superblock_same(const void *block, const void *other)
+{
+    const uint8_t *a = block, *b = other;
+
+    return memcmp(a, b, CHECKSUM_AT) == 0 && memcmp(a + 12, b + 12, 72 - 12) == 0 &&
+           memcmp(a + 80, b + 80, PLX_BLOCK_SIZE - 80) == 0;
+}
+
+uint64_t plx_superblock_extents(const struct plx_superblock *super)
+{
+    uint64_t extents = 0;
+
+    for (uint32_t i = 0; i < super->ranges; i++)
+        extents += super->range[i].extents;
+    return extents;
 }
 
 /* ---- Extent page ---- */

@@ -13,6 +13,10 @@
  *
  * Every other extent starts with its pages, two blocks (slots A and B) each: page 0 says type and
  * owner, every page carries 32,000 bits of the allocation bitmap. Then come the blocks.
+ * A volume that became larger after others had followed it has further ranges of extents, which lie
+ * behind the first one on the volume; only such a superblock has the feature bit RANGES. Which
+ * volumes there are volume 0 says; another one may still name fewer of them, and a volume that is
+ * named by none but itself was being added when that was interrupted (grow.c).
  * Of two slots the valid one with the higher generation counts. A new state goes to the other slot
  * with the next even generation; when that is durable, the slot it replaced becomes its mirror: the
  * same with the generation before (INV-2). So a torn write costs nothing, what is overwritten is
@@ -32,8 +36,8 @@
  * 112 segment blocks                   96 bitmap, 4,000 bytes         120 slot, 124 name length
  * 116 VDI slots per volume                                            128 name
  * 120 created, 128 name                                               384 key frame (80 bytes)
- *                                                                     464 log (48 bytes)
- *                                                                     512 protection: mode,
+ * 192 further ranges, 256 each:                                       464 log (48 bytes)
+ *     first extent, extents                                           512 protection: mode,
  *                                                                     513 tiers, 520 interval
  *                                                                     528 tiers, 16 bytes each
  *                                                                    1024 oldest key frame
@@ -119,12 +123,20 @@ bool plx_format_node_valid(const void *node, uint64_t addr_limit);
 
 /* ---- Superblock ---- */
 
+#define PLX_RANGES_MAX 64u                  /* of one volume */
+#define PLX_INCOMPATIBLE_RANGES (1ull << 0) /* the volume has more than one */
+
+struct plx_superblock_range {
+    uint64_t first, extents;
+};
+
 struct plx_superblock {
     uint64_t compatible, read_compatible, incompatible;
     struct plx_uuid store, volume;
     uint64_t generation;
     uint32_t volume_index, volumes;
-    uint64_t first_extent, extents;
+    struct plx_superblock_range range[PLX_RANGES_MAX]; /* in their order on the volume */
+    uint32_t ranges;
     uint64_t extent_blocks;
     uint32_t segment_blocks, vdi_slots;
     uint64_t created_ns;
@@ -134,6 +146,10 @@ struct plx_superblock {
 void plx_format_superblock_encode(const struct plx_superblock *super, void *block);
 int plx_format_superblock_decode(const void *block, struct plx_superblock *ret_super,
                                  struct plx_fault *fault);
+/* Whether two whole ones say the same, in whatever generation: each is the other's mirror. */
+bool plx_format_superblock_same(const void *block, const void *other);
+/* Of all its ranges. */
+uint64_t plx_superblock_extents(const struct plx_superblock *super);
 
 /* ---- Extent page ---- */
 

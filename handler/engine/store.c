@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "engine/vdi.h"
+#include "engine/volume.h"
 
 #define CACHE_BYTES_DEFAULT (64ull << 20)
 #define KEYFRAME_MAPPINGS_DEFAULT 65536u
@@ -72,22 +73,6 @@ static void run_ready(struct plx_store *store)
 
 /* ---- I/O ---- */
 
-static struct plx_volume *volume_of(struct plx_store *store, uint64_t addr, unsigned *ret_index)
-{
-    uint64_t extent = addr / store->info.extent_blocks;
-
-    for (unsigned i = 0; i < store->info.volumes; i++) {
-        const struct plx_superblock *super = &store->volumes[i].super;
-
-        if (extent >= super->first_extent && extent - super->first_extent < super->extents) {
-            *ret_index = i;
-            return &store->volumes[i];
-        }
-    }
-    PLX_ASSERT(!"address outside the store");
-    return NULL;
-}
-
 static void count_io(struct plx_counters *counters, const struct plx_io *io)
 {
     if (io->op == PLX_IO_READ) {
@@ -123,23 +108,25 @@ void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_
                     enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
                     const struct iovec *iov, int iovcnt, struct plx_join *join)
 {
-    struct plx_volume *volume = volume_of(store, addr, &xfer->volume);
-    uint64_t base = volume->super.first_extent * store->info.extent_blocks;
+    struct plx_volume *volume;
+    struct plx_place place;
 
     PLX_ASSERT(op != PLX_IO_WRITE || store->options.instance);
+    PLX_ASSERT(plx_store_place(store, addr, &place));
+    PLX_ASSERT(offset + bytes <= place.blocks << PLX_BLOCK_SHIFT);
+    volume = &store->volumes[place.volume];
     xfer->store = store;
     xfer->join = join;
+    xfer->volume = place.volume;
     xfer->io = (struct plx_io){
         .op = op,
         .kind = kind,
-        .offset = ((addr - base) << PLX_BLOCK_SHIFT) + offset,
+        .offset = (place.block << PLX_BLOCK_SHIFT) + offset,
         .bytes = bytes,
         .iov = iov,
         .iovcnt = iovcnt,
         .done = xfer_done,
     };
-    PLX_ASSERT(xfer->io.offset + bytes <= volume->super.extents * store->info.extent_blocks
-                                              << PLX_BLOCK_SHIFT);
     join->pending++;
     volume->under_way++;
     count_io(&store->counters, &xfer->io);
@@ -398,154 +385,20 @@ void plx_store_event(struct plx_store *store, int code, const char *format, ...)
 
 /* ---- Opening ---- */
 
-/* Device I/O before there is a store: one transfer, polled. */
-struct plain_io {
-    struct plx_io io;
-    bool done;
-};
-
-static void plain_done(struct plx_io *io)
+static int check_writable(const struct plx_store *store, const struct plx_volume *volumes,
+                          unsigned count, struct plx_fault *fault)
 {
-    PLX_CONTAINER(io, struct plain_io, io)->done = true;
-}
-
-static int device_io(struct plx_device *device, enum plx_io_op op, uint64_t offset, void *buffer,
-                     size_t bytes)
-{
-    struct iovec iov = {buffer, bytes};
-    struct plain_io plain = {.io = {.op = op,
-                                    .kind = PLX_KIND_ADMIN,
-                                    .offset = offset,
-                                    .bytes = bytes,
-                                    .iov = &iov,
-                                    .iovcnt = op == PLX_IO_FLUSH ? 0 : 1,
-                                    .done = plain_done}};
-
-    device->ops->submit(device, &plain.io);
-    device->ops->kick(device);
-    while (!plain.done)
-        device->ops->poll(device, true);
-    return plain.io.result;
-}
-
-static int read_superblock(struct plx_device *device, struct plx_superblock *ret_super,
-                           struct plx_fault *fault)
-{
-    uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
-    struct plx_superblock best = {0}, super;
-    struct plx_fault first = {0};
-    bool found = false;
-    int error;
-
-    if (device->bytes < sizeof blocks)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: too small for a store", device->name);
-    error = device_io(device, PLX_IO_READ, 0, blocks, sizeof blocks);
-    if (error)
-        return plx_fault_set(fault, error, "%s: cannot read the superblock: %s", device->name,
-                             plx_error_text(error));
-    for (unsigned i = 0; i < PLX_SUPERBLOCK_SLOTS; i++) {
-        struct plx_fault why;
-
-        error = plx_format_superblock_decode(blocks[i], &super, &why);
-        if (error == PLX_ERR_UNSUPPORTED) /* the newer slot decides, and we cannot read it */
-            return plx_fault_set(fault, error, "%s: %s", device->name, why.text);
-        if (error) {
-            if (!first.code || first.code == PLX_ERR_NOT_FOUND)
-                first = why;
-        } else if (!found || super.generation > best.generation) {
-            best = super;
-            found = true;
-        }
-    }
-    if (!found)
-        return plx_fault_set(fault, first.code, "%s: %s", device->name, first.text);
-    *ret_super = best;
+    for (unsigned i = 0; i < count; i++)
+        if (store->options.instance && volumes[i].device->read_only)
+            return plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", volumes[i].device->name);
     return 0;
-}
-
-/* One volume's place in the store being opened, checked against the others. */
-static int place_volume(struct plx_store *store, struct plx_device *device, unsigned count,
-                        struct plx_fault *fault)
-{
-    struct plx_superblock super;
-    const struct plx_superblock *known = NULL;
-    int error = read_superblock(device, &super, fault);
-
-    if (error)
-        return error;
-    for (unsigned i = 0; i < count && !known; i++)
-        if (store->volumes[i].device)
-            known = &store->volumes[i].super;
-    if (known && (!plx_uuid_equal(&known->store, &super.store) ||
-                  known->extent_blocks != super.extent_blocks || known->volumes != super.volumes))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
-                             device->name, super.name);
-    if (super.volumes != count)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%s: the store has %u volumes, %u were given; name them all",
-                             device->name, super.volumes, count);
-    if (store->volumes[super.volume_index].device)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: volume %u was given twice", device->name,
-                             super.volume_index);
-    if (super.extents * super.extent_blocks > device->bytes >> PLX_BLOCK_SHIFT)
-        return plx_fault_set(
-            fault, PLX_ERR_CORRUPT,
-            "%s: truncated: %llu bytes, the superblock says %llu; restore the "
-            "missing part",
-            device->name, (unsigned long long)device->bytes,
-            (unsigned long long)(super.extents * super.extent_blocks << PLX_BLOCK_SHIFT));
-    if (store->options.instance && device->read_only)
-        return plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", device->name);
-    store->volumes[super.volume_index].device = device;
-    store->volumes[super.volume_index].super = super;
-    return 0;
-}
-
-static int check_geometry(const struct plx_store *store, unsigned count, struct plx_fault *fault)
-{
-    uint64_t extent = 0;
-
-    for (unsigned i = 0; i < count; i++) {
-        const struct plx_superblock *super = &store->volumes[i].super;
-
-        if (super->first_extent != extent || super->volume_index != i)
-            return plx_fault_set(fault, PLX_ERR_CORRUPT, "%s: its place in the store is wrong",
-                                 store->volumes[i].device->name);
-        extent += super->extents;
-    }
-    return 0;
-}
-
-static void fill_info(struct plx_store *store, unsigned count)
-{
-    const struct plx_superblock *first = &store->volumes[0].super;
-    struct plx_store_info *info = &store->info;
-
-    info->id = first->store;
-    memcpy(info->name, first->name, sizeof info->name);
-    info->block_size = PLX_BLOCK_SIZE;
-    info->created_ns = first->created_ns;
-    info->extent_blocks = first->extent_blocks;
-    info->segment_blocks = first->segment_blocks;
-    info->volumes = count;
-    for (unsigned i = 0; i < count; i++) {
-        const struct plx_superblock *super = &store->volumes[i].super;
-        struct plx_volume_info *volume = &info->volume[i];
-
-        volume->id = super->volume;
-        snprintf(volume->name, sizeof volume->name, "%s", store->volumes[i].device->name);
-        volume->first_extent = super->first_extent;
-        volume->extents = super->extents;
-        info->extents += super->extents;
-        info->vdi_slots += super->vdi_slots;
-    }
-    store->addr_limit = info->extents * info->extent_blocks;
 }
 
 int plx_store_open(struct plx_device **devices, unsigned count,
                    const struct plx_store_options *options, struct plx_env *env,
                    struct plx_store **ret_store, struct plx_fault *fault)
 {
+    struct plx_extent_range *room = NULL;
     struct plx_store *store;
     int error = 0;
 
@@ -565,13 +418,15 @@ int plx_store_open(struct plx_device **devices, unsigned count,
         store->options.keyframe_log_bytes = KEYFRAME_LOG_BYTES_DEFAULT;
     if (!store->options.ops_per_vdi)
         store->options.ops_per_vdi = OPS_DEFAULT;
-    for (unsigned i = 0; i < count && !error; i++)
-        error = place_volume(store, devices[i], count, fault);
+    error = plx_volumes_read(devices, count, store->volumes, fault);
     if (!error)
-        error = check_geometry(store, count, fault);
+        error = check_writable(store, store->volumes, count, fault);
+    if (!error)
+        error = plx_volumes_room(count, &room, fault);
+    if (!error)
+        error = plx_volumes_map(store, store->volumes, count, &room, fault);
     if (error)
         goto fail;
-    fill_info(store, count);
     store->flush_task.step = flush_finished;
     /* What a process before this one wrote may lie in the device's cache. */
     for (unsigned i = 0; i < count; i++)
@@ -588,6 +443,8 @@ int plx_store_open(struct plx_device **devices, unsigned count,
     *ret_store = store;
     return 0;
 fail:
+    free(room);
+    free(store->ranges);
     free(store);
     return error;
 }
@@ -608,7 +465,96 @@ int plx_store_close(struct plx_store *store)
     free(store->bitmap_sync.buffer);
     for (unsigned i = 0; i < store->info.volumes; i++)
         store->volumes[i].device->ops->close(store->volumes[i].device);
+    free(store->ranges);
     free(store);
+    return error;
+}
+
+/* ---- Volumes that became larger or more, elsewhere ---- */
+
+/* Whether what is known goes on as it was: nothing that was given out lies elsewhere now. */
+static int check_grown(const struct plx_store *store, const struct plx_volume *volumes,
+                       unsigned count, struct plx_fault *fault)
+{
+    if (!plx_uuid_equal(&volumes[0].super.store, &store->info.id))
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
+                             volumes[0].device->name, volumes[0].super.name);
+    for (unsigned i = 0; i < count; i++) {
+        const struct plx_volume *known = &store->volumes[i], *now = &volumes[i];
+
+        if (i >= store->info.volumes) {
+            if (now->device->block_size > plx_store_device_block(store))
+                return plx_fault_set(fault, PLX_ERR_INVALID,
+                                     "%s: its logical blocks are larger than the store's; close "
+                                     "all disks and open them again",
+                                     now->device->name);
+            continue;
+        }
+        if (!plx_uuid_equal(&known->super.volume, &now->super.volume))
+            return plx_fault_set(fault, PLX_ERR_INVALID,
+                                 "%s: another volume than %s, which is open", now->device->name,
+                                 known->device->name);
+        for (unsigned r = 0; r < known->super.ranges; r++)
+            if (r >= now->super.ranges ||
+                known->super.range[r].first != now->super.range[r].first ||
+                known->super.range[r].extents > now->super.range[r].extents)
+                return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                     "%s: its extents lie elsewhere than when it was opened",
+                                     now->device->name);
+    }
+    return count >= store->info.volumes ? check_writable(store, volumes, count, fault)
+                                        : plx_fault_set(fault, PLX_ERR_INVALID,
+                                                        "the store had more than %u volumes when "
+                                                        "it was opened",
+                                                        count);
+}
+
+static void take_volumes(struct plx_store *store, struct plx_volume *volumes, unsigned count,
+                         unsigned known)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct plx_volume *volume = &store->volumes[i];
+
+        if (i >= known) {
+            volume->device = volumes[i].device;
+            volume->dirty = store->options.instance != 0;
+        } else {
+            /* The driver asks the device itself; this number only says what may be asked for. */
+            volume->device->bytes = plx_max_u64(volume->device->bytes, volumes[i].device->bytes);
+            volumes[i].device->ops->close(volumes[i].device);
+        }
+        volume->super = volumes[i].super;
+        volume->slot = volumes[i].slot;
+        volume->mirrored = volumes[i].mirrored;
+    }
+}
+
+int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devices, unsigned count,
+                              struct plx_fault *fault)
+{
+    struct plx_volume *volumes = calloc(PLX_VOLUMES_MAX, sizeof *volumes);
+    struct plx_extent_range *room = NULL;
+    unsigned known = store->info.volumes;
+    uint64_t extents = store->info.extents;
+    int error = volumes ? plx_volumes_read(devices, count, volumes, fault)
+                        : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = check_grown(store, volumes, count, fault);
+    if (!error)
+        error = plx_volumes_room(count, &room, fault);
+    if (!error)
+        error = plx_volumes_map(store, volumes, count, &room, fault);
+    if (error) {
+        for (unsigned i = 0; i < count; i++)
+            devices[i]->ops->close(devices[i]);
+    } else {
+        take_volumes(store, volumes, count, known);
+        if (store->info.extents > extents)
+            plx_alloc_grown(store);
+    }
+    free(room);
+    free(volumes);
     return error;
 }
 
@@ -638,7 +584,7 @@ uint64_t plx_vdi_slot_addr(const struct plx_store *store, uint32_t slot)
 
     for (; slot >= store->volumes[i].super.vdi_slots; i++)
         slot -= store->volumes[i].super.vdi_slots;
-    return store->volumes[i].super.first_extent * store->info.extent_blocks + PLX_VDI_TABLE_BLOCK +
+    return store->info.volume[i].first_extent * store->info.extent_blocks + PLX_VDI_TABLE_BLOCK +
            2ull * slot;
 }
 
@@ -649,210 +595,4 @@ void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_
         ret_counters->snapshot_rate += plx_protect_rate(vdi);
     ret_counters->data_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
     ret_counters->meta_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);
-}
-
-/* ---- Formatting ---- */
-
-#define SWEEP_BYTES (1u << 20)
-
-static bool is_zero(const uint8_t *bytes, size_t count)
-{
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
-}
-
-/* Zeroes a range, writing only where it is not zero yet: sparse files stay sparse. */
-static int zero_range(struct plx_device *device, uint64_t offset, uint64_t bytes, uint8_t *buffer)
-{
-    while (bytes) {
-        size_t now = plx_min_u64(bytes, SWEEP_BYTES);
-        int error = device_io(device, PLX_IO_READ, offset, buffer, now);
-
-        if (!error && !is_zero(buffer, now)) {
-            memset(buffer, 0, now);
-            error = device_io(device, PLX_IO_WRITE, offset, buffer, now);
-        }
-        if (error)
-            return error;
-        offset += now;
-        bytes -= now;
-    }
-    return 0;
-}
-
-/* Data anywhere in the first MiB or the last 64 KiB (partition tables, file systems, stores). */
-static int holds_data(struct plx_device *device, uint8_t *buffer, bool *ret_holds)
-{
-    size_t head = plx_min_u64(device->bytes & ~4095ull, SWEEP_BYTES), tail = 64u << 10;
-    int error = device_io(device, PLX_IO_READ, 0, buffer, head);
-
-    *ret_holds = !error && !is_zero(buffer, head);
-    if (error || *ret_holds || device->bytes < head + tail)
-        return error;
-    error = device_io(device, PLX_IO_READ, (device->bytes & ~4095ull) - tail, buffer, tail);
-    *ret_holds = !error && !is_zero(buffer, tail);
-    return error;
-}
-
-static uint64_t choose_extent_bytes(uint64_t bytes)
-{
-    uint64_t extent = 1ull << 20;
-
-    while (extent < 2ull << 30 && extent < bytes / 256)
-        extent <<= 1;
-    return extent;
-}
-
-static int format_geometry(struct plx_device **devices, unsigned count,
-                           const struct plx_format_options *options, struct plx_superblock *supers,
-                           struct plx_fault *fault)
-{
-    uint64_t total = 0, extent_bytes, segment_bytes, extent = 0;
-
-    for (unsigned i = 0; i < count; i++)
-        total += devices[i]->bytes;
-    extent_bytes = options->extent_bytes ? options->extent_bytes : choose_extent_bytes(total);
-    segment_bytes =
-        options->segment_bytes ? options->segment_bytes : plx_min_u64(1u << 20, extent_bytes / 8);
-    if ((extent_bytes & (extent_bytes - 1)) || extent_bytes < 1u << 20 || extent_bytes > 2ull << 30)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "extent size: a power of two from 1M to 2G is needed");
-    for (unsigned i = 0; i < count; i++) {
-        uint64_t extents = devices[i]->bytes / extent_bytes;
-        uint64_t extent_blocks = extent_bytes >> PLX_BLOCK_SHIFT;
-
-        if (extents < 4)
-            return plx_fault_set(fault, PLX_ERR_INVALID,
-                                 "%s: too small: a volume needs at least 4 extents of %llu bytes "
-                                 "(give a larger --size or a smaller --extent-size)",
-                                 devices[i]->name, (unsigned long long)extent_bytes);
-        supers[i] = (struct plx_superblock){
-            .volume_index = i,
-            .volumes = count,
-            .first_extent = extent,
-            .extents = extents,
-            .extent_blocks = extent_blocks,
-            .segment_blocks = (uint32_t)(segment_bytes >> PLX_BLOCK_SHIFT),
-            .vdi_slots =
-                (uint32_t)plx_min_u64((extent_blocks - PLX_VDI_TABLE_BLOCK) / 2, PLX_VDI_SLOTS_MAX),
-            .generation = 1,
-        };
-        extent += extents;
-    }
-    if (extent > PLX_ADDR_MAX / (extent_bytes >> PLX_BLOCK_SHIFT))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "a store holds at most 1 PiB");
-    if (segment_bytes < 4 * PLX_BLOCK_SIZE || segment_bytes % PLX_BLOCK_SIZE ||
-        supers[0].segment_blocks > PLX_SEGMENT_BLOCKS_MAX ||
-        supers[0].segment_blocks > supers[0].extent_blocks / 4)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "log segment size: a multiple of 4096 from 16K to 1M, at most a "
-                             "quarter of an extent");
-    return 0;
-}
-
-static int format_volume(struct plx_device *device, const struct plx_superblock *super,
-                         uint8_t *buffer)
-{
-    uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT;
-    int error;
-
-    /* An older superblock goes first, so that an interrupted format is no store at all. */
-    error = zero_range(device, 0, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE, buffer);
-    if (!error)
-        error = device_io(device, PLX_IO_FLUSH, 0, NULL, 0);
-    if (!error)
-        error = zero_range(device, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE,
-                           2ull * super->vdi_slots * PLX_BLOCK_SIZE, buffer);
-    for (uint64_t i = 1; i < super->extents && !error; i++)
-        error = zero_range(device, i * extent_bytes,
-                           2ull * plx_extent_pages(super->extent_blocks) * PLX_BLOCK_SIZE, buffer);
-    if (!error)
-        error = device_io(device, PLX_IO_FLUSH, 0, NULL, 0);
-    return error;
-}
-
-static int write_superblocks(struct plx_device *device, const struct plx_superblock *super,
-                             uint8_t *buffer)
-{
-    int error;
-
-    plx_format_superblock_encode(super, buffer);
-    error = device_io(device, PLX_IO_WRITE, 0, buffer, PLX_BLOCK_SIZE);
-    if (!error)
-        error = device_io(device, PLX_IO_WRITE, PLX_BLOCK_SIZE, buffer, PLX_BLOCK_SIZE);
-    return error ? error : device_io(device, PLX_IO_FLUSH, 0, NULL, 0);
-}
-
-static int format_checked(struct plx_device **devices, unsigned count,
-                          const struct plx_format_options *options, struct plx_env *env,
-                          struct plx_superblock *supers, uint8_t *buffer, struct plx_fault *fault)
-{
-    struct plx_uuid store_id;
-    uint64_t now = env->now_ns(env);
-    int error = format_geometry(devices, count, options, supers, fault);
-
-    if (error)
-        return error;
-    for (unsigned i = 0; i < count; i++) {
-        bool holds;
-
-        if (devices[i]->read_only)
-            return plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", devices[i]->name);
-        error = holds_data(devices[i], buffer, &holds);
-        if (error)
-            return plx_fault_set(fault, error, "%s: cannot read: %s", devices[i]->name,
-                                 plx_error_text(error));
-        if (holds && !options->force)
-            return plx_fault_set(fault, PLX_ERR_EXISTS,
-                                 "%s: holds data already; --force overwrites it", devices[i]->name);
-    }
-    env->random(env, store_id.b, sizeof store_id.b);
-    for (unsigned i = 0; i < count && !error; i++) {
-        supers[i].store = store_id;
-        env->random(env, supers[i].volume.b, sizeof supers[i].volume.b);
-        supers[i].created_ns = now;
-        memcpy(supers[i].name, options->name, sizeof supers[i].name);
-        error = format_volume(devices[i], &supers[i], buffer);
-        if (error)
-            plx_fault_set(fault, error, "%s: cannot format: %s", devices[i]->name,
-                          plx_error_text(error));
-    }
-    for (unsigned i = 0; i < count && !error; i++) {
-        error = write_superblocks(devices[i], &supers[i], buffer);
-        if (error)
-            plx_fault_set(fault, error, "%s: cannot write the superblock: %s", devices[i]->name,
-                          plx_error_text(error));
-    }
-    return error;
-}
-
-int plx_store_format(struct plx_device **devices, unsigned count,
-                     const struct plx_format_options *options, struct plx_env *env,
-                     struct plx_store_info *ret_info, struct plx_fault *fault)
-{
-    struct plx_superblock supers[PLX_VOLUMES_MAX] = {0};
-    struct plx_store *scratch;
-    uint8_t *buffer;
-    int error;
-
-    if (count < 1 || count > PLX_VOLUMES_MAX || !options->name[0])
-        return plx_fault_set(fault, PLX_ERR_INVALID, "a store has a name and 1 to %d volumes",
-                             PLX_VOLUMES_MAX);
-    buffer = malloc(SWEEP_BYTES);
-    if (!buffer)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    error = format_checked(devices, count, options, env, supers, buffer, fault);
-    free(buffer);
-    if (error || !ret_info)
-        return error;
-    scratch = calloc(1, sizeof *scratch);
-    if (!scratch)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    for (unsigned i = 0; i < count; i++) {
-        scratch->volumes[i].device = devices[i];
-        scratch->volumes[i].super = supers[i];
-    }
-    fill_info(scratch, count);
-    *ret_info = scratch->info;
-    free(scratch);
-    return 0;
 }

@@ -45,6 +45,8 @@ struct plx_xfer {
 struct plx_volume {
     struct plx_device *device;
     struct plx_superblock super;
+    unsigned slot; /* which holds it */
+    bool mirrored; /* so does the other, in the generation before */
     unsigned under_way;
     bool dirty; /* a write completed since the last flush began */
     struct plx_xfer flush;
@@ -115,6 +117,8 @@ struct plx_store {
     struct plx_store_options options;
     struct plx_store_info info;
     struct plx_volume volumes[PLX_VOLUMES_MAX];
+    struct plx_extent_range *ranges; /* where the extents lie, by their numbers (volume.c) */
+    unsigned range_count;
     uint64_t addr_limit; /* blocks of all volumes */
     struct plx_queue ready;
     struct plx_queue flush_joining, flush_running;
@@ -186,9 +190,6 @@ int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_
  * or fails before this one has begun, the write may be gone, and this one fails as well. */
 void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since);
 int plx_store_flush_sync(struct plx_store *store, uint64_t since);
-/* Makes durable what others have written, too: an instance that died may have left it in a cache.
- */
-int plx_store_flush_others(struct plx_store *store);
 /* The largest device block of the store's volumes: log batches are padded to it. */
 uint32_t plx_store_device_block(const struct plx_store *store);
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)
@@ -229,7 +230,8 @@ uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_ty
 int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task);
 /* Nothing came of an extent asked for: it is not asked for again at once. */
 void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error);
-void plx_alloc_wake(struct plx_store *store); /* after freeing: who waits for space looks again */
+void plx_alloc_wake(struct plx_store *store);  /* after freeing: who waits for space looks again */
+void plx_alloc_grown(struct plx_store *store); /* there is more of it: who was refused asks again */
 /* Asks for one more extent when fewer blocks than this are free: ahead of need. */
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks);
 

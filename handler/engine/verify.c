@@ -86,17 +86,13 @@ static void tell(struct plx_verify *v, const struct plx_finding *finding)
 
 static void locate(const struct plx_verify *v, uint64_t addr, struct plx_finding *finding)
 {
-    uint64_t extent = addr / v->store->info.extent_blocks;
+    struct plx_place place;
 
-    for (unsigned i = 0; i < v->store->info.volumes; i++) {
-        const struct plx_volume_info *volume = &v->store->info.volume[i];
-
-        if (extent < volume->first_extent || extent - volume->first_extent >= volume->extents)
-            continue;
-        finding->addr = addr;
-        finding->volume = volume->name;
-        finding->volume_block = addr - volume->first_extent * v->store->info.extent_blocks;
-    }
+    if (!plx_store_place(v->store, addr, &place))
+        return;
+    finding->addr = addr;
+    finding->volume = v->store->info.volume[place.volume].name;
+    finding->volume_block = place.block;
 }
 
 static void keep(struct plx_verify *v, const struct plx_finding *finding)
@@ -166,9 +162,10 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
 static void check_superblocks(struct plx_verify *v)
 {
     for (unsigned i = 0; i < v->store->info.volumes; i++) {
-        uint64_t base = v->store->volumes[i].super.first_extent * v->store->info.extent_blocks;
+        uint64_t extent = v->store->info.volume[i].first_extent;
+        uint64_t base = extent * v->store->info.extent_blocks;
 
-        v->types[v->store->info.volume[i].first_extent] = PLX_EXTENT_SYSTEM;
+        v->types[extent] = PLX_EXTENT_SYSTEM;
         for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS; slot++) {
             struct plx_superblock super;
             struct plx_fault why;

@@ -5,6 +5,7 @@
 #include "engine/log.h"
 #include "engine/store.h"
 #include "engine/vdi.h"
+#include "engine/volume.h"
 
 #define PLX_VERIFY_TRIES 4u
 #define PLX_VERIFY_SUSPECTS 4096u /* blocks looked at closely; further ones are counted */

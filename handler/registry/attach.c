@@ -13,6 +13,9 @@
  *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
  *     until there is something to hold.
  * A6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
+ * A7  The store grows before the registry does (volumes.c). What the registry knows, the store that
+ *     is open here is told before it gets such an extent, before a disk is opened that may have
+ *     some, and when whoever made it larger says so.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -34,6 +37,7 @@
 #include "registry/instance.h"
 #include "registry/labels.h"
 #include "registry/policy.h"
+#include "registry/volumes.h"
 
 /* How far back a label may lie that the registry missed: some 10 MB of log to read. */
 #define SETTLE_SNAPSHOTS 20000u
@@ -63,6 +67,9 @@ struct claim {
     int error;
     struct plx_registry_extent row;
     bool fresh;
+    bool stranded; /* the row is ours and the store could not be told: the next claim tries again */
+    struct plx_device *devices[PLX_VOLUMES_MAX]; /* A7: the store takes them over first */
+    unsigned device_count;
 };
 
 struct plx_attach {
@@ -74,8 +81,9 @@ struct plx_attach {
     struct plx_instance instance;
     bool registered;
     struct plx_store *store;
+    pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
+    uint64_t extents_known;      /* A7: others are not given to the store */
     uint64_t keep_unused;
-    pthread_mutex_t claims_lock; /* guards claims[].answered, what comes with it, and extents */
     struct claim claims[PLX_EXTENT_META + 1];
     struct held_extent *extents;
     struct held_vdi *vdis;
@@ -84,6 +92,75 @@ struct plx_attach {
 static int registry_fault(struct plx_registry *registry, int error, struct plx_fault *fault)
 {
     return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
+}
+
+static void lock(struct plx_attach *a)
+{
+    if (a->options.lock)
+        a->options.lock(a->options.context);
+}
+
+static void unlock(struct plx_attach *a)
+{
+    if (a->options.unlock)
+        a->options.unlock(a->options.context);
+}
+
+/* ---- How large the store is ---- */
+
+/* Which extents this process can use, and how many of them it leaves to metadata. On the loop. */
+static void note_size(struct plx_attach *a)
+{
+    struct plx_store_info info;
+
+    plx_store_get_info(a->store, &info);
+    pthread_mutex_lock(&a->claims_lock);
+    a->extents_known = info.extents;
+    a->keep_unused = plx_min_u64(RESERVE_MAX, plx_max_u64(1, info.extents / 16));
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+static uint64_t extents_known(struct plx_attach *a)
+{
+    uint64_t known;
+
+    pthread_mutex_lock(&a->claims_lock);
+    known = a->extents_known;
+    pthread_mutex_unlock(&a->claims_lock);
+    return known;
+}
+
+static uint64_t keep_unused(struct plx_attach *a)
+{
+    uint64_t keep;
+
+    pthread_mutex_lock(&a->claims_lock);
+    keep = a->keep_unused;
+    pthread_mutex_unlock(&a->claims_lock);
+    return keep;
+}
+
+static int open_volumes(struct plx_attach *a, struct plx_registry *registry,
+                        struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
+                        struct plx_fault *fault)
+{
+    struct plx_device_open_options options = {.read_only = a->options.read_only};
+
+    return plx_volumes_open(registry, a->row.id, &options, ret_devices, ret_count, fault);
+}
+
+/* On the loop. */
+static int take_volumes(struct plx_attach *a, struct plx_device **devices, unsigned count,
+                        struct plx_fault *fault)
+{
+    int error = plx_store_volumes_changed(a->store, devices, count, fault);
+
+    if (error)
+        return error;
+    if (a->options.volumes_changed)
+        a->options.volumes_changed(a->options.context);
+    note_size(a);
+    return 0;
 }
 
 /* ---- The environment of the engine ---- */
@@ -137,27 +214,67 @@ static void remember_extent(struct plx_attach *a, const struct plx_registry_exte
     pthread_mutex_unlock(&a->claims_lock);
 }
 
+static int ask_registry(struct plx_attach *a, struct claim *claim)
+{
+    uint64_t keep = claim->type == PLX_EXTENT_DATA ? keep_unused(a) : 0; /* INV-8 */
+
+    if (claim->stranded)
+        return 0;
+    if (claim->type == PLX_EXTENT_UNUSED)
+        return plx_registry_extent_take(a->claims_registry, a->row.id, claim->number, 0,
+                                        a->instance.row.id, &claim->row);
+    return plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id, claim->type,
+                                     keep, &claim->row, &claim->fresh);
+}
+
+static void strand(struct plx_attach *a, struct claim *claim, int error, const char *text)
+{
+    claim->error = error;
+    claim->stranded = true;
+    env_event(&a->env, error, text);
+}
+
+/* Never with the loop: it may be waiting for the answer in a synchronous call. */
 static void claim_extent(void *argument)
 {
-    struct claim *claim = argument;
+    struct claim *claim = argument, answer;
     struct plx_attach *a = claim->attach;
-    uint64_t keep = claim->type == PLX_EXTENT_DATA ? a->keep_unused : 0; /* INV-8 */
-    struct plx_registry_extent row = {0};
-    bool fresh = false;
-    int error = claim->type == PLX_EXTENT_UNUSED
-                    ? plx_registry_extent_take(a->claims_registry, a->row.id, claim->number, 0,
-                                               a->instance.row.id, &row)
-                    : plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id,
-                                                claim->type, keep, &row, &fresh);
+    struct plx_fault fault = {0};
+    int error;
 
-    if (!error)
-        remember_extent(a, &row);
     pthread_mutex_lock(&a->claims_lock);
-    claim->error = error;
-    claim->row = row;
-    claim->fresh = fresh;
-    claim->answered = true;
-    claim->busy = false;
+    answer = *claim;
+    pthread_mutex_unlock(&a->claims_lock);
+    answer.error = ask_registry(a, &answer);
+    answer.device_count = 0;
+    if (!answer.error && answer.row.no >= extents_known(a)) { /* A7 */
+        error = open_volumes(a, a->claims_registry, answer.devices, &answer.device_count, &fault);
+        if (error)
+            strand(a, &answer, error, fault.text);
+    } else if (!answer.error) {
+        answer.stranded = false;
+        remember_extent(a, &answer.row);
+    }
+    answer.answered = true;
+    answer.busy = false;
+    pthread_mutex_lock(&a->claims_lock);
+    *claim = answer;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+/* A7: the extent lies on a volume, or a part of one, that the store does not know yet. */
+static void take_new_extent(struct plx_attach *a, struct claim *answer)
+{
+    struct plx_fault fault = {0};
+    int error = take_volumes(a, answer->devices, answer->device_count, &fault);
+
+    answer->stranded = false;
+    if (error)
+        strand(a, answer, error, fault.text);
+    else
+        remember_extent(a, &answer->row);
+    pthread_mutex_lock(&a->claims_lock);
+    a->claims[answer->type].stranded = answer->stranded;
     pthread_mutex_unlock(&a->claims_lock);
 }
 
@@ -172,6 +289,8 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
         pthread_mutex_unlock(&a->claims_lock);
         if (!answer.answered)
             continue;
+        if (!answer.error && answer.device_count)
+            take_new_extent(a, &answer);
         if (!answer.error)
             plx_store_set_collections(store, answer.row.collections);
         plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
@@ -271,25 +390,7 @@ static void init_env(struct plx_env *env)
     };
 }
 
-static void lock(struct plx_attach *a)
-{
-    if (a->options.lock)
-        a->options.lock(a->options.context);
-}
-
-static void unlock(struct plx_attach *a)
-{
-    if (a->options.unlock)
-        a->options.unlock(a->options.context);
-}
-
 /* ---- Volumes ---- */
-
-static void close_devices(struct plx_device **devices, unsigned count)
-{
-    for (unsigned i = 0; i < count; i++)
-        plx_device_close(devices[i]);
-}
 
 static int open_devices(const char *const *paths, unsigned count,
                         const struct plx_device_open_options *options,
@@ -299,7 +400,7 @@ static int open_devices(const char *const *paths, unsigned count,
         int error = plx_device_open(paths[i], options, &ret_devices[i], fault);
 
         if (error) {
-            close_devices(ret_devices, i);
+            plx_volumes_close(ret_devices, i);
             return error;
         }
     }
@@ -314,28 +415,20 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
         .cache_bytes = a->options.cache_bytes,
     };
     struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
-    const char *paths[PLX_VOLUMES_MAX];
-    struct plx_registry_volume *volumes;
     struct plx_store_info info;
     struct plx_store *store;
     char text[37];
-    size_t count;
-    int error = plx_registry_volume_list(a->registry, a->row.id, &volumes, &count);
+    unsigned count;
+    int error = plx_volumes_open(a->registry, a->row.id, &device_options, devices, &count, fault);
 
     if (error)
-        return registry_fault(a->registry, error, fault);
-    plx_uuid_parse(a->paths.host, &options.host);
-    for (size_t i = 0; i < count && i < PLX_VOLUMES_MAX; i++)
-        paths[i] = volumes[i].path;
-    error = open_devices(paths, (unsigned)count, &device_options, devices, fault);
-    if (!error) {
-        error = plx_store_open(devices, (unsigned)count, &options, &a->env, &store, fault);
-        if (error)
-            close_devices(devices, (unsigned)count);
-    }
-    free(volumes);
-    if (error)
         return error;
+    plx_uuid_parse(a->paths.host, &options.host);
+    error = plx_store_open(devices, count, &options, &a->env, &store, fault);
+    if (error) {
+        plx_volumes_close(devices, count);
+        return error;
+    }
     plx_store_get_info(store, &info);
     plx_uuid_text(&info.id, text);
     if (strcmp(text, a->row.uuid) != 0) {
@@ -345,9 +438,112 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
                              "volumes' paths",
                              info.volume[0].name, text, a->row.uuid);
     }
-    a->keep_unused = plx_min_u64(RESERVE_MAX, plx_max_u64(1, info.extents / 16));
     a->store = store;
-    return 0;
+    note_size(a);
+    return a->options.read_only /* A7 */
+               ? 0
+               : plx_volumes_register(a->registry, a->row.id, store, NULL, fault);
+}
+
+/* ---- A store that grows ---- */
+
+int plx_attach_volumes_changed(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
+    unsigned count;
+    int error = open_volumes(a, a->registry, devices, &count, fault);
+
+    if (error)
+        return error;
+    lock(a);
+    error = take_volumes(a, devices, count, fault);
+    unlock(a);
+    return error;
+}
+
+/* What others have written from now on may lie in extents that came since this store was opened. */
+static int keep_up(struct plx_attach *a, struct plx_fault *fault)
+{
+    uint64_t extents;
+    int error = plx_volumes_registered(a->registry, a->row.id, &extents, fault);
+
+    if (error || extents <= extents_known(a))
+        return error;
+    return plx_attach_volumes_changed(a, fault);
+}
+
+/* The device under the name that others open it by; made if it is to be. */
+static int open_further(const struct plx_attach_growth *growth, struct plx_device **ret_device,
+                        struct plx_fault *fault)
+{
+    struct plx_device_open_options options = {.create_bytes = growth->create_bytes};
+    char *path = NULL;
+    int error = 0;
+
+    if (growth->create_bytes) {
+        error = plx_device_open(growth->path, &options, ret_device, fault);
+        if (!error)
+            plx_device_close(*ret_device);
+    }
+    if (!error)
+        error = plx_volumes_absolute(growth->path, &path, fault);
+    if (!error)
+        error = plx_device_open(path, NULL, ret_device, fault);
+    free(path);
+    return error;
+}
+
+/* With the right to do so, and knowing the store as it is. */
+static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
+                   struct plx_grown *ret_grown, struct plx_fault *fault)
+{
+    bool dry_run = growth->how.dry_run, made;
+    struct plx_device *device;
+    int error;
+
+    if (!growth->path)
+        return plx_store_grow(a->store, &growth->how, ret_grown, fault);
+    made = growth->create_bytes && access(growth->path, F_OK) != 0;
+    error = open_further(growth, &device, fault);
+    if (error)
+        return error;
+    error = dry_run ? 0
+                    : plx_registry_growth_join(a->registry, a->row.id, a->instance.row.id,
+                                               device->name);
+    if (error)
+        registry_fault(a->registry, error, fault);
+    else
+        error = plx_store_add_volume(a->store, device, &growth->how, ret_grown, fault);
+    if (error || !ret_grown->added || dry_run)
+        plx_device_close(device);
+    if (made && plx_grow_refused(error))
+        unlink(growth->path);
+    return error;
+}
+
+int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
+                    struct plx_grown *ret_grown, struct plx_fault *fault)
+{
+    int error, ended;
+
+    if (growth->how.dry_run)
+        return grow_by(a, growth, ret_grown, fault);
+    error = plx_registry_growth_begin(a->registry, a->row.id, a->instance.row.id);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before us, */
+    if (!error)                                   /* and have left the registry behind */
+        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
+    if (!error)
+        error = grow_by(a, growth, ret_grown, fault);
+    if (!error)
+        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
+    note_size(a);
+    /* Else the right goes with the instance, and what was being added is remembered. */
+    if (error && !plx_grow_refused(error))
+        return error;
+    ended = plx_registry_growth_end(a->registry, a->row.id, a->instance.row.id);
+    return error ? error : ended ? registry_fault(a->registry, ended, fault) : 0;
 }
 
 /* ---- For collect.c ---- */
@@ -628,8 +824,11 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_registry_instance *list;
     size_t count, dead = 0;
-    int error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
+    int error = keep_up(a, fault);
 
+    if (error)
+        return error;
+    error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
     if (error)
         return registry_fault(a->registry, error, fault);
     for (size_t i = 0; i < count; i++)
@@ -760,11 +959,30 @@ static bool forget_extent(struct plx_attach *a, uint64_t no, struct plx_registry
     return found;
 }
 
+/* Which never came to the store. (What blocks are freed in is known to it.) */
+static int give_back_stranded(struct plx_attach *a)
+{
+    int error = 0;
+
+    for (int type = PLX_EXTENT_DATA; type <= PLX_EXTENT_META && !error; type++) {
+        struct claim *claim = &a->claims[type];
+
+        if (claim->fresh)
+            claim->row.type = PLX_EXTENT_UNUSED;
+        if (claim->stranded)
+            error = plx_registry_extent_release(a->registry, a->row.id, &claim->row);
+    }
+    return error;
+}
+
 static int give_back_extents(struct plx_attach *a)
 {
     struct plx_extent_info info;
     struct plx_store_info store;
+    int stranded = give_back_stranded(a);
 
+    if (stranded)
+        return stranded;
     plx_store_get_info(a->store, &store);
     for (size_t i = 0; plx_store_extent_owned(a->store, i, &info) == 0;) {
         struct plx_registry_extent row = {0};
@@ -834,7 +1052,7 @@ static int get_vdi(struct plx_attach *a, const char *name, struct plx_registry_v
 {
     int error = plx_registry_vdi_get(a->registry, a->row.id, name, ret_row);
 
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? registry_fault(a->registry, error, fault) : keep_up(a, fault);
 }
 
 static bool is_held(const struct plx_attach *a, const char *id)
@@ -1421,7 +1639,7 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
     unlock(a);
     if (counters.data_free_blocks < enough)
         error =
-            plx_registry_extent_room(a->registry, a->row.id, a->keep_unused, extents, &claimable);
+            plx_registry_extent_room(a->registry, a->row.id, keep_unused(a), extents, &claimable);
     if (error)
         return registry_fault(a->registry, error, fault);
     *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);
@@ -1595,18 +1813,15 @@ static void store_rows(const struct plx_store_info *info, const char *const *pat
     }
 }
 
-/* Files by their absolute path: the handler runs elsewhere. */
+/* The handler runs elsewhere. */
 static int absolute_paths(const char *const *paths, unsigned count, char **ret_paths,
                           struct plx_fault *fault)
 {
-    for (unsigned i = 0; i < count; i++) {
-        ret_paths[i] = strstr(paths[i], "://") ? strdup(paths[i]) : realpath(paths[i], NULL);
-        if (!ret_paths[i] && errno == ENOMEM)
-            return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        if (!ret_paths[i])
-            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: not found", paths[i]);
-    }
-    return 0;
+    int error = 0;
+
+    for (unsigned i = 0; i < count && !error; i++)
+        error = plx_volumes_absolute(paths[i], &ret_paths[i], fault);
+    return error;
 }
 
 static void free_paths(char **paths)
@@ -1650,7 +1865,7 @@ int plx_attach_format(const char *state_dir, const char *const *paths, unsigned 
         error = open_devices(paths, count, &device_options, devices, fault);
     if (!error) {
         error = plx_store_format(devices, count, options, &a.env, ret_info, fault);
-        close_devices(devices, count);
+        plx_volumes_close(devices, count);
     }
     if (!error)
         error = absolute_paths(paths, count, absolute, fault);
@@ -1706,12 +1921,14 @@ static int found_instance(struct found *found, uint64_t id, const struct plx_uui
 static int scan_extents(struct plx_attach *a, const struct plx_store_info *info,
                         struct found *found, struct plx_fault *fault)
 {
+    struct plx_extent_range range;
+
     found->extents = calloc(info->extents, sizeof *found->extents);
     if (!found->extents)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    for (unsigned v = 0; v < info->volumes; v++) {
-        for (uint64_t i = 1; i < info->volume[v].extents; i++) {
-            uint64_t no = info->volume[v].first_extent + i;
+    for (unsigned r = 0; plx_store_range(a->store, r, &range); r++) {
+        for (uint64_t i = range.at == 0; i < range.extents; i++) {
+            uint64_t no = range.first + i;
             struct plx_extent_info extent;
             int error = plx_store_extent_read(a->store, no, &extent, fault);
 
@@ -1826,12 +2043,20 @@ static int enter_store(struct plx_attach *a, const struct plx_store_info *info,
 {
     static struct plx_registry_volume volumes[PLX_VOLUMES_MAX];
     struct plx_registry_store row;
+    struct plx_extent_range first;
     int error;
 
     store_rows(info, paths, &row, volumes);
+    plx_store_range(a->store, 0, &first);
+    volumes[0].extents = first.extents; /* the others follow by their numbers */
     error = plx_registry_store_get(a->registry, row.uuid, &a->row);
     if (error == PLX_ERR_NOT_FOUND)
-        error = plx_registry_store_create(a->registry, &row, volumes, info->volumes, &a->row);
+        error = plx_registry_store_create(a->registry, &row, volumes, 1, &a->row);
+    if (error)
+        return registry_fault(a->registry, error, fault);
+    error = plx_volumes_register(a->registry, a->row.id, a->store, paths, fault);
+    if (error)
+        return error;
     for (unsigned i = 0; i < info->volumes && !error; i++)
         error = plx_registry_volume_set_path(a->registry, a->row.id, i, volumes[i].path);
     return error ? registry_fault(a->registry, error, fault) : 0;
@@ -1848,7 +2073,7 @@ static int rebuild_from(struct plx_attach *a, unsigned count, struct plx_device 
     int error = plx_store_open(devices, count, &options, &a->env, &a->store, fault);
 
     if (error) {
-        close_devices(devices, count);
+        plx_volumes_close(devices, count);
         return error;
     }
     plx_store_get_info(a->store, &info);

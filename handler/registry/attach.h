@@ -34,6 +34,8 @@ struct plx_attach_options {
     void (*event)(void *context, int error_code, const char *text);
     /* On the loop: a write found no room. true: it waits until plx_store_room_made(). */
     bool (*room_wanted)(void *context);
+    /* With the lock held: the store has further devices. */
+    void (*volumes_changed)(void *context);
 };
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
@@ -118,6 +120,18 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collec
 /* Data blocks that can still be written to new places, as far as `enough` of them. */
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
+
+/* Makes the store larger (plx_store_grow, plx_store_add_volume), and then the registry. BUSY:
+ * another process is doing so. Other instances are told afterwards by the caller. */
+struct plx_attach_growth {
+    const char *path;      /* of a further volume; NULL: those that there are became larger */
+    uint64_t create_bytes; /* it is a file, to be made of this size; 0: it exists */
+    struct plx_grow how;
+};
+int plx_attach_grow(struct plx_attach *attach, const struct plx_attach_growth *growth,
+                    struct plx_grown *ret_grown, struct plx_fault *fault);
+/* Another process has done so. Writes that wait for room go on. */
+int plx_attach_volumes_changed(struct plx_attach *attach, struct plx_fault *fault);
 
 /* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
 int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,

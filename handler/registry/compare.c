@@ -5,6 +5,7 @@
  *     looked at again a moment later; only what stays is told.
  * R2  Nothing here decides who is dead: what a registered instance holds in the registry, and not
  *     yet or no more on the store, is its own affair or that of its recovery.
+ * R3  The registry may know a beginning of the store's extents: the store grows first (volumes.c).
  */
 #include "registry/compare.h"
 
@@ -71,6 +72,40 @@ static int registry_fault(struct compare *c, int error)
 
 /* ---- Volumes and instances ---- */
 
+/* R3 */
+static int compare_ranges(struct compare *c)
+{
+    struct plx_registry_range *list;
+    struct plx_extent_range range;
+    size_t count;
+    bool behind = false;
+    unsigned i = 0;
+    int error = plx_registry_range_list(c->registry, c->row.id, &list, &count);
+
+    if (error)
+        return registry_fault(c, error);
+    for (; plx_store_range(c->store, i, &range); i++) {
+        behind = i >= count || (i == count - 1 && list[i].extents < range.extents);
+        if (i < count && (list[i].volume != range.volume || list[i].first != range.first ||
+                          (list[i].extents != range.extents && !behind)))
+            differs(c, PLX_FINDING_ERROR, "",
+                    "the registry has another place for extents %llu to %llu, which volume %u "
+                    "holds" REBUILD,
+                    (unsigned long long)range.first,
+                    (unsigned long long)(range.first + range.extents - 1), range.volume);
+    }
+    if (count > i)
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry knows extents from %llu on, which the store does not have" REBUILD,
+                (unsigned long long)list[i].first);
+    else if (behind)
+        differs(c, PLX_FINDING_INFO, "",
+                "the store has become larger, and the registry does not know yet; 'parallax store "
+                "grow' tells it");
+    free(list);
+    return 0;
+}
+
 static int compare_volumes(struct compare *c)
 {
     struct plx_registry_volume *list;
@@ -79,7 +114,7 @@ static int compare_volumes(struct compare *c)
 
     if (error)
         return registry_fault(c, error);
-    if (count != c->info.volumes)
+    if (count > c->info.volumes) /* fewer: R3 */
         differs(c, PLX_FINDING_ERROR, "",
                 "the registry knows %zu volumes, the store has %u" REBUILD, count, c->info.volumes);
     for (size_t i = 0; i < count && i < c->info.volumes; i++) {
@@ -87,14 +122,13 @@ static int compare_volumes(struct compare *c)
         char id[37];
 
         plx_uuid_text(&volume->id, id);
-        if (strcmp(id, list[i].uuid) != 0 || list[i].first_extent != volume->first_extent ||
-            list[i].extents != volume->extents)
+        if (strcmp(id, list[i].uuid) != 0)
             differs(c, PLX_FINDING_ERROR, "",
-                    "volume %zu (%s): the registry has another identity or size of it" REBUILD, i,
+                    "volume %zu (%s): the registry has another identity of it" REBUILD, i,
                     volume->name);
     }
     free(list);
-    return 0;
+    return compare_ranges(c);
 }
 
 /* An instance that the store names and the registry does not know can never be recovered from. */
@@ -175,16 +209,15 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
 static int compare_extents(struct compare *c)
 {
     struct plx_registry_extent *list;
+    struct plx_extent_range range;
     size_t count, at = 0;
     int error = plx_registry_extent_list(c->registry, c->row.id, PLX_REGISTRY_ANY, &list, &count);
 
     if (error)
         return registry_fault(c, error);
-    for (unsigned v = 0; v < c->info.volumes && !error; v++) {
-        const struct plx_volume_info *volume = &c->info.volume[v];
-
-        for (uint64_t no = volume->first_extent + 1;
-             no < volume->first_extent + volume->extents && !error; no++) {
+    for (unsigned r = 0; plx_store_range(c->store, r, &range) && !error; r++) {
+        for (uint64_t no = range.first + (range.at == 0);
+             no < range.first + range.extents && !error; no++) {
             struct plx_registry_extent row = {.no = no}; /* one without a row is unused */
 
             while (at < count && list[at].no < no)

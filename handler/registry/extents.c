@@ -1,8 +1,8 @@
 /* extents.c - who allocates where.
  *
  * E1  An extent has at most one owner; claim, take and release compare owner (and generation).
- * E2  Below volumes.touched every extent has a row, above none has; a claim that finds no unused
- *     row makes the next one. A volume's rows so cost what was used of it.
+ * E2  In each range, below volumes.touched every extent has a row, above none has; a claim that
+ *     finds no unused row makes the next one. A volume's rows so cost what was used of it.
  * E3  generation rises with every new owner, so an old grant never passes for the present one.
  * Threads and crash story: as registry.c. A claimer that dies before it wrote the extent's header
  *   leaves it owned; whoever takes it over finds no header and treats it as empty.
@@ -72,13 +72,13 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
                               enum plx_extent_type type, uint64_t keep_unused,
                               struct plx_registry_extent *ret_extent, bool *ret_fresh)
 {
-    /* E2: where no unused row is left, the next extent of the first volume with room gets one. */
+    /* E2: where no unused row is left, the next extent of the first range with room gets one. */
     static const char touch[] =
         "INSERT INTO extents (store, no) SELECT store, first_extent + touched FROM volumes"
         " WHERE store = ?1 AND touched < extents AND NOT EXISTS (SELECT 1 FROM extents"
         "  INDEXED BY extents_free WHERE store = ?1 AND type = 'unused' AND owner IS NULL"
         "  AND sealed = 0)"
-        " ORDER BY idx LIMIT 1";
+        " ORDER BY first_extent LIMIT 1";
     static const char touched[] =
         "UPDATE volumes SET touched = touched + 1"
         " WHERE store = ?1 AND touched < extents AND EXISTS (SELECT 1 FROM extents e"
@@ -289,7 +289,7 @@ static int import_some(struct plx_registry *reg, int64_t store,
         " ON CONFLICT (store, no) DO UPDATE SET type = excluded.type, owner = excluded.owner,"
         "  sealed = excluded.sealed, generation = max(generation, excluded.generation),"
         "  free_blocks = excluded.free_blocks RETURNING no";
-    /* E2: rows between a volume's mark and its last row, then the mark. */
+    /* E2: rows between a range's mark and its last row, then the mark. */
     static const char fill[] =
         "WITH RECURSIVE gap (no, last) AS ("
         " SELECT first_extent + touched, (SELECT max(no) FROM extents WHERE store = ?1"

@@ -61,9 +61,15 @@ struct plx_registry_store {
 struct plx_registry_volume {
     unsigned index;
     char uuid[PLX_UUID_TEXT];
-    char path[PLX_PATH_MAX]; /* a file, a device or an iscsi:// URL */
-    uint64_t first_extent, extents;
-    uint64_t touched; /* returned: extents from first_extent + touched on were never used */
+    char path[PLX_PATH_MAX];        /* a file, a device or an iscsi:// URL */
+    uint64_t first_extent, extents; /* where it begins, and how many in all its ranges */
+    uint64_t touched;               /* returned: so many of them were used at some time */
+};
+
+/* Extents that lie one after the other on a volume. */
+struct plx_registry_range {
+    unsigned volume;
+    uint64_t first, extents;
 };
 
 /* Enters a store and its volumes; extent 0 of each volume is entered as a system extent. Indices
@@ -86,6 +92,23 @@ int plx_registry_volume_list(struct plx_registry *reg, int64_t store,
                              struct plx_registry_volume **ret_list, size_t *ret_count);
 int plx_registry_volume_set_path(struct plx_registry *reg, int64_t store, unsigned index,
                                  const char *path);
+/* By the extents' numbers. */
+int plx_registry_range_list(struct plx_registry *reg, int64_t store,
+                            struct plx_registry_range **ret_list, size_t *ret_count);
+/* A volume became larger: by a range where all the others end, or by its last range, with that
+ * number, being this long now. Entering it again changes nothing. */
+int plx_registry_range_add(struct plx_registry *reg, int64_t store,
+                           const struct plx_registry_range *range);
+
+/* The right to make a store larger, until plx_registry_growth_end() or the instance's end. BUSY:
+ * another has it. */
+int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t instance);
+/* The volume that the store may count from now on; it is remembered when the instance dies. */
+int plx_registry_growth_join(struct plx_registry *reg, int64_t store, uint64_t instance,
+                             const char *path);
+/* NOT_FOUND: none was being added. */
+int plx_registry_growth_path(struct plx_registry *reg, int64_t store, char ret_path[PLX_PATH_MAX]);
+int plx_registry_growth_end(struct plx_registry *reg, int64_t store, uint64_t instance);
 
 /* ---- Instances --------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* stores.c - stores, their volumes, and the instances that have them open.
  *
- * O1  Volumes of a store follow each other without gaps: volume n+1 starts where n ends.
+ * O1  Ranges of extents follow each other without gaps: a volume starts where those before it end,
+ *     and what it becomes larger by comes behind all that there is then (growth.c).
  * O2  An instance's row is there while it owns anything (foreign keys; INV-5).
  * Threads and crash story: as registry.c.
  */
@@ -33,7 +34,7 @@ static void enter_volume(const char *store_uuid, const struct plx_registry_volum
     static const char insert[] =
         "INSERT INTO volumes (uuid, store, first_extent, idx, path, extents, touched)"
         " SELECT ?1, s.id, ?3, ?4, ?5, ?6, 1 FROM store s WHERE s.uuid = ?2"
-        " AND ?4 = (SELECT count(*) FROM volumes WHERE store = s.id)"
+        " AND ?4 = (SELECT count(*) FROM volumes WHERE store = s.id AND part = 0)"
         " AND ?3 = (SELECT coalesce(sum(extents), 0) FROM volumes WHERE store = s.id)";
     static const char extent[] = "INSERT INTO extents (store, no, type)"
                                  " SELECT store, first_extent, 'system' FROM volumes"
@@ -64,7 +65,7 @@ int plx_registry_store_create(struct plx_registry *reg, const struct plx_registr
                                  " VALUES (?1, ?2, ?3, ?4)";
     static const char entered[] =
         "SELECT id, uuid, name, extent_blocks, created_ns FROM store WHERE uuid = ?1"
-        " AND ?2 = (SELECT count(*) FROM volumes v WHERE v.store = store.id)";
+        " AND ?2 = (SELECT count(*) FROM volumes v WHERE v.store = store.id AND v.part = 0)";
     uint64_t created_ns = store->created_ns ? store->created_ns : plx_sql_now();
     struct plx_sql_value args[PLX_VOLUMES_MAX][6];
     struct plx_sql batch[2 * PLX_VOLUMES_MAX + 3] = {
@@ -231,8 +232,10 @@ int plx_registry_volume_add(struct plx_registry *reg, int64_t store_id,
 int plx_registry_volume_list(struct plx_registry *reg, int64_t store,
                              struct plx_registry_volume **ret_list, size_t *ret_count)
 {
-    static const char list[] = "SELECT idx, uuid, path, first_extent, extents, touched"
-                               " FROM volumes WHERE store = ?1 ORDER BY idx";
+    static const char list[] =
+        "SELECT v.idx, v.uuid, v.path, v.first_extent, sum(r.extents), sum(r.touched)"
+        " FROM volumes v JOIN volumes r ON r.store = v.store AND r.idx = v.idx"
+        " WHERE v.store = ?1 AND v.part = 0 GROUP BY v.idx ORDER BY v.idx";
     struct plx_sql statement = SQL(list, SQL_INT(store));
 
     return plx_sql_list(reg, &statement, &volume_shape, (void **)ret_list, ret_count);
@@ -241,11 +244,11 @@ int plx_registry_volume_list(struct plx_registry *reg, int64_t store,
 int plx_registry_volume_set_path(struct plx_registry *reg, int64_t store, unsigned index,
                                  const char *path)
 {
-    static const char set[] = "UPDATE volumes SET path = ?3 WHERE store = ?1 AND idx = ?2"
-                              " RETURNING uuid";
-    static const char event[] =
-        "INSERT INTO events (time_ns, who, what, subject, detail)"
-        " SELECT ?1, ?2, 'volume path', uuid, path FROM volumes WHERE store = ?3 AND idx = ?4";
+    static const char set[] = "UPDATE volumes SET path = ?3"
+                              " WHERE store = ?1 AND idx = ?2 AND part = 0 RETURNING uuid";
+    static const char event[] = "INSERT INTO events (time_ns, who, what, subject, detail)"
+                                " SELECT ?1, ?2, 'volume path', uuid, path FROM volumes"
+                                " WHERE store = ?3 AND idx = ?4 AND part = 0";
     struct plx_sql batch[] = {
         SQL_MUST(set, SQL_INT(store), SQL_INT(index), SQL_TEXT(path)),
         SQL(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store), SQL_INT(index)),

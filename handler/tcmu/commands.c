@@ -252,6 +252,11 @@ static int do_resize(struct call *call)
     return result;
 }
 
+static int do_volumes(struct call *call)
+{
+    return plx_home_volumes_changed(call->home, &call->fault);
+}
+
 static json_t *histogram(const uint64_t buckets[PLX_HISTOGRAM_BUCKETS])
 {
     json_t *list = json_array();
@@ -334,6 +339,7 @@ static const struct command {
     {"collect", do_collect, false},
     {"collect-status", do_collect_status, false},
     {"collect-stop", do_collect_stop, false},
+    {"volumes", do_volumes, false},
 };
 
 static const struct command *find_command(const char *name)

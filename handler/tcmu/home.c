@@ -69,6 +69,16 @@ static bool want_room(void *context)
     return plx_retention_wake(context);
 }
 
+static void watch_volumes(void *context)
+{
+    struct plx_store_home *home = context;
+    int error = plx_loop_watch(home->loop);
+
+    if (error)
+        tcmu_warn("%s: a further volume's completions are noticed late: %s\n", home->name,
+                  strerror(error));
+}
+
 /* ---- Homes
  * ------------------------------------------------------------------------------------------ */
 
@@ -127,6 +137,7 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
         .defer = defer_job,
         .event = log_event,
         .room_wanted = want_room,
+        .volumes_changed = watch_volumes,
     };
     int result = plx_loop_new(&home->loop, fault);
 
@@ -363,6 +374,16 @@ int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protectio
     pthread_mutex_lock(&lun->home->attach_lock);
     result = plx_attach_protect(lun->home->attach, lun->vdi, protection, fault);
     pthread_mutex_unlock(&lun->home->attach_lock);
+    return result;
+}
+
+int plx_home_volumes_changed(struct plx_store_home *home, struct plx_fault *fault)
+{
+    int result;
+
+    pthread_mutex_lock(&home->attach_lock);
+    result = plx_attach_volumes_changed(home->attach, fault);
+    pthread_mutex_unlock(&home->attach_lock);
     return result;
 }
 

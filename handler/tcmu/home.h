@@ -39,6 +39,8 @@ int plx_home_rewind(struct plx_lun *lun, uint64_t seq, char ret_label[PLX_REWIND
                     struct plx_snapshot_info *ret_before, struct plx_fault *fault);
 int plx_home_protect(struct plx_lun *lun, const struct plx_protection *protection,
                      struct plx_fault *fault);
+/* The store has become larger, by another process. As above. */
+int plx_home_volumes_changed(struct plx_store_home *home, struct plx_fault *fault);
 /* plx_attach_thin(): one slice. As above. */
 int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
                   struct plx_fault *fault);

@@ -273,14 +273,27 @@ static void *serve(void *argument)
     return NULL;
 }
 
-int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault)
+/* Returns an errno. */
+static int watch(struct plx_loop *loop, struct plx_store *store)
 {
     int fds[PLX_VOLUMES_MAX], error = 0;
     unsigned count = plx_store_event_fds(store, fds, PLX_VOLUMES_MAX);
 
     for (unsigned i = 0; i < count; i++)
-        if (add_fd(loop, fds[i]) != 0)
+        if (add_fd(loop, fds[i]) != 0 && errno != EEXIST)
             error = errno;
+    return error;
+}
+
+int plx_loop_watch(struct plx_loop *loop)
+{
+    return loop->store ? watch(loop, loop->store) : 0;
+}
+
+int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault)
+{
+    int error = watch(loop, store);
+
     if (error == 0) {
         pthread_mutex_lock(&loop->mutex);
         loop->store = store;

@@ -21,6 +21,8 @@ struct plx_work {
 int plx_loop_new(struct plx_loop **ret_loop, struct plx_fault *fault);
 /* From here on the loop serves the store; until plx_loop_stop() has returned. */
 int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault);
+/* The store has further devices; with the mutex held. Returns an errno. */
+int plx_loop_watch(struct plx_loop *loop);
 void plx_loop_stop(struct plx_loop *loop);
 void plx_loop_free(struct plx_loop *loop); /* NULL is fine; runs what was deferred first */
 

@@ -40,7 +40,7 @@ _parallax() {
     fi
     mapfile -t COMPREPLY < <(compgen -W "$names" -- "$current")
     case ${words[*]:0:2} in
-    "vdi import" | "vdi export" | "vdi import-diff" | "vdi export-diff")
+    "vdi import" | "vdi export" | "vdi import-diff" | "vdi export-diff" | "store add-volume")
         mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$current")
         ;;
     esac

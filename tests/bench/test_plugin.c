@@ -797,6 +797,64 @@ static void test_full_store(void)
     runner_close(full);
 }
 
+/* Writes until there is no room; returns where the first one failed. */
+static uint64_t fill_up(struct tcmu_device *on, uint64_t lba, char content)
+{
+    static char data[65536];
+    uint64_t sectors = sizeof data / SECTOR;
+
+    memset(data, content, sizeof data);
+    while (lba < SIZE / SECTOR && write_on(on, lba, data, sizeof data, 0) == TCMU_STS_OK)
+        lba += sectors;
+    CU_ASSERT_FATAL(lba < SIZE / SECTOR);
+    check_sense(0x07, 0x2707);
+    return lba;
+}
+
+/* A handler that is told of new space writes on at once. */
+static void grown_by(const char *words, const char *told)
+{
+    CU_ASSERT_EQUAL(stand_shell("./parallax store %s --json | grep -q '\"told\": %s'", words, told),
+                    0);
+}
+
+/* Disks go on where they were refused, without being opened again: after a further volume, after
+ * one that is not the last became larger, and also when the handler could not be told. */
+static void test_growing_store(void)
+{
+    struct tcmu_device *full = open_store("o", 8);
+    static char data[65536];
+    uint64_t first = fill_up(full, 0, 'o'), second, third;
+    char words[128];
+
+    snprintf(words, sizeof words, "add-volume o %s/o2 --size 4M", stand_folder);
+    grown_by(words, "1");
+    second = fill_up(full, first, 'p');
+    CU_ASSERT_TRUE(second > first);
+    CU_ASSERT_EQUAL(stand_shell("truncate -s 10M %s/o", stand_folder), 0);
+    grown_by("grow o", "1");
+    third = fill_up(full, second, 'q');
+    CU_ASSERT_TRUE(third > second);
+    CU_ASSERT_EQUAL(stand_shell("truncate -s 13M %s/o; mv %s/state/run/control %s/control",
+                                stand_folder, stand_folder, stand_folder),
+                    0);
+    grown_by("grow o", "0");
+    CU_ASSERT_EQUAL(stand_shell("rmdir %s/state/run/control; mv %s/control %s/state/run/",
+                                stand_folder, stand_folder, stand_folder),
+                    0);
+    memset(data, 'r', sizeof data);
+    for (int tries = 0; tries < 50; tries++, usleep(100000)) /* it asks once a second */
+        if (write_on(full, third, data, sizeof data, 0) == TCMU_STS_OK)
+            break;
+    CU_ASSERT_TRUE(holds(full, third, 'r'));
+    CU_ASSERT_TRUE(holds(full, 0, 'o') && holds(full, first, 'p') && holds(full, second, 'q'));
+    runner_close(full);
+    CU_ASSERT_EQUAL(stand_shell("./parallax store check o --data >/dev/null"), 0);
+    full = open_lun("parallax/o/v", SIZE, SECTOR, NULL);
+    CU_ASSERT_TRUE(holds(full, third, 'r'));
+    runner_close(full);
+}
+
 struct crowd {
     struct runner_command commands[FULL_WRITES];
     _Atomic unsigned done, refused, failed;
@@ -905,6 +963,7 @@ int main(void)
     CU_add_test(suite, "a log that cannot be written", test_failing_log);
     CU_add_test(suite, "a volume that cannot be read", test_failing_reads);
     CU_add_test(suite, "a full store", test_full_store);
+    CU_add_test(suite, "a full store that grows", test_growing_store);
     CU_add_test(suite, "TASK SET FULL", test_task_set_full);
     CU_add_test(suite, "a volume that is missing", test_missing_volume);
     CU_basic_set_mode(CU_BRM_VERBOSE);

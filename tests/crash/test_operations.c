@@ -418,6 +418,63 @@ static void run_rewind(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, disk, 2 * BLOCK, BLOCK, false, false);
 }
 
+/* Header pages that were not zeroed would be believed, or called damaged. */
+static void litter(struct plx_simdisk *disk, uint64_t from, uint64_t bytes)
+{
+    uint8_t junk[2 * 4096];
+
+    memset(junk, 0x5a, sizeof junk);
+    for (uint64_t at = from; at < from + bytes; at += 1u << 20)
+        plx_simdisk_poke(disk, at, junk, sizeof junk);
+}
+
+/* The extents that nobody has yet go to nobody: what comes now is written to new ones. */
+static void use_new_extents(struct plx_world *w)
+{
+    for (uint64_t e = 0; e < w->registry.count; e++)
+        if (!w->registry.extents[e].used)
+            w->registry.extents[e].system = true;
+}
+
+static void volume_larger(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    history(w, disk);
+    plx_simdisk_resize(w->power.disks[0], w->options.volume_bytes + (3u << 20) + 4096);
+    litter(w->power.disks[0], w->options.volume_bytes, 3u << 20);
+    w->growing = PLX_SIM_GROWS_VOLUME;
+    w->growing_to = w->registry.count + 3;
+    use_new_extents(w);
+}
+
+static void volume_there(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_simdisk *further;
+
+    history(w, disk);
+    further = plx_sim_new_disk(w);
+    litter(further, 1u << 20, w->options.volume_bytes - (2u << 20));
+    w->growing = PLX_SIM_GROWS_BY_ANOTHER;
+    w->growing_to = w->registry.count + w->options.volume_bytes / w->options.extent_bytes;
+    use_new_extents(w);
+}
+
+static void run_grow(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    uint64_t before = w->registry.count, used = 0;
+
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    plx_sim_grow(w);
+    w->options.fork_every = 8;
+    for (unsigned i = 0; i < 6; i++) { /* more than two extents have */
+        plx_sim_write(w, disk, i * 120 * BLOCK, 120 * BLOCK, false, false);
+        plx_sim_drain(w);
+    }
+    for (uint64_t e = before; e < w->registry.count; e++)
+        used += w->registry.extents[e].used;
+    if (!used)
+        plx_sim_fail(w, "nothing was written to the new extents");
+}
+
 /* ---- Options ---- */
 
 static void in_write_back(struct plx_world_options *options)
@@ -450,6 +507,18 @@ static void with_three_disks(struct plx_world_options *options)
 static void with_two_hosts(struct plx_world_options *options)
 {
     options->vdis = options->hosts = 2;
+}
+
+static void growing(struct plx_world_options *options)
+{
+    options->vdi_bytes = 4u << 20;
+    options->forks = 8;
+}
+
+static void growing_of_two(struct plx_world_options *options)
+{
+    growing(options);
+    options->volumes = 2;
 }
 
 static const struct operation operations[] = {
@@ -498,6 +567,10 @@ static const struct operation operations[] = {
     {"recovery", NULL, history, run_recovery},
     {"recovery, write-back", in_write_back, history, run_recovery},
     {"takeover beside a live host", with_two_hosts, history, run_takeover},
+    {"the last volume becomes larger", growing, volume_larger, run_grow},
+    {"an inner volume becomes larger", growing_of_two, volume_larger, run_grow},
+    {"a further volume", growing, volume_there, run_grow},
+    {"a further volume of two", growing_of_two, volume_there, run_grow},
 };
 
 /* ---- One enumeration ---- */

@@ -23,7 +23,7 @@
 struct plx_fault fault_attach_fault;
 static struct plx_fault *const fault = &fault_attach_fault;
 
-static char directory[64], state[96], volume[96];
+static char directory[64], state[96], volume[96], further[96];
 static struct plx_attach *attach;
 static struct plx_vdi *vdi;
 static uint8_t buffer[LENGTH];
@@ -200,6 +200,24 @@ static int reopen(void)
     return error ? error : fault_attach_open();
 }
 
+static int grow_by(const char *path)
+{
+    const struct plx_attach_growth growth = {.path = path, .create_bytes = 4 * MIB};
+    struct plx_grown grown;
+
+    return plx_attach_grow(attach, &growth, &grown, fault);
+}
+
+static int grow(void)
+{
+    return grow_by(NULL);
+}
+
+static int add_volume(void)
+{
+    return grow_by(further);
+}
+
 static void difference(void *context, const struct plx_finding *found)
 {
     unsigned *count = context;
@@ -309,6 +327,32 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 static void remove_all(const char *path)
 {
     nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Its volume is larger than it knows. */
+static int with_room(void)
+{
+    int error = labelled();
+
+    if (!error)
+        error = close_attach();
+    if (!error && truncate(volume, 10 * MIB))
+        return say(PLX_ERR_SYSTEM, "the volume cannot be made larger");
+    return error ? error : fault_attach_open();
+}
+
+/* And is not the last one. */
+static int inner_with_room(void)
+{
+    int error = labelled();
+
+    if (!error)
+        error = add_volume();
+    if (!error)
+        error = close_attach();
+    if (!error && truncate(volume, 10 * MIB))
+        return say(PLX_ERR_SYSTEM, "the volume cannot be made larger");
+    return error ? error : fault_attach_open();
 }
 
 static int forgotten(void)
@@ -442,6 +486,43 @@ static int is_rewound(void)
     return on_disk("v", was_rewound);
 }
 
+/* The store and the registry have as many extents. */
+static int has_extents(uint64_t extents)
+{
+    struct plx_registry *registry = plx_attach_registry(attach);
+    struct plx_registry_range *ranges = NULL;
+    struct plx_registry_store store;
+    struct plx_store_info info;
+    size_t count = 0;
+    int error = plx_registry_store_get(registry, "s", &store);
+
+    if (!error)
+        error = plx_registry_range_list(registry, store.id, &ranges, &count);
+    if (error)
+        return say(error, plx_registry_error(registry));
+    plx_store_get_info(plx_attach_store(attach), &info);
+    if (info.extents != extents ||
+        ranges[count - 1].first + ranges[count - 1].extents != info.extents)
+        error = say(PLX_ERR_INVALID, "it has not grown");
+    free(ranges);
+    return error;
+}
+
+static int is_larger(void)
+{
+    return has_extents(10);
+}
+
+static int has_further(void)
+{
+    return has_extents(12);
+}
+
+static int is_larger_inside(void)
+{
+    return has_extents(14);
+}
+
 static int is_labelled(void)
 {
     uint64_t seq;
@@ -535,6 +616,17 @@ static const struct fault_operation operations[] = {
      .effect = is_labelled,
      .written = true},
     {.name = "reopen", .prepare = labelled, .run = reopen, .effect = is_labelled, .written = true},
+    {.name = "grow", .prepare = with_room, .run = grow, .effect = is_larger, .written = true},
+    {.name = "grow-inner",
+     .prepare = inner_with_room,
+     .run = grow,
+     .effect = is_larger_inside,
+     .written = true},
+    {.name = "add-volume",
+     .prepare = labelled,
+     .run = add_volume,
+     .effect = has_further,
+     .written = true},
     {.name = "rebuild",
      .prepare = forgotten,
      .run = rebuild,
@@ -717,6 +809,7 @@ static bool set_up(void)
     }
     snprintf(state, sizeof state, "%s/state", directory);
     snprintf(volume, sizeof volume, "%s/volume", directory);
+    snprintf(further, sizeof further, "%s/further", directory);
     return true;
 }
 
@@ -724,6 +817,7 @@ void fault_attach_clean(void)
 {
     remove_all(state);
     unlink(volume);
+    unlink(further);
 }
 
 static void tear_down(void)

@@ -90,6 +90,15 @@ static void closed_store(struct bench *b)
     MUST(bench_close_store(b));
 }
 
+#define LARGER_BY 3u /* extents */
+
+static void larger_disk(struct bench *b)
+{
+    closed_store(b);
+    plx_simdisk_resize(b->disk, (b->registry.count + LARGER_BY) * BENCH_EXTENT);
+    MUST(bench_open_store(b, 2));
+}
+
 static void cold(struct bench *b) /* nothing is cached, no extent is owned */
 {
     closed_store(b);
@@ -224,6 +233,17 @@ static int delete_again(struct bench *b)
             return error;
     }
     return b->disks[2].exists == FATE_NO ? 0 : bench_delete(b, 2);
+}
+
+static int run_grow(struct bench *b)
+{
+    struct plx_grown grown;
+    int error = plx_store_grow(b->store, &(struct plx_grow){0}, &grown, &b->fault);
+
+    if (!error)
+        bench_expect(b, grown.extents == b->registry.count + LARGER_BY, "it grew to %llu extents",
+                     (unsigned long long)grown.extents);
+    return error;
 }
 
 static int run_release(struct bench *b)
@@ -573,6 +593,7 @@ static const struct operation {
     {"extent-release", closed_disks, run_release, NULL, 0},
     {"store-close", closed_disks, run_store_close, NULL, 0},
     {"check", closed_store, run_check, run_check, FIRST},
+    {"grow", larger_disk, run_grow, run_grow, FIRST},
 };
 #define OPERATIONS (sizeof operations / sizeof operations[0])
 

@@ -38,7 +38,9 @@ static void superblock(const uint8_t *block)
     if (plx_format_superblock_decode(block, &s, &fault))
         return;
     FUZZ_CHECK(s.volume_index < s.volumes && s.volumes <= PLX_VOLUMES_MAX);
-    FUZZ_CHECK((s.first_extent + s.extents) * s.extent_blocks <= PLX_ADDR_MAX + 1);
+    FUZZ_CHECK(s.ranges >= 1 && s.ranges <= PLX_RANGES_MAX);
+    for (uint32_t i = 0; i < s.ranges; i++)
+        FUZZ_CHECK((s.range[i].first + s.range[i].extents) * s.extent_blocks <= PLX_ADDR_MAX + 1);
     FUZZ_CHECK(strnlen(s.name, sizeof s.name) < sizeof s.name);
     plx_format_superblock_encode(&s, again);
     FUZZ_CHECK(plx_format_superblock_decode(again, &s, &fault) == 0);

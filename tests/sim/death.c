@@ -298,6 +298,8 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
     f->next_id = w->next_id;
     f->step = w->step;
     f->is_fork = true;
+    f->growing = w->growing;
+    f->growing_to = w->growing_to;
     f->scratch = malloc(PLX_SIM_IO_SECTORS * PLX_SECTOR);
     f->ops = calloc(f->options.in_flight, sizeof *f->ops);
     plx_simpower_fork(&w->power, fates, seed, &f->power);
@@ -320,6 +322,8 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
 static void judge(struct plx_world *f)
 {
     plx_sim_recover(f);
+    if (f->growing && !plx_sim_interrupted(f) && plx_sim_chance(f, 50))
+        plx_sim_grow(f);
     for (unsigned i = 0; i < 6 && !plx_sim_interrupted(f); i++)
         plx_sim_submit_random(f);
     if (!f->result.failed)

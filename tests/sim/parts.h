@@ -5,6 +5,7 @@
  *   world.c     disks, hosts, virtual disks: made, opened, closed
  *   ops.c       requests, and what their completions say
  *   readback.c  everything read and compared
+ *   grow.c      the store becomes larger
  *   death.c     power cuts, kills, recovery; forks and their judgement
  *   swarm.c     a random run
  */
@@ -148,6 +149,12 @@ struct plx_sim_reader {
 
 struct plx_sim_states; /* contents of disks already judged */
 
+enum plx_sim_growing {
+    PLX_SIM_GROWS_NOT,
+    PLX_SIM_GROWS_VOLUME,
+    PLX_SIM_GROWS_BY_ANOTHER,
+};
+
 struct plx_world {
     struct plx_world_options options;
     struct plx_world_result result;
@@ -169,6 +176,9 @@ struct plx_world {
     unsigned deletions;         /* of disks */
     struct plx_sim_disk *fresh; /* its newest snapshot was acknowledged just now; or NULL */
     bool is_fork, forking, forks_on;
+    /* What plx_sim_grow() does, or was doing when the power failed. */
+    enum plx_sim_growing growing;
+    uint64_t growing_to; /* extents */
     uint8_t *scratch;
     unsigned step;
 };
@@ -232,6 +242,18 @@ void plx_sim_rewind(struct plx_world *w, struct plx_sim_disk *disk,
 void plx_sim_restart(struct plx_world *w, struct plx_sim_host *host);
 /* Every host ends as it should: whether nobody died or failed meanwhile. */
 bool plx_sim_stop_all(struct plx_world *w);
+
+/* ---- grow.c ---- */
+
+/* All that w->growing says, once more if need be: the volumes became larger, or the last disk
+ * becomes a volume. */
+void plx_sim_grow(struct plx_world *w);
+/* Like those that there are, empty, and no volume yet. */
+struct plx_simdisk *plx_sim_new_disk(struct plx_world *w);
+/* For who opens the store: how many volumes it has, all of them, and what extents there are. */
+void plx_sim_count_volumes(struct plx_world *w);
+unsigned plx_sim_attach_volumes(struct plx_world *w, struct plx_device **ret_devices);
+void plx_sim_register_extents(struct plx_world *w, const struct plx_store *store);
 
 /* ---- thin.c ---- */
 

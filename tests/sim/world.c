@@ -129,12 +129,9 @@ int plx_sim_host_start(struct plx_world *w, struct plx_sim_host *host, bool read
     options.host.b[0] = (uint8_t)(host - w->hosts + 1);
     memset(host->env.asked, 0, sizeof host->env.asked);
     host->env.needed = false;
-    for (unsigned i = 0; i < w->options.volumes; i++) {
-        char name[16];
-
-        snprintf(name, sizeof name, "sim%u", i);
-        host->devices[i] = plx_simdisk_attach(w->power.disks[i], name);
-    }
+    plx_sim_count_volumes(w);
+    memset(host->devices, 0, sizeof host->devices);
+    plx_sim_attach_volumes(w, host->devices);
     error = plx_store_open(host->devices, w->options.volumes, &options, &host->env.env,
                            &host->store, &fault);
     PLX_SIM_TRACE(w, "host %d starts as instance %llu: %s", (int)(host - w->hosts),
@@ -147,6 +144,7 @@ int plx_sim_host_start(struct plx_world *w, struct plx_sim_host *host, bool read
             plx_sim_fail(w, "the store does not open: %s", fault.text);
     } else {
         host->env.store = host->store;
+        plx_sim_register_extents(w, host->store);
     }
     return error;
 }
@@ -239,6 +237,21 @@ void plx_sim_drain_disk(struct plx_world *w, const struct plx_sim_disk *disk)
 
 /* ---- The world ---- */
 
+struct plx_simdisk *plx_sim_new_disk(struct plx_world *w)
+{
+    const struct plx_simdisk_options options = {
+        .bytes = w->options.volume_bytes,
+        .block_size = w->options.block_size,
+        .volatile_cache = w->options.volatile_cache,
+        .patience = w->options.patience,
+        .stalls = w->options.stalls,
+        .tear_bytes = w->options.tear_bytes,
+        .seed = plx_simrng_next(&w->rng),
+    };
+
+    return plx_simdisk_new(&options, &w->power);
+}
+
 static void make_store(struct plx_world *w)
 {
     struct plx_device *devices[PLX_SIM_DISKS];
@@ -249,18 +262,8 @@ static void make_store(struct plx_world *w)
     struct plx_fault fault = {0};
     int error;
 
-    for (unsigned i = 0; i < w->options.volumes; i++) {
-        struct plx_simdisk_options disk = {
-            .bytes = w->options.volume_bytes,
-            .block_size = w->options.block_size,
-            .volatile_cache = w->options.volatile_cache,
-            .patience = w->options.patience,
-            .stalls = w->options.stalls,
-            .tear_bytes = w->options.tear_bytes,
-            .seed = plx_simrng_next(&w->rng),
-        };
-        devices[i] = plx_simdisk_attach(plx_simdisk_new(&disk, &w->power), "sim");
-    }
+    for (unsigned i = 0; i < w->options.volumes; i++)
+        devices[i] = plx_simdisk_attach(plx_sim_new_disk(w), "sim");
     error =
         plx_store_format(devices, w->options.volumes, &format, &w->hosts[0].env.env, &info, &fault);
     for (unsigned i = 0; i < w->options.volumes; i++)

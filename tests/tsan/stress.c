@@ -4,10 +4,11 @@
  *     stress --race      two threads on one variable: what ThreadSanitizer must report
  *
  * Two disks of store s are written, read and unmapped by a command thread each, every block
- * checked; control clients snapshot, label, flush, ask and resize; one of the disks is protected,
- * and the retention service lets its snapshots go; tcmu-runner's main thread and its recovery
- * thread open and close disks, snapshots and a second store, and cancel the command threads of what
- * they close. All end when the openers have made their rounds; then the stores are checked.
+ * checked; control clients snapshot, label, flush, ask, resize and make the store larger; one of
+ * the disks is protected, and the retention service lets its snapshots go; tcmu-runner's main
+ * thread and its recovery thread open and close disks, snapshots and a second store, and cancel the
+ * command threads of what they close. All end when the openers have made their rounds; then the
+ * stores are checked.
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -232,6 +233,14 @@ static void grow(uint64_t *size)
     atomic_store(&wanted_size, *size);
 }
 
+/* By the command, which tells the handler; which also hears of it when nothing has changed. */
+static void grow_store(void)
+{
+    if (stand_shell("truncate -s +4M %s/s && ./parallax -q store grow s", stand_folder) != 0)
+        failed("the store cannot grow");
+    ask(NULL, "{\"command\": \"volumes\"}");
+}
+
 static void *client_thread(void *argument)
 {
     unsigned number = *(const unsigned *)argument;
@@ -252,6 +261,8 @@ static void *client_thread(void *argument)
             grow(&size);
         if (number == 1 && round % 8 == 0)
             ask("upto", "{\"command\": \"thin\", \"vdi\": \"v0\", \"upto\": %u}", round + 1);
+        if (number == 1 && round % 8 == 4)
+            grow_store();
     }
     return NULL;
 }

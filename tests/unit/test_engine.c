@@ -516,6 +516,101 @@ static void test_checksum(void)
 
 /* ---- Space ---- */
 
+static void note_done(struct plx_request *request)
+{
+    *(bool *)request->owner = true;
+}
+
+/* Another process makes the store larger by what its disk was made larger by. */
+static void grow_elsewhere(uint64_t extents)
+{
+    struct plx_store_options options = {.instance = 9, .cache_bytes = 1u << 20};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+    struct plx_simenv *theirs = malloc(sizeof *theirs);
+    struct plx_grown grown;
+    struct plx_store *same;
+
+    plx_simenv_init(theirs, 8);
+    OK(plx_store_open(&device, 1, &options, &theirs->env, &same, &fault));
+    OK(plx_store_grow(same, &(struct plx_grow){.dry_run = true}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.extents, extents);
+    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
+    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
+    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, 0);
+    OK(plx_store_close(same));
+    free(theirs);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_volumes_changed(store, &device, 1, &fault));
+    registry.extents = realloc(registry.extents, extents * sizeof *registry.extents);
+    memset(registry.extents + registry.count, 0,
+           (extents - registry.count) * sizeof *registry.extents);
+    registry.count = extents;
+}
+
+/* The superblock that counts the new extents has a mirror (INV-2). */
+static void check_mirror(uint64_t extents)
+{
+    struct plx_store_info info;
+
+    for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS; slot++) {
+        plx_simdisk_flip(disk, slot * BLOCK + 100, 1);
+        OK(open_as(2));
+        plx_store_get_info(store, &info);
+        CU_ASSERT_EQUAL(info.extents, extents);
+        OK(plx_store_close(store));
+        plx_simdisk_flip(disk, slot * BLOCK + 100, 1);
+    }
+    store = NULL;
+}
+
+/* A write that waits for room gets it from a volume that becomes larger. */
+static void test_growing(void)
+{
+    struct iovec iov = {NULL, 256u << 10};
+    struct plx_request request = {
+        .op = PLX_WRITE, .length = 256u << 10, .iov = &iov, .iovcnt = 1, .done = note_done};
+    struct plx_store_options options = {.instance = 9, .cache_bytes = 1u << 20};
+    struct plx_device *device;
+    struct plx_store *none;
+    struct plx_vdi *vdi;
+    bool done = true;
+
+    make_store(8 * MIB, MIB);
+    env.gives_way = true;
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    iov.iov_base = memset(buffer, 5, 256u << 10);
+    request.owner = &done;
+    for (; done; request.offset += done ? 256u << 10 : 0) {
+        done = false;
+        plx_vdi_submit(vdi, &request);
+        while (!done && (plx_store_busy(store) || !env.room_wanted))
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+    }
+    CU_ASSERT(request.offset >= 4 * MIB);
+    plx_simdisk_resize(disk, 11 * MIB + BLOCK);
+    grow_elsewhere(11);
+    env.gives_way = false;
+    while (!done)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    CU_ASSERT_EQUAL(request.result, 0);
+    CU_ASSERT(reads_as(vdi, 0, MIB, 5));
+    CU_ASSERT(reads_as(vdi, request.offset, 256u << 10, 5));
+    OK(write_byte(vdi, request.offset + MIB, MIB, 6));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_close(store));
+    check_mirror(11);
+    plx_simdisk_resize(disk, 11 * MIB - BLOCK);
+    device = plx_simdisk_attach(disk, "sim");
+    FAILS(CORRUPT, plx_store_open(&device, 1, &options, &env.env, &none, &fault));
+    device->ops->close(device);
+    end_store();
+}
+
 static void test_no_space(void)
 {
     struct plx_vdi *vdi, *snapshot;
@@ -1928,6 +2023,7 @@ int main(void)
         {"a failed open frees its segments", test_failed_open_frees},
         {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},
+        {"a store that grows", test_growing},
         {"no space", test_no_space},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
         {"protection: an interval", test_protect_interval},

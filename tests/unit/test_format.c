@@ -44,8 +44,8 @@ static struct plx_superblock good_super(void)
         .generation = 7,
         .volume_index = 1,
         .volumes = 2,
-        .first_extent = 100,
-        .extents = 50,
+        .range = {{100, 50}},
+        .ranges = 1,
         .extent_blocks = 256,
         .segment_blocks = 4,
         .vdi_slots = 120,
@@ -82,13 +82,37 @@ static void test_superblock(void)
     CU_ASSERT_EQUAL(back.generation, 7);
     CU_ASSERT_EQUAL(back.volume_index, 1);
     CU_ASSERT_EQUAL(back.volumes, 2);
-    CU_ASSERT_EQUAL(back.first_extent, 100);
-    CU_ASSERT_EQUAL(back.extents, 50);
+    CU_ASSERT_EQUAL(back.ranges, 1);
+    CU_ASSERT_EQUAL(back.range[0].first, 100);
+    CU_ASSERT_EQUAL(back.range[0].extents, 50);
     CU_ASSERT_EQUAL(back.extent_blocks, 256);
     CU_ASSERT_EQUAL(back.segment_blocks, 4);
     CU_ASSERT_EQUAL(back.vdi_slots, 120);
     CU_ASSERT_EQUAL(back.created_ns, 123456789);
     CU_ASSERT_STRING_EQUAL(back.name, "mystore");
+    every_flip(super_accepts, block, PLX_BLOCK_SIZE);
+}
+
+static void test_superblock_ranges(void)
+{
+    struct plx_superblock super = good_super(), back;
+    uint8_t other[PLX_BLOCK_SIZE];
+
+    super.incompatible = PLX_INCOMPATIBLE_RANGES;
+    super.ranges = PLX_RANGES_MAX;
+    for (uint32_t i = 1; i < PLX_RANGES_MAX; i++)
+        super.range[i] = (struct plx_superblock_range){100 + 100 * i, i};
+    plx_format_superblock_encode(&super, block);
+    CU_ASSERT_EQUAL(plx_format_superblock_decode(block, &back, NULL), 0);
+    CU_ASSERT_EQUAL(back.ranges, PLX_RANGES_MAX);
+    CU_ASSERT(memcmp(back.range, super.range, sizeof super.range) == 0);
+    CU_ASSERT_EQUAL(plx_superblock_extents(&back), 50 + 63 * 64 / 2);
+    super.generation++;
+    plx_format_superblock_encode(&super, other);
+    CU_ASSERT(plx_format_superblock_same(block, other));
+    super.range[63].extents++;
+    plx_format_superblock_encode(&super, other);
+    CU_ASSERT(!plx_format_superblock_same(block, other));
     every_flip(super_accepts, block, PLX_BLOCK_SIZE);
 }
 
@@ -101,9 +125,9 @@ static void test_superblock(void)
 
 static void test_superblock_values(void)
 {
-    struct plx_superblock noname = good_super();
+    struct plx_superblock noname = good_super(), ranges = good_super();
 
-    REFUSED_SUPER(UNSUPPORTED, incompatible, 1);
+    REFUSED_SUPER(UNSUPPORTED, incompatible, 2);
     REFUSED_SUPER(UNSUPPORTED, incompatible, 1ull << 63);
     REFUSED_SUPER(CORRUPT, volumes, 0);
     REFUSED_SUPER(CORRUPT, volumes, PLX_VOLUMES_MAX + 1);
@@ -112,10 +136,24 @@ static void test_superblock_values(void)
     REFUSED_SUPER(CORRUPT, extent_blocks, 300);
     REFUSED_SUPER(CORRUPT, extent_blocks, 128);
     REFUSED_SUPER(CORRUPT, extent_blocks, 2 * PLX_EXTENT_BLOCKS_MAX);
-    REFUSED_SUPER(CORRUPT, extents, 0);
-    REFUSED_SUPER(CORRUPT, extents, UINT64_MAX);
-    REFUSED_SUPER(CORRUPT, extents, PLX_ADDR_MAX / 256 + 1);
-    REFUSED_SUPER(CORRUPT, first_extent, UINT64_MAX);
+    REFUSED_SUPER(CORRUPT, range[0].extents, 0);
+    REFUSED_SUPER(CORRUPT, range[0].extents, UINT64_MAX);
+    REFUSED_SUPER(CORRUPT, range[0].extents, PLX_ADDR_MAX / 256 + 1);
+    REFUSED_SUPER(CORRUPT, range[0].first, UINT64_MAX);
+    REFUSED_SUPER(CORRUPT, ranges, 2);       /* without the feature bit */
+    REFUSED_SUPER(CORRUPT, incompatible, 1); /* without ranges */
+    ranges.incompatible = PLX_INCOMPATIBLE_RANGES;
+    ranges.ranges = 2;
+    for (uint64_t first = 0; first <= 151; first++) { /* inside, before, or going on */
+        ranges.range[1] = (struct plx_superblock_range){first, 1};
+        CU_ASSERT_EQUAL(super_code(&ranges), first > 150 ? 0 : PLX_ERR_CORRUPT);
+    }
+    ranges.range[1].extents = 0;
+    CU_ASSERT_EQUAL(super_code(&ranges), PLX_ERR_CORRUPT);
+    ranges.range[1].extents = UINT64_MAX;
+    CU_ASSERT_EQUAL(super_code(&ranges), PLX_ERR_CORRUPT);
+    ranges.range[1] = (struct plx_superblock_range){PLX_ADDR_MAX / 256 + 1, 1};
+    CU_ASSERT_EQUAL(super_code(&ranges), PLX_ERR_CORRUPT);
     REFUSED_SUPER(CORRUPT, segment_blocks, 0);
     REFUSED_SUPER(CORRUPT, segment_blocks, 65);
     REFUSED_SUPER(CORRUPT, vdi_slots, 0);
@@ -628,6 +666,7 @@ int main(void)
     CU_initialize_registry();
     suite = CU_add_suite("format", NULL, NULL);
     CU_add_test(suite, "superblock", test_superblock);
+    CU_add_test(suite, "superblock: ranges", test_superblock_ranges);
     CU_add_test(suite, "superblock: impossible values", test_superblock_values);
     CU_add_test(suite, "extent page", test_extent_page);
     CU_add_test(suite, "VDI record", test_vdi_record);

@@ -758,6 +758,98 @@ static void expect_kept(const struct plx_registry_lock *lock, const uint64_t *ex
     free(kept);
 }
 
+static int add_range(unsigned volume, uint64_t first, uint64_t extents)
+{
+    return plx_registry_range_add(reg, store.id,
+                                  &(struct plx_registry_range){volume, first, extents});
+}
+
+static uint64_t claim_all(uint64_t instance)
+{
+    struct plx_registry_extent extent;
+    uint64_t claimed = 0;
+    bool fresh;
+
+    while (plx_registry_extent_claim(reg, store.id, instance, PLX_EXTENT_META, 0, &extent,
+                                     &fresh) == 0) {
+        CU_ASSERT(fresh);
+        claimed |= 1ull << extent.no;
+    }
+    return claimed;
+}
+
+/* Volumes of 8 extents each; what they become larger by goes on where all of them end. */
+static void test_ranges(void)
+{
+    struct plx_registry_volume *volumes, volume = {.index = 2, .path = "/x", .extents = 4};
+    struct plx_registry_extent_counts counts;
+    struct plx_registry_range *list;
+    struct plx_instance a = new_instance();
+    uint64_t room;
+    size_t count;
+
+    CU_ASSERT_EQUAL(claim_all(a.row.id), 0xfefe);
+    FAILS(INVALID, add_range(0, 17, 4));
+    FAILS(INVALID, add_range(0, 15, 4));
+    FAILS(INVALID, add_range(2, 16, 4)); /* there is none */
+    FAILS(INVALID, add_range(0, 0, 9));  /* not the last */
+    OK(add_range(0, 16, 4));
+    OK(add_range(0, 16, 4)); /* again */
+    OK(add_range(0, 16, 6)); /* it is the last now */
+    CU_ASSERT_EQUAL(claim_all(a.row.id), 0x3full << 16);
+    OK(add_range(1, 22, 4));
+    FAILS(INVALID, add_range(0, 16, 7));
+    plx_uuid_random(volume.uuid);
+    volume.first_extent = 22;
+    FAILS(INVALID, plx_registry_volume_add(reg, store.id, &volume));
+    volume.first_extent = 26;
+    OK(plx_registry_volume_add(reg, store.id, &volume));
+    OK(plx_registry_range_list(reg, store.id, &list, &count));
+    CU_ASSERT_EQUAL_FATAL(count, 5);
+    for (size_t i = 0, first = 0; i < count; first += list[i++].extents)
+        CU_ASSERT_EQUAL(list[i].first, first);
+    CU_ASSERT(list[2].volume == 0 && list[3].volume == 1 && list[4].volume == 2);
+    free(list);
+    OK(plx_registry_volume_list(reg, store.id, &volumes, &count));
+    CU_ASSERT_EQUAL_FATAL(count, 3);
+    CU_ASSERT(volumes[0].extents == 14 && volumes[0].touched == 14);
+    CU_ASSERT(volumes[1].extents == 12 && volumes[1].touched == 8);
+    CU_ASSERT_STRING_EQUAL(volumes[1].path, "/dev/demo1");
+    free(volumes);
+    OK(plx_registry_extent_room(reg, store.id, 2, 100, &room));
+    CU_ASSERT_EQUAL(room, 1024 * (4 + 3 - 2));
+    OK(plx_registry_extent_count(reg, store.id, &counts));
+    CU_ASSERT(counts.total == 30 && counts.system == 3 && counts.unused == 7);
+    CU_ASSERT_EQUAL(claim_all(a.row.id), 0xfull << 22 | 0x7ull << 27);
+    OK(plx_registry_check(reg));
+    plx_instance_close(&paths, &a, true);
+}
+
+static void test_growth(void)
+{
+    struct plx_instance a = new_instance(), b = new_instance();
+    char path[PLX_PATH_MAX];
+
+    FAILS(NOT_FOUND, plx_registry_growth_begin(reg, store.id, 4711));
+    OK(plx_registry_growth_begin(reg, store.id, a.row.id));
+    OK(plx_registry_growth_begin(reg, store.id, a.row.id));
+    FAILS(BUSY, plx_registry_growth_begin(reg, store.id, b.row.id));
+    FAILS(NOT_FOUND, plx_registry_growth_path(reg, store.id, path));
+    FAILS(FENCED, plx_registry_growth_join(reg, store.id, b.row.id, "/b"));
+    OK(plx_registry_growth_join(reg, store.id, a.row.id, "/a"));
+    OK(plx_registry_growth_end(reg, store.id, b.row.id)); /* not its own */
+    OK(plx_registry_growth_path(reg, store.id, path));
+    CU_ASSERT_STRING_EQUAL(path, "/a");
+    OK(plx_registry_instance_unregister(reg, a.row.id)); /* it died */
+    OK(plx_registry_growth_path(reg, store.id, path));
+    OK(plx_registry_growth_begin(reg, store.id, b.row.id));
+    OK(plx_registry_growth_path(reg, store.id, path));
+    OK(plx_registry_growth_end(reg, store.id, b.row.id));
+    FAILS(NOT_FOUND, plx_registry_growth_path(reg, store.id, path));
+    plx_instance_close(&paths, &a, true);
+    plx_instance_close(&paths, &b, true);
+}
+
 static void test_holds(void)
 {
     struct plx_instance writer = new_instance(), reader = new_instance();
@@ -1210,6 +1302,35 @@ static void test_migration(void)
     test_holds();
 }
 
+/* Volumes of before they had ranges. */
+static void test_migration_of_volumes(void)
+{
+    struct plx_registry_volume *volumes;
+    struct plx_registry_range *ranges;
+    char path[128];
+    size_t count;
+
+    plx_registry_close(reg);
+    snprintf(path, sizeof path, "%s/second.db", directory);
+    sql(path, plx_schema[0].sql);
+    sql(path, plx_schema[1].sql);
+    sql(path, "INSERT INTO migrations VALUES (1, 1), (2, 2);"
+              "INSERT INTO store VALUES (1, '12345678-1234-4234-8234-123456789abc', 'old', 256, 1);"
+              "INSERT INTO volumes VALUES"
+              " (1, 0, '12345678-1234-4234-8234-123456789abd', '/a', 0, 8, 2),"
+              " (1, 1, '12345678-1234-4234-8234-123456789abe', '/b', 8, 4, 1)");
+    OK(plx_registry_open(path, "test", &reg, &fault));
+    OK(plx_registry_volume_list(reg, 1, &volumes, &count));
+    CU_ASSERT_EQUAL_FATAL(count, 2);
+    CU_ASSERT(volumes[0].first_extent == 0 && volumes[0].extents == 8 && volumes[0].touched == 2);
+    CU_ASSERT_STRING_EQUAL(volumes[1].path, "/b");
+    free(volumes);
+    OK(plx_registry_range_add(reg, 1, &(struct plx_registry_range){0, 12, 3}));
+    OK(plx_registry_range_list(reg, 1, &ranges, &count));
+    CU_ASSERT(count == 3 && ranges[1].volume == 1 && ranges[2].volume == 0);
+    free(ranges);
+}
+
 static int open_fresh(struct plx_registry *own, int n)
 {
     struct plx_registry *fresh;
@@ -1469,6 +1590,8 @@ int main(void)
         {"files of instances", test_instance_files},
         {"bad input", test_bad_input},
         {"extents", test_extents},
+        {"ranges of extents", test_ranges},
+        {"who makes a store larger", test_growth},
         {"extents claimed by several at once", test_extent_race},
         {"virtual disks", test_vdis},
         {"locks (INV-5)", test_locks},
@@ -1483,6 +1606,7 @@ int main(void)
         {"holder killed, taken over (INV-5)", test_killed_holder},
         {"writers killed", test_killed_writers},
         {"migration", test_migration},
+        {"migration of volumes", test_migration_of_volumes},
         {"made by several at once", test_create_race},
         {"damage", test_damage},
         {"no room", test_no_room},

@@ -1,0 +1,87 @@
+/* cmd_grow.c - parallax store: grow, add-volume.
+ *
+ * The change is this process's: store, then registry (registry/attach.h). Then whoever else has the
+ * store open on this host is told; who could not be finds out when it needs the space.
+ */
+#include <inttypes.h>
+
+#include "commands.h"
+#include "output.h"
+
+static int tell(struct plx_cli *cli, const char *store, unsigned *ret_told)
+{
+    struct plx_fault why = {0};
+    int rc = plx_session_tell(cli, store, "volumes", ret_told, &why);
+
+    if (!rc && why.code)
+        plx_out_note(cli, "%s: it takes the new space into use when it needs it", why.text);
+    return rc;
+}
+
+static void print_grown(struct plx_cli *cli, const char *store, const struct plx_grown *grown,
+                        unsigned told)
+{
+    bool dry = plx_cli_get(cli, "dry-run") != NULL;
+    static struct plx_store_info info;
+    char size[16], added[16];
+
+    plx_store_get_info(plx_session_store(cli), &info);
+    uint64_t extent_bytes = info.extent_blocks * info.block_size;
+    plx_text_size(grown->added * extent_bytes, added);
+    plx_text_size(grown->extents * extent_bytes, size);
+    if (!grown->added)
+        plx_out_note(cli, "%s has all there is already: %s", store, size);
+    else
+        plx_out_note(cli, "%s %s by %s to %s", store, dry ? "would grow" : "grew", added, size);
+    if (cli->json)
+        plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i}", "store", store, "dry_run", dry,
+                               "added_bytes", (json_int_t)(grown->added * extent_bytes),
+                               "size_bytes", (json_int_t)(grown->extents * extent_bytes),
+                               "added_extents", (json_int_t)grown->added, "told", (int)told));
+}
+
+static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_growth *growth)
+{
+    struct plx_grown grown = {0};
+    unsigned told = 0;
+    int rc;
+
+    if ((rc = plx_session_open(cli, store,
+                               growth->how.dry_run ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
+        (rc = plx_attach_grow(cli->session.attach, growth, &grown, &cli->fault)) ||
+        (!growth->how.dry_run && (rc = tell(cli, store, &told))))
+        return rc;
+    print_grown(cli, store, &grown, told);
+    return 0;
+}
+
+int plx_cmd_store_grow(struct plx_cli *cli)
+{
+    struct plx_attach_growth growth = {.how.dry_run = plx_cli_get(cli, "dry-run")};
+    struct plx_name name;
+    int rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name);
+
+    return rc ? rc : grow(cli, name.store, &growth);
+}
+
+int plx_cmd_store_add_volume(struct plx_cli *cli)
+{
+    struct plx_attach_growth growth = {
+        .path = cli->arguments[1],
+        .how = {.dry_run = plx_cli_get(cli, "dry-run"), .force = plx_cli_get(cli, "force")},
+    };
+    struct plx_name name;
+    uint64_t size = 0;
+    bool made = false;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_cli_size(cli, "size", &size)) ||
+        (rc = plx_cmd_volume_look(cli, growth.path, size, &made)))
+        return rc;
+    if (made && growth.how.dry_run)
+        return plx_cli_usage(cli, "--dry-run looks at a volume that exists, and %.150s does not",
+                             growth.path);
+    growth.create_bytes = made ? size : 0;
+    return grow(cli, name.store, &growth);
+}

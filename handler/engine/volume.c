@@ -1,0 +1,293 @@
+/* volume.c - superblocks read, and where a store's extents lie on its volumes.
+ *
+ * U1  Volume 0 says how many volumes there are. Others may still name fewer (grow.c, G3).
+ * U2  The ranges of all volumes, by their numbers, follow each other without gaps and overlaps.
+ * U3  A volume is as large as its superblock says, or larger.
+ * U4  A map only ever gets longer: what lies behind an address stays where it is.
+ * Loop: the store's. Crash story: nothing is written here.
+ */
+#include "engine/volume.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Device I/O beside the loop ---- */
+
+struct plain_io {
+    struct plx_io io;
+    bool done;
+};
+
+static void plain_done(struct plx_io *io)
+{
+    PLX_CONTAINER(io, struct plain_io, io)->done = true;
+}
+
+int plx_volume_io(struct plx_device *device, enum plx_io_op op, uint64_t offset, void *buffer,
+                  size_t bytes)
+{
+    struct iovec iov = {buffer, bytes};
+    struct plain_io plain = {.io = {.op = op,
+                                    .kind = PLX_KIND_ADMIN,
+                                    .offset = offset,
+                                    .bytes = bytes,
+                                    .iov = &iov,
+                                    .iovcnt = op == PLX_IO_FLUSH ? 0 : 1,
+                                    .done = plain_done}};
+
+    device->ops->submit(device, &plain.io);
+    device->ops->kick(device);
+    while (!plain.done)
+        device->ops->poll(device, true);
+    return plain.io.result;
+}
+
+/* ---- Superblocks ---- */
+
+int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
+                        struct plx_fault *fault)
+{
+    uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
+    struct plx_superblock best = {0}, super;
+    struct plx_fault first = {0};
+    unsigned found = 0, slot = 0;
+    int error;
+
+    if (device->bytes < sizeof blocks)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: too small for a store", device->name);
+    error = plx_volume_io(device, PLX_IO_READ, 0, blocks, sizeof blocks);
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot read the superblock: %s", device->name,
+                             plx_error_text(error));
+    for (unsigned i = 0; i < PLX_SUPERBLOCK_SLOTS; i++) {
+        struct plx_fault why;
+
+        error = plx_format_superblock_decode(blocks[i], &super, &why);
+        if (error == PLX_ERR_UNSUPPORTED) /* the newer slot decides, and we cannot read it */
+            return plx_fault_set(fault, error, "%s: %s", device->name, why.text);
+        if (error) {
+            if (!first.code || first.code == PLX_ERR_NOT_FOUND)
+                first = why;
+        } else if (!found++ || super.generation > best.generation) {
+            best = super;
+            slot = i;
+        }
+    }
+    if (!found)
+        return plx_fault_set(fault, first.code, "%s: %s", device->name, first.text);
+    ret_volume->super = best;
+    ret_volume->slot = slot;
+    ret_volume->mirrored = found == 2 && plx_format_superblock_same(blocks[0], blocks[1]);
+    return 0;
+}
+
+int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
+                         struct plx_fault *fault)
+{
+    struct plx_volume volume;
+    const struct plx_superblock *super = &volume.super;
+    int error = plx_superblock_read(device, &volume, fault);
+
+    if (error)
+        return error;
+    *ret_info = (struct plx_superblock_info){
+        .store = super->store,
+        .volume = super->volume,
+        .volume_index = super->volume_index,
+        .volumes = super->volumes,
+        .volume_bytes = plx_superblock_extents(super) * super->extent_blocks << PLX_BLOCK_SHIFT,
+    };
+    memcpy(ret_info->store_name, super->name, sizeof super->name);
+    return 0;
+}
+
+/* One volume's place, checked against the first one that was read. */
+static int place_volume(struct plx_volume *volumes, struct plx_device *device,
+                        const struct plx_superblock **known, struct plx_fault *fault)
+{
+    struct plx_volume volume = {.device = device};
+    const struct plx_superblock *super = &volume.super;
+    int error = plx_superblock_read(device, &volume, fault);
+    uint64_t blocks;
+
+    if (error)
+        return error;
+    blocks = plx_superblock_extents(super) * super->extent_blocks;
+    if (*known && (!plx_uuid_equal(&(*known)->store, &super->store) ||
+                   (*known)->extent_blocks != super->extent_blocks))
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
+                             device->name, super->name);
+    if (volumes[super->volume_index].device)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: volume %u was given twice", device->name,
+                             super->volume_index);
+    if (blocks > device->bytes >> PLX_BLOCK_SHIFT) /* U3 */
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%s: truncated: %llu bytes, the superblock says %llu; restore the "
+                             "missing part",
+                             device->name, (unsigned long long)device->bytes,
+                             (unsigned long long)(blocks << PLX_BLOCK_SHIFT));
+    volumes[super->volume_index] = volume;
+    *known = &volumes[super->volume_index].super;
+    return 0;
+}
+
+/* U1 */
+static int check_count(const struct plx_volume *volumes, unsigned count,
+                       const struct plx_superblock *any, struct plx_fault *fault)
+{
+    unsigned expected = volumes[0].device ? volumes[0].super.volumes : any->volumes;
+
+    if (expected != count)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: the store has %u volumes, %u were given; name them all",
+                             any->name, expected, count);
+    for (unsigned i = 0; i < count; i++)
+        if (!volumes[i].device)
+            return plx_fault_set(fault, PLX_ERR_INVALID,
+                                 "%s: volume %u was not given, but one that is no part of the "
+                                 "store (yet)",
+                                 any->name, i);
+    return 0;
+}
+
+int plx_volumes_read(struct plx_device **devices, unsigned count, struct plx_volume *volumes,
+                     struct plx_fault *fault)
+{
+    const struct plx_superblock *known = NULL;
+    int error = 0;
+
+    for (unsigned i = 0; i < count && !error; i++)
+        error = place_volume(volumes, devices[i], &known, fault);
+    return error ? error : check_count(volumes, count, known, fault);
+}
+
+/* ---- The map ---- */
+
+static int compare_ranges(const void *a, const void *b)
+{
+    return plx_compare_u64(&((const struct plx_extent_range *)a)->first,
+                           &((const struct plx_extent_range *)b)->first);
+}
+
+static unsigned collect_ranges(const struct plx_volume *volumes, unsigned count,
+                               struct plx_extent_range *ranges)
+{
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        const struct plx_superblock *super = &volumes[i].super;
+        uint64_t at = 0;
+
+        for (unsigned r = 0; r < super->ranges; r++) {
+            ranges[found++] = (struct plx_extent_range){
+                .volume = i,
+                .first = super->range[r].first,
+                .extents = super->range[r].extents,
+                .at = at,
+            };
+            at += super->range[r].extents;
+        }
+    }
+    qsort(ranges, found, sizeof *ranges, compare_ranges);
+    return found;
+}
+
+/* U2 */
+static int check_ranges(const struct plx_volume *volumes, const struct plx_extent_range *ranges,
+                        unsigned count, struct plx_fault *fault)
+{
+    uint64_t limit = PLX_ADDR_MAX / volumes[0].super.extent_blocks, extent = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (ranges[i].first != extent || ranges[i].extents > limit - extent)
+            return plx_fault_set(fault, PLX_ERR_CORRUPT, "%s: its place in the store is wrong",
+                                 volumes[ranges[i].volume].device->name);
+        extent += ranges[i].extents;
+    }
+    return 0;
+}
+
+static void fill_info(const struct plx_volume *volumes, unsigned count,
+                      struct plx_store_info *ret_info)
+{
+    const struct plx_superblock *first = &volumes[0].super;
+
+    *ret_info = (struct plx_store_info){
+        .id = first->store,
+        .block_size = PLX_BLOCK_SIZE,
+        .created_ns = first->created_ns,
+        .extent_blocks = first->extent_blocks,
+        .segment_blocks = first->segment_blocks,
+        .volumes = count,
+    };
+    memcpy(ret_info->name, first->name, sizeof ret_info->name);
+    for (unsigned i = 0; i < count; i++) {
+        const struct plx_superblock *super = &volumes[i].super;
+        struct plx_volume_info *volume = &ret_info->volume[i];
+
+        volume->id = super->volume;
+        snprintf(volume->name, sizeof volume->name, "%s", volumes[i].device->name);
+        volume->first_extent = super->range[0].first;
+        volume->extents = plx_superblock_extents(super);
+        ret_info->extents += volume->extents;
+        ret_info->vdi_slots += super->vdi_slots;
+    }
+}
+
+int plx_volumes_room(unsigned count, struct plx_extent_range **ret_room, struct plx_fault *fault)
+{
+    *ret_room = calloc((size_t)count * PLX_RANGES_MAX, sizeof **ret_room);
+    return *ret_room ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+}
+
+int plx_volumes_map(struct plx_store *store, const struct plx_volume *volumes, unsigned count,
+                    struct plx_extent_range **room, struct plx_fault *fault)
+{
+    unsigned found = collect_ranges(volumes, count, *room);
+    int error = check_ranges(volumes, *room, found, fault);
+
+    if (error)
+        return error;
+    free(store->ranges);
+    store->ranges = *room;
+    store->range_count = found;
+    *room = NULL;
+    fill_info(volumes, count, &store->info);
+    store->addr_limit = store->info.extents * store->info.extent_blocks;
+    return 0;
+}
+
+bool plx_store_range(const struct plx_store *store, unsigned index,
+                     struct plx_extent_range *ret_range)
+{
+    if (index >= store->range_count)
+        return false;
+    *ret_range = store->ranges[index];
+    return true;
+}
+
+bool plx_store_place(const struct plx_store *store, uint64_t addr, struct plx_place *ret_place)
+{
+    uint64_t blocks = store->info.extent_blocks, extent = addr / blocks;
+    unsigned low = 0, high = store->range_count;
+    const struct plx_extent_range *range;
+
+    if (addr >= store->addr_limit)
+        return false;
+    while (high - low > 1) { /* the last one that begins at or before it (U2) */
+        unsigned middle = low + (high - low) / 2;
+
+        if (store->ranges[middle].first <= extent)
+            low = middle;
+        else
+            high = middle;
+    }
+    range = &store->ranges[low];
+    *ret_place = (struct plx_place){
+        .volume = range->volume,
+        .block = range->at * blocks + (addr - range->first * blocks),
+        .blocks = (range->first + range->extents) * blocks - addr,
+    };
+    return true;
+}

@@ -1,0 +1,149 @@
+/* volumes.c - a store's volumes between registry and engine.
+ *
+ * Y1  The store is the truth of which extents there are, and knows of them first; the registry
+ *     follows, in the order of their numbers. So it is always a beginning of what the store has.
+ * Y2  A volume that the store counts and the registry has no row of is the one that was being
+ *     added (growth.c, D2).
+ * Threads: the caller's. Crash story: who opens the store next enters what is missing.
+ */
+#include "registry/volumes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int registry_fault(struct plx_registry *registry, int error, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
+}
+
+void plx_volumes_close(struct plx_device **devices, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        plx_device_close(devices[i]);
+}
+
+/* Y2 */
+static int open_joining(struct plx_registry *registry, int64_t store,
+                        const struct plx_device_open_options *options, struct plx_device **devices,
+                        unsigned *count, struct plx_fault *fault)
+{
+    struct plx_superblock_info info;
+    char path[PLX_PATH_MAX];
+    int error = plx_registry_growth_path(registry, store, path);
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : registry_fault(registry, error, fault);
+    error = plx_superblock_probe(devices[0], &info, fault);
+    if (error || info.volumes != *count + 1 || *count == PLX_VOLUMES_MAX)
+        return error;
+    error = plx_device_open(path, options, &devices[*count], fault);
+    *count += !error;
+    return error;
+}
+
+int plx_volumes_open(struct plx_registry *registry, int64_t store,
+                     const struct plx_device_open_options *options,
+                     struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
+                     struct plx_fault *fault)
+{
+    struct plx_registry_volume *volumes;
+    unsigned opened = 0;
+    size_t count;
+    int error = plx_registry_volume_list(registry, store, &volumes, &count);
+
+    if (error)
+        return registry_fault(registry, error, fault);
+    while (opened < count && !error) {
+        error = plx_device_open(volumes[opened].path, options, &ret_devices[opened], fault);
+        opened += !error;
+    }
+    free(volumes);
+    if (!error && opened)
+        error = open_joining(registry, store, options, ret_devices, &opened, fault);
+    if (error)
+        plx_volumes_close(ret_devices, opened);
+    else
+        *ret_count = opened;
+    return error;
+}
+
+int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
+                           struct plx_fault *fault)
+{
+    struct plx_registry_range *list;
+    size_t count;
+    int error = plx_registry_range_list(registry, store, &list, &count);
+
+    if (error)
+        return registry_fault(registry, error, fault);
+    *ret_extents = count ? list[count - 1].first + list[count - 1].extents : 0;
+    free(list);
+    return 0;
+}
+
+static int enter(struct plx_registry *registry, int64_t store, const struct plx_store_info *info,
+                 const struct plx_extent_range *range, uint64_t known, const char *path)
+{
+    const struct plx_registry_range row = {range->volume, range->first, range->extents};
+    struct plx_registry_volume volume = {
+        .index = range->volume, .first_extent = range->first, .extents = range->extents};
+
+    if (range->at || range->first < known)
+        return plx_registry_range_add(registry, store, &row);
+    plx_uuid_text(&info->volume[range->volume].id, volume.uuid);
+    snprintf(volume.path, sizeof volume.path, "%s", path);
+    return plx_registry_volume_add(registry, store, &volume);
+}
+
+/* Another process may have been at it, too, and have come further. */
+static int seen_entered(struct plx_registry *registry, int64_t store, uint64_t extents, int error,
+                        uint64_t *ret_known, struct plx_fault *fault)
+{
+    struct plx_fault why;
+    uint64_t known;
+    int asked = plx_volumes_registered(registry, store, &known, &why);
+
+    if (!asked && known >= extents) {
+        *ret_known = known;
+        return 0;
+    }
+    PLX_ASSERT(error || asked);
+    return error ? error : plx_fault_set(fault, asked, "%s", why.text);
+}
+
+int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_store *store,
+                         const char *const *paths, struct plx_fault *fault)
+{
+    struct plx_store_info info;
+    struct plx_extent_range range;
+    uint64_t known;
+    int error = plx_volumes_registered(registry, id, &known, fault);
+
+    plx_store_get_info(store, &info);
+    for (unsigned i = 0; !error && plx_store_range(store, i, &range); i++) {
+        const char *path = paths ? paths[range.volume] : info.volume[range.volume].name;
+
+        if (range.first + range.extents <= known)
+            continue;
+        error = plx_store_flush_others(store); /* Y1: what is known here may not be durable */
+        if (error)
+            return plx_fault_set(fault, error, "volumes cannot be flushed: %s",
+                                 plx_error_text(error));
+        error = enter(registry, id, &info, &range, known, path);
+        if (error)
+            registry_fault(registry, error, fault);
+        error = seen_entered(registry, id, range.first + range.extents, error, &known, fault);
+    }
+    return error;
+}
+
+int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fault)
+{
+    *ret_path = strstr(path, "://") ? strdup(path) : realpath(path, NULL);
+    if (*ret_path)
+        return 0;
+    return errno == ENOMEM ? plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory")
+                           : plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: not found", path);
+}

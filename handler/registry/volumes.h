@@ -1,0 +1,25 @@
+/* volumes.h - a store's volumes between registry and engine. Private to handler/registry. */
+#ifndef PLX_VOLUMES_H
+#define PLX_VOLUMES_H
+
+#include "engine/engine.h"
+#include "registry/registry.h"
+
+/* Opens the devices of all volumes by the registry's paths; *ret_count of them. */
+int plx_volumes_open(struct plx_registry *registry, int64_t store,
+                     const struct plx_device_open_options *options,
+                     struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
+                     struct plx_fault *fault);
+void plx_volumes_close(struct plx_device **devices, unsigned count);
+
+/* How many extents the registry can give out. */
+int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
+                           struct plx_fault *fault);
+/* Enters what the open store has and the registry does not know yet: a range at a time, each in a
+ * transaction. paths: of the volumes; NULL: the devices' names. */
+int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_store *store,
+                         const char *const *paths, struct plx_fault *fault);
+/* A file by its absolute path, since others will open it from elsewhere; to be freed. */
+int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fault);
+
+#endif

@@ -1,0 +1,77 @@
+#!/bin/bash
+# parallax store grow and store add-volume, end to end, on stores in files.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+step "words"
+run 2 store grow
+run 2 store add-volume demo
+run 2 store add-volume demo ./x --size 0
+run 3 store grow demo
+
+step "a store with a disk"
+run 0 store format demo --volume one --size 16M --extent-size 1M
+run 0 vdi create demo/v --size 64M
+head -c 8M /dev/urandom >before
+run 0 vdi import before demo/v --force
+run 0 store grow demo --json
+[[ $(json added_bytes) == 0 && $(json size_bytes) == $((16 << 20)) ]] || die "it grew by nothing"
+
+step "a larger volume, in whole extents"
+truncate -s $(((20 << 20) + 4096)) one
+run 0 store grow demo --dry-run --json
+[[ $(json added_extents) == 4 && $(json dry_run) == true ]] || die "wrong dry run"
+run 0 store info demo --json
+[[ $(json extents) == 16 ]] || die "a dry run changed something"
+run 0 store grow demo
+says err "demo grew by 4 MiB to 20 MiB"
+run 0 store info demo --json
+[[ $(json extents) == 20 ]] || die "it did not grow"
+
+step "volumes that are refused"
+run 3 store add-volume demo two
+head -c 8M /dev/urandom >data
+cp data kept
+"$PARALLAX" store add-volume demo data >out 2>err && die "data was overwritten"
+says err "--force"
+same data kept
+"$PARALLAX" store add-volume demo tiny --size 2M >out 2>err && die "too small a volume was accepted"
+[[ ! -e tiny ]] || die "a refused volume's file is left"
+"$PARALLAX" store add-volume demo two --size 8M --dry-run >out 2>err && die "a dry run made a file"
+[[ ! -e two ]] || die "a dry run made a file"
+run 0 store info demo --json
+[[ $(json extents) == 20 && $(json volumes | grep -o / | wc -l) -gt 0 ]] || die "a refusal changed something"
+
+step "a further volume, then an inner one becomes larger"
+run 0 store add-volume demo two --size 8M --json
+[[ $(json added_extents) == 8 && $(json told) == 0 ]] || die "wrong volume"
+run 0 store add-volume demo two --json
+[[ $(json added_extents) == 0 ]] || die "a volume was added twice"
+truncate -s 24M one
+run 0 store grow demo
+run 0 store info demo --json
+[[ $(json extents) == 32 ]] || die "an inner volume did not grow"
+run 0 store add-volume demo data --force
+run 0 store info demo --json
+[[ $(json extents) == 40 ]] || die "--force did not add"
+
+step "all of it is used, and known after the registry is lost"
+head -c 30M /dev/urandom >after
+run 0 vdi import after demo/v --force
+run 0 store check demo --data --json
+[[ $(json errors) == 0 ]] || die "damage"
+rm -rf state
+"$PARALLAX" store rebuild-registry --volume one --volume two >out 2>err && die "a volume was missing"
+run 0 store rebuild-registry --volume data --volume one --volume two
+run 0 store check demo --json
+[[ $(json errors) == 0 ]] || die "damage after the registry was rebuilt"
+run 0 vdi export demo/v copy
+cmp -n $((30 << 20)) after copy || die "the disk's contents changed"
+
+step "a truncated volume"
+truncate -s 23M one
+"$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"
+says err "truncated"
+
+echo "all good"
