@@ -276,7 +276,10 @@ int plx_cmd_vdi_delete(struct plx_cli *cli)
     }
     if ((rc = plx_session_vdi_delete(cli, &name)))
         return rc;
-    plx_out_note(cli, "deleted %s/%s", name.store, name.vdi);
+    plx_out_note(cli,
+                 "deleted %s/%s; its space comes back with 'parallax gc %s', or by itself while a "
+                 "handler has the store open",
+                 name.store, name.vdi, name.store);
     return 0;
 }
 

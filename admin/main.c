@@ -136,7 +136,9 @@ const struct plx_command plx_commands[] = {
      plx_cmd_vdi_resize},
     {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
      "Asks on a terminal and refuses without one, unless --yes is given. Clones of its "
-     "snapshots stay. Its space comes back through garbage collection.",
+     "snapshots stay. Its space comes back with the next 'parallax gc', which an open store's "
+     "handler "
+     "does by itself.",
      "vdi delete demo/web\n"
      "vdi delete demo/web --yes",
      OPTIONS({"yes", NULL, "do not ask"}), plx_cmd_vdi_delete},
