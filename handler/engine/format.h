@@ -180,6 +180,7 @@ struct plx_keyframe {
     uint64_t prev_hash; /* that batch's hash */
     uint64_t snap_seq;  /* snapshots taken before it */
     uint64_t time_ns;   /* none behind it was taken earlier, none before it later */
+    uint64_t mapped;    /* blocks that its tree maps; PLX_MAPPED_UNKNOWN in those of old */
 };
 
 /* A key frame by which the disk's contents became those of an older snapshot (rewind.c), which is

@@ -191,6 +191,7 @@ static struct plx_keyframe good_keyframe(void)
         .prev_hash = 0x123456789abcdef,
         .snap_seq = 5,
         .time_ns = 99,
+        .mapped = 4242,
     };
 }
 
