@@ -119,6 +119,9 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collec
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
 
+/* Unused extents that data leaves to metadata (INV-8). */
+uint64_t plx_attach_reserve_extents(const struct plx_attach *attach);
+
 /* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
 int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
                       uint64_t size, const struct plx_format_options *options,
