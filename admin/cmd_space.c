@@ -15,34 +15,109 @@ struct space {
     uint64_t size, used, available; /* blocks; what is left is reserved */
 };
 
-/* Adds up what the touched extents' headers say; extents that were never touched are free. */
+/* An instance that has the store open, and what is free in its extents, if it answers. */
+struct owner {
+    uint64_t id, data_free, meta_free;
+    bool answers;
+};
+
+struct owners {
+    struct owner *list;
+    size_t count;
+};
+
+static int ask_owners(struct plx_cli *cli, int64_t store, struct owners *ret_owners)
+{
+    struct plx_registry_instance *list = NULL;
+    size_t count = 0;
+    int rc = plx_registry_instance_list(cli->session.registry, store, &list, &count);
+    struct owners owners = {.list = calloc(count + 1, sizeof *owners.list), .count = count};
+
+    if (!rc && !owners.list)
+        rc = plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+    else if (rc)
+        plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count && !rc; i++) {
+        struct owner *owner = &owners.list[i];
+
+        owner->id = list[i].id;
+        owner->answers =
+            plx_session_free_blocks(cli, owner->id, &owner->data_free, &owner->meta_free);
+    }
+    free(list);
+    *ret_owners = owners;
+    return rc;
+}
+
+static bool owner_answers(const struct owners *owners, uint64_t id)
+{
+    for (size_t i = 0; i < owners->count; i++)
+        if (owners->list[i].id == id)
+            return owners->list[i].answers;
+    return false;
+}
+
+/* What the extents of one that answers hold, is its own business: see add_answers(). */
+static int add_extent(struct plx_cli *cli, const struct plx_registry_extent *row,
+                      const struct owners *owners, struct space *space)
+{
+    struct plx_extent_info extent;
+    int rc;
+
+    if (owner_answers(owners, row->owner))
+        return 0;
+    rc = plx_store_extent_read(plx_session_store(cli), row->no, &extent, &cli->fault);
+    if (rc)
+        return rc;
+    space->used += extent.used_blocks;
+    if (row->type == PLX_EXTENT_DATA && !extent.sealed)
+        space->available += extent.blocks - extent.used_blocks;
+    return 0;
+}
+
+/* An instance may have got an extent since its extents were listed. */
+static void add_answers(const struct owners *owners, uint64_t blocks, struct space *space)
+{
+    uint64_t free_blocks = 0, data_free = 0;
+
+    for (size_t i = 0; i < owners->count; i++) {
+        free_blocks += owners->list[i].data_free + owners->list[i].meta_free;
+        data_free += owners->list[i].data_free;
+    }
+    space->used += blocks - plx_min_u64(free_blocks, blocks);
+    space->available += plx_min_u64(data_free, blocks);
+}
+
+/* Adds up what the touched extents hold; those that were never touched are free. */
 static int measure(struct plx_cli *cli, int64_t store, const struct plx_store_info *info,
                    struct space *ret_space)
 {
-    struct plx_registry_extent *list = NULL;
-    size_t count = 0;
     struct space space = {.size = info->extents * info->extent_blocks};
     uint64_t unused = info->extents, reserve = plx_attach_reserve_extents(cli->session.attach);
-    int rc =
-        plx_registry_extent_list(cli->session.registry, store, PLX_REGISTRY_ANY, &list, &count);
+    uint64_t answered = 0;
+    struct plx_registry_extent *list = NULL;
+    struct owners owners;
+    size_t count = 0;
+    int rc = ask_owners(cli, store, &owners);
 
-    if (rc)
-        return plx_session_registry_fault(cli, rc);
+    if (!rc && (rc = plx_registry_extent_list(cli->session.registry, store, PLX_REGISTRY_ANY, &list,
+                                              &count)))
+        plx_session_registry_fault(cli, rc);
     for (size_t i = 0; i < count && !rc; i++) {
-        struct plx_extent_info extent = {.used_blocks = info->extent_blocks};
-
         if (list[i].type == PLX_EXTENT_UNUSED)
             continue;
         unused--;
-        if (list[i].type != PLX_EXTENT_SYSTEM)
-            rc = plx_store_extent_read(plx_session_store(cli), list[i].no, &extent, &cli->fault);
-        space.used += extent.used_blocks;
-        if (list[i].type == PLX_EXTENT_DATA && !extent.sealed)
-            space.available += info->extent_blocks - extent.used_blocks;
+        answered += owner_answers(&owners, list[i].owner) ? info->extent_blocks : 0;
+        if (list[i].type == PLX_EXTENT_SYSTEM)
+            space.used += info->extent_blocks;
+        else
+            rc = add_extent(cli, &list[i], &owners, &space);
     }
-    free(list);
+    add_answers(&owners, answered, &space);
     if (unused > reserve)
         space.available += (unused - reserve) * info->extent_blocks;
+    free(list);
+    free(owners.list);
     *ret_space = space;
     return rc;
 }

@@ -68,8 +68,9 @@ const struct plx_command plx_commands[] = {
      "store list --json",
      NULL, plx_cmd_store_list},
     {"store", "info", "STORE", "Show a store's volumes, extents and space.",
-     "Blocks are counted from the extents' own bitmaps. What running handlers have allocated "
-     "since they last wrote theirs is not in it yet. Of what is free some is reserved: for "
+     "Handlers of this host are asked; of other extents the blocks are counted from their bitmaps, "
+     "in which what somebody has allocated since they were last written is missing. Of what is "
+     "free some is reserved: for "
      "metadata, so that a full store can still flush, take and delete snapshots, and unmap.",
      "store info demo\n"
      "store info demo --json",
