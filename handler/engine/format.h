@@ -41,6 +41,9 @@
  *                                                                    1116 rewinds, from 2048 on:
  *                                                                     32 bytes each
  *
+ * Key frame (80 bytes): 0 root, 8 levels, 16 disk's size, 24 position, 32 last batch, 40 its hash,
+ * 48 snapshots, 56 time, 64 blocks mapped and one more (0: not known).
+ *
  * Log segment header (one block)      Batch                          Record (16 bytes and more)
  *   0 magic "PLXLOGSG"                  0 magic "PLXB", 4 checksum     word 0: bits 0..7 type
  *   8 checksum                          8 sequence                       8 flag, 12..47 vblock,
