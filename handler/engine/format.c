@@ -364,9 +364,10 @@ static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyfr
     if (k.levels < 1 || k.levels > PLX_LEVELS_MAX || plx_entry_addr(k.root) >= addr_limit ||
         (k.root & PLX_ENTRY_SUPERPAGE) || k.size_bytes > PLX_VDI_SIZE_MAX || k.size_bytes % 512 ||
         k.pos > PLX_COUNTER_MAX || k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX ||
-        k.snap_seq > PLX_COUNTER_MAX ||
-        (k.mapped != PLX_MAPPED_UNKNOWN && k.mapped > plx_div_up(k.size_bytes, PLX_BLOCK_SIZE)))
+        k.snap_seq > PLX_COUNTER_MAX)
         return false;
+    if (k.mapped > plx_div_up(k.size_bytes, PLX_BLOCK_SIZE)) /* no reason not to open the disk */
+        k.mapped = PLX_MAPPED_UNKNOWN;
     *ret = k;
     return true;
 }
