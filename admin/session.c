@@ -474,145 +474,143 @@ int plx_session_collect(struct plx_cli *cli, const char *store,
                     : collect_here(cli, store, collecting, ret_collected);
     plx_control_disconnect(client);
     return rc;
+}
 
-    bool plx_session_free_blocks(struct plx_cli * cli, uint64_t instance, uint64_t * ret_data,
-                                 uint64_t * ret_meta)
-    {
-        json_t *request = json_pack("{s:s}", "command", "stats"), *result = NULL;
-        struct plx_control_client *client = NULL;
-        struct plx_fault none = {0}; /* who does not answer is nothing wrong */
-        char path[PLX_PATH_MAX];
-        bool answered;
+bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *ret_data,
+                             uint64_t *ret_meta)
+{
+    json_t *request = json_pack("{s:s}", "command", "stats"), *result = NULL;
+    struct plx_control_client *client = NULL;
+    struct plx_fault none = {0}; /* who does not answer is nothing wrong */
+    char path[PLX_PATH_MAX];
+    bool answered;
 
-        plx_paths_control(cli->session.paths, instance, path);
-        answered = !plx_control_connect(path, CONNECT_TIMEOUT_MS, &client, &none) &&
-                   !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
-        if (answered) {
-            *ret_data = number_of(result, "data_free_blocks");
-            *ret_meta = number_of(result, "meta_free_blocks");
-        }
-        plx_control_disconnect(client);
-        json_decref(result);
-        json_decref(request);
-        return answered;
+    plx_paths_control(cli->session.paths, instance, path);
+    answered = !plx_control_connect(path, CONNECT_TIMEOUT_MS, &client, &none) &&
+               !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
+    if (answered) {
+        *ret_data = number_of(result, "data_free_blocks");
+        *ret_meta = number_of(result, "meta_free_blocks");
     }
+    plx_control_disconnect(client);
+    json_decref(result);
+    json_decref(request);
+    return answered;
+}
 
-    int plx_session_vdi_stats(struct plx_cli * cli, const struct plx_name *name, json_t **ret_stats)
-    {
-        bool asked;
-        int rc = ask_live(cli, name, "stats", NULL, &asked, ret_stats);
+int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
+{
+    bool asked;
+    int rc = ask_live(cli, name, "stats", NULL, &asked, ret_stats);
 
-        if (!rc && !asked)
-            rc = plx_cli_fail(
-                cli, PLX_ERR_NOT_FOUND,
-                "%s/%.120s is not open on this host, so it has no counters; 'parallax lun "
-                "create' opens it",
-                name->store, name->vdi);
+    if (!rc && !asked)
+        rc =
+            plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                         "%s/%.120s is not open on this host, so it has no counters; 'parallax lun "
+                         "create' opens it",
+                         name->store, name->vdi);
+    return rc;
+}
+
+static bool keep_first(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return false;
+}
+
+static bool keep_last(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return !plx_interrupted;
+}
+
+int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
+                       struct plx_snapshot_info *ret_newest)
+{
+    struct plx_store *store = plx_session_store(cli);
+    struct plx_vdi_info info;
+    int rc;
+
+    *ret_oldest = *ret_newest = (struct plx_snapshot_info){0};
+    if ((rc = plx_vdi_read_info(store, slot, &info, &cli->fault)) ||
+        (rc = plx_snapshot_list(store, slot, 1, keep_first, ret_oldest, &cli->fault)) ||
+        !ret_oldest->seq)
         return rc;
+    /* From the newest key frame on: what came before it need not be read. */
+    return plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
+                             &cli->fault);
+}
+
+int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
+                                 struct plx_snapshot_info *ret_info)
+{
+    struct plx_snapshot_info info = {0};
+    struct plx_registry_vdi row;
+    uint64_t seq;
+    int rc;
+
+    if ((rc = plx_session_vdi_row(cli, name, &row)) ||
+        (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
+                                          &cli->fault)) ||
+        (rc = plx_snapshot_list(plx_session_store(cli), row.slot, seq, keep_first, &info,
+                                &cli->fault)))
+        return rc;
+    if (info.seq != seq)
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "%s/%.100s has no snapshot %" PRIu64
+                            "; 'parallax snap list' shows what "
+                            "there is",
+                            name->store, name->vdi, seq);
+    *ret_info = info;
+    return 0;
+}
+
+int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                                uint64_t *ret_seq, uint64_t *ret_time_ns)
+{
+    struct plx_request request = {.op = PLX_SNAPSHOT};
+    json_t *result = NULL;
+    bool asked;
+    int rc = ask_live(cli, name, "snapshot", NULL, &asked, &result);
+
+    if (!rc && asked) {
+        request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
+        request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
+        json_decref(result);
+    } else if (!rc && !(rc = open_here(cli, name)) &&
+               (rc = plx_vdi_run(cli->session.vdi, &request))) {
+        cli->fault = request.fault;
+        if (!*request.fault.text)
+            plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
     }
+    if (!rc && *label)
+        rc = plx_session_label_set(cli, name, label, request.seq, request.time_ns);
+    if (rc)
+        return rc;
+    *ret_seq = request.seq;
+    *ret_time_ns = request.time_ns;
+    return 0;
+}
 
-    static bool keep_first(void *context, const struct plx_snapshot_info *info)
-    {
-        *(struct plx_snapshot_info *)context = *info;
-        return false;
-    }
+int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                          uint64_t seq, uint64_t time_ns)
+{
+    bool asked;
+    int rc = ask_live(cli, name, "label",
+                      json_pack("{s:s,s:I}", "label", label, "seq", (json_int_t)seq), &asked, NULL);
 
-    static bool keep_last(void *context, const struct plx_snapshot_info *info)
-    {
-        *(struct plx_snapshot_info *)context = *info;
-        return !plx_interrupted;
-    }
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_label(cli->session.attach, cli->session.vdi, label, seq, time_ns,
+                            &cli->fault);
+}
 
-    int plx_session_window(struct plx_cli * cli, uint32_t slot,
-                           struct plx_snapshot_info * ret_oldest,
-                           struct plx_snapshot_info * ret_newest)
-    {
-        struct plx_store *store = plx_session_store(cli);
-        struct plx_vdi_info info;
-        int rc;
+int plx_session_label_remove(struct plx_cli *cli, const struct plx_name *name, const char *label)
+{
+    bool asked;
+    int rc = ask_live(cli, name, "unlabel", json_pack("{s:s}", "label", label), &asked, NULL);
 
-        *ret_oldest = *ret_newest = (struct plx_snapshot_info){0};
-        if ((rc = plx_vdi_read_info(store, slot, &info, &cli->fault)) ||
-            (rc = plx_snapshot_list(store, slot, 1, keep_first, ret_oldest, &cli->fault)) ||
-            !ret_oldest->seq)
-            return rc;
-        /* From the newest key frame on: what came before it need not be read. */
-        return plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
-                                 &cli->fault);
-    }
-
-    int plx_session_snapshot_resolve(struct plx_cli * cli, const struct plx_name *name,
-                                     struct plx_snapshot_info *ret_info)
-    {
-        struct plx_snapshot_info info = {0};
-        struct plx_registry_vdi row;
-        uint64_t seq;
-        int rc;
-
-        if ((rc = plx_session_vdi_row(cli, name, &row)) ||
-            (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
-                                              &cli->fault)) ||
-            (rc = plx_snapshot_list(plx_session_store(cli), row.slot, seq, keep_first, &info,
-                                    &cli->fault)))
-            return rc;
-        if (info.seq != seq)
-            return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                                "%s/%.100s has no snapshot %" PRIu64
-                                "; 'parallax snap list' shows what "
-                                "there is",
-                                name->store, name->vdi, seq);
-        *ret_info = info;
-        return 0;
-    }
-
-    int plx_session_snapshot_create(struct plx_cli * cli, const struct plx_name *name,
-                                    const char *label, uint64_t *ret_seq, uint64_t *ret_time_ns)
-    {
-        struct plx_request request = {.op = PLX_SNAPSHOT};
-        json_t *result = NULL;
-        bool asked;
-        int rc = ask_live(cli, name, "snapshot", NULL, &asked, &result);
-
-        if (!rc && asked) {
-            request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
-            request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
-            json_decref(result);
-        } else if (!rc && !(rc = open_here(cli, name)) &&
-                   (rc = plx_vdi_run(cli->session.vdi, &request))) {
-            cli->fault = request.fault;
-            if (!*request.fault.text)
-                plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
-        }
-        if (!rc && *label)
-            rc = plx_session_label_set(cli, name, label, request.seq, request.time_ns);
-        if (rc)
-            return rc;
-        *ret_seq = request.seq;
-        *ret_time_ns = request.time_ns;
-        return 0;
-    }
-
-    int plx_session_label_set(struct plx_cli * cli, const struct plx_name *name, const char *label,
-                              uint64_t seq, uint64_t time_ns)
-    {
-        bool asked;
-        int rc =
-            ask_live(cli, name, "label",
-                     json_pack("{s:s,s:I}", "label", label, "seq", (json_int_t)seq), &asked, NULL);
-
-        if (rc || asked || (rc = open_here(cli, name)))
-            return rc;
-        return plx_attach_label(cli->session.attach, cli->session.vdi, label, seq, time_ns,
-                                &cli->fault);
-    }
-
-    int plx_session_label_remove(struct plx_cli * cli, const struct plx_name *name,
-                                 const char *label)
-    {
-        bool asked;
-        int rc = ask_live(cli, name, "unlabel", json_pack("{s:s}", "label", label), &asked, NULL);
-
-        if (rc || asked || (rc = open_here(cli, name)))
-            return rc;
-        return plx_attach_label(cli->session.attach, cli->session.vdi, label, 0, 0, &cli->fault);
-    }
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_label(cli->session.attach, cli->session.vdi, label, 0, 0, &cli->fault);
+}
