@@ -1,4 +1,5 @@
-/* cmd_store.c - parallax store: format, list, info, check, rebuild-registry, forget. */
+/* cmd_store.c - parallax store: format, list, info, check, rebuild-registry, forget. Space and set
+ * are in cmd_space.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -163,37 +164,6 @@ int plx_cmd_store_list(struct plx_cli *cli)
     return rc;
 }
 
-/* Adds up what the touched extents' headers say; extents that were never touched are free. */
-static int count_blocks(struct plx_cli *cli, int64_t store, const struct plx_store_info *info,
-                        uint64_t *ret_used, uint64_t *ret_free)
-{
-    struct plx_registry_extent *list = NULL;
-    size_t count = 0;
-    uint64_t used = 0;
-    int rc =
-        plx_registry_extent_list(cli->session.registry, store, PLX_REGISTRY_ANY, &list, &count);
-
-    if (rc)
-        return plx_session_registry_fault(cli, rc);
-    for (size_t i = 0; i < count && !rc; i++) {
-        struct plx_extent_info extent;
-
-        if (list[i].type == PLX_EXTENT_UNUSED)
-            continue;
-        if (list[i].type == PLX_EXTENT_SYSTEM) {
-            used += info->extent_blocks;
-            continue;
-        }
-        rc = plx_store_extent_read(plx_session_store(cli), list[i].no, &extent, &cli->fault);
-        if (!rc)
-            used += extent.used_blocks;
-    }
-    free(list);
-    *ret_used = used;
-    *ret_free = info->extents * info->extent_blocks - used;
-    return rc;
-}
-
 int plx_cmd_store_info(struct plx_cli *cli)
 {
     static const struct plx_column columns[] = {
@@ -203,6 +173,14 @@ int plx_cmd_store_info(struct plx_cli *cli)
         {"size_bytes", "Size", PLX_COLUMN_SIZE},
         {"used_bytes", "Used", PLX_COLUMN_SIZE},
         {"free_bytes", "Free", PLX_COLUMN_SIZE},
+        {"available_bytes", "  for data", PLX_COLUMN_SIZE},
+        {"reserved_bytes", "  reserved", PLX_COLUMN_SIZE},
+        {"reclaimable_bytes", "Reclaimable", PLX_COLUMN_SIZE},
+        {"warn_at", "Warn at", PLX_COLUMN_TEXT},
+        {"warning", "Warning", PLX_COLUMN_TEXT},
+        {"oldest", "Oldest instant", PLX_COLUMN_TEXT},
+        {"oldest_snapshot", "  which is", PLX_COLUMN_TEXT},
+        {"policy_window", "Policies keep", PLX_COLUMN_TEXT},
         {"block_size", "Block size", PLX_COLUMN_SIZE},
         {"extent_bytes", "Extent size", PLX_COLUMN_SIZE},
         {"extents", "Extents", PLX_COLUMN_NUMBER},
@@ -222,7 +200,6 @@ int plx_cmd_store_info(struct plx_cli *cli)
     struct plx_registry_instance *instances = NULL;
     size_t vdi_count = 0, instance_count = 0;
     struct plx_name name;
-    uint64_t used = 0, unused = 0;
     char id[37];
     int rc;
 
@@ -236,8 +213,6 @@ int plx_cmd_store_info(struct plx_cli *cli)
         (rc = plx_registry_vdi_list(registry, store.id, false, NULL, 0, &vdis, &vdi_count)) ||
         (rc = plx_registry_instance_list(registry, store.id, &instances, &instance_count)))
         plx_session_registry_fault(cli, rc);
-    else
-        rc = count_blocks(cli, store.id, &info, &used, &unused);
     if (rc)
         goto out;
 
@@ -249,11 +224,8 @@ int plx_cmd_store_info(struct plx_cli *cli)
         json_array_append_new(open_by, json_sprintf("%s %" PRId64 " on %s", instances[i].role,
                                                     instances[i].pid, instances[i].host_name));
     plx_uuid_text(&info.id, id);
-    json_t *object = json_pack(
-        "{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:I}", "name", info.name, "uuid", id, "volumes", volumes,
-        "size_bytes", (json_int_t)(info.extents * info.extent_blocks * block), "used_bytes",
-        (json_int_t)(used * block), "free_bytes", (json_int_t)(unused * block), "used_blocks",
-        (json_int_t)used, "free_blocks", (json_int_t)unused, "block_size", (json_int_t)block);
+    json_t *object = json_pack("{s:s,s:s,s:o,s:I}", "name", info.name, "uuid", id, "volumes",
+                               volumes, "block_size", (json_int_t)block);
     json_object_update_new(
         object, json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
                           (json_int_t)(info.extent_blocks * block), "extents",
@@ -262,7 +234,11 @@ int plx_cmd_store_info(struct plx_cli *cli)
                           (json_int_t)extents.meta, "vdis", (json_int_t)vdi_count, "vdi_slots",
                           (json_int_t)info.vdi_slots, "open_by", open_by));
     plx_out_set_time(object, "created", store.created_ns);
-    plx_out_object(cli, columns, object);
+    if ((rc = plx_cmd_space_of_store(cli, &store, &info, object)) ||
+        (rc = plx_cmd_space_history(cli, info.name, vdis, vdi_count, object)))
+        json_decref(object);
+    else
+        plx_out_object(cli, columns, object);
 out:
     free(vdis);
     free(instances);

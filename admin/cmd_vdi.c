@@ -1,5 +1,5 @@
 /* cmd_vdi.c - parallax vdi: create, list, info, resize, delete, clone, stats. Import and export
- * are in cmd_transfer.c, bench in cmd_bench.c. */
+ * are in cmd_transfer.c, bench in cmd_bench.c, set in cmd_space.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,9 @@ static const struct plx_column info_columns[] = {
     {"uuid", "UUID", PLX_COLUMN_TEXT},
     {"size_bytes", "Size", PLX_COLUMN_SIZE},
     {"sector_size", "Sector size", PLX_COLUMN_NUMBER},
+    {"used_bytes", "Used", PLX_COLUMN_SIZE},
+    {"warn_at", "Warn at", PLX_COLUMN_TEXT},
+    {"warning", "Warning", PLX_COLUMN_TEXT},
     {"overwrite", "Overwrite", PLX_COLUMN_TEXT},
     {"parent", "Clone of", PLX_COLUMN_TEXT},
     {"protection", "Snapshots", PLX_COLUMN_TEXT},
@@ -104,7 +107,8 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
             json_string(info.overwrite == PLX_OVERWRITE_COPY ? "copy" : "in-place"));
         json_object_set_new(object, "levels", json_integer((json_int_t)info.levels));
         plx_cmd_cdp_describe(object, &info.protection);
-        plx_out_object(cli, info_columns, json_incref(object));
+        if (!(rc = plx_cmd_space_of_vdi(cli, row.id, &info, object)))
+            plx_out_object(cli, info_columns, json_incref(object));
     }
     json_decref(object);
     return rc;

@@ -15,6 +15,7 @@ int plx_cmd_store_forget(struct plx_cli *cli);
 int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made);
 int plx_cmd_store_grow(struct plx_cli *cli);
 int plx_cmd_store_add_volume(struct plx_cli *cli);
+int plx_cmd_store_set(struct plx_cli *cli);
 
 extern const char *const plx_sector_sizes[]; /* "512", "4096" */
 int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size);
@@ -33,6 +34,16 @@ int plx_cmd_vdi_export_diff(struct plx_cli *cli);
 int plx_cmd_vdi_import_diff(struct plx_cli *cli);
 int plx_cmd_vdi_bench(struct plx_cli *cli);
 int plx_cmd_vdi_stats(struct plx_cli *cli);
+int plx_cmd_vdi_set(struct plx_cli *cli);
+
+/* Add how full it is and its soft limit to what is printed of a store or a virtual disk. */
+int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store *store,
+                           const struct plx_store_info *info, json_t *object);
+int plx_cmd_space_of_vdi(struct plx_cli *cli, const char *vdi, const struct plx_vdi_info *info,
+                         json_t *object);
+/* Adds the oldest snapshot of these disks, and how long policies keep theirs. */
+int plx_cmd_space_history(struct plx_cli *cli, const char *store,
+                          const struct plx_registry_vdi *vdis, size_t count, json_t *object);
 
 int plx_cmd_snap_create(struct plx_cli *cli);
 int plx_cmd_snap_list(struct plx_cli *cli);

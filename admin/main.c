@@ -67,9 +67,11 @@ const struct plx_command plx_commands[] = {
      "store list\n"
      "store list --json",
      NULL, plx_cmd_store_list},
-    {"store", "info", "STORE", "Show a store's volumes, extents and free space.",
-     "Blocks are counted from the extents' own bitmaps. What running handlers have allocated "
-     "since they last wrote theirs is not in it yet.",
+    {"store", "info", "STORE", "Show a store's volumes, extents and space.",
+     "Handlers of this host are asked; of other extents the blocks are counted from their bitmaps, "
+     "in which what somebody has allocated since they were last written is missing. Of what is "
+     "free some is reserved: for "
+     "metadata, so that a full store can still flush, take and delete snapshots, and unmap.",
      "store info demo\n"
      "store info demo --json",
      NULL, plx_cmd_store_info},
@@ -94,6 +96,15 @@ const struct plx_command plx_commands[] = {
              {"dry-run", NULL, "tell by how much the store would grow; change nothing"},
              {"force", NULL, "overwrite a volume that holds data"}),
      plx_cmd_store_add_volume},
+    {"store", "set", "STORE", "Set the soft limit of a store.",
+     "When so much of it is not free for data any more, a handler that has it open says so: once "
+     "in its log, as an event, and to the initiators of all LUNs in it (THIN PROVISIONING SOFT "
+     "THRESHOLD REACHED); and again when it was left by a twentieth in between. Takes effect "
+     "within seconds.",
+     "store set demo --warn-at 80%\n"
+     "store set demo --warn-at 1.5T\n"
+     "store set demo --warn-at none",
+     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_store_set},
     {"store", "check", "STORE", "Check every structure of a store; reads only.",
      "Follows every virtual disk, snapshot, key frame, log batch and node, compares them with the "
      "allocation bitmaps and the registry, and prints one line for each finding. Disks may be open "
@@ -134,6 +145,12 @@ const struct plx_command plx_commands[] = {
      "disk cannot be made smaller.",
      "vdi resize demo/web --size 200G", OPTIONS({"size", "SIZE", "the new size"}),
      plx_cmd_vdi_resize},
+    {"vdi", "set", "STORE/VDI", "Set the soft limit of a virtual disk.",
+     "When so much of it holds data, a handler that has it open says so, as for 'store set', to "
+     "the initiators of its LUN. What its snapshots keep does not count.",
+     "vdi set demo/web --warn-at 80%\n"
+     "vdi set demo/web --warn-at none",
+     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_vdi_set},
     {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
      "Asks on a terminal and refuses without one, unless --yes is given. Clones of its "
      "snapshots stay. Its space comes back with the next 'parallax gc', which an open store's "

@@ -513,6 +513,28 @@ int plx_session_collect(struct plx_cli *cli, const char *store,
     return rc;
 }
 
+bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *ret_data,
+                             uint64_t *ret_meta)
+{
+    json_t *request = json_pack("{s:s}", "command", "stats"), *result = NULL;
+    struct plx_control_client *client = NULL;
+    struct plx_fault none = {0}; /* who does not answer is nothing wrong */
+    char path[PLX_PATH_MAX];
+    bool answered;
+
+    plx_paths_control(cli->session.paths, instance, path);
+    answered = !plx_control_connect(path, CONNECT_TIMEOUT_MS, &client, &none) &&
+               !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
+    if (answered) {
+        *ret_data = number_of(result, "data_free_blocks");
+        *ret_meta = number_of(result, "meta_free_blocks");
+    }
+    plx_control_disconnect(client);
+    json_decref(result);
+    json_decref(request);
+    return answered;
+}
+
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
 {
     bool asked;

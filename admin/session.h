@@ -94,6 +94,10 @@ int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_i
                        struct plx_snapshot_info *ret_newest);
 /* The counters of a disk that another instance has open; NOT_FOUND when none has. */
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
+/* The blocks that are free now in the extents of an instance; false: none of that number answers on
+ * this host. */
+bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *ret_data,
+                             uint64_t *ret_meta);
 
 /* What name->snapshot stands for; NOT_FOUND when there is no such snapshot. */
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,

@@ -288,7 +288,12 @@ struct plx_vdi_info {
     unsigned levels;
     struct plx_protection protection;
     unsigned rewinds; /* how often it went back to an older instant */
+    /* Blocks that hold data, as of the newest key frame, which is half a minute old at most while
+     * the disk is open. PLX_MAPPED_UNKNOWN: it was never counted. */
+    uint64_t mapped_blocks;
 };
+
+#define PLX_MAPPED_UNKNOWN UINT64_MAX
 
 /* Writes the record of a new VDI into its slot (chosen by the registry). A clone shares every
  * block of the parent's snapshot; only a key frame at that instant is written. */

@@ -401,7 +401,8 @@ static void put_keyframe(uint8_t *b, const struct plx_keyframe *k)
     put64(b + 40, k->prev_hash);
     put64(b + 48, k->snap_seq);
     put64(b + 56, k->time_ns);
-    memset(b + 64, 0, KEYFRAME_BYTES - 64);
+    put64(b + 64, k->mapped + 1); /* 0: not known, as from before they were counted */
+    memset(b + 72, 0, KEYFRAME_BYTES - 72);
 }
 
 static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyframe *ret)
@@ -415,6 +416,7 @@ static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyfr
         .prev_hash = get64(b + 40),
         .snap_seq = get64(b + 48),
         .time_ns = get64(b + 56),
+        .mapped = get64(b + 64) - 1,
     };
 
     if (k.levels < 1 || k.levels > PLX_LEVELS_MAX || plx_entry_addr(k.root) >= addr_limit ||
@@ -422,6 +424,8 @@ static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyfr
         k.pos > PLX_COUNTER_MAX || k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX ||
         k.snap_seq > PLX_COUNTER_MAX)
         return false;
+    if (k.mapped > plx_div_up(k.size_bytes, PLX_BLOCK_SIZE)) /* no reason not to open the disk */
+        k.mapped = PLX_MAPPED_UNKNOWN;
     *ret = k;
     return true;
 }

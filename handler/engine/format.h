@@ -45,6 +45,9 @@
  *                                                                    1116 rewinds, from 2048 on:
  *                                                                     32 bytes each
  *
+ * Key frame (80 bytes): 0 root, 8 levels, 16 disk's size, 24 position, 32 last batch, 40 its hash,
+ * 48 snapshots, 56 time, 64 blocks mapped and one more (0: not known).
+ *
  * Log segment header (one block)      Batch                          Record (16 bytes and more)
  *   0 magic "PLXLOGSG"                  0 magic "PLXB", 4 checksum     word 0: bits 0..7 type
  *   8 checksum                          8 sequence                       8 flag, 12..47 vblock,
@@ -196,6 +199,7 @@ struct plx_keyframe {
     uint64_t prev_hash; /* that batch's hash */
     uint64_t snap_seq;  /* snapshots taken before it */
     uint64_t time_ns;   /* none behind it was taken earlier, none before it later */
+    uint64_t mapped;    /* blocks that its tree maps; PLX_MAPPED_UNKNOWN in those of old */
 };
 
 /* A key frame by which the disk's contents became those of an older snapshot (rewind.c), which is

@@ -235,6 +235,7 @@ static void take_detour(struct plx_keyframe_op *op)
     PLX_ASSERT(!op->vdi->map.frozen.count && op->target.snap_seq == op->vdi->map.gen);
     op->target.root = op->detour->root;
     op->target.levels = op->detour->levels;
+    op->target.mapped = op->detour->mapped;
     op->made = op->detour->made;
     op->detour->made = (struct plx_deaths){0};
     op->flush_mark = plx_min_u64(op->flush_mark, op->detour->flush_mark);
@@ -247,6 +248,7 @@ static int build_tree(struct plx_keyframe_op *op)
     if (error || op->detour)
         return error;
     op->target.levels = op->tree.result_levels;
+    op->target.mapped = plx_tree_mapped(&op->tree, op->target.size_bytes);
     keep_made(op);
     return 0;
 }
@@ -350,7 +352,7 @@ static void install(struct plx_keyframe_op *op)
     vdi->record = op->record;
     vdi->record_slot ^= 1;
     vdi->store->counters.keyframes++;
-    plx_map_install(&vdi->map, op->target.root, op->target.levels);
+    plx_map_install(&vdi->map, &op->target);
     for (size_t i = 0; i < vdi->map.frozen_deaths.count; i++)
         plx_deaths_add(&op->data_deaths, vdi->map.frozen_deaths.addrs[i]);
     plx_deaths_free(&vdi->map.frozen_deaths);

@@ -353,10 +353,13 @@ bool plx_map_freeze(struct plx_map *map)
     return true;
 }
 
-void plx_map_install(struct plx_map *map, uint64_t root, unsigned levels)
+void plx_map_install(struct plx_map *map, const struct plx_keyframe *keyframe)
 {
     PLX_ASSERT(map->is_frozen);
-    map->base = (struct plx_base){.root = root, .levels = levels, .gen = map->active.first_gen};
+    map->base = (struct plx_base){.root = keyframe->root,
+                                  .levels = keyframe->levels,
+                                  .gen = map->active.first_gen,
+                                  .mapped = keyframe->mapped};
     map->base_changes++;
     plx_overlay_clear(&map->frozen, map->gen);
     map->is_frozen = false;

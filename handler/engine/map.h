@@ -30,7 +30,8 @@ void plx_deaths_give_back(struct plx_store *store, struct plx_deaths *deaths,
 struct plx_base {
     uint64_t root; /* entry */
     unsigned levels;
-    uint64_t gen; /* snapshots before the key frame */
+    uint64_t gen;    /* snapshots before the key frame */
+    uint64_t mapped; /* blocks, or PLX_MAPPED_UNKNOWN */
 };
 
 struct plx_map {
@@ -94,7 +95,7 @@ void plx_map_apply_snapshot(struct plx_map *map, uint64_t seq);
 bool plx_map_freeze(struct plx_map *map);
 /* The key frame failed: what was frozen stays frozen, to be merged again. Install: the new base
  * replaces base and frozen. */
-void plx_map_install(struct plx_map *map, uint64_t root, unsigned levels);
+void plx_map_install(struct plx_map *map, const struct plx_keyframe *keyframe);
 
 unsigned plx_map_levels_for(uint64_t size_bytes);
 

@@ -131,6 +131,7 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
         error = plx_vdi_run(vdi, &keyframe); /* so that little is left to do behind the barrier */
     detour.root = whole.root;
     detour.levels = whole.levels;
+    detour.mapped = whole.mapped;
     detour.made = whole.made;
     if (!error) {
         vdi->barrier = true;

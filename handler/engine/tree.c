@@ -4,6 +4,8 @@
  * T2  An entry whose block some snapshot sees is read-only in the new tree, on itself or above.
  * T3  A block is recorded as dead only if it was mapped writable (seen by no snapshot) when it was
  *     replaced, and each only once.
+ * T4  Every leaf that is built counts how many more blocks it maps than the old one; what the base
+ *     says it maps may be damaged and is not relied on (INV-7).
  * Loop: the owner's. Crash story: nothing refers to the new nodes until the owner's record flips;
  *   a crash before leaves them unmarked or leaked.
  */
@@ -79,6 +81,16 @@ int plx_tree_begin_plain(struct plx_tree *tree, struct plx_store *store, uint64_
     memcpy(tree->in, changes, count * sizeof *changes);
     tree->in_count = count;
     return 0;
+}
+
+/* T4 */
+uint64_t plx_tree_mapped(const struct plx_tree *tree, uint64_t size_bytes)
+{
+    uint64_t before = tree->map->base.mapped, after = before + (uint64_t)tree->mapped;
+
+    return before == PLX_MAPPED_UNKNOWN || after > plx_div_up(size_bytes, PLX_BLOCK_SIZE)
+               ? PLX_MAPPED_UNKNOWN
+               : after;
 }
 
 void plx_tree_done(struct plx_tree *tree)
@@ -266,9 +278,11 @@ static void read_ahead(struct plx_tree *tree)
 static void edit(struct plx_tree *tree, const struct leaf_changes *changes,
                  const struct plx_slot *slot, unsigned i, const struct old_node *old, uint8_t *node)
 {
-    uint64_t entry = old->node ? plx_node_entry(old->node, i) : 0;
+    uint64_t before = old->node ? plx_node_entry(old->node, i) : 0;
+    uint64_t entry = edit_entry(tree, changes, slot, before, old->read_only);
 
-    plx_node_set_entry(node, i, edit_entry(tree, changes, slot, entry, old->read_only));
+    tree->mapped += (plx_entry_addr(entry) != 0) - (plx_entry_addr(before) != 0); /* T4 */
+    plx_node_set_entry(node, i, entry);
 }
 
 static unsigned place_in_leaf(const struct plx_slot *slot)

@@ -112,6 +112,7 @@ static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info
         .levels = record->keyframe.levels,
         .protection = record->protection,
         .rewinds = record->rewinds,
+        .mapped_blocks = record->keyframe.mapped,
     };
     memcpy(ret->name, record->name, sizeof ret->name);
 }
@@ -153,6 +154,7 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
         return error;
     }
     whole.levels = tree.result_levels;
+    whole.mapped = plx_tree_mapped(&tree, size_bytes);
     whole.made = tree.made;
     tree.made = (struct plx_deaths){0};
     plx_tree_done(&tree);
@@ -180,6 +182,7 @@ static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_o
         plx_fault_set(fault, error, "cloning %s: %s", parent->record.name, plx_error_text(error));
     record->keyframe.root = record->origin_root = whole.root;
     record->keyframe.levels = record->origin_levels = whole.levels;
+    record->keyframe.mapped = whole.mapped;
     plx_deaths_free(&whole.made);
     plx_vdi_abandon(parent);
     return error;
@@ -403,8 +406,10 @@ static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_resu
                        struct plx_fault *fault)
 {
     const struct plx_keyframe *keyframe = &vdi->record.keyframe;
-    struct plx_base base = {
-        .root = keyframe->root, .levels = keyframe->levels, .gen = keyframe->snap_seq};
+    struct plx_base base = {.root = keyframe->root,
+                            .levels = keyframe->levels,
+                            .gen = keyframe->snap_seq,
+                            .mapped = keyframe->mapped};
     struct plx_log_reader reader;
     int error;
 
@@ -674,8 +679,10 @@ static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *f
         return error;
     error = find_keyframe(&reader, seq, &keyframe, fault);
     if (!error) {
-        base = (struct plx_base){
-            .root = keyframe.root, .levels = keyframe.levels, .gen = keyframe.snap_seq};
+        base = (struct plx_base){.root = keyframe.root,
+                                 .levels = keyframe.levels,
+                                 .gen = keyframe.snap_seq,
+                                 .mapped = keyframe.mapped};
         plx_map_init(&vdi->map, vdi->store, &base);
         error = plx_replay(&reader, &keyframe, &vdi->map, seq, false, &result, fault);
     }

@@ -135,6 +135,7 @@ void plx_vdi_drain(struct plx_vdi *vdi);
 struct plx_whole {
     uint64_t root;
     unsigned levels;
+    uint64_t mapped;
     struct plx_deaths made;
 };
 int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx_whole *ret_whole);

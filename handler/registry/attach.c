@@ -1646,6 +1646,11 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
     return 0;
 }
 
+uint64_t plx_attach_reserve_extents(const struct plx_attach *a)
+{
+    return a->keep_unused;
+}
+
 /* ---- Which snapshot is meant ---- */
 
 static bool take_digits(const char **at, unsigned count, unsigned *ret)

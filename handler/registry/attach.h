@@ -133,6 +133,9 @@ int plx_attach_grow(struct plx_attach *attach, const struct plx_attach_growth *g
 /* Another process has done so. Writes that wait for room go on. */
 int plx_attach_volumes_changed(struct plx_attach *attach, struct plx_fault *fault);
 
+/* Unused extents that data leaves to metadata (INV-8). */
+uint64_t plx_attach_reserve_extents(const struct plx_attach *attach);
+
 /* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
 int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
                       uint64_t size, const struct plx_format_options *options,

@@ -296,3 +296,44 @@ int plx_registry_policy_get(struct plx_registry *reg, const char *vdi, const cha
         plx_sql_fail(reg, code, "VDI %s has no policy '%.40s'", vdi, key);
     return code;
 }
+
+int plx_registry_store_policy_set(struct plx_registry *reg, int64_t store, const char *key,
+                                  const char *value)
+{
+    static const char set[] = "INSERT INTO store_policies (store, key, value)"
+                              " SELECT id, ?2, ?3 FROM store WHERE id = ?1"
+                              " ON CONFLICT (store, key) DO UPDATE SET value = excluded.value"
+                              " RETURNING value";
+    static const char unset[] = "DELETE FROM store_policies WHERE store = ?1 AND key = ?2"
+                                " RETURNING value";
+    static const char event[] = "INSERT INTO events (time_ns, who, what, subject, detail)"
+                                " SELECT ?1, ?2, ?3, name, ?5 FROM store WHERE id = ?4";
+    struct plx_sql batch[] = {
+        SQL_MUST(value ? set : unset, SQL_INT(store), SQL_TEXT(key), SQL_TEXT(value ? value : "")),
+        SQL(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who),
+            SQL_TEXT(value ? "policy set" : "policy unset"), SQL_INT(store), SQL_TEXT(key)),
+    };
+    int code;
+
+    if (!value)
+        batch[0].count = 2;
+    else if (strlen(value) > PLX_POLICY_VALUE_MAX)
+        return plx_sql_fail(reg, PLX_ERR_INVALID, "the value of policy '%.40s' is too long", key);
+    code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+    if (code > 0)
+        code = plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
+                            value ? "there is no such store" : "the store has no such policy");
+    return code;
+}
+
+int plx_registry_store_policy_get(struct plx_registry *reg, int64_t store, const char *key,
+                                  char ret_value[PLX_POLICY_VALUE_MAX + 1])
+{
+    static const char get[] = "SELECT value FROM store_policies WHERE store = ?1 AND key = ?2";
+    struct plx_sql statement = SQL(get, SQL_INT(store), SQL_TEXT(key));
+    int code = plx_sql_get(reg, &statement, &text_shape, ret_value);
+
+    if (code == PLX_ERR_NOT_FOUND)
+        plx_sql_fail(reg, code, "the store has no policy '%.40s'", key);
+    return code;
+}

@@ -262,6 +262,11 @@ int plx_registry_policy_set(struct plx_registry *reg, const char *vdi, const cha
                             const char *value);
 int plx_registry_policy_get(struct plx_registry *reg, const char *vdi, const char *key,
                             char ret_value[PLX_POLICY_VALUE_MAX + 1]);
+/* The same of a store. */
+int plx_registry_store_policy_set(struct plx_registry *reg, int64_t store, const char *key,
+                                  const char *value);
+int plx_registry_store_policy_get(struct plx_registry *reg, int64_t store, const char *key,
+                                  char ret_value[PLX_POLICY_VALUE_MAX + 1]);
 
 struct plx_registry_event {
     uint64_t id, time_ns;

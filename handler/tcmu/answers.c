@@ -1,16 +1,19 @@
-/* answers.c - INQUIRY pages, MODE SENSE and lists of commands, where tcmu-runner's are not enough.
+/* answers.c - INQUIRY pages, MODE and LOG SENSE, lists of commands, where tcmu-runner's are not
+ * enough.
  *
  * N1  An answer is cut at the allocation length and at the buffer, its length fields are not.
  * N2  No byte of the initiator's buffer keeps what the ring held before.
  * N3  What is claimed here is kept elsewhere: DPOFUA and the FUA bits by io.c, the pages for MODE
- *     SELECT by tcmu-runner (so their bytes are the same as its own), opcodes by scsi.c,
- * tcmu-runner and the kernel. Threads: a device's command thread; stateless.
+ *     SELECT by tcmu-runner (which takes none that differs from its own, so the bytes are the same
+ *     but for LBPERE), opcodes by scsi.c, tcmu-runner and the kernel, thresholds by limits.c.
+ * Threads: a device's command thread; stateless.
  */
 #include "tcmu/answers.h"
 
 #include <string.h>
 
 #include "tcmu/bytes.h"
+#include "tcmu/provisioning.h"
 #include "tcmu/sense.h"
 
 #define PROVISIONING_THIN 2
@@ -56,10 +59,11 @@ static void block_limits(struct plx_lun *lun, uint8_t page[64])
     plx_put_be(page + 36, 8, VPD_MAX_WRITE_SAME_LENGTH);
 }
 
-static void logical_block_provisioning(uint8_t page[64])
+static void logical_block_provisioning(const struct plx_lun *lun, uint8_t page[64])
 {
     page[1] = 0xb2;
     plx_put_be(page + 2, 2, 4);
+    page[4] = plx_provisioning_exponent(lun);
     page[5] = 0xe4; /* LBPU, LBPWS, LBPWS10, LBPRZ */
     page[6] = PROVISIONING_THIN;
 }
@@ -73,7 +77,7 @@ int plx_answer_inquiry(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     if ((cdb[1] & 0x01) && cdb[2] == 0xb0) {
         block_limits(lun, page);
     } else if ((cdb[1] & 0x01) && cdb[2] == 0xb2) {
-        logical_block_provisioning(page);
+        logical_block_provisioning(lun, page);
         length = 8;
     } else {
         plx_answer(lib_cmd, page, 0, 0); /* N2; tcmu-runner fills in the beginning */
@@ -96,7 +100,11 @@ static size_t put_page(uint8_t *to, uint8_t code, uint8_t length)
 
 static size_t put_recovery_page(uint8_t *to, bool values)
 {
-    return put_page(to, 0x01, 0x0a);
+    size_t length = put_page(to, 0x01, 0x0a);
+
+    if (values)
+        to[7] = 0x80; /* LBPERE: crossed thresholds are told */
+    return length;
 }
 
 static size_t put_caching_page(uint8_t *to, bool values, bool write_back)
@@ -120,21 +128,30 @@ static size_t put_control_page(uint8_t *to, bool values)
     return length;
 }
 
+struct page_wanted {
+    uint8_t code, subcode;
+};
+
+static bool wants(struct page_wanted wanted, uint8_t code, uint8_t subcode)
+{
+    return (wanted.code == code || wanted.code == 0x3f) &&
+           (wanted.subcode == subcode || wanted.subcode == 0xff);
+}
+
 /* Returns the length of the pages asked for; 0: there is none of that code. */
-static size_t put_pages(const struct plx_lun *lun, uint8_t *to, uint8_t code, uint8_t subcode,
+static size_t put_pages(const struct plx_lun *lun, uint8_t *to, struct page_wanted wanted,
                         bool values)
 {
     size_t length = 0;
-    bool all = code == 0x3f && (subcode == 0 || subcode == 0xff);
 
-    if (!all && subcode != 0)
-        return 0;
-    if (all || code == 0x01)
+    if (wants(wanted, 0x01, 0))
         length += put_recovery_page(to + length, values);
-    if (all || code == 0x08)
+    if (wants(wanted, 0x08, 0))
         length += put_caching_page(to + length, values, atomic_load(&lun->write_back));
-    if (all || code == 0x0a)
+    if (wants(wanted, 0x0a, 0))
         length += put_control_page(to + length, values);
+    if (wants(wanted, 0x1c, 0x02))
+        length += plx_provisioning_mode_page(lun, to + length, values);
     return length;
 }
 
@@ -143,13 +160,14 @@ int plx_answer_mode_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     const uint8_t *cdb = lib_cmd->cdb;
     bool ten = cdb[0] == 0x5a;
     size_t header = ten ? 8 : 4, length;
-    uint8_t control = cdb[2] >> 6, answer[80] = {0};
+    uint8_t control = cdb[2] >> 6, answer[112] = {0};
     uint8_t specific = (lun->read_only ? 0x80 : 0) | 0x10; /* WP, DPOFUA */
 
     if (control == 3)
         return TCMU_STS_NOTSUPP_SAVE_PARAMS;
     /* Changeable values (1): none. */
-    length = put_pages(lun, answer + header, cdb[2] & 0x3f, cdb[3], control != 1);
+    length =
+        put_pages(lun, answer + header, (struct page_wanted){cdb[2] & 0x3f, cdb[3]}, control != 1);
     if (length == 0)
         return plx_sense_invalid_field(lib_cmd, 2);
     length += header;
@@ -162,6 +180,37 @@ int plx_answer_mode_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
     }
     plx_answer(lib_cmd, answer, length, ten ? plx_get_be(cdb + 7, 2) : cdb[4]);
     return TCMU_STS_OK;
+}
+
+/* ---- LOG SENSE ---- */
+
+int plx_answer_log_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
+{
+    static const uint8_t supported[] = {0x00, 0x00, 0x00, 0x02, 0x00, 0x0c};
+    uint8_t page[PLX_PROVISIONING_LOG_BYTES];
+    const uint8_t *cdb = lib_cmd->cdb;
+    unsigned first = (unsigned)plx_get_be(cdb + 5, 2);
+    size_t room = plx_get_be(cdb + 7, 2), length;
+
+    if (cdb[1] & 0x01) /* SP: parameters are not saved */
+        return plx_sense_invalid_field(lib_cmd, 1);
+    if (cdb[3])
+        return plx_sense_invalid_field(lib_cmd, 3);
+    switch (cdb[2] & 0x3f) {
+    case 0x00:
+        if (first)
+            return plx_sense_invalid_field(lib_cmd, 5);
+        plx_answer(lib_cmd, supported, sizeof supported, room);
+        return TCMU_STS_OK;
+    case 0x0c:
+        length = plx_provisioning_log_page(lun, page, first);
+        if (!length)
+            return plx_sense_invalid_field(lib_cmd, 5);
+        plx_answer(lib_cmd, page, length, room);
+        return TCMU_STS_OK;
+    default:
+        return plx_sense_invalid_field(lib_cmd, 2);
+    }
 }
 
 /* ---- REQUEST SENSE -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* answers.h - what a LUN says about itself: INQUIRY pages, MODE SENSE, supported commands. */
+/* answers.h - what a LUN says about itself: INQUIRY pages, MODE and LOG SENSE, commands. */
 #ifndef PLX_ANSWERS_H
 #define PLX_ANSWERS_H
 
@@ -13,6 +13,7 @@ void plx_answer(struct tcmulib_cmd *lib_cmd, const void *bytes, size_t length,
 /* Each a TCMU status; NOT_HANDLED leaves the command to tcmu-runner. */
 int plx_answer_inquiry(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd);
 int plx_answer_mode_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd);
+int plx_answer_log_sense(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd);
 int plx_answer_request_sense(struct tcmulib_cmd *lib_cmd);
 int plx_answer_opcodes(struct tcmulib_cmd *lib_cmd);
 

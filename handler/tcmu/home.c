@@ -362,7 +362,7 @@ int plx_home_rewind(struct plx_lun *lun, uint64_t seq, char ret_label[PLX_REWIND
     result = plx_attach_rewind(lun->home->attach, lun->vdi, seq, ret_label, ret_before, fault);
     pthread_mutex_unlock(&lun->home->attach_lock);
     if (result == 0)
-        atomic_store(&lun->attention, true);
+        atomic_fetch_or(&lun->attentions, PLX_ATTENTION_CHANGED);
     return result;
 }
 

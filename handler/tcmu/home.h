@@ -22,6 +22,9 @@ struct plx_store_home {
     /* Who holds this finds the LUNs of the list open. Taken before attach_lock. */
     pthread_mutex_t luns_lock;
     struct plx_lun *luns;
+    /* limits.c, as of its last look: what is left for data, and of that the soft limit, 0: none. */
+    _Atomic uint64_t available_bytes, warn_bytes;
+    bool warned; /* it is crossed */
 };
 
 /* Whether the store and the VDI exist, as far as the registry knows. */

@@ -17,6 +17,12 @@ struct plx_loop;
 struct plx_store_home;
 struct plx_op;
 
+/* What the next command is told by a unit attention (scsi.c). */
+enum plx_attention {
+    PLX_ATTENTION_CHANGED = 1,   /* the contents may be others: a rewind */
+    PLX_ATTENTION_THRESHOLD = 2, /* a soft limit was crossed */
+};
+
 struct plx_lun {
     struct plx_lun *next; /* of the same store */
     struct tcmu_device *device;
@@ -28,7 +34,10 @@ struct plx_lun {
     uint32_t sector_size;
     _Atomic uint64_t size_bytes;
     atomic_bool write_back;
-    atomic_bool attention; /* the next command is told that the contents may be others (scsi.c) */
+    atomic_uint attentions; /* enum plx_attention, any of them */
+    /* limits.c: the soft limit, 0: none; whether it is crossed. */
+    _Atomic uint64_t warn_bytes;
+    bool warned;
     /* io.c */
     pthread_mutex_t ops_lock;
     struct plx_op *ops, *free_ops;

@@ -345,15 +345,28 @@ static int check_protection(const uint8_t *cdb)
     return cdb[1] & 0xe0 ? TCMU_STS_INVALID_CDB : TCMU_STS_NOT_HANDLED;
 }
 
-/* After a rewind. Of all unit attentions this one says that what was read before may not be so any
- * more; REPORTED LUNS DATA HAS CHANGED would have initiators look for other LUNs. Which initiator a
- * command comes from the kernel does not tell, so the first to come is told, and no other. */
-static bool takes_attention(struct plx_lun *lun, uint8_t opcode)
+/* Which initiator a command comes from the kernel does not tell, so the first to come is told, and
+ * no other. After a rewind: of all unit attentions 28h/00h says that what was read before may not
+ * be so any more; REPORTED LUNS DATA HAS CHANGED would have initiators look for other LUNs.
+ * Returns the codes to report, 0: none. */
+static uint16_t take_attention(struct plx_lun *lun, uint8_t opcode)
 {
+    static const struct {
+        enum plx_attention what;
+        uint16_t codes;
+    } all[] = {
+        {PLX_ATTENTION_CHANGED, 0x2800},   /* NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED */
+        {PLX_ATTENTION_THRESHOLD, 0x3807}, /* THIN PROVISIONING SOFT THRESHOLD REACHED */
+    };
     bool exempt =
         opcode == 0x12 || opcode == 0xa0 || opcode == 0x03; /* SPC: these never report it */
 
-    return !exempt && atomic_load(&lun->attention) && atomic_exchange(&lun->attention, false);
+    if (exempt || !atomic_load(&lun->attentions))
+        return 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (atomic_fetch_and(&lun->attentions, ~(unsigned)all[i].what) & all[i].what)
+            return all[i].codes;
+    return 0;
 }
 
 int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
@@ -361,9 +374,10 @@ int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
     struct plx_lun *lun = tcmur_dev_get_private(device);
     struct tcmulib_cmd *lib_cmd = plx_lib_cmd(cmd);
     const uint8_t *cdb = lib_cmd->cdb;
+    uint16_t attention = take_attention(lun, cdb[0]);
 
-    if (takes_attention(lun, cdb[0]))
-        return plx_sense_changed(lib_cmd);
+    if (attention)
+        return plx_sense_attention(lib_cmd, attention);
     switch (cdb[0]) {
     case 0x28: /* READ (10), WRITE (10), WRITE AND VERIFY (10), and their long forms */
     case 0x2a:
@@ -399,6 +413,8 @@ int plx_scsi_handle(struct tcmu_device *device, struct tcmur_cmd *cmd)
     case 0x1a:
     case 0x5a:
         return plx_answer_mode_sense(lun, lib_cmd);
+    case 0x4d:
+        return plx_answer_log_sense(lun, lib_cmd);
     case 0x03:
         return plx_answer_request_sense(lib_cmd);
     case 0x9e:

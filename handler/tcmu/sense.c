@@ -34,7 +34,7 @@ int plx_sense_invalid_field(struct tcmulib_cmd *lib_cmd, uint8_t byte)
     return status;
 }
 
-int plx_sense_changed(struct tcmulib_cmd *lib_cmd)
+int plx_sense_attention(struct tcmulib_cmd *lib_cmd, uint16_t codes)
 {
-    return tcmu_sense_set_data(lib_cmd->sense_buf, 0x06, 0x2800);
+    return tcmu_sense_set_data(lib_cmd->sense_buf, 0x06, codes);
 }

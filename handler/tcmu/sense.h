@@ -13,7 +13,7 @@ int plx_sense_status(struct tcmulib_cmd *lib_cmd, int result, uint64_t miscompar
  * it does not say.) */
 int plx_sense_invalid_field(struct tcmulib_cmd *lib_cmd, uint8_t byte);
 
-/* NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED: a unit attention. */
-int plx_sense_changed(struct tcmulib_cmd *lib_cmd);
+/* A unit attention with this additional sense code and qualifier. */
+int plx_sense_attention(struct tcmulib_cmd *lib_cmd, uint16_t codes);
 
 #endif

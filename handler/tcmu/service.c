@@ -25,6 +25,7 @@
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "tcmu/home.h"
+#include "tcmu/limits.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
 
@@ -64,7 +65,7 @@ struct plx_service {
     /* The thread's own. */
     struct disk *disks;
     struct disk *at; /* that is worked on */
-    uint64_t space_due_ns;
+    uint64_t space_due_ns, limits_due_ns;
 };
 
 static uint64_t clock_ns(clockid_t id)
@@ -446,7 +447,7 @@ static void make_room(struct plx_service *s, bool hurry)
 
 static uint64_t next_look_ns(const struct plx_service *s)
 {
-    uint64_t due_ns = s->space_due_ns;
+    uint64_t due_ns = plx_min_u64(s->space_due_ns, s->limits_due_ns);
 
     for (const struct disk *disk = s->disks; disk; disk = disk->next)
         due_ns = plx_min_u64(due_ns, disk->due_ns);
@@ -480,6 +481,10 @@ static void *serve(void *argument)
     while (wait_for_work(s, next_look_ns(s), &hurry)) {
         uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 
+        if (s->limits_due_ns <= now_ns) {
+            plx_limits_look(s->home);
+            s->limits_due_ns = now_ns + LOOK_AT_SPACE_NS;
+        }
         look_at_disks(s);
         if (hurry || s->space_due_ns <= now_ns) {
             make_room(s, hurry);

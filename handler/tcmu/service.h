@@ -2,7 +2,8 @@
  *
  * Every few seconds it applies the tiers (registry/retention.h) to the disks that are open for
  * writing and protected, a slice of history at a time. When the store is nearly full it shortens
- * their windows, oldest snapshots first, unless a disk's policy says otherwise.
+ * their windows, oldest snapshots first, unless a disk's policy says otherwise. The same thread
+ * looks at soft limits (limits.h).
  */
 #ifndef PLX_SERVICE_H
 #define PLX_SERVICE_H

@@ -12,31 +12,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "stand.h"
-#include "tcmu/bytes.h"
+#include "lun.h"
 
 #define SIZE (16u << 20)
-#define SECTOR 512u
-#define MIB (1u << 20)
 
 static struct tcmu_device *device;
-static uint8_t sense[SENSE_BUFFERSIZE];
 
 /* ---- Commands ------------------------------------------------------------------------------- */
-
-/* Runs a CDB given as bytes in hex ("12 01 b0 00 40 00") on a buffer; returns the TCMU status. */
-static int scsi_on(struct tcmu_device *on, const char *hex, void *data, size_t bytes)
-{
-    struct runner_command command = {.iov = {{data, bytes}}, .iovcnt = bytes > 0};
-    int status;
-    char *end;
-
-    for (unsigned i = 0; i < RUNNER_CDB_MAX && *hex; i++, hex = end)
-        command.cdb[i] = (uint8_t)strtoul(hex, &end, 16);
-    status = runner_run(on, &command);
-    memcpy(sense, command.sense, sizeof sense);
-    return status;
-}
 
 static int scsi(const char *hex, void *data, size_t bytes)
 {
@@ -49,31 +31,6 @@ static int read_at(uint64_t lba, void *data, size_t bytes)
 
     runner_read_write(&command, false, lba, (uint32_t)(bytes / SECTOR), 0);
     return runner_run(device, &command);
-}
-
-static int write_on(struct tcmu_device *on, uint64_t lba, void *data, size_t bytes, uint8_t flags)
-{
-    struct runner_command command = {.iov = {{data, bytes}}, .iovcnt = 1};
-    int status;
-
-    runner_read_write(&command, true, lba, (uint32_t)(bytes / SECTOR), flags);
-    status = runner_run(on, &command);
-    memcpy(sense, command.sense, sizeof sense);
-    return status;
-}
-
-static void check_sense(uint8_t key, uint16_t codes)
-{
-    CU_ASSERT_EQUAL(sense[2], key);
-    CU_ASSERT_EQUAL(plx_get_be(sense + 12, 2), codes);
-}
-
-static bool all_are(const char *bytes, size_t count, char value)
-{
-    for (size_t i = 0; i < count; i++)
-        if (bytes[i] != value)
-            return false;
-    return true;
 }
 
 static struct tcmu_device *open_lun(const char *cfgstring, uint64_t bytes, uint32_t sector,
@@ -292,22 +249,6 @@ static void test_lba_status(void)
 
 /* ---- The control socket
  * ----------------------------------------------------------------------------------- */
-
-/* Sends a request; returns a number of the answer, -1 when there is none of that name. */
-static json_int_t ask(int code, const char *name, const char *request)
-{
-    struct plx_fault fault = {0};
-    json_int_t number = -1;
-    char path[PATH_MAX];
-    int got;
-
-    CU_ASSERT_FATAL(stand_control(path, sizeof path));
-    got = stand_ask(path, request, name, &number, &fault);
-    CU_ASSERT_EQUAL(got, code);
-    if (got != code)
-        printf("  %s: %s\n", request, fault.text);
-    return number;
-}
 
 static void test_control(void)
 {
@@ -621,35 +562,6 @@ static struct tcmu_device *open_store(const char *name, unsigned size)
     return open_lun(cfgstring, SIZE, SECTOR, NULL);
 }
 
-/* What the handler logs from here on. */
-static FILE *listen(void)
-{
-    FILE *log = tmpfile();
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(log);
-    runner_set_log(log);
-    return log;
-}
-
-/* The log so far holds these texts; and ends. */
-static void heard(FILE *log, const char *const *texts)
-{
-    static char all[1 << 20];
-    ssize_t length;
-
-    runner_set_log(NULL);
-    fflush(log);
-    length = pread(fileno(log), all, sizeof all - 1, 0);
-    all[length > 0 ? length : 0] = '\0';
-    for (; *texts; texts++) {
-        CU_ASSERT_PTR_NOT_NULL(strstr(all, *texts));
-        if (!strstr(all, *texts))
-            printf("  the log lacks '%s': %s\n", *texts, all);
-    }
-    fclose(log);
-}
-#define HEARD(log, ...) heard(log, (const char *const[]){__VA_ARGS__, NULL})
-
 /* Writes to a file from this byte on fail; 0: none does. */
 static void fail_writes_from(rlim_t bytes)
 {
@@ -670,31 +582,12 @@ static void fill(struct tcmu_device *on, uint64_t lba, unsigned bytes, char valu
         CU_ASSERT_EQUAL_FATAL(write_on(on, lba + at / SECTOR, data, sizeof data, 0), TCMU_STS_OK);
 }
 
-static bool holds(struct tcmu_device *on, uint64_t lba, char value)
-{
-    struct runner_command command = {.iovcnt = 1};
-    static char back[65536];
-
-    command.iov[0] = (struct iovec){back, sizeof back};
-    runner_read_write(&command, false, lba, sizeof back / SECTOR, 0);
-    return runner_run(on, &command) == TCMU_STS_OK && all_are(back, sizeof back, value);
-}
-
-static int unmap_on(struct tcmu_device *on, uint64_t lba, uint32_t sectors)
-{
-    uint8_t list[24] = {0, 22, 0, 16};
-
-    plx_put_be(list + 8, 8, lba);
-    plx_put_be(list + 16, 4, sectors);
-    return scsi_on(on, "42 0 0 0 0 0 0 0 18 0", list, sizeof list);
-}
-
 /* Data cannot be written, the log can: only the commands concerned fail, and are told of. */
 static void test_failing_data(void)
 {
     static char data[65536];
     struct tcmu_device *failing = open_store("f", 64);
-    FILE *log = listen();
+    FILE *log = lun_listen();
 
     fill(failing, 0, 8 * MIB, 'a');
     fail_writes_from(6 * MIB);
@@ -723,7 +616,7 @@ static void test_failing_log(void)
 {
     static char data[65536];
     struct tcmu_device *failing = open_lun("parallax/f/v", SIZE, SECTOR, NULL);
-    FILE *log = listen();
+    FILE *log = lun_listen();
 
     fill(failing, 0, MIB, 'c');
     fail_writes_from(MIB);
@@ -757,7 +650,7 @@ static void test_failing_reads(void)
     CU_ASSERT_EQUAL(stand_shell("cp %s/f %s/kept && truncate -s 1M %s/f", stand_folder,
                                 stand_folder, stand_folder),
                     0);
-    log = listen();
+    log = lun_listen();
     CU_ASSERT_EQUAL(scsi_on(failing, "88 0 0 0 0 0 0 0 38 0 0 0 0 80 0 0", back, sizeof back),
                     TCMU_STS_PASSTHROUGH_ERR);
     check_sense(0x03, 0x1100);

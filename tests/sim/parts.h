@@ -201,6 +201,8 @@ void plx_sim_fail(struct plx_world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Whether the run is over or its devices are gone: nothing more can be expected of it now. */
 bool plx_sim_interrupted(const struct plx_world *w);
+/* Some runs write so much between so many snapshots that every extent has been given out. */
+bool plx_sim_used_up(const struct plx_world *w);
 /* An error that the options, or a death, make legitimate. */
 bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int error);
 uint64_t plx_sim_below(struct plx_world *w, uint64_t n);

@@ -15,7 +15,8 @@ static const char usage[] =
     "               --crash   power cuts, killed and fenced hosts (the default)\n"
     "               --states  small disks; at many events every fate of the volatile writes is "
     "tried\n"
-    "               --all     the three in turn\n"
+    "               --full    as --crash, on a store that is nearly always full\n"
+    "               --all     --model, --crash and --states in turn\n"
     "  --seed N     one run, bit for bit the same each time\n"
     "  --from N     many, from this seed on: --count N of them, or for --seconds N\n"
     "  --trace      says what happens\n"
@@ -26,6 +27,7 @@ enum profile {
     MODEL,
     CRASH,
     STATES,
+    FULL,
     ALL,
 };
 
@@ -35,6 +37,8 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
         profile = (enum profile)(seed % 3);
     if (profile == STATES)
         plx_world_options_states(seed, ret);
+    else if (profile == FULL)
+        plx_world_options_full(seed, true, ret);
     else
         plx_world_options_random(seed, profile == CRASH, ret);
 }
@@ -43,11 +47,12 @@ static void print(const struct plx_world_result *sum)
 {
     printf("%llu requests, %llu snapshots, %llu rewinds, %llu power cuts and %llu hosts killed, "
            "%llu deaths "
-           "while recovering, %llu crash states, %llu sectors checked\n",
+           "while recovering, %llu crash states, %llu times out of space, %llu sectors checked\n",
            (unsigned long long)sum->requests, (unsigned long long)sum->snapshots,
            (unsigned long long)sum->rewinds, (unsigned long long)sum->crashes,
            (unsigned long long)sum->kills, (unsigned long long)sum->recovery_crashes,
-           (unsigned long long)sum->states, (unsigned long long)sum->sectors_checked);
+           (unsigned long long)sum->states, (unsigned long long)sum->nospace,
+           (unsigned long long)sum->sectors_checked);
 }
 
 /* The program with the bug planted lies in the folder canary beside this one. */
@@ -99,6 +104,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->profile = CRASH;
         else if (!strcmp(argv[i], "--states"))
             plan->profile = STATES;
+        else if (!strcmp(argv[i], "--full"))
+            plan->profile = FULL;
         else if (!strcmp(argv[i], "--all"))
             plan->profile = ALL;
         else if (!strcmp(argv[i], "--trace"))

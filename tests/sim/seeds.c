@@ -48,4 +48,5 @@ void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_r
     sum->sectors_checked += result->sectors_checked;
     sum->states += result->states;
     sum->io_events += result->io_events;
+    sum->nospace += result->nospace;
 }

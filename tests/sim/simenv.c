@@ -62,13 +62,28 @@ static bool grant(struct plx_simenv *sim, enum plx_extent_type type, bool fresh)
     return false;
 }
 
+static uint64_t count_unused(const struct plx_simregistry *registry)
+{
+    uint64_t unused = 0;
+
+    for (uint64_t i = 0; i < registry->count; i++)
+        unused += !registry->extents[i].system && !registry->extents[i].used;
+    return unused;
+}
+
+static bool may_begin(const struct plx_simregistry *registry, enum plx_extent_type type)
+{
+    if (registry->limit && registry->granted >= registry->limit)
+        return false;
+    return type != PLX_EXTENT_DATA || count_unused(registry) > registry->reserve;
+}
+
 static void answer(struct plx_simenv *sim, enum plx_extent_type type)
 {
     struct plx_simregistry *registry = sim->registry;
 
     if (registry &&
-        (grant(sim, type, false) ||
-         ((!registry->limit || registry->granted < registry->limit) && grant(sim, type, true))))
+        (grant(sim, type, false) || (may_begin(registry, type) && grant(sim, type, true))))
         return;
     plx_store_extent_granted(sim->store, type, PLX_ERR_NOSPACE, 0, false);
 }

@@ -21,6 +21,7 @@ struct plx_simregistry {
     uint64_t limit; /* at most so many are ever granted; 0: all */
     uint64_t granted;
     uint64_t collections, collector; /* odd: under way, by that instance */
+    uint64_t reserve;                /* so many unused ones are left to metadata */
 };
 
 struct plx_simenv {

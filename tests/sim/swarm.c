@@ -345,6 +345,21 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
     *ret = o;
 }
 
+void plx_world_options_full(uint64_t seed, bool with_crashes, struct plx_world_options *ret)
+{
+    struct plx_world_options o;
+
+    plx_world_options_random(seed, with_crashes, &o);
+    o.extent_bytes = 1u << 20;
+    o.segment_bytes = 16u << 10;
+    o.volumes = 1;
+    o.volume_bytes = 24u << 20;
+    o.unmap_weight = 25;
+    o.snapshot_weight = 1;
+    o.tight = true;
+    *ret = o;
+}
+
 void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
 {
     struct plx_simrng rng = {seed * 3 + 7};

@@ -58,8 +58,7 @@ bool plx_sim_interrupted(const struct plx_world *w)
     return w->power.off || w->result.failed;
 }
 
-/* Some runs write so much between so many snapshots that every extent has been given out. */
-static bool nothing_left_to_grant(const struct plx_world *w)
+bool plx_sim_used_up(const struct plx_world *w)
 {
     for (uint64_t e = 0; e < w->registry.count; e++)
         if (!w->registry.extents[e].system && !w->registry.extents[e].used)
@@ -71,7 +70,7 @@ bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int e
 {
     if (w->power.off || !host || host->dead)
         return true;
-    if (error == PLX_ERR_NOSPACE && (w->options.tight || nothing_left_to_grant(w))) {
+    if (error == PLX_ERR_NOSPACE && (w->options.tight || plx_sim_used_up(w))) {
         w->result.nospace++;
         return true;
     }
@@ -268,10 +267,13 @@ static void make_store(struct plx_world *w)
         plx_store_format(devices, w->options.volumes, &format, &w->hosts[0].env.env, &info, &fault);
     for (unsigned i = 0; i < w->options.volumes; i++)
         devices[i]->ops->close(devices[i]);
-    if (error)
+    if (error) {
         plx_sim_fail(w, "format: %s", fault.text);
-    else
-        plx_simregistry_init(&w->registry, &info);
+        return;
+    }
+    plx_simregistry_init(&w->registry, &info);
+    if (w->options.tight) /* as registry/attach.c has it */
+        w->registry.reserve = plx_min_u64(8, plx_max_u64(1, info.extents / 16));
 }
 
 void plx_sim_host_init(struct plx_world *w, struct plx_sim_host *host)

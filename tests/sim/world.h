@@ -37,12 +37,12 @@ struct plx_world_options {
     bool protect;      /* disks take snapshots by themselves, in modes that change now and then */
     bool toggle_cache; /* the cache mode changes now and then */
     bool labels;
-    unsigned forget_weight; /* how often old snapshots are let go, per 1000 steps */
-    unsigned rewind_weight; /* and how often a disk goes back to an instant */
+    unsigned forget_weight;  /* how often old snapshots are let go, per 1000 steps */
+    unsigned rewind_weight;  /* and how often a disk goes back to an instant */
     unsigned collect_weight; /* and garbage is collected */
-    bool tight;             /* NOSPACE is to be expected */
-    bool gives_way;         /* history does, to writes */
-    unsigned faults;        /* I/O errors injected now and then, in per cent of steps */
+    bool tight;              /* NOSPACE is to be expected, of what needs blocks for data */
+    bool gives_way;          /* history does, to writes */
+    unsigned faults;         /* I/O errors injected now and then, in per cent of steps */
     unsigned
         lies; /* reads that return other bytes, likewise; everything needs its checksum (copy) */
     /* Death. */
@@ -69,6 +69,8 @@ struct plx_world_result {
 void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world_options *ret);
 /* Few and small disks, and forks at many events: what a run costs goes into crash states. */
 void plx_world_options_states(uint64_t seed, struct plx_world_options *ret);
+/* A store that is nearly always full. */
+void plx_world_options_full(uint64_t seed, bool with_crashes, struct plx_world_options *ret);
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result);
 
 #endif

@@ -114,8 +114,23 @@ run 0 store info demo --json
 [[ $(json block_size) == 4096 ]] || die "blocks are not 4096"
 blocks=$(($(json used_blocks) + $(json free_blocks)))
 [[ $blocks == $((512 << 8)) ]] || die "used and free blocks add up to $blocks"
+[[ $(($(json available_blocks) + $(json reserved_blocks))) == $(json free_blocks) ]] || die "what is free does not add up"
+[[ $(json reclaimable_bytes) == null ]] || die "something is reclaimable before anything was collected"
 run 0 store info demo
 says out "512 MiB"
+says out "gc --dry-run"
+run 2 store set demo
+for limit in 0 100% 0% 1T 10X -1; do run 2 store set demo --warn-at "$limit"; done
+run 3 store set nothing --warn-at 80%
+run 0 store set demo --warn-at 80%
+run 0 store info demo --json
+[[ $(json warn_at_bytes) == $(((512 << 20) * 80 / 100)) && $(<out) != *'"warning"'* ]] || die "the soft limit is not told"
+run 0 store set demo --warn-at 20M
+run 0 store info demo
+says out "the soft limit is crossed"
+run 0 store set demo --warn-at none
+run 0 store info demo
+[[ $(<out) != *"Warn"* ]] || die "the soft limit is still there"
 run 0 store check demo
 run 3 store info nothing
 run 3 store check nothing
@@ -146,6 +161,13 @@ run 2 vdi resize demo/web --size 300T
 run 0 vdi resize demo/web --size 2G
 run 0 vdi info demo/web --json
 [[ $(json size_bytes) == $((2 << 30)) ]] || die "it did not grow"
+[[ $(json used_bytes) == 0 ]] || die "an empty virtual disk uses space"
+run 2 vdi set demo/web
+run 2 vdi set demo/web --warn-at 3G
+run 3 vdi set demo/nothing --warn-at 1G
+run 0 vdi set demo/web --warn-at 1G --json
+[[ $(json warn_at_bytes) == $((1 << 30)) ]] || die "the soft limit is not told"
+run 0 vdi set demo/web --warn-at none
 
 step "images in and out"
 head -c 5000000 /dev/urandom >random
@@ -153,6 +175,8 @@ head -c 5000000 /dev/urandom >random
 truncate -s 20M image
 run 3 vdi import missing demo/image
 run 0 vdi import image demo/image
+run 0 vdi info demo/image --json
+[[ $(json used_bytes) -ge 10000000 && $(json used_bytes) -le 10020000 ]] || die "what it uses is told as $(json used_bytes)"
 run 0 vdi export demo/image back
 same image back
 (($(stat -c %b back) * 512 < 15 << 20)) || die "the export is not sparse"

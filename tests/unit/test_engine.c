@@ -182,6 +182,17 @@ static struct plx_counters counters(void)
     return c;
 }
 
+/* Blocks in use in data extents, but for the extents' own pages. */
+static uint64_t data_used(void)
+{
+    struct plx_extent_info info;
+    uint64_t used = 0;
+
+    for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++)
+        used += info.type == PLX_EXTENT_DATA ? info.used_blocks - info.header_blocks : 0;
+    return used;
+}
+
 static uint64_t all_writes(const struct plx_counters *c)
 {
     return c->device_writes[PLX_KIND_DATA] + c->device_writes[PLX_KIND_LOG] +
@@ -458,6 +469,117 @@ static void test_unmap_frees(void)
     c = counters();
     CU_ASSERT(c.data_free_blocks >= b.data_free_blocks + MIB / BLOCK);
     OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* ---- What is mapped ---- */
+
+static bool add_mapped(void *context, uint64_t offset, uint64_t length, bool mapped)
+{
+    *(uint64_t *)context += mapped ? length / BLOCK : 0;
+    return true;
+}
+
+/* What the key frame says of the disk is what there is, counted one by one (of a small disk). */
+static void check_mapped(struct plx_vdi *vdi, uint64_t expected)
+{
+    struct plx_vdi_info info;
+    uint64_t count = 0;
+
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    plx_vdi_get_info(vdi, &info);
+    if (info.size_bytes <= 64 * MIB) {
+        OK(plx_vdi_map_runs(vdi, 0, info.size_bytes, add_mapped, &count, &fault));
+        CU_ASSERT_EQUAL(count, expected);
+    }
+    CU_ASSERT_EQUAL(info.mapped_blocks, expected);
+    OK(plx_vdi_read_info(store, info.slot, &info, &fault));
+    CU_ASSERT_EQUAL(info.mapped_blocks, expected);
+}
+
+static void test_mapped(void)
+{
+    struct plx_rewind_options back = {0};
+    struct plx_snapshot_info before;
+    struct plx_request grow = {.op = PLX_RESIZE, .length = 600ull << 30};
+    struct plx_vdi *vdi, *clone;
+    uint64_t seq;
+
+    make_store(128 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    check_mapped(vdi, 0);
+    OK(write_byte(vdi, 0, 4 * MIB, 1));
+    OK(write_byte(vdi, 63 * MIB + 512, 2 * BLOCK, 2));
+    check_mapped(vdi, 1024 + 3);
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    OK(write_byte(vdi, MIB, 2 * MIB, 3)); /* again, to new blocks */
+    OK(write_byte(vdi, 5 * MIB, BLOCK, 4));
+    OK(io(vdi, PLX_UNMAP, 0, 16 * BLOCK)); /* a few; then a leaf and a half, in part absent */
+    check_mapped(vdi, 1024 + 3 + 1 - 16);
+    OK(io(vdi, PLX_UNMAP, MIB, 3 * MIB));
+    OK(write_byte(vdi, 0, BLOCK, 0)); /* zeroes over nothing, over something */
+    OK(write_byte(vdi, 5 * MIB, BLOCK, 0));
+    check_mapped(vdi, 256 - 16 + 3);
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    check_mapped(vdi, 256 - 16 + 3);
+    OK(clone_of(1, 0, seq));
+    clone = open_vdi(1);
+    check_mapped(clone, 1024 + 3);
+    OK(plx_vdi_close(clone));
+    back.seq = seq;
+    OK(plx_vdi_rewind(vdi, &back, &before, &fault));
+    check_mapped(vdi, 1024 + 3);
+    OK(plx_vdi_run(vdi, &grow)); /* one level more */
+    OK(write_byte(vdi, 599ull << 30, BLOCK, 5));
+    check_mapped(vdi, 1024 + 4);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void settle_keyframe(struct plx_vdi *vdi)
+{
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    settle();
+}
+
+/* What is unmapped comes back to the block: at once, or with the last snapshot that sees it. */
+static void test_unmap_counts(void)
+{
+    struct plx_thin thin = {0};
+    struct plx_thinned thinned;
+    struct plx_vdi *vdi;
+    uint64_t used;
+
+    make_store(64 * MIB, MIB);
+    OK(create(0, 32 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 16 * MIB, 2 * MIB, 1));
+    settle_keyframe(vdi);
+    used = data_used();
+    OK(write_byte(vdi, 0, 2 * MIB, 1));
+    settle_keyframe(vdi);
+    CU_ASSERT(data_used() > used + 256); /* the disk has a part of a run at hand */
+    OK(io(vdi, PLX_UNMAP, 0, MIB));
+    OK(write_byte(vdi, MIB, MIB, 0));
+    settle_keyframe(vdi);
+    CU_ASSERT(data_used() < used + 256);
+    OK(write_byte(vdi, 0, 2 * MIB, 2));
+    OK(simple(vdi, PLX_SNAPSHOT, &thin.upto));
+    OK(io(vdi, PLX_UNMAP, 0, 2 * MIB));
+    settle_keyframe(vdi);
+    CU_ASSERT(data_used() > used + 256);
+    OK(write_byte(vdi, 16 * MIB, BLOCK, 1));
+    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    settle_keyframe(vdi);
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    settle();
+    CU_ASSERT_EQUAL(thinned.snapshots, 1);
+    CU_ASSERT_EQUAL(thinned.blocks, 512 + 1); /* and what was overwritten since */
+    CU_ASSERT(data_used() < used + 256);
+    OK(plx_vdi_close(vdi)); /* gives back what is left of its run */
+    CU_ASSERT_EQUAL(data_used(), 512);
     end_store();
 }
 
@@ -2020,6 +2142,8 @@ int main(void)
         {"freed while it is loaded", test_freed_while_loading},
         {"sub-block writes", test_sub_block},
         {"unmap and zeroes free blocks", test_unmap_frees},
+        {"unmapping gives back every block", test_unmap_counts},
+        {"how many blocks are mapped", test_mapped},
         {"a failed open frees its segments", test_failed_open_frees},
         {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},

@@ -229,6 +229,7 @@ static struct plx_keyframe good_keyframe(void)
         .prev_hash = 0x123456789abcdef,
         .snap_seq = 5,
         .time_ns = 99,
+        .mapped = 4242,
     };
 }
 
@@ -281,6 +282,25 @@ static bool record_ok(const struct plx_vdi_record *record)
     return record_accepts(block);
 }
 
+static uint64_t mapped_again(uint64_t mapped)
+{
+    struct plx_vdi_record record = good_record(), back;
+
+    record.keyframe.mapped = mapped;
+    plx_format_vdi_record_encode(&store_id, &record, block);
+    CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &store_id, 8, ADDR_LIMIT, &back, NULL), 0);
+    return back.keyframe.mapped;
+}
+
+/* Known or not; what is impossible is not known, and the record is good all the same. */
+static void test_mapped(void)
+{
+    CU_ASSERT_EQUAL(mapped_again(0), 0);
+    CU_ASSERT_EQUAL(mapped_again(1u << 18), 1u << 18);
+    CU_ASSERT_EQUAL(mapped_again((1u << 18) + 1), PLX_MAPPED_UNKNOWN);
+    CU_ASSERT_EQUAL(mapped_again(PLX_MAPPED_UNKNOWN), PLX_MAPPED_UNKNOWN);
+}
+
 static void test_vdi_record(void)
 {
     struct plx_vdi_record record = good_record(), back;
@@ -310,6 +330,7 @@ static void test_vdi_record(void)
     CU_ASSERT_EQUAL(back.keyframe.prev_hash, 0x123456789abcdef);
     CU_ASSERT_EQUAL(back.keyframe.snap_seq, 5);
     CU_ASSERT_EQUAL(back.keyframe.time_ns, 99);
+    CU_ASSERT_EQUAL(back.keyframe.mapped, 4242);
     CU_ASSERT_EQUAL(back.rewinds, 2);
     CU_ASSERT_EQUAL(memcmp(back.rewind, record.rewind, sizeof back.rewind), 0);
     every_flip(record_accepts, block, PLX_BLOCK_SIZE);
@@ -670,6 +691,7 @@ int main(void)
     CU_add_test(suite, "superblock: impossible values", test_superblock_values);
     CU_add_test(suite, "extent page", test_extent_page);
     CU_add_test(suite, "VDI record", test_vdi_record);
+    CU_add_test(suite, "how many blocks a key frame maps", test_mapped);
     CU_add_test(suite, "VDI record: impossible values", test_vdi_record_values);
     CU_add_test(suite, "log segment", test_segment);
     CU_add_test(suite, "batch", test_batch);

@@ -19,6 +19,7 @@
 #include "registry/instance.h"
 #include "registry/paths.h"
 #include "registry/policy.h"
+#include "registry/threshold.h"
 #include "registry/registry.h"
 #include "registry/schema.h"
 
@@ -735,6 +736,65 @@ static void test_labels(void)
 }
 
 /* ---- Protection as text ---- */
+
+/* ---- Soft limits ---- */
+
+static void test_threshold_text(void)
+{
+    static const char *const good[] = {"1%", "80%", "99%", "1", "85899345920"};
+    static const char *const bad[] = {"",   "0",  "0%",   "100%", "%",
+                                      "-1", "1G", "1.5%", "80%x", "12345678901234567890"};
+    struct plx_threshold limit;
+    char text[PLX_THRESHOLD_TEXT];
+
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        CU_ASSERT(plx_threshold_parse(good[i], &limit));
+        CU_ASSERT_STRING_EQUAL(plx_threshold_text(&limit, text), good[i]);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        CU_ASSERT_FALSE(plx_threshold_parse(bad[i], &limit));
+}
+
+static void test_threshold_crossing(void)
+{
+    const struct plx_threshold none = {0}, share = {.percent = 80}, size = {.bytes = 1000};
+
+    CU_ASSERT_EQUAL(plx_threshold_at(&none, 5000), 0);
+    CU_ASSERT_EQUAL(plx_threshold_at(&share, 5000), 4000);
+    CU_ASSERT_EQUAL(plx_threshold_at(&share, 1ull << 50), 900719925474099);
+    CU_ASSERT_EQUAL(plx_threshold_at(&size, 5000), 1000);
+    CU_ASSERT_FALSE(plx_threshold_is_crossed(0, 5000, true));
+    CU_ASSERT_FALSE(plx_threshold_is_crossed(1000, 999, false));
+    CU_ASSERT(plx_threshold_is_crossed(1000, 1000, false));
+    CU_ASSERT(plx_threshold_is_crossed(1000, 950, true));
+    CU_ASSERT_FALSE(plx_threshold_is_crossed(1000, 949, true));
+}
+
+static void test_limits_kept(void)
+{
+    struct plx_registry_vdi vdi = new_vdi("web", 0);
+    struct plx_threshold limit = {.percent = 80}, found = {.bytes = 1};
+    char value[PLX_POLICY_VALUE_MAX + 1];
+
+    OK(plx_threshold_load_store(reg, store.id, &found));
+    CU_ASSERT(!found.percent && !found.bytes);
+    OK(plx_threshold_keep_store(reg, store.id, &limit));
+    OK(plx_threshold_load_store(reg, store.id, &found));
+    CU_ASSERT_EQUAL(found.percent, 80);
+    OK(plx_threshold_load_vdi(reg, vdi.id, &found));
+    CU_ASSERT(!found.percent && !found.bytes);
+    OK(plx_threshold_keep_vdi(reg, vdi.id, &(struct plx_threshold){.bytes = 4096}));
+    OK(plx_threshold_load_vdi(reg, vdi.id, &found));
+    CU_ASSERT_EQUAL(found.bytes, 4096);
+    OK(plx_threshold_keep_store(reg, store.id, &(struct plx_threshold){0}));
+    OK(plx_threshold_keep_store(reg, store.id, &(struct plx_threshold){0}));
+    FAILS(NOT_FOUND, plx_registry_store_policy_get(reg, store.id, PLX_POLICY_WARN_AT, value));
+    FAILS(NOT_FOUND, plx_threshold_keep_store(reg, store.id + 1, &limit));
+    /* What cannot be understood is no limit. */
+    OK(plx_registry_store_policy_set(reg, store.id, PLX_POLICY_WARN_AT, "soon"));
+    OK(plx_threshold_load_store(reg, store.id, &found));
+    CU_ASSERT(!found.percent && !found.bytes);
+}
 
 /* ---- Holds and intents ---- */
 
@@ -1597,6 +1657,9 @@ int main(void)
         {"locks (INV-5)", test_locks},
         {"one lock wanted by several at once", test_lock_race},
         {"labels, policies, events", test_labels},
+        {"soft limits as text", test_threshold_text},
+        {"when a soft limit is crossed", test_threshold_crossing},
+        {"soft limits of stores and disks", test_limits_kept},
         {"holds and intents", test_holds},
         {"an intent counts as long as the lock", test_intents},
         {"what clones began with", test_heirs},

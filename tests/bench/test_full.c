@@ -1,0 +1,318 @@
+/* test_full.c - running out of space: soft limits, and a store filled to the last block with
+ * snapshots on, driven through handler_parallax.so as tcmu-runner drives it.
+ *
+ * A model keeps what each block was last acknowledged to hold. Everything is read back against it
+ * when the store is full, and again when it has space.
+ */
+#include <CUnit/Basic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "lun.h"
+
+#define BLOCK 4096u
+#define SECTORS (BLOCK / SECTOR)
+#define BLOCKS 6144u /* of the disk: 24 MiB */
+#define LOOKS_S 7    /* the handler looks at limits in so many seconds, at least once */
+
+static struct tcmu_device *device;
+static uint32_t model[BLOCKS], frozen[BLOCKS]; /* number of the last write; 0: zeroes */
+static uint32_t writes;
+static uint64_t random_state = 1;
+
+static uint32_t random_below(uint32_t bound)
+{
+    random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)(random_state >> 33) % bound;
+}
+
+static void fill_block(uint32_t *words, uint32_t block, uint32_t number)
+{
+    for (uint32_t i = 0; i < BLOCK / sizeof *words; i++)
+        words[i] = number ? (block + 1) * 2654435761u ^ number * 40503u ^ i : 0;
+}
+
+/* One block; the model learns what was acknowledged, and nothing else. */
+static int write_block(uint32_t block)
+{
+    static uint32_t words[BLOCK / sizeof(uint32_t)];
+    int status;
+
+    fill_block(words, block, ++writes);
+    status = write_on(device, (uint64_t)block * SECTORS, words, BLOCK, 0);
+    if (status == TCMU_STS_OK)
+        model[block] = writes;
+    return status;
+}
+
+static bool is_full(int status)
+{
+    return status == TCMU_STS_PASSTHROUGH_ERR && sense[2] == 0x07 &&
+           plx_get_be(sense + 12, 2) == 0x2707;
+}
+
+static void verify(struct tcmu_device *on, const uint32_t *expected)
+{
+    static uint32_t words[BLOCK / sizeof(uint32_t)], read[BLOCK / sizeof(uint32_t)];
+    unsigned wrong = 0;
+
+    for (uint32_t block = 0; block < BLOCKS; block++) {
+        struct runner_command command = {.iov = {{read, BLOCK}}, .iovcnt = 1};
+
+        runner_read_write(&command, false, (uint64_t)block * SECTORS, SECTORS, 0);
+        fill_block(words, block, expected[block]);
+        wrong += runner_run(on, &command) != TCMU_STS_OK || memcmp(words, read, BLOCK) != 0;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static struct tcmu_device *open_lun(const char *cfgstring)
+{
+    char reason[600] = "";
+    int error = 0;
+    struct tcmu_device *opened = runner_open(stand_handler, cfgstring, BLOCKS * BLOCK, SECTOR,
+                                             &error, reason, sizeof reason);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(opened);
+    return opened;
+}
+
+static json_int_t free_blocks(void)
+{
+    return ask(0, "data_free_blocks", "{\"command\": \"stats\"}");
+}
+
+static void shell(const char *words)
+{
+    int status = stand_shell("%s", words);
+
+    CU_ASSERT_EQUAL(status, 0);
+    if (status)
+        printf("  failed: %s\n", words);
+}
+
+static void unmap_blocks(uint32_t first, uint32_t count)
+{
+    CU_ASSERT_EQUAL(unmap_on(device, (uint64_t)first * SECTORS, count * SECTORS), TCMU_STS_OK);
+    memset(model + first, 0, count * sizeof *model);
+}
+
+/* ---- Soft limits ---- */
+
+/* Asks until the next look at limits is past; returns how many unit attentions there were. */
+static unsigned count_attentions(void)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < LOOKS_S * 10; i++, usleep(100000)) {
+        if (scsi_on(device, "0 0 0 0 0 0", NULL, 0) == TCMU_STS_NOT_HANDLED)
+            continue;
+        check_sense(0x06, 0x3807);
+        count++;
+    }
+    return count;
+}
+
+static void test_pages(void)
+{
+    static const uint8_t supported[] = {0, 0, 0, 2, 0, 0x0c};
+    uint8_t answer[255], inquiry[64];
+
+    CU_ASSERT_EQUAL(scsi_on(device, "12 1 b2 0 40 0", inquiry, sizeof inquiry), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(inquiry[4], 11); /* 2^11 sectors: 1 MiB */
+    CU_ASSERT_EQUAL(scsi_on(device, "4d 0 40 0 0 0 0 0 ff 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(memcmp(answer, supported, sizeof supported), 0);
+    CU_ASSERT_EQUAL(scsi_on(device, "4d 0 4c 0 0 0 0 0 ff 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(answer[0], 0x0c);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 2, 2), 24);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 4, 4), 0x00010308);  /* available */
+    CU_ASSERT_EQUAL(plx_get_be(answer + 12, 1), 2);          /* shared with others */
+    CU_ASSERT_EQUAL(plx_get_be(answer + 16, 4), 0x00020308); /* used */
+    CU_ASSERT_EQUAL(plx_get_be(answer + 24, 1), 1);
+    /* Cut, and from the second parameter on. */
+    memset(answer, 0xee, sizeof answer);
+    CU_ASSERT_EQUAL(scsi_on(device, "4d 0 4c 0 0 0 2 0 8 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 2, 6), 0x000c00020308);
+    CU_ASSERT_EQUAL(answer[8], 0);
+    CU_ASSERT_EQUAL(scsi_on(device, "4d 0 4c 0 0 0 3 0 ff 0", answer, 255),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    check_sense(0x05, 0x2400);
+    CU_ASSERT_EQUAL(scsi_on(device, "4d 0 42 0 0 0 0 0 ff 0", answer, 255),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    CU_ASSERT_EQUAL(scsi_on(device, "4d 1 4c 0 0 0 0 0 ff 0", answer, 255),
+                    TCMU_STS_PASSTHROUGH_ERR);
+    CU_ASSERT_EQUAL(sense[17], 1);
+    CU_ASSERT_EQUAL(scsi_on(device, "1a 0 1 0 ff 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(answer[4 + 7], 0x80); /* LBPERE */
+    CU_ASSERT_EQUAL(scsi_on(device, "5a 0 1c 2 0 0 0 0 ff 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(plx_get_be(answer, 2), 8 + 32 - 2);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 8, 4), 0x5c02001c);
+    CU_ASSERT_EQUAL(answer[8 + 4], 1);                  /* SITUA */
+    CU_ASSERT(all_are((char *)answer + 8 + 16, 16, 0)); /* no limits */
+    CU_ASSERT_EQUAL(scsi_on(device, "5a 0 3f ff 0 0 0 0 ff 0", answer, 255), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(plx_get_be(answer, 2), 8 + 12 + 20 + 12 + 32 - 2);
+    CU_ASSERT_EQUAL(scsi_on(device, "5a 0 1c 1 0 0 0 0 ff 0", answer, 255),
+                    TCMU_STS_PASSTHROUGH_ERR);
+}
+
+static json_int_t used_megabytes(void)
+{
+    uint8_t answer[28];
+
+    CU_ASSERT_EQUAL(scsi_on(device, "4d 0 4c 0 0 0 0 0 ff 0", answer, sizeof answer), TCMU_STS_OK);
+    return (json_int_t)plx_get_be(answer + 20, 4);
+}
+
+/* Of the disk, then of the store: each crossing is told once, and again after it was left. */
+static void test_limits(void)
+{
+    FILE *log = lun_listen();
+    uint8_t answer[64];
+
+    shell("! ./parallax vdi set full/v 2>/dev/null && "
+          "! ./parallax vdi set full/v --warn-at 100% 2>/dev/null && "
+          "! ./parallax vdi set full/v --warn-at 1T 2>/dev/null && "
+          "! ./parallax store set full --warn-at 0 2>/dev/null && "
+          "./parallax -q vdi set full/v --warn-at 4M && "
+          "./parallax vdi info full/v | grep -q 'Warn at: *4 MiB'");
+    CU_ASSERT_EQUAL(count_attentions(), 0);
+    CU_ASSERT_EQUAL(scsi_on(device, "5a 0 1c 2 0 0 0 0 ff 0", answer, sizeof answer), TCMU_STS_OK);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 8 + 16, 8), 0);
+    CU_ASSERT_EQUAL(plx_get_be(answer + 8 + 24, 8), 0x8102000000000004); /* used, rising, 4 MiB */
+    for (uint32_t block = 0; block < 1280; block++)
+        CU_ASSERT_EQUAL_FATAL(write_block(block), TCMU_STS_OK);
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+    CU_ASSERT_EQUAL(used_megabytes(), 5);
+    CU_ASSERT_EQUAL(count_attentions(), 1);
+    CU_ASSERT_EQUAL(count_attentions(), 0);
+    shell("./parallax vdi info full/v --json | grep -q '\"used_bytes\": 5242880' && "
+          "./parallax vdi info full/v | grep -q 'Warning: *the soft limit is crossed'");
+    unmap_blocks(0, 1024);
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+    CU_ASSERT_EQUAL(count_attentions(), 0);
+    CU_ASSERT_EQUAL(used_megabytes(), 1);
+    shell("./parallax -q vdi set full/v --warn-at none && "
+          "./parallax -q store set full --warn-at 1% && "
+          "./parallax store info full | grep -q 'Warning: *the soft limit is crossed'");
+    CU_ASSERT_EQUAL(count_attentions(), 1);
+    shell("./parallax -q store set full --warn-at none && "
+          "! ./parallax store info full | grep -q Warn");
+    HEARD(log, "full/v: 5242880 bytes used, limit 4194304",
+          "full/v is below its soft limit again: 1048576 bytes used", "full: ");
+}
+
+/* ---- The end of space ---- */
+
+/* Until a write of a fresh block fails; then every write either succeeds or says why. */
+static void fill_up(void)
+{
+    int status = TCMU_STS_OK;
+    unsigned refused = 0;
+
+    for (uint32_t n = 0; status == TCMU_STS_OK; n++) {
+        status = write_block(n < BLOCKS ? n : random_below(BLOCKS));
+        if (n % 512 == 511)
+            ask(0, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\"}");
+    }
+    CU_ASSERT(is_full(status));
+    for (unsigned i = 0; i < 300; i++) {
+        status = write_block(random_below(BLOCKS));
+        CU_ASSERT(status == TCMU_STS_OK || is_full(status));
+        refused += status != TCMU_STS_OK;
+    }
+    CU_ASSERT(refused > 0);
+}
+
+/* What needs no space for data goes on. */
+static void test_full(void)
+{
+    json_int_t before;
+
+    fill_up();
+    verify(device, model);
+    CU_ASSERT_EQUAL(scsi_on(device, "35 0 0 0 0 0 0 0 0 0", NULL, 0), TCMU_STS_OK);
+    ask(0, NULL, "{\"command\": \"flush\", \"vdi\": \"v\"}");
+    ask(0, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"full\"}");
+    memcpy(frozen, model, sizeof frozen);
+    for (unsigned i = 0; i < 40; i++) {
+        unmap_blocks(i * 64, 16);
+        ask(0, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\"}");
+    }
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+    verify(device, model);
+    shell("./parallax -q vdi delete full/other --yes");
+    shell("./parallax store check full --data >/dev/null");
+    before = free_blocks();
+    CU_ASSERT(is_full(write_block(5000))); /* all of it is in snapshots still */
+    shell("./parallax -q snap delete full/v@.. --force");
+    CU_ASSERT(free_blocks() > before);
+}
+
+/* In the same opening of the disk. */
+static void test_goes_on(void)
+{
+    for (uint32_t block = 0; block < 1024; block++)
+        CU_ASSERT_EQUAL(write_block(block), TCMU_STS_OK);
+    verify(device, model);
+    ask(0, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"second\"}");
+    fill_up();
+    memcpy(frozen, model, sizeof frozen);
+    ask(0, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"full-again\"}");
+    verify(device, model);
+    unmap_blocks(0, BLOCKS);
+    ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+    verify(device, model);
+}
+
+static void test_reopened(void)
+{
+    struct tcmu_device *snapshot;
+
+    runner_close(device);
+    device = open_lun("parallax/full/v");
+    verify(device, model);
+    snapshot = open_lun("parallax/full/v@full-again");
+    verify(snapshot, frozen);
+    runner_close(snapshot);
+    shell("./parallax -q snap delete full/v@.. --force");
+    fill_up();
+    verify(device, model);
+    runner_close(device);
+    shell("./parallax store check full --data >/dev/null");
+}
+
+static bool set_up(void)
+{
+    return stand_up() &&
+           stand_shell("./parallax -q store format full --volume %s/full --size 40M --extent-size "
+                       "1M && ./parallax -q vdi create full/v --size %u && "
+                       "./parallax -q vdi create full/other --size 1M",
+                       stand_folder, BLOCKS * BLOCK) == 0;
+}
+
+static void test_open(void)
+{
+    device = open_lun("parallax/full/v");
+}
+
+int main(void)
+{
+    CU_pSuite suite;
+    unsigned failures;
+
+    if (!set_up() || CU_initialize_registry() != CUE_SUCCESS)
+        return 1;
+    suite = CU_add_suite("full", NULL, NULL);
+    CU_add_test(suite, "opening", test_open);
+    CU_add_test(suite, "what is told of limits and of use", test_pages);
+    CU_add_test(suite, "soft limits", test_limits);
+    CU_add_test(suite, "a full store", test_full);
+    CU_add_test(suite, "space comes back", test_goes_on);
+    CU_add_test(suite, "opened again", test_reopened);
+    CU_basic_set_mode(CU_BRM_VERBOSE);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    stand_down();
+    return failures ? 1 : 0;
+}
