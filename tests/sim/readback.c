@@ -516,6 +516,6 @@ void plx_sim_finish(struct plx_world *w, unsigned snapshots)
             verify_read_only(w, &w->vdis[i]);
     if (!w->result.failed)
         plx_sim_check_store(w);
-    if (!w->result.failed && w->ended)
+    if (!w->result.failed && w->ended && (!w->is_fork || plx_sim_chance(w, 25)))
         collect_at_the_end(w, snapshots);
 }
