@@ -9,13 +9,16 @@
  *     write in place may have overtaken it.
  * Q5  A request completes exactly once; a failed window ends it.
  * Q6  Nothing is allocated here: operations exist since the VDI was opened.
+ * Q7  A move gives blocks another place and never other contents: it reads, checks and logs under
+ *     the range lock of a write. What a snapshot has come to see in between stays where it is. It
+ *     takes no room that writes wait for.
  * Loop: the VDI's. Crash story: log.c has it; a write in place is torn at most where it was
  *   never acknowledged.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/vdi.h"
+#include "engine/move.h"
 
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define READ_RETRIES 16u
@@ -221,6 +224,8 @@ static void finish(struct plx_op *op, int result)
     struct plx_vdi *vdi = op->vdi;
     struct plx_request *request = op->request;
 
+    if (request->op == PLX_MOVE)
+        request->move->upto = request->offset + op->done_bytes;
     if (op->in_place && result) { /* it may be seen, and no flush has followed it */
         plx_vdi_set_unflushed(vdi);
         vdi->cache_changes++;
@@ -267,6 +272,14 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
         if (request->op == PLX_COMPARE_WRITE && request->length > PLX_COMPARE_MAX)
             return PLX_ERR_INVALID;
         break;
+    case PLX_MOVE:
+        if (request->offset % PLX_BLOCK_SIZE || request->length % PLX_BLOCK_SIZE ||
+            request->iovcnt != 1 || request->iov->iov_len < PLX_MOVE_BUFFER)
+            return PLX_ERR_INVALID;
+        if (request->offset > vdi->size_bytes ||
+            request->length > vdi->size_bytes - request->offset)
+            return PLX_ERR_RANGE;
+        break;
     case PLX_RESIZE:
         if (request->length < vdi->size_bytes || request->length > PLX_VDI_SIZE_MAX ||
             request->length % sector)
@@ -296,12 +309,14 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
     op->in_place = op->locks = false;
     op->retries = 0;
     op->compared = op->compare_held = false;
+    op->moves_left = request->op == PLX_MOVE ? request->move->windows : 0;
     activate(op);
     switch (request->op) {
     case PLX_READ:
     case PLX_WRITE:
     case PLX_UNMAP:
     case PLX_COMPARE_WRITE:
+    case PLX_MOVE:
         op->state = OP_WINDOW;
         break;
     case PLX_SNAPSHOT:
@@ -502,13 +517,18 @@ static void edge_range(const struct plx_op *op, unsigned block, uint32_t *ret_fr
     *ret_bytes = to - from;
 }
 
+static bool moving(const struct plx_op *op)
+{
+    return op->request->op == PLX_MOVE;
+}
+
 /* Bytes from the start of the request's (write) data to a block's first covered byte. */
 static uint64_t data_offset(const struct plx_op *op, unsigned block)
 {
     uint64_t in_window = block == 0 ? 0 : (uint64_t)block * PLX_BLOCK_SIZE - op->head_skip;
     uint64_t base = op->request->op == PLX_COMPARE_WRITE ? op->request->length : 0;
 
-    return base + op->done_bytes + in_window;
+    return moving(op) ? in_window : base + op->done_bytes + in_window;
 }
 
 static bool comparing(const struct plx_op *op)
@@ -629,6 +649,12 @@ static void lay_out_window(struct plx_op *op)
     uint64_t left = op->request->length - op->done_bytes;
     uint64_t in_block = offset & (PLX_BLOCK_SIZE - 1);
 
+    if (moving(op)) {
+        uint64_t blocks = PLX_WINDOW_BLOCKS - (offset >> PLX_BLOCK_SHIFT) % PLX_WINDOW_BLOCKS;
+
+        set_window(op, offset, plx_min_u64(left, blocks * PLX_BLOCK_SIZE));
+        return;
+    }
     if (op->request->op != PLX_UNMAP) {
         set_window(op, offset,
                    plx_min_u64(left, (uint64_t)PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE - in_block));
@@ -674,7 +700,7 @@ static bool lock(struct plx_op *op)
 static int look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
-    bool writing = op->request->op != PLX_READ && !comparing(op);
+    bool writing = op->request->op != PLX_READ && !comparing(op) && !moving(op);
 
     plx_walk_resume(&op->walk);
     if (op->looked_up == 0)
@@ -707,6 +733,8 @@ static int look_up(struct plx_op *op)
 
 static bool wanted_for_read(const struct plx_op *op, unsigned block)
 {
+    if (moving(op))
+        return op->actions[block] == PLX_ACTION_NEW;
     return op->request->op == PLX_READ || comparing(op) || edge_of(op, block);
 }
 
@@ -754,10 +782,11 @@ static bool end_join(struct plx_op *op)
 }
 
 /* Submits reads of the blocks that are wanted, adjacent ones together. When transfers or iovecs
- * run out the window is cut: the rest makes a window of its own. */
+ * run out the window is cut: the rest makes a window of its own. That of a move is read bit by bit.
+ */
 static int submit_reads(struct plx_op *op)
 {
-    unsigned block = 0;
+    unsigned block = moving(op) ? op->moves_read : 0;
 
     start_join(op);
     while (block < op->blocks) {
@@ -780,6 +809,8 @@ static int submit_reads(struct plx_op *op)
         }
         if (block > first)
             submit_run(op, PLX_IO_READ, first_iov, addr, block - first);
+        if (full && moving(op))
+            break;
         if (full && block == 0)
             return PLX_ERR_INVALID; /* one block in more pieces than an operation has */
         if (full) {
@@ -787,6 +818,7 @@ static int submit_reads(struct plx_op *op)
             return 0;
         }
     }
+    op->moves_read = block;
     return 0;
 }
 
@@ -868,7 +900,10 @@ static void classify(struct plx_op *op, bool *ret_void)
     *ret_void = false;
     op->void_leaf = UINT64_MAX;
     op->void_count = 0;
-    for (unsigned i = 0; i < op->blocks; i++) {
+    for (unsigned i = 0; i < op->blocks && moving(op); i++) /* settled: plx_move_plan() */
+        if (op->actions[i] == PLX_ACTION_NEW)
+            op->checksums[i] = block_checksum(op, i);
+    for (unsigned i = 0; i < op->blocks && !moving(op); i++) {
         const struct plx_mapping *mapping = &op->mappings[i];
         uint64_t leaf = (op->first_block + i) >> PLX_NODE_SHIFT;
 
@@ -984,28 +1019,27 @@ static int metadata_room(struct plx_op *op)
     return plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
 }
 
-/* From the VDI's run of adjacent blocks, which is refilled about 1 MiB at a time. */
-static int take_blocks(struct plx_op *op, uint64_t want, uint64_t *ret_addr, uint64_t *ret_count)
+/* From a run of adjacent blocks, which is refilled about 1 MiB at a time. */
+static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, uint64_t *ret_addr,
+                       uint64_t *ret_count)
 {
-    struct plx_vdi *vdi = op->vdi;
-
-    if (!vdi->run.count) {
-        int error = plx_alloc_run(vdi->store, PLX_EXTENT_DATA, plx_max_u64(want, RUN_BLOCKS),
-                                  &op->task, &vdi->run.addr, &vdi->run.count);
+    if (!run->count) {
+        int error = plx_alloc_run(op->vdi->store, PLX_EXTENT_DATA, plx_max_u64(want, RUN_BLOCKS),
+                                  &op->task, &run->addr, &run->count);
 
         if (error)
             return error;
     }
-    *ret_addr = vdi->run.addr;
-    *ret_count = plx_min_u64(want, vdi->run.count);
-    vdi->run.addr += *ret_count;
-    vdi->run.count -= *ret_count;
+    *ret_addr = run->addr;
+    *ret_count = plx_min_u64(want, run->count);
+    run->addr += *ret_count;
+    run->count -= *ret_count;
     return 0;
 }
 
-/* Pieces for all new and unmapped blocks. 0, PLX_WAIT or NOSPACE; cuts the window when there are
- * too many pieces. */
-static int lay_out_pieces(struct plx_op *op)
+/* Pieces for all new and unmapped blocks, the new ones from the run. 0, PLX_WAIT or NOSPACE; cuts
+ * the window when there are too many pieces. */
+static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
 {
     unsigned i = 0;
 
@@ -1028,7 +1062,7 @@ static int lay_out_pieces(struct plx_op *op)
                 return 0;
             }
             if (action == PLX_ACTION_NEW) {
-                int error = take_blocks(op, count, &addr, &got);
+                int error = take_blocks(op, run, count, &addr, &got);
 
                 if (error)
                     return error;
@@ -1041,6 +1075,23 @@ static int lay_out_pieces(struct plx_op *op)
         }
     }
     return 0;
+}
+
+/* All that moves from one run of its own; what a cut window leaves of it is given back. */
+static int lay_out_move(struct plx_op *op)
+{
+    struct plx_run run = {0};
+    int error;
+
+    for (unsigned i = 0; i < op->blocks; i++)
+        run.count += op->actions[i] == PLX_ACTION_NEW;
+    error = plx_alloc_adjacent(op->vdi->store, run.count, &op->task, &run.addr);
+    if (error)
+        return error;
+    error = lay_out_pieces(op, &run);
+    if (run.count)
+        plx_alloc_free(op->vdi->store, run.addr, run.count);
+    return error;
 }
 
 static size_t pieces_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
@@ -1218,7 +1269,7 @@ static int issue(struct plx_op *op)
     if (has_new)
         error = metadata_room(op);
     if (!error)
-        error = lay_out_pieces(op);
+        error = moving(op) ? lay_out_move(op) : lay_out_pieces(op, &op->vdi->run);
     if (!error && op->piece_count)
         error = make_item(op);
     if (error) {
@@ -1276,7 +1327,7 @@ static int wait_for_room(struct plx_op *op, int error)
     if (error == PLX_WAIT) { /* for an extent: the registry is asked */
         op->vdi->store->counters.registry_calls_on_data_path++;
         op->state = OP_RETRY;
-    } else if (error == PLX_ERR_NOSPACE) {
+    } else if (error == PLX_ERR_NOSPACE && !moving(op)) { /* Q7 */
         error = wait_for_deaths(op);
         if (error == PLX_ERR_NOSPACE)
             error = wait_for_history(op);
@@ -1441,6 +1492,13 @@ static bool must_flush(const struct plx_op *op)
     return durable && (op->in_place || (!op->piece_count && op->vdi->unflushed));
 }
 
+static void end_move(struct plx_op *op)
+{
+    op->moves_left--;
+    op->done_bytes +=
+        plx_min_u64(plx_move_end(op) << PLX_BLOCK_SHIFT, op->request->length - op->done_bytes);
+}
+
 /* Runs until it waits or ends. A window goes WINDOW, LOCK, LOOKUP, READ (what must be read),
  * ISSUE, then WRITTEN and LOGGED for what was submitted, and back to WINDOW. */
 static void op_run(struct plx_op *op)
@@ -1453,7 +1511,7 @@ static void op_run(struct plx_op *op)
         switch (op->state) {
         case OP_WINDOW:
             unlock(op);
-            if (op->done_bytes == op->request->length) {
+            if (op->done_bytes == op->request->length || (moving(op) && !op->moves_left)) {
                 finish(op, 0);
                 return;
             }
@@ -1487,8 +1545,13 @@ static void op_run(struct plx_op *op)
                 return;
             if (error)
                 goto fail;
+            if (moving(op) && !plx_move_plan(op)) {
+                end_move(op);
+                op->state = OP_WINDOW;
+                break;
+            }
             op->state = OP_ISSUE;
-            if (op->request->op == PLX_READ || comparing(op) ||
+            if (op->request->op == PLX_READ || comparing(op) || moving(op) ||
                 (has_edges(op) && !op->edges_read)) {
                 error = submit_reads(op);
                 if (error)
@@ -1499,6 +1562,14 @@ static void op_run(struct plx_op *op)
             }
             break;
         case OP_READ:
+            if (moving(op) && op->moves_read < op->blocks && !op->join.error) {
+                error = submit_reads(op);
+                if (error)
+                    goto fail;
+                if (!end_join(op))
+                    return;
+                break;
+            }
             error = verify_reads(op);
             if (error == PLX_WAIT) {
                 op->looked_up = 0;
@@ -1551,8 +1622,9 @@ static void op_run(struct plx_op *op)
                 error = vdi->log.sticky;
                 goto fail;
             }
-            /* A snapshot came in between. It matters for what would be written in place only. */
-            if (op->gen != vdi->map.gen_submitted && !always_copies(vdi)) {
+            /* A snapshot came in between. It matters for what would be written in place only, and
+             * for what moves (Q7). */
+            if (op->gen != vdi->map.gen_submitted && (moving(op) || !always_copies(vdi))) {
                 op->looked_up = 0;
                 op->state = OP_LOOKUP;
                 break;
@@ -1613,7 +1685,10 @@ static void op_run(struct plx_op *op)
             break;
         case OP_DURABLE:
             op->in_place = false;
-            op->done_bytes += op->window_bytes;
+            if (moving(op))
+                end_move(op);
+            else
+                op->done_bytes += op->window_bytes;
             op->state = OP_WINDOW;
             break;
         default:
