@@ -333,10 +333,10 @@ enum plx_request_op {
 #define PLX_MOVE_BUFFER (1u << 20)
 struct plx_move {
     uint64_t windows; /* at most so many */
-    bool dry_run;     /* only counts what would be */
+    bool dry_run;     /* only counts, as if everything went well */
     uint64_t upto;    /* offset in bytes: where to go on */
     /* These grow. Runs are counted within windows. */
-    uint64_t mapped, shared, moved; /* blocks; moved: none of them shared */
+    uint64_t mapped, shared, moved; /* blocks */
     uint64_t runs_before, runs_after;
 };
 

@@ -32,17 +32,17 @@ struct plx_world_options {
     bool write_back, copy;
     /* Workload. */
     unsigned steps, in_flight;
-    unsigned unmap_weight, snapshot_weight, sync_weight;
+    unsigned unmap_weight, snapshot_weight, sync_weight, move_weight;
     bool big_io;
     bool protect;      /* disks take snapshots by themselves, in modes that change now and then */
     bool toggle_cache; /* the cache mode changes now and then */
     bool labels;
-    unsigned forget_weight; /* how often old snapshots are let go, per 1000 steps */
-    unsigned rewind_weight; /* and how often a disk goes back to an instant */
+    unsigned forget_weight;  /* how often old snapshots are let go, per 1000 steps */
+    unsigned rewind_weight;  /* and how often a disk goes back to an instant */
     unsigned collect_weight; /* and garbage is collected */
-    bool tight;             /* NOSPACE is to be expected */
-    bool gives_way;         /* history does, to writes */
-    unsigned faults;        /* I/O errors injected now and then, in per cent of steps */
+    bool tight;              /* NOSPACE is to be expected */
+    bool gives_way;          /* history does, to writes */
+    unsigned faults;         /* I/O errors injected now and then, in per cent of steps */
     unsigned
         lies; /* reads that return other bytes, likewise; everything needs its checksum (copy) */
     /* Death. */
@@ -58,7 +58,7 @@ struct plx_world_result {
     bool failed;
     char failure[512];
     uint64_t collected; /* blocks */
-    uint64_t requests, snapshots, rewinds, crashes, kills, recovery_crashes, sectors_checked,
+    uint64_t requests, snapshots, rewinds, moved, crashes, kills, recovery_crashes, sectors_checked,
         io_events, nospace;
     uint64_t
         states; /* different contents of the disks that a power cut left and that were judged */
