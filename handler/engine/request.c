@@ -892,6 +892,14 @@ static bool always_copies(const struct plx_vdi *vdi)
     return vdi->copy_always || plx_protect_copies(vdi);
 }
 
+/* What moves is settled: plx_move_plan(). A checksum that was not known is from now on. */
+static void checksum_moved(struct plx_op *op)
+{
+    for (unsigned i = 0; i < op->blocks; i++)
+        if (op->actions[i] == PLX_ACTION_NEW)
+            op->checksums[i] = block_checksum(op, i);
+}
+
 /* What happens to each block; *ret_void: some checksum has to be voided first. */
 static void classify(struct plx_op *op, bool *ret_void)
 {
@@ -900,10 +908,7 @@ static void classify(struct plx_op *op, bool *ret_void)
     *ret_void = false;
     op->void_leaf = UINT64_MAX;
     op->void_count = 0;
-    for (unsigned i = 0; i < op->blocks && moving(op); i++) /* settled: plx_move_plan() */
-        if (op->actions[i] == PLX_ACTION_NEW)
-            op->checksums[i] = block_checksum(op, i);
-    for (unsigned i = 0; i < op->blocks && !moving(op); i++) {
+    for (unsigned i = 0; i < op->blocks; i++) {
         const struct plx_mapping *mapping = &op->mappings[i];
         uint64_t leaf = (op->first_block + i) >> PLX_NODE_SHIFT;
 
@@ -1038,7 +1043,7 @@ static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, ui
 }
 
 /* Pieces for all new and unmapped blocks, the new ones from the run. 0, PLX_WAIT or NOSPACE; cuts
- * the window when there are too many pieces. */
+ * the window when there are too many pieces: those of a move are one transfer. */
 static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
 {
     unsigned i = 0;
@@ -1057,7 +1062,7 @@ static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
             struct plx_piece *piece = &op->pieces[op->piece_count];
             uint64_t addr = 0, got = count;
 
-            if (op->piece_count == PLX_OP_XFERS / 2) {
+            if (op->piece_count == PLX_OP_XFERS / 2 && !moving(op)) {
                 cut_window(op, first);
                 return 0;
             }
@@ -1077,7 +1082,7 @@ static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
     return 0;
 }
 
-/* All that moves from one run of its own; what a cut window leaves of it is given back. */
+/* All that moves, into one run of its own. */
 static int lay_out_move(struct plx_op *op)
 {
     struct plx_run run = {0};
@@ -1089,9 +1094,8 @@ static int lay_out_move(struct plx_op *op)
     if (error)
         return error;
     error = lay_out_pieces(op, &run);
-    if (run.count)
-        plx_alloc_free(op->vdi->store, run.addr, run.count);
-    return error;
+    PLX_ASSERT(!error && !run.count);
+    return 0;
 }
 
 static size_t pieces_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
@@ -1168,30 +1172,34 @@ static void new_data_done(struct plx_io *io)
         plx_task_ready(op->vdi->store, op->join.task);
 }
 
+/* What is adjacent on the store goes in one transfer. */
 static unsigned submit_new(struct plx_op *op)
 {
-    unsigned data = 0;
+    const struct plx_piece *piece = op->pieces, *end = op->pieces + op->piece_count;
+    unsigned data = 0, sent = 0;
 
-    for (unsigned i = 0; i < op->piece_count; i++) {
-        const struct plx_piece *piece = &op->pieces[i];
-        unsigned block = (unsigned)(piece->vblock - op->first_block), sent = 0, first_iov;
+    while (piece < end) {
+        unsigned first_iov = op->iov_count, run = 0;
+        uint64_t addr = piece->addr + sent;
 
-        if (!piece->addr)
+        if (!piece->addr) {
+            piece++;
             continue;
-        while (sent < piece->count) {
-            unsigned run = 0;
-
-            first_iov = op->iov_count;
-            while (sent + run < piece->count && add_block_iovs(op, block + sent + run, first_iov))
-                run++;
-            PLX_ASSERT(run > 0);
-            submit_run(op, PLX_IO_WRITE, first_iov, piece->addr + sent, run);
-            op->xfers[op->xfer_count - 1].io.done = new_data_done;
-            data++;
-            sent += run;
         }
-        op->vdi->store->counters.blocks_new += piece->count;
-        op->vdi->counters.blocks_new += piece->count;
+        while (piece < end && piece->addr + sent == addr + run &&
+               add_block_iovs(op, (unsigned)(piece->vblock - op->first_block) + sent, first_iov)) {
+            run++;
+            if (++sent == piece->count) {
+                piece++;
+                sent = 0;
+            }
+        }
+        PLX_ASSERT(run > 0);
+        submit_run(op, PLX_IO_WRITE, first_iov, addr, run);
+        op->xfers[op->xfer_count - 1].io.done = new_data_done;
+        data++;
+        op->vdi->store->counters.blocks_new += run;
+        op->vdi->counters.blocks_new += run;
     }
     return data;
 }
@@ -1258,7 +1266,7 @@ static int issue(struct plx_op *op)
     bool has_in_place = false, has_new = false;
     int error;
 
-    error = fit_window(op);
+    error = moving(op) ? 0 : fit_window(op);
     if (error)
         return error;
     for (unsigned i = 0; i < op->blocks; i++) {
@@ -1629,7 +1637,11 @@ static void op_run(struct plx_op *op)
                 op->state = OP_LOOKUP;
                 break;
             }
-            classify(op, &must_void);
+            must_void = false;
+            if (moving(op))
+                checksum_moved(op);
+            else
+                classify(op, &must_void);
             if (must_void) {
                 error = wait_for_room(op, room_for_void(op));
                 if (error == PLX_WAIT)

@@ -59,7 +59,7 @@ struct plx_op {
     struct plx_mapping mappings[PLX_WINDOW_BLOCKS];
     uint8_t actions[PLX_WINDOW_BLOCKS];
     uint32_t checksums[PLX_WINDOW_BLOCKS];
-    struct plx_piece pieces[PLX_OP_XFERS];
+    struct plx_piece pieces[PLX_WINDOW_BLOCKS / 2]; /* a move's lie between what stays */
     unsigned piece_count;
     uint64_t void_leaf;
     uint32_t void_count;

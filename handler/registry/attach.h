@@ -119,6 +119,10 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collec
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
 
+/* 0, or NOSPACE: no blocks are to be moved now (PLX_MOVE), for what is left of the store is for
+ * writes. */
+int plx_attach_move_room(struct plx_attach *attach, struct plx_fault *fault);
+
 /* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
 int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
                       uint64_t size, const struct plx_format_options *options,

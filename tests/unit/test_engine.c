@@ -665,10 +665,11 @@ static void test_move_shared(void)
     end_store();
 }
 
-/* What lies between moved blocks needs more pieces than one record has. */
+/* Between what stays: many pieces of one transfer. */
 static void test_move_pieces(void)
 {
     struct plx_move moved = {.windows = 100};
+    struct plx_counters a, b;
     struct plx_vdi *vdi;
 
     make_store(128 * MIB, 4 * MIB);
@@ -676,10 +677,14 @@ static void test_move_pieces(void)
     vdi = open_vdi(0);
     write_backwards(vdi, 0, 256);
     OK(simple(vdi, PLX_SNAPSHOT, NULL));
-    for (uint64_t b = 256; b > 0; b -= 2)
-        write_backwards(vdi, b - 2, 1);
+    for (uint64_t at = 256; at > 0; at -= 4)
+        write_backwards(vdi, at - 4, 3);
+    a = counters();
     OK(move(vdi, &moved, 0, MIB));
+    b = counters();
     CU_ASSERT_EQUAL(moved.mapped, 256);
+    CU_ASSERT_EQUAL(moved.moved, 192);
+    CU_ASSERT_EQUAL(b.device_writes[PLX_KIND_DATA] - a.device_writes[PLX_KIND_DATA], 1);
     CU_ASSERT(reads_numbers(vdi, 0, 256));
     OK(plx_vdi_close(vdi));
     vdi = open_vdi(0);
