@@ -12,8 +12,10 @@
 #include "commands.h"
 #include "output.h"
 
-#define SLICE_WINDOWS 16u    /* at once; others wait for their turn on the loop meanwhile */
-#define MEASURE_WINDOWS 128u /* nothing is read but nodes */
+/* A slice: the disk's other requests wait for their turn on the loop while so many windows are
+ * looked at, a key frame to end, while so much is moved. */
+#define SLICE_WINDOWS 32u
+#define SLICE_BLOCKS 256u
 
 struct defrag {
     struct plx_cli *cli;
@@ -41,7 +43,7 @@ static int measure(struct defrag *d)
 {
     int rc = 0;
 
-    d->before = (struct plx_move){.windows = MEASURE_WINDOWS, .dry_run = true};
+    d->before = (struct plx_move){.windows = SLICE_WINDOWS, .dry_run = true};
     while (!rc && d->before.upto < d->end)
         if (!(rc = interrupted(d)))
             rc = plx_session_vdi_move(d->cli, &d->name, d->end, &d->before);
@@ -87,9 +89,7 @@ static int move_all(struct defrag *d)
     int rc = 0;
 
     d->started_ns = plx_out_monotonic_ns();
-    d->done = (struct plx_move){.windows = SLICE_WINDOWS};
-    if (d->rate)
-        d->done.windows = plx_max_u64(1, plx_min_u64(SLICE_WINDOWS, d->rate / PLX_MOVE_BUFFER));
+    d->done = (struct plx_move){.windows = SLICE_WINDOWS, .blocks = SLICE_BLOCKS};
     plx_progress_begin(&d->progress, d->cli, "defrag", d->before.mapped * PLX_BLOCK_SIZE);
     while (!rc && d->done.upto < d->end && !(rc = interrupted(d))) {
         rc = after(d, plx_session_vdi_move(d->cli, &d->name, d->end, &d->done), &room_tried);

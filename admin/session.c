@@ -12,9 +12,9 @@
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
  *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop (no "vdi")
  *   keyframe
- *   move {"offset", "length", "windows", "dry_run"} -> struct plx_move, by its names; if it ended
- *     early, with "code" and "message"
- *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
+ *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
+ * it ended early, with "code" and "message" thin {"after", "upto", "before_ns", "every_ns",
+ * "dry_run"} -> struct plx_thinned, by its names
  */
 #include "session.h"
 
@@ -517,11 +517,12 @@ int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint6
     json_t *result = NULL;
     const char *code, *message;
     bool asked;
-    int rc = ask_live(cli, name, "move",
-                      json_pack("{s:I,s:I,s:I,s:b}", "offset", (json_int_t)move->upto, "length",
-                                (json_int_t)(end - move->upto), "windows",
-                                (json_int_t)move->windows, "dry_run", move->dry_run),
-                      &asked, &result);
+    int rc =
+        ask_live(cli, name, "move",
+                 json_pack("{s:I,s:I,s:I,s:I,s:b}", "offset", (json_int_t)move->upto, "length",
+                           (json_int_t)(end - move->upto), "windows", (json_int_t)move->windows,
+                           "blocks", (json_int_t)move->blocks, "dry_run", move->dry_run),
+                 &asked, &result);
 
     if (!rc && !asked && !(rc = open_here(cli, name)))
         return move_here(cli, name, end, move);

@@ -332,7 +332,8 @@ enum plx_request_op {
  * `upto` has been done. */
 #define PLX_MOVE_BUFFER (1u << 20)
 struct plx_move {
-    uint64_t windows; /* at most so many */
+    uint64_t windows; /* looks at so many at most, ... */
+    uint64_t blocks;  /* and ends with the one in which so many have been moved; 0: any number */
     bool dry_run;     /* only counts, as if everything went well */
     uint64_t upto;    /* offset in bytes: where to go on */
     /* These grow. Runs are counted within windows. */

@@ -33,6 +33,19 @@ static uint64_t count_runs(const struct plx_op *op, bool after)
     return runs;
 }
 
+void plx_move_begin(struct plx_op *op)
+{
+    const struct plx_move *move = op->request->move;
+
+    op->windows_left = move->windows;
+    op->moves_left = move->blocks ? move->blocks : UINT64_MAX;
+}
+
+bool plx_move_ends(const struct plx_op *op)
+{
+    return !op->windows_left || !op->moves_left;
+}
+
 bool plx_move_plan(struct plx_op *op)
 {
     uint64_t movable = 0, saved;
@@ -72,13 +85,16 @@ static uint64_t empty_end(const struct plx_op *op, uint64_t end)
 uint64_t plx_move_end(struct plx_op *op)
 {
     struct plx_move *move = op->request->move;
-    uint64_t end = op->first_block + op->blocks;
+    uint64_t end = op->first_block + op->blocks, moved = 0;
 
     for (unsigned i = 0; i < op->blocks; i++) {
         move->mapped += op->mappings[i].addr != 0;
         move->shared += op->mappings[i].addr && !op->mappings[i].writable;
-        move->moved += op->actions[i] == PLX_ACTION_NEW;
+        moved += op->actions[i] == PLX_ACTION_NEW;
     }
+    op->windows_left--;
+    op->moves_left -= plx_min_u64(moved, op->moves_left);
+    move->moved += moved;
     move->runs_before += count_runs(op, false);
     move->runs_after += count_runs(op, true);
     return empty_end(op, end) - op->first_block;

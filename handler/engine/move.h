@@ -4,6 +4,9 @@
 
 #include "engine/vdi.h"
 
+void plx_move_begin(struct plx_op *op);
+/* Whether it has done as much as was asked for. */
+bool plx_move_ends(const struct plx_op *op);
 /* The window's blocks have been looked up: says in op->actions which get another place. false:
  * none, the window is done with. */
 bool plx_move_plan(struct plx_op *op);

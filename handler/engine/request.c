@@ -309,7 +309,8 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
     op->in_place = op->locks = false;
     op->retries = 0;
     op->compared = op->compare_held = false;
-    op->moves_left = request->op == PLX_MOVE ? request->move->windows : 0;
+    if (request->op == PLX_MOVE)
+        plx_move_begin(op);
     activate(op);
     switch (request->op) {
     case PLX_READ:
@@ -1502,7 +1503,6 @@ static bool must_flush(const struct plx_op *op)
 
 static void end_move(struct plx_op *op)
 {
-    op->moves_left--;
     op->done_bytes +=
         plx_min_u64(plx_move_end(op) << PLX_BLOCK_SHIFT, op->request->length - op->done_bytes);
 }
@@ -1519,7 +1519,7 @@ static void op_run(struct plx_op *op)
         switch (op->state) {
         case OP_WINDOW:
             unlock(op);
-            if (op->done_bytes == op->request->length || (moving(op) && !op->moves_left)) {
+            if (op->done_bytes == op->request->length || (moving(op) && plx_move_ends(op))) {
                 finish(op, 0);
                 return;
             }

@@ -53,7 +53,7 @@ struct plx_op {
     uint64_t flush_seq, cache_changes; /* when a flush began */
     uint64_t flush_mark;               /* store->flush_failures before the window's first write */
     unsigned retries;
-    uint64_t moves_left; /* windows of a move; and how much of this one has been read */
+    uint64_t windows_left, moves_left; /* of a move; and how much of this window has been read */
     unsigned moves_read;
     struct plx_walk walk;
     struct plx_mapping mappings[PLX_WINDOW_BLOCKS];

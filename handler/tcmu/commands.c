@@ -175,6 +175,7 @@ static int do_thin(struct call *call)
 static int do_move(struct call *call)
 {
     struct plx_move move = {.windows = number_of(call, "windows"),
+                            .blocks = number_of(call, "blocks"),
                             .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
                             .upto = number_of(call, "offset")};
     struct iovec iov = {aligned_alloc(PLX_BLOCK_SIZE, PLX_MOVE_BUFFER), PLX_MOVE_BUFFER};

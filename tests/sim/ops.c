@@ -117,7 +117,8 @@ static void move_ended(struct plx_sim_op *op)
     if (op->request.result)
         return;
     if (move->upto < op->request.offset || move->upto > end ||
-        (move->windows > op->request.length / PLX_MOVE_BUFFER + 1 && move->upto != end))
+        (!move->blocks && move->windows > op->request.length / PLX_MOVE_BUFFER + 1 &&
+         move->upto != end))
         plx_sim_fail(op->world, "VDI %u: a move ended at %llu", op->disk->slot,
                      (unsigned long long)move->upto);
     if (move->runs_after > move->runs_before || move->shared + move->moved > move->mapped)
@@ -401,7 +402,10 @@ void plx_sim_move(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first
     if (!op)
         return;
     set_range(op, PLX_MOVE, first_block * BLOCK_SECTORS, blocks * BLOCK_SECTORS);
-    op->move = (struct plx_move){.windows = 1 + plx_sim_below(w, 20)};
+    op->move = (struct plx_move){
+        .windows = 1 + plx_sim_below(w, 20),
+        .blocks = plx_sim_chance(w, 20) ? 1 + plx_sim_below(w, 100) : 0,
+    };
     op->request.move = &op->move;
     op->iov[0] = (struct iovec){op->buffer, PLX_MOVE_BUFFER};
     op->request.iov = op->iov;

@@ -696,7 +696,7 @@ static void test_move_pieces(void)
 /* Large, mostly empty: what is not in the tree is passed over, what is only in memory is not. */
 static void test_move_sparse(void)
 {
-    struct plx_move moved = {.windows = 5000};
+    struct plx_move moved = {.windows = 5000, .blocks = 1};
     struct plx_vdi *vdi;
 
     make_store(128 * MIB, 4 * MIB);
@@ -706,7 +706,11 @@ static void test_move_sparse(void)
     write_backwards(vdi, (1ull << 28) + 300, 10);
     OK(simple(vdi, PLX_KEYFRAME, NULL));
     write_backwards(vdi, (1ull << 27) + 300, 10);
-    OK(move(vdi, &moved, 0, 4ull << 40));
+    OK(move(vdi, &moved, 0, 4ull << 40)); /* so much at least, in whole windows */
+    CU_ASSERT_EQUAL(moved.moved, 10);
+    CU_ASSERT_EQUAL(moved.upto, MIB);
+    moved.blocks = 0;
+    OK(move(vdi, &moved, MIB, (4ull << 40) - MIB));
     CU_ASSERT_EQUAL(moved.upto, 4ull << 40);
     CU_ASSERT_EQUAL(moved.moved, 30);
     CU_ASSERT_EQUAL(moved.runs_after, 3);
