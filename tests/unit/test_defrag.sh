@@ -60,7 +60,7 @@ step "rate, interruption"
 run 0 vdi create demo/slow --size 64M
 run 0 vdi bench demo/slow --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 16M
 run 0 vdi export demo/slow slow
-timeout -s INT 2 "$PARALLAX" defrag demo/slow --rate 64k >out 2>err </dev/null
+timeout --foreground -s INT 2 "$PARALLAX" defrag demo/slow --rate 64k >out 2>err </dev/null
 says err "goes on from there"
 run 0 vdi export demo/slow slower
 same slow slower
