@@ -73,7 +73,6 @@ static int after(struct defrag *d, int rc, uint64_t *room_tried)
         plx_progress_clear(&d->progress);
         plx_out_note(d->cli, "%s", d->cli->fault.text);
         d->unreadable++;
-        d->done.upto = (d->done.upto / PLX_MOVE_BUFFER + 1) * PLX_MOVE_BUFFER;
         return 0;
     }
     if (rc == PLX_ERR_NOSPACE && d->done.moved > *room_tried) { /* D3 */

@@ -182,7 +182,7 @@ int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *
             if (usable(extent, PLX_EXTENT_DATA) && extent->free_blocks >= want &&
                 take_adjacent(extent, want, ret_addr))
                 return 0;
-    return plx_alloc_wait(store, PLX_EXTENT_DATA, task);
+    return task ? plx_alloc_wait(store, PLX_EXTENT_DATA, task) : PLX_ERR_NOSPACE;
 }
 
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr)

@@ -324,12 +324,12 @@ enum plx_request_op {
 #define PLX_COMPARE_MAX (64u << 10) /* bytes of one COMPARE_WRITE */
 
 /* A MOVE: offset and length are whole blocks, the only iovec is memory to work with. It goes by
- * windows of PLX_MOVE_BUFFER bytes. Where the blocks of one lie in enough runs that this is worth
- * it (move.c), they get new, adjacent places, with the contents that they have; writes to them wait
- * meanwhile. Blocks that a snapshot or a clone sees stay where they are. The old places are free
- * after the next key frame. NOSPACE: there is no run of free blocks long enough, or only such as
- * should be left to writes. CORRUPT, IO: a block could not be read. Whatever is returned, all up to
- * `upto` has been done. */
+ * aligned windows of PLX_MOVE_BUFFER bytes, or a quarter of an extent. Where the blocks of one lie
+ * in enough runs that this is worth it (move.c), they get new, adjacent places, with the contents
+ * that they have; writes to them wait meanwhile. Blocks that a snapshot or a clone sees stay where
+ * they are. The old places are free after the next key frame. NOSPACE: there is no run of free
+ * blocks long enough, or only such as should be left to writes. CORRUPT, IO_READ: a block could not
+ * be read, and its window stays. Whatever is returned, all up to `upto` has been dealt with. */
 #define PLX_MOVE_BUFFER (1u << 20)
 struct plx_move {
     uint64_t windows; /* looks at so many at most, ... */

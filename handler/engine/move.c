@@ -1,14 +1,14 @@
 /* move.c - which blocks of a disk lie scattered, and which are worth moving; see PLX_MOVE.
  *
- * Two blocks that follow one another among the mapped blocks of a window (1 MiB, aligned) belong to
- * one run when they do so on the store, too. Runs are what reading in order pays for, one transfer
- * each. All that moves in a window becomes adjacent; what is shared stays between it.
+ * Two blocks that follow one another among the mapped blocks of a window belong to one run when
+ * they do so on the store, too. Runs are what reading in order pays for, one transfer each. All
+ * that moves in a window becomes adjacent; what is shared stays between it.
  *
  * V1  Only blocks that may be written in place move: no snapshot and no clone sees them, so nothing
  *     that is shared becomes two.
- * V2  What has been moved is not moved again for nothing: a window moves only for the runs that
- * this saves. Loop: the VDI's; never blocks. Crash story: that of a write to new blocks (request.c,
- * log.c).
+ * V2  A window moves only for runs that this saves, so that what was moved stays.
+ * Loop: the VDI's; never blocks.
+ * Crash story: that of a write to new blocks (request.c, log.c).
  */
 #include "engine/move.h"
 
@@ -31,6 +31,11 @@ static uint64_t count_runs(const struct plx_op *op, bool after)
         expected = addr + 1;
     }
     return runs;
+}
+
+uint64_t plx_move_window(const struct plx_store *store)
+{
+    return plx_min_u64(PLX_WINDOW_BLOCKS, store->info.extent_blocks / 4);
 }
 
 void plx_move_begin(struct plx_op *op)
@@ -93,6 +98,7 @@ uint64_t plx_move_end(struct plx_op *op)
         moved += op->actions[i] == PLX_ACTION_NEW;
     }
     op->windows_left--;
+    op->retries = 0;
     op->moves_left -= plx_min_u64(moved, op->moves_left);
     move->moved += moved;
     move->runs_before += count_runs(op, false);

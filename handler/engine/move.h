@@ -4,6 +4,8 @@
 
 #include "engine/vdi.h"
 
+/* In blocks, a power of two: no more than an empty extent surely has in a row. */
+uint64_t plx_move_window(const struct plx_store *store);
 void plx_move_begin(struct plx_op *op);
 /* Whether it has done as much as was asked for. */
 bool plx_move_ends(const struct plx_op *op);

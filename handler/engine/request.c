@@ -22,6 +22,7 @@
 
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define READ_RETRIES 16u
+#define MOVE_RETRIES 3u
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
 #define COMPARE_BLOCKS (PLX_COMPARE_MAX / PLX_BLOCK_SIZE + 1)
 
@@ -225,7 +226,9 @@ static void finish(struct plx_op *op, int result)
     struct plx_request *request = op->request;
 
     if (request->op == PLX_MOVE)
-        request->move->upto = request->offset + op->done_bytes;
+        request->move->upto =
+            request->offset + op->done_bytes +
+            (result == PLX_ERR_CORRUPT || result == PLX_ERR_IO_READ ? op->window_bytes : 0);
     if (op->in_place && result) { /* it may be seen, and no flush has followed it */
         plx_vdi_set_unflushed(vdi);
         vdi->cache_changes++;
@@ -651,9 +654,9 @@ static void lay_out_window(struct plx_op *op)
     uint64_t in_block = offset & (PLX_BLOCK_SIZE - 1);
 
     if (moving(op)) {
-        uint64_t blocks = PLX_WINDOW_BLOCKS - (offset >> PLX_BLOCK_SHIFT) % PLX_WINDOW_BLOCKS;
+        uint64_t window = plx_move_window(op->vdi->store) * PLX_BLOCK_SIZE;
 
-        set_window(op, offset, plx_min_u64(left, blocks * PLX_BLOCK_SIZE));
+        set_window(op, offset, plx_min_u64(left, window - offset % window));
         return;
     }
     if (op->request->op != PLX_UNMAP) {
@@ -1083,15 +1086,17 @@ static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
     return 0;
 }
 
-/* All that moves, into one run of its own. */
+/* All that moves, into one run of its own. An extent that is asked for may have none that is long
+ * enough, and others may need the next. */
 static int lay_out_move(struct plx_op *op)
 {
+    bool may_wait = op->retries++ < MOVE_RETRIES;
     struct plx_run run = {0};
     int error;
 
     for (unsigned i = 0; i < op->blocks; i++)
         run.count += op->actions[i] == PLX_ACTION_NEW;
-    error = plx_alloc_adjacent(op->vdi->store, run.count, &op->task, &run.addr);
+    error = plx_alloc_adjacent(op->vdi->store, run.count, may_wait ? &op->task : NULL, &run.addr);
     if (error)
         return error;
     error = lay_out_pieces(op, &run);

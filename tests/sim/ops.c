@@ -110,6 +110,7 @@ static void move_ended(struct plx_sim_op *op)
 {
     const struct plx_move *move = &op->move;
     uint64_t end = op->request.offset + op->request.length;
+    uint64_t window = plx_min_u64(PLX_MOVE_BUFFER, op->world->options.extent_bytes / 4);
 
     op->world->result.moved += move->moved;
     if (op->request.result != PLX_ERR_NOSPACE)
@@ -117,8 +118,7 @@ static void move_ended(struct plx_sim_op *op)
     if (op->request.result)
         return;
     if (move->upto < op->request.offset || move->upto > end ||
-        (!move->blocks && move->windows > op->request.length / PLX_MOVE_BUFFER + 1 &&
-         move->upto != end))
+        (!move->blocks && move->windows > op->request.length / window + 1 && move->upto != end))
         plx_sim_fail(op->world, "VDI %u: a move ended at %llu", op->disk->slot,
                      (unsigned long long)move->upto);
     if (move->runs_after > move->runs_before || move->shared + move->moved > move->mapped)
