@@ -284,7 +284,9 @@ const struct plx_command plx_commands[] = {
      "adjacent places, in windows of 1 MiB and where enough is won by it; the old ones are free "
      "afterwards. Fragments are the pieces in which reading all of it in order takes it, of at "
      "most 1 MiB. Blocks that a snapshot or a clone sees stay where they are, so of a disk that "
-     "takes snapshots by itself hardly any move. Runs beside I/O; a write to what is just being "
+     "takes snapshots by itself hardly any move. What moves is written anew: it takes its space "
+     "twice until the next key frame, and the log grows by some 5 bytes a block. Runs beside I/O; "
+     "a write to what is just being "
      "moved waits. May be interrupted and begun again at any time. Ends when less than a sixteenth "
      "of the store is free.",
      "defrag demo/web --dry-run\n"

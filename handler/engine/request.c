@@ -22,7 +22,7 @@
 
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define READ_RETRIES 16u
-#define MOVE_RETRIES 3u
+#define MOVE_RETRIES 256u
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
 #define COMPARE_BLOCKS (PLX_COMPARE_MAX / PLX_BLOCK_SIZE + 1)
 
@@ -1087,7 +1087,7 @@ static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
 }
 
 /* All that moves, into one run of its own. An extent that is asked for may have none that is long
- * enough, and others may need the next. */
+ * enough: others have used it. Not all of them are taken for that. */
 static int lay_out_move(struct plx_op *op)
 {
     bool may_wait = op->retries++ < MOVE_RETRIES;
