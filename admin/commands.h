@@ -55,6 +55,7 @@ int plx_cmd_diff(struct plx_cli *cli);
 int plx_cmd_find(struct plx_cli *cli);
 int plx_cmd_bisect(struct plx_cli *cli);
 int plx_cmd_rewind(struct plx_cli *cli);
+int plx_cmd_defrag(struct plx_cli *cli);
 
 /* Adds "protection" and "retention" to a virtual disk's properties. */
 void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protection);

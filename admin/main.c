@@ -319,6 +319,22 @@ const struct plx_command plx_commands[] = {
              {"live", NULL, "although initiators are logged in"},
              {"dry-run", NULL, "tell what it would go to and how much differs; change nothing"}),
      plx_cmd_rewind},
+    {"defrag", NULL, "STORE/VDI", "Bring the scattered blocks of a virtual disk together.",
+     "Blocks that follow one another on the virtual disk but not on the store are given new, "
+     "adjacent places, in windows of 1 MiB and where enough is won by it; the old ones are free "
+     "afterwards. Fragments are the pieces in which reading all of it in order takes it, of at "
+     "most 1 MiB. Blocks that a snapshot or a clone sees stay where they are, so of a disk that "
+     "takes snapshots by itself hardly any move. What moves is written anew: it takes its space "
+     "twice until the next key frame, and the log grows by some 5 bytes a block. Runs beside I/O; "
+     "a write to what is just being "
+     "moved waits. May be interrupted and begun again at any time. Ends when less than a sixteenth "
+     "of the store is free.",
+     "defrag demo/web --dry-run\n"
+     "defrag demo/web --rate 50M\n"
+     "defrag demo/web --json",
+     OPTIONS({"rate", "SIZE", "move at most so much a second"},
+             {"dry-run", NULL, "only measure; move nothing"}),
+     plx_cmd_defrag},
     {"cdp", "on", "STORE/VDI", "Protect a virtual disk continuously: it takes snapshots by itself.",
      "From then on, wherever it is open and while it is written; a disk that is idle takes none. "
      "Restarts resume it. Each snapshot costs one small log record, and the first overwrite of a "

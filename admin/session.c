@@ -11,6 +11,9 @@
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
  *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop (no "vdi")
+ *   keyframe
+ *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
+ *     it ended early, with "code" and "message"
  *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
  * and without it: volumes, the store has become larger.
  */
@@ -535,6 +538,80 @@ bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *r
     return answered;
 }
 
+/* A request to the disk open here. */
+static int run_here(struct plx_cli *cli, const struct plx_name *name, struct plx_request *request)
+{
+    int rc = plx_vdi_run(cli->session.vdi, request);
+
+    if (rc)
+        cli->fault = request->fault;
+    if (rc && !*request->fault.text)
+        plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
+    return rc;
+}
+
+static int move_here(struct plx_cli *cli, const struct plx_name *name, uint64_t end,
+                     struct plx_move *move)
+{
+    struct iovec iov = {aligned_alloc(PLX_BLOCK_SIZE, PLX_MOVE_BUFFER), PLX_MOVE_BUFFER};
+    struct plx_request request = {.op = PLX_MOVE,
+                                  .offset = move->upto,
+                                  .length = end - move->upto,
+                                  .iov = &iov,
+                                  .iovcnt = 1,
+                                  .move = move};
+    int rc = iov.iov_base ? 0 : plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+
+    if (!rc && !move->dry_run)
+        rc = plx_attach_move_room(cli->session.attach, &cli->fault);
+    if (!rc)
+        rc = run_here(cli, name, &request);
+    free(iov.iov_base);
+    return rc;
+}
+
+int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint64_t end,
+                         struct plx_move *move)
+{
+    json_t *result = NULL;
+    const char *code, *message;
+    bool asked;
+    int rc =
+        ask_live(cli, name, "move",
+                 json_pack("{s:I,s:I,s:I,s:I,s:b}", "offset", (json_int_t)move->upto, "length",
+                           (json_int_t)(end - move->upto), "windows", (json_int_t)move->windows,
+                           "blocks", (json_int_t)move->blocks, "dry_run", move->dry_run),
+                 &asked, &result);
+
+    if (!rc && !asked && !(rc = open_here(cli, name)))
+        return move_here(cli, name, end, move);
+    if (rc)
+        return rc;
+    move->upto = number_of(result, "upto");
+    move->mapped += number_of(result, "mapped");
+    move->shared += number_of(result, "shared");
+    move->moved += number_of(result, "moved");
+    move->runs_before += number_of(result, "runs_before");
+    move->runs_after += number_of(result, "runs_after");
+    code = json_string_value(json_object_get(result, "code"));
+    message = json_string_value(json_object_get(result, "message"));
+    if (code)
+        rc = plx_cli_fail(cli, plx_error_code(code), "%s", message ? message : code);
+    json_decref(result);
+    return rc;
+}
+
+int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_request request = {.op = PLX_KEYFRAME};
+    bool asked;
+    int rc = ask_live(cli, name, "keyframe", NULL, &asked, NULL);
+
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return run_here(cli, name, &request);
+}
+
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
 {
     bool asked;
@@ -614,11 +691,8 @@ int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name
         request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
         request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
         json_decref(result);
-    } else if (!rc && !(rc = open_here(cli, name)) &&
-               (rc = plx_vdi_run(cli->session.vdi, &request))) {
-        cli->fault = request.fault;
-        if (!*request.fault.text)
-            plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
+    } else if (!rc && !(rc = open_here(cli, name))) {
+        rc = run_here(cli, name, &request);
     }
     if (!rc && *label)
         rc = plx_session_label_set(cli, name, label, request.seq, request.time_ns);

@@ -89,6 +89,11 @@ struct plx_session_collecting {
 int plx_session_collect(struct plx_cli *cli, const char *store,
                         const struct plx_session_collecting *collecting,
                         struct plx_collected *ret_collected);
+/* A PLX_MOVE of what lies at or after move->upto, by a slice. move grows however it ended. */
+int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint64_t end,
+                         struct plx_move *move);
+/* Writes a key frame: what has died comes back. */
+int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name);
 /* The ends of what can be opened; seq 0: there is no snapshot. */
 int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
                        struct plx_snapshot_info *ret_newest);

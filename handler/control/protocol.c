@@ -132,23 +132,6 @@ json_t *plx_message_error(int code, const char *text)
                      "message", message);
 }
 
-static int code_of(const char *name)
-{
-    static const struct {
-        const char *name;
-        int code;
-    } codes[] = {
-#define PLX_ERROR(name, number, class, key, asc, ascq, text) {#name, PLX_ERR_##name},
-#include "engine/error.def"
-#undef PLX_ERROR
-    };
-
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
-        if (!strcmp(codes[i].name, name))
-            return codes[i].code;
-    return PLX_ERR_SYSTEM;
-}
-
 int plx_message_unpack(const json_t *response, json_t **ret_result, struct plx_fault *fault)
 {
     const json_t *ok = json_object_get(response, "ok");
@@ -162,7 +145,7 @@ int plx_message_unpack(const json_t *response, json_t **ret_result, struct plx_f
         return 0;
     }
     if (json_is_false(ok) && code && message)
-        return plx_fault_set(fault, code_of(code), "%s", message);
+        return plx_fault_set(fault, plx_error_code(code), "%s", message);
     return plx_fault_set(fault, PLX_ERR_LOST,
                          "the handler's answer was not understood; is it of "
                          "this version?");

@@ -80,6 +80,22 @@ static bool take_run(struct plx_extent *extent, uint64_t want, uint64_t *ret_add
     return true;
 }
 
+/* The cursor stays: writes go on where they were. */
+static bool take_adjacent(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
+{
+    uint64_t blocks = extent->store->info.extent_blocks, at = next_free(extent, 0, blocks), length;
+
+    for (; at < blocks; at = next_free(extent, at + length, blocks)) {
+        length = run_length(extent, at, want, blocks);
+        if (length == want) {
+            set_bits(extent, at, want, true);
+            *ret_addr = extent->base + at;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Aligned to the segment size and from the end (A3). */
 static bool take_segment(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
 {
@@ -154,6 +170,19 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
         }
     } while (plx_alloc_give_way(store));
     return plx_alloc_wait(store, type, task);
+}
+
+int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *task,
+                       uint64_t *ret_addr)
+{
+    uint64_t reserve = store->info.extent_blocks / 4;
+
+    if (plx_alloc_free_blocks(store, PLX_EXTENT_DATA) >= want + reserve)
+        for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+            if (usable(extent, PLX_EXTENT_DATA) && extent->free_blocks >= want &&
+                take_adjacent(extent, want, ret_addr))
+                return 0;
+    return task ? plx_alloc_wait(store, PLX_EXTENT_DATA, task) : PLX_ERR_NOSPACE;
 }
 
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr)

@@ -383,9 +383,28 @@ enum plx_request_op {
     PLX_LABEL,         /* label and seq; remove: takes it away again */
     PLX_RESIZE,        /* length is the new size in bytes; growing only */
     PLX_KEYFRAME,      /* writes a key frame now */
+    PLX_MOVE,          /* blocks that lie scattered are brought together (struct plx_move) */
 };
 
 #define PLX_COMPARE_MAX (64u << 10) /* bytes of one COMPARE_WRITE */
+
+/* A MOVE: offset and length are whole blocks, the only iovec is memory to work with. It goes by
+ * aligned windows of PLX_MOVE_BUFFER bytes, or a quarter of an extent. Where the blocks of one lie
+ * in enough runs that this is worth it (move.c), they get new, adjacent places, with the contents
+ * that they have; writes to them wait meanwhile. Blocks that a snapshot or a clone sees stay where
+ * they are. The old places are free after the next key frame. NOSPACE: there is no run of free
+ * blocks long enough, or only such as should be left to writes. CORRUPT, IO_READ: a block could not
+ * be read, and its window stays. Whatever is returned, all up to `upto` has been dealt with. */
+#define PLX_MOVE_BUFFER (1u << 20)
+struct plx_move {
+    uint64_t windows; /* looks at so many at most, ... */
+    uint64_t blocks;  /* and ends with the one in which so many have been moved; 0: any number */
+    bool dry_run;     /* only counts, as if everything went well */
+    uint64_t upto;    /* offset in bytes: where to go on */
+    /* These grow. Runs are counted within windows. */
+    uint64_t mapped, shared, moved; /* blocks */
+    uint64_t runs_before, runs_after;
+};
 
 /* Owned by the caller; untouched between plx_vdi_submit and done. done is called exactly once,
  * from plx_store_tick() or from within plx_vdi_submit(). */
@@ -401,6 +420,7 @@ struct plx_request {
     bool patient; /* SNAPSHOT: may share the I/O of what comes next; protection's own */
     int result;
     uint64_t miscompare_offset;
+    struct plx_move *move;
     struct plx_fault fault; /* where and what, when result says CORRUPT or IO */
     void (*done)(struct plx_request *request);
     void *owner;

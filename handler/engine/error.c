@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct error_row {
     int code;
@@ -42,6 +43,14 @@ struct plx_sense plx_error_sense(int code)
 const char *plx_error_name(int code)
 {
     return find(code)->name;
+}
+
+int plx_error_code(const char *name)
+{
+    for (size_t i = 1; i < sizeof rows / sizeof rows[0]; i++) /* an error: OK is none */
+        if (!strcmp(rows[i].name, name))
+            return rows[i].code;
+    return PLX_ERR_SYSTEM;
 }
 
 const char *plx_error_text(int code)

@@ -39,6 +39,7 @@ struct plx_fault {
 enum plx_error_class plx_error_class(int code);
 struct plx_sense plx_error_sense(int code);
 const char *plx_error_name(int code); /* "NOSPACE"; never NULL */
+int plx_error_code(const char *name); /* the code of that name; SYSTEM for others */
 const char *plx_error_text(int code); /* "no space left in the store"; never NULL */
 
 /* Records a fault and returns its code, so that `return plx_fault_set(...)` reads well.

@@ -157,7 +157,8 @@ int plx_map_lookup(struct plx_map *map, uint64_t vblock, struct plx_walk *walk,
         return 0;
     }
     if (!base_covers(map, vblock)) {
-        *walk = (struct plx_walk){.vblock = vblock, .level = PLX_LEVELS_MAX};
+        *walk = (struct plx_walk){
+            .vblock = vblock, .level = PLX_LEVELS_MAX, .base_changes = map->base_changes};
         *ret_mapping = (struct plx_mapping){0};
         return 0;
     }

@@ -233,3 +233,17 @@ void plx_overlay_clear(struct plx_overlay *overlay, uint64_t first_gen)
     PLX_ASSERT(overlay->reserved == 0);
     overlay->first_gen = first_gen;
 }
+
+uint64_t plx_overlay_next_block(const struct plx_overlay *overlay, uint64_t vblock)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (size_t i = 0; i < overlay->capacity; i++) {
+        const struct plx_slot *slot = &overlay->slots[i];
+
+        if (slot->key != EMPTY && plx_slot_kind(slot) == PLX_OVERLAY_BLOCK &&
+            plx_slot_index(slot) >= vblock)
+            next = plx_min_u64(next, plx_slot_index(slot));
+    }
+    return next;
+}

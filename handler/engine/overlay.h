@@ -51,6 +51,8 @@ uint64_t plx_overlay_gen(const struct plx_overlay *overlay, const struct plx_slo
 enum plx_overlay_kind plx_slot_kind(const struct plx_slot *slot);
 uint64_t plx_slot_index(const struct plx_slot *slot);
 uint64_t plx_slot_leaf(const struct plx_slot *slot);
+/* The first block at or after vblock that has a slot of its own; UINT64_MAX: none. Looks at all. */
+uint64_t plx_overlay_next_block(const struct plx_overlay *overlay, uint64_t vblock);
 /* Copies all slots, ordered by leaf, markers first, then by block, into overlay->sorted. */
 void plx_overlay_sort(struct plx_overlay *overlay);
 /* Empties it, keeping the memory. */

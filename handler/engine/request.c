@@ -9,16 +9,20 @@
  *     write in place may have overtaken it.
  * Q5  A request completes exactly once; a failed window ends it.
  * Q6  Nothing is allocated here: operations exist since the VDI was opened.
+ * Q7  A move gives blocks another place and never other contents: it reads, checks and logs under
+ *     the range lock of a write. What a snapshot has come to see in between stays where it is. It
+ *     takes no room that writes wait for.
  * Loop: the VDI's. Crash story: log.c has it; a write in place is torn at most where it was
  *   never acknowledged.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/vdi.h"
+#include "engine/move.h"
 
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define READ_RETRIES 16u
+#define MOVE_RETRIES 256u
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
 #define COMPARE_BLOCKS (PLX_COMPARE_MAX / PLX_BLOCK_SIZE + 1)
 
@@ -221,6 +225,10 @@ static void finish(struct plx_op *op, int result)
     struct plx_vdi *vdi = op->vdi;
     struct plx_request *request = op->request;
 
+    if (request->op == PLX_MOVE)
+        request->move->upto =
+            request->offset + op->done_bytes +
+            (result == PLX_ERR_CORRUPT || result == PLX_ERR_IO_READ ? op->window_bytes : 0);
     if (op->in_place && result) { /* it may be seen, and no flush has followed it */
         plx_vdi_set_unflushed(vdi);
         vdi->cache_changes++;
@@ -267,6 +275,14 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
         if (request->op == PLX_COMPARE_WRITE && request->length > PLX_COMPARE_MAX)
             return PLX_ERR_INVALID;
         break;
+    case PLX_MOVE:
+        if (request->offset % PLX_BLOCK_SIZE || request->length % PLX_BLOCK_SIZE ||
+            request->iovcnt != 1 || request->iov->iov_len < PLX_MOVE_BUFFER)
+            return PLX_ERR_INVALID;
+        if (request->offset > vdi->size_bytes ||
+            request->length > vdi->size_bytes - request->offset)
+            return PLX_ERR_RANGE;
+        break;
     case PLX_RESIZE:
         if (request->length < vdi->size_bytes || request->length > PLX_VDI_SIZE_MAX ||
             request->length % sector)
@@ -296,12 +312,15 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
     op->in_place = op->locks = false;
     op->retries = 0;
     op->compared = op->compare_held = false;
+    if (request->op == PLX_MOVE)
+        plx_move_begin(op);
     activate(op);
     switch (request->op) {
     case PLX_READ:
     case PLX_WRITE:
     case PLX_UNMAP:
     case PLX_COMPARE_WRITE:
+    case PLX_MOVE:
         op->state = OP_WINDOW;
         break;
     case PLX_SNAPSHOT:
@@ -502,13 +521,18 @@ static void edge_range(const struct plx_op *op, unsigned block, uint32_t *ret_fr
     *ret_bytes = to - from;
 }
 
+static bool moving(const struct plx_op *op)
+{
+    return op->request->op == PLX_MOVE;
+}
+
 /* Bytes from the start of the request's (write) data to a block's first covered byte. */
 static uint64_t data_offset(const struct plx_op *op, unsigned block)
 {
     uint64_t in_window = block == 0 ? 0 : (uint64_t)block * PLX_BLOCK_SIZE - op->head_skip;
     uint64_t base = op->request->op == PLX_COMPARE_WRITE ? op->request->length : 0;
 
-    return base + op->done_bytes + in_window;
+    return moving(op) ? in_window : base + op->done_bytes + in_window;
 }
 
 static bool comparing(const struct plx_op *op)
@@ -629,6 +653,12 @@ static void lay_out_window(struct plx_op *op)
     uint64_t left = op->request->length - op->done_bytes;
     uint64_t in_block = offset & (PLX_BLOCK_SIZE - 1);
 
+    if (moving(op)) {
+        uint64_t window = plx_move_window(op->vdi->store) * PLX_BLOCK_SIZE;
+
+        set_window(op, offset, plx_min_u64(left, window - offset % window));
+        return;
+    }
     if (op->request->op != PLX_UNMAP) {
         set_window(op, offset,
                    plx_min_u64(left, (uint64_t)PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE - in_block));
@@ -674,7 +704,7 @@ static bool lock(struct plx_op *op)
 static int look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
-    bool writing = op->request->op != PLX_READ && !comparing(op);
+    bool writing = op->request->op != PLX_READ && !comparing(op) && !moving(op);
 
     plx_walk_resume(&op->walk);
     if (op->looked_up == 0)
@@ -707,6 +737,8 @@ static int look_up(struct plx_op *op)
 
 static bool wanted_for_read(const struct plx_op *op, unsigned block)
 {
+    if (moving(op))
+        return op->actions[block] == PLX_ACTION_NEW;
     return op->request->op == PLX_READ || comparing(op) || edge_of(op, block);
 }
 
@@ -754,10 +786,11 @@ static bool end_join(struct plx_op *op)
 }
 
 /* Submits reads of the blocks that are wanted, adjacent ones together. When transfers or iovecs
- * run out the window is cut: the rest makes a window of its own. */
+ * run out the window is cut: the rest makes a window of its own. That of a move is read bit by bit.
+ */
 static int submit_reads(struct plx_op *op)
 {
-    unsigned block = 0;
+    unsigned block = moving(op) ? op->moves_read : 0;
 
     start_join(op);
     while (block < op->blocks) {
@@ -780,6 +813,8 @@ static int submit_reads(struct plx_op *op)
         }
         if (block > first)
             submit_run(op, PLX_IO_READ, first_iov, addr, block - first);
+        if (full && moving(op))
+            break;
         if (full && block == 0)
             return PLX_ERR_INVALID; /* one block in more pieces than an operation has */
         if (full) {
@@ -787,6 +822,7 @@ static int submit_reads(struct plx_op *op)
             return 0;
         }
     }
+    op->moves_read = block;
     return 0;
 }
 
@@ -858,6 +894,14 @@ static bool has_edges(const struct plx_op *op)
 static bool always_copies(const struct plx_vdi *vdi)
 {
     return vdi->copy_always || plx_protect_copies(vdi);
+}
+
+/* What moves is settled: plx_move_plan(). A checksum that was not known is from now on. */
+static void checksum_moved(struct plx_op *op)
+{
+    for (unsigned i = 0; i < op->blocks; i++)
+        if (op->actions[i] == PLX_ACTION_NEW)
+            op->checksums[i] = block_checksum(op, i);
 }
 
 /* What happens to each block; *ret_void: some checksum has to be voided first. */
@@ -984,28 +1028,27 @@ static int metadata_room(struct plx_op *op)
     return plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
 }
 
-/* From the VDI's run of adjacent blocks, which is refilled about 1 MiB at a time. */
-static int take_blocks(struct plx_op *op, uint64_t want, uint64_t *ret_addr, uint64_t *ret_count)
+/* From a run of adjacent blocks, which is refilled about 1 MiB at a time. */
+static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, uint64_t *ret_addr,
+                       uint64_t *ret_count)
 {
-    struct plx_vdi *vdi = op->vdi;
-
-    if (!vdi->run.count) {
-        int error = plx_alloc_run(vdi->store, PLX_EXTENT_DATA, plx_max_u64(want, RUN_BLOCKS),
-                                  &op->task, &vdi->run.addr, &vdi->run.count);
+    if (!run->count) {
+        int error = plx_alloc_run(op->vdi->store, PLX_EXTENT_DATA, plx_max_u64(want, RUN_BLOCKS),
+                                  &op->task, &run->addr, &run->count);
 
         if (error)
             return error;
     }
-    *ret_addr = vdi->run.addr;
-    *ret_count = plx_min_u64(want, vdi->run.count);
-    vdi->run.addr += *ret_count;
-    vdi->run.count -= *ret_count;
+    *ret_addr = run->addr;
+    *ret_count = plx_min_u64(want, run->count);
+    run->addr += *ret_count;
+    run->count -= *ret_count;
     return 0;
 }
 
-/* Pieces for all new and unmapped blocks. 0, PLX_WAIT or NOSPACE; cuts the window when there are
- * too many pieces. */
-static int lay_out_pieces(struct plx_op *op)
+/* Pieces for all new and unmapped blocks, the new ones from the run. 0, PLX_WAIT or NOSPACE; cuts
+ * the window when there are too many pieces: those of a move are one transfer. */
+static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
 {
     unsigned i = 0;
 
@@ -1023,12 +1066,12 @@ static int lay_out_pieces(struct plx_op *op)
             struct plx_piece *piece = &op->pieces[op->piece_count];
             uint64_t addr = 0, got = count;
 
-            if (op->piece_count == PLX_OP_XFERS / 2) {
+            if (op->piece_count == PLX_OP_XFERS / 2 && !moving(op)) {
                 cut_window(op, first);
                 return 0;
             }
             if (action == PLX_ACTION_NEW) {
-                int error = take_blocks(op, count, &addr, &got);
+                int error = take_blocks(op, run, count, &addr, &got);
 
                 if (error)
                     return error;
@@ -1040,6 +1083,24 @@ static int lay_out_pieces(struct plx_op *op)
             count -= (unsigned)got;
         }
     }
+    return 0;
+}
+
+/* All that moves, into one run of its own. An extent that is asked for may have none that is long
+ * enough: others have used it. Not all of them are taken for that. */
+static int lay_out_move(struct plx_op *op)
+{
+    bool may_wait = op->retries++ < MOVE_RETRIES;
+    struct plx_run run = {0};
+    int error;
+
+    for (unsigned i = 0; i < op->blocks; i++)
+        run.count += op->actions[i] == PLX_ACTION_NEW;
+    error = plx_alloc_adjacent(op->vdi->store, run.count, may_wait ? &op->task : NULL, &run.addr);
+    if (error)
+        return error;
+    error = lay_out_pieces(op, &run);
+    PLX_ASSERT(!error && !run.count);
     return 0;
 }
 
@@ -1117,30 +1178,34 @@ static void new_data_done(struct plx_io *io)
         plx_task_ready(op->vdi->store, op->join.task);
 }
 
+/* What is adjacent on the store goes in one transfer. */
 static unsigned submit_new(struct plx_op *op)
 {
-    unsigned data = 0;
+    const struct plx_piece *piece = op->pieces, *end = op->pieces + op->piece_count;
+    unsigned data = 0, sent = 0;
 
-    for (unsigned i = 0; i < op->piece_count; i++) {
-        const struct plx_piece *piece = &op->pieces[i];
-        unsigned block = (unsigned)(piece->vblock - op->first_block), sent = 0, first_iov;
+    while (piece < end) {
+        unsigned first_iov = op->iov_count, run = 0;
+        uint64_t addr = piece->addr + sent;
 
-        if (!piece->addr)
+        if (!piece->addr) {
+            piece++;
             continue;
-        while (sent < piece->count) {
-            unsigned run = 0;
-
-            first_iov = op->iov_count;
-            while (sent + run < piece->count && add_block_iovs(op, block + sent + run, first_iov))
-                run++;
-            PLX_ASSERT(run > 0);
-            submit_run(op, PLX_IO_WRITE, first_iov, piece->addr + sent, run);
-            op->xfers[op->xfer_count - 1].io.done = new_data_done;
-            data++;
-            sent += run;
         }
-        op->vdi->store->counters.blocks_new += piece->count;
-        op->vdi->counters.blocks_new += piece->count;
+        while (piece < end && piece->addr + sent == addr + run &&
+               add_block_iovs(op, (unsigned)(piece->vblock - op->first_block) + sent, first_iov)) {
+            run++;
+            if (++sent == piece->count) {
+                piece++;
+                sent = 0;
+            }
+        }
+        PLX_ASSERT(run > 0);
+        submit_run(op, PLX_IO_WRITE, first_iov, addr, run);
+        op->xfers[op->xfer_count - 1].io.done = new_data_done;
+        data++;
+        op->vdi->store->counters.blocks_new += run;
+        op->vdi->counters.blocks_new += run;
     }
     return data;
 }
@@ -1207,7 +1272,7 @@ static int issue(struct plx_op *op)
     bool has_in_place = false, has_new = false;
     int error;
 
-    error = fit_window(op);
+    error = moving(op) ? 0 : fit_window(op);
     if (error)
         return error;
     for (unsigned i = 0; i < op->blocks; i++) {
@@ -1218,7 +1283,7 @@ static int issue(struct plx_op *op)
     if (has_new)
         error = metadata_room(op);
     if (!error)
-        error = lay_out_pieces(op);
+        error = moving(op) ? lay_out_move(op) : lay_out_pieces(op, &op->vdi->run);
     if (!error && op->piece_count)
         error = make_item(op);
     if (error) {
@@ -1276,7 +1341,7 @@ static int wait_for_room(struct plx_op *op, int error)
     if (error == PLX_WAIT) { /* for an extent: the registry is asked */
         op->vdi->store->counters.registry_calls_on_data_path++;
         op->state = OP_RETRY;
-    } else if (error == PLX_ERR_NOSPACE) {
+    } else if (error == PLX_ERR_NOSPACE && !moving(op)) { /* Q7 */
         error = wait_for_deaths(op);
         if (error == PLX_ERR_NOSPACE)
             error = wait_for_history(op);
@@ -1441,6 +1506,12 @@ static bool must_flush(const struct plx_op *op)
     return durable && (op->in_place || (!op->piece_count && op->vdi->unflushed));
 }
 
+static void end_move(struct plx_op *op)
+{
+    op->done_bytes +=
+        plx_min_u64(plx_move_end(op) << PLX_BLOCK_SHIFT, op->request->length - op->done_bytes);
+}
+
 /* Runs until it waits or ends. A window goes WINDOW, LOCK, LOOKUP, READ (what must be read),
  * ISSUE, then WRITTEN and LOGGED for what was submitted, and back to WINDOW. */
 static void op_run(struct plx_op *op)
@@ -1453,7 +1524,7 @@ static void op_run(struct plx_op *op)
         switch (op->state) {
         case OP_WINDOW:
             unlock(op);
-            if (op->done_bytes == op->request->length) {
+            if (op->done_bytes == op->request->length || (moving(op) && plx_move_ends(op))) {
                 finish(op, 0);
                 return;
             }
@@ -1487,8 +1558,13 @@ static void op_run(struct plx_op *op)
                 return;
             if (error)
                 goto fail;
+            if (moving(op) && !plx_move_plan(op)) {
+                end_move(op);
+                op->state = OP_WINDOW;
+                break;
+            }
             op->state = OP_ISSUE;
-            if (op->request->op == PLX_READ || comparing(op) ||
+            if (op->request->op == PLX_READ || comparing(op) || moving(op) ||
                 (has_edges(op) && !op->edges_read)) {
                 error = submit_reads(op);
                 if (error)
@@ -1499,6 +1575,14 @@ static void op_run(struct plx_op *op)
             }
             break;
         case OP_READ:
+            if (moving(op) && op->moves_read < op->blocks && !op->join.error) {
+                error = submit_reads(op);
+                if (error)
+                    goto fail;
+                if (!end_join(op))
+                    return;
+                break;
+            }
             error = verify_reads(op);
             if (error == PLX_WAIT) {
                 op->looked_up = 0;
@@ -1551,13 +1635,18 @@ static void op_run(struct plx_op *op)
                 error = vdi->log.sticky;
                 goto fail;
             }
-            /* A snapshot came in between. It matters for what would be written in place only. */
-            if (op->gen != vdi->map.gen_submitted && !always_copies(vdi)) {
+            /* A snapshot came in between. It matters for what would be written in place only, and
+             * for what moves (Q7). */
+            if (op->gen != vdi->map.gen_submitted && (moving(op) || !always_copies(vdi))) {
                 op->looked_up = 0;
                 op->state = OP_LOOKUP;
                 break;
             }
-            classify(op, &must_void);
+            must_void = false;
+            if (moving(op))
+                checksum_moved(op);
+            else
+                classify(op, &must_void);
             if (must_void) {
                 error = wait_for_room(op, room_for_void(op));
                 if (error == PLX_WAIT)
@@ -1613,7 +1702,10 @@ static void op_run(struct plx_op *op)
             break;
         case OP_DURABLE:
             op->in_place = false;
-            op->done_bytes += op->window_bytes;
+            if (moving(op))
+                end_move(op);
+            else
+                op->done_bytes += op->window_bytes;
             op->state = OP_WINDOW;
             break;
         default:

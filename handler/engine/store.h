@@ -203,6 +203,10 @@ void plx_store_event(struct plx_store *store, int code, const char *format, ...)
  * task (NULL: never waits). */
 int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
                   struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count);
+/* Allocates exactly so many adjacent data blocks, for what could as well stay where it is: leaves a
+ * reserve to writes, and asks for no extent without a task. */
+int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *task,
+                       uint64_t *ret_addr);
 /* Allocates exactly one log segment. */
 int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr);
 int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr);

@@ -26,6 +26,11 @@ struct plx_piece {
     uint32_t count;
 };
 
+/* Adjacent blocks of the store. */
+struct plx_run {
+    uint64_t addr, count;
+};
+
 /* One request in progress. Allocated when the VDI opens. */
 struct plx_op {
     struct plx_task task;
@@ -48,11 +53,13 @@ struct plx_op {
     uint64_t flush_seq, cache_changes; /* when a flush began */
     uint64_t flush_mark;               /* store->flush_failures before the window's first write */
     unsigned retries;
+    uint64_t windows_left, moves_left; /* of a move; and how much of this window has been read */
+    unsigned moves_read;
     struct plx_walk walk;
     struct plx_mapping mappings[PLX_WINDOW_BLOCKS];
     uint8_t actions[PLX_WINDOW_BLOCKS];
     uint32_t checksums[PLX_WINDOW_BLOCKS];
-    struct plx_piece pieces[PLX_OP_XFERS];
+    struct plx_piece pieces[PLX_WINDOW_BLOCKS / 2]; /* a move's lie between what stays */
     unsigned piece_count;
     uint64_t void_leaf;
     uint32_t void_count;
@@ -96,9 +103,7 @@ struct plx_vdi {
     bool changed; /* since the last snapshot */
     uint64_t last_snapshot_ns;
     struct plx_protect protect;
-    struct { /* a run of adjacent blocks to allocate from */
-        uint64_t addr, count;
-    } run;
+    struct plx_run run; /* to allocate from */
     struct plx_counters counters;
     struct plx_fault fault;
 };

@@ -43,6 +43,7 @@
 #define SETTLE_SNAPSHOTS 20000u
 #define RESERVE_MAX 8u /* unused extents that data leaves to metadata */
 #define HOLD_WAIT_MS 10000u
+#define MOVE_SHARE 16u /* of the store: blocks are moved only while that much is free */
 
 struct held_extent {
     struct plx_registry_extent row;
@@ -1649,6 +1650,25 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
 uint64_t plx_attach_reserve_extents(const struct plx_attach *a)
 {
     return a->keep_unused;
+}
+
+int plx_attach_move_room(struct plx_attach *a, struct plx_fault *fault)
+{
+    uint64_t enough, room = 0;
+    struct plx_store_info info;
+    int error;
+
+    lock(a);
+    plx_store_get_info(a->store, &info);
+    unlock(a);
+    enough = info.extents * info.extent_blocks / MOVE_SHARE;
+    error = plx_attach_data_room(a, enough, &room, fault);
+    if (error || room >= enough)
+        return error;
+    return plx_fault_set(fault, PLX_ERR_NOSPACE,
+                         "store %s: less than a sixteenth of it is free, which is left to writes; "
+                         "add space, or delete what is not needed",
+                         info.name);
 }
 
 /* ---- Which snapshot is meant ---- */

@@ -135,6 +135,9 @@ int plx_attach_volumes_changed(struct plx_attach *attach, struct plx_fault *faul
 
 /* Unused extents that data leaves to metadata (INV-8). */
 uint64_t plx_attach_reserve_extents(const struct plx_attach *attach);
+/* 0, or NOSPACE: no blocks are to be moved now (PLX_MOVE), for what is left of the store is for
+ * writes. */
+int plx_attach_move_room(struct plx_attach *attach, struct plx_fault *fault);
 
 /* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
 int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,

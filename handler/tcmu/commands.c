@@ -10,6 +10,7 @@
 
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -168,6 +169,36 @@ static int do_thin(struct call *call)
             (json_int_t)thinned.snapshots, "blocks", (json_int_t)thinned.blocks, "meta_blocks",
             (json_int_t)thinned.meta_blocks, "oldest", (json_int_t)thinned.oldest);
     return result;
+}
+
+/* However it ended, what it did is told: code and message come with it. */
+static int do_move(struct call *call)
+{
+    struct plx_move move = {.windows = number_of(call, "windows"),
+                            .blocks = number_of(call, "blocks"),
+                            .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
+                            .upto = number_of(call, "offset")};
+    struct iovec iov = {aligned_alloc(PLX_BLOCK_SIZE, PLX_MOVE_BUFFER), PLX_MOVE_BUFFER};
+    struct plx_request request = {.op = PLX_MOVE,
+                                  .offset = move.upto,
+                                  .length = number_of(call, "length"),
+                                  .iov = &iov,
+                                  .iovcnt = 1,
+                                  .move = &move};
+    int result;
+
+    if (!iov.iov_base)
+        return PLX_ERR_NOMEM;
+    result = plx_home_move(call->lun, &request);
+    free(iov.iov_base);
+    call->result = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I}", "upto", (json_int_t)move.upto, "mapped",
+        (json_int_t)move.mapped, "shared", (json_int_t)move.shared, "moved", (json_int_t)move.moved,
+        "runs_before", (json_int_t)move.runs_before, "runs_after", (json_int_t)move.runs_after);
+    if (result)
+        json_object_update_new(call->result, json_pack("{s:s, s:s}", "code", plx_error_name(result),
+                                                       "message", request.fault.text));
+    return 0;
 }
 
 static int do_flush(struct call *call)
@@ -340,6 +371,7 @@ static const struct command {
     {"collect-status", do_collect_status, false},
     {"collect-stop", do_collect_stop, false},
     {"volumes", do_volumes, false},
+    {"move", do_move, true},
 };
 
 static const struct command *find_command(const char *name)

@@ -398,6 +398,18 @@ int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_t
     return result;
 }
 
+int plx_home_move(struct plx_lun *lun, struct plx_request *request)
+{
+    int result = 0;
+
+    if (!request->move->dry_run) {
+        pthread_mutex_lock(&lun->home->attach_lock);
+        result = plx_attach_move_room(lun->home->attach, &request->fault);
+        pthread_mutex_unlock(&lun->home->attach_lock);
+    }
+    return result ? result : plx_loop_run(lun->loop, lun->vdi, request);
+}
+
 /* A label has to be there; a number or a time is looked up when the LUN is opened. */
 static bool names_label(const char *snapshot)
 {

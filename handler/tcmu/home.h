@@ -47,5 +47,7 @@ int plx_home_volumes_changed(struct plx_store_home *home, struct plx_fault *faul
 /* plx_attach_thin(): one slice. As above. */
 int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
                   struct plx_fault *fault);
+/* A PLX_MOVE, if the store has room for it. As above. */
+int plx_home_move(struct plx_lun *lun, struct plx_request *request);
 
 #endif

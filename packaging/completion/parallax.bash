@@ -28,7 +28,7 @@ _parallax() {
         return
         ;;
     esac
-    if ((${#words[@]} < 2)) && [[ ${words[0]-} != @(tree|diff|find|bisect|rewind) ]]; then
+    if ((${#words[@]} < 2)) && [[ ${words[0]-} != @(tree|diff|find|bisect|rewind|defrag) ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(parallax __complete "${words[@]}" 2>/dev/null)" -- "$current")
         return
     fi

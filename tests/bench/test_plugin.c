@@ -15,6 +15,7 @@
 #include "lun.h"
 
 #define SIZE (16u << 20)
+#define BLOCK 4096u
 
 static struct tcmu_device *device;
 
@@ -347,6 +348,36 @@ static void test_rewind(void)
     check_sense(0x06, 0x2800);
     CU_ASSERT_EQUAL(read_at(0x6000, back, SECTOR), TCMU_STS_OK);
     CU_ASSERT_TRUE(all_are(back, SECTOR, 'r'));
+}
+
+/* By the command, of a disk that is open here. */
+static void test_defrag(void)
+{
+    static char data[BLOCK], back[BLOCK];
+    const unsigned first = 256, blocks = 32;
+
+    for (unsigned b = first + blocks; b-- > first;) {
+        memset(data, (int)(b - first + 1), sizeof data);
+        CU_ASSERT_EQUAL(write_on(device, b * (BLOCK / SECTOR), data, sizeof data, 0), TCMU_STS_OK);
+    }
+    CU_ASSERT_EQUAL(ask(0, "moved",
+                        "{\"command\": \"move\", \"vdi\": \"v\", \"offset\": 1048576, "
+                        "\"length\": 1048576, \"windows\": 1, \"dry_run\": true}"),
+                    blocks);
+    CU_ASSERT_EQUAL(ask(0, "upto",
+                        "{\"command\": \"move\", \"vdi\": \"v\", \"offset\": 1048577, "
+                        "\"length\": 1048576, \"windows\": 1}"),
+                    1048577); /* with why */
+    ask(PLX_ERR_INVALID, NULL, "{\"command\": \"move\"}");
+    CU_ASSERT_EQUAL(
+        stand_shell("./parallax -q defrag s/v --json | grep -q '\"moved_bytes\": 131072' "
+                    "&& ./parallax defrag s/v --dry-run --json | "
+                    "grep -q '\"moved_bytes\": 0'"),
+        0);
+    for (unsigned b = first; b < first + blocks; b++) {
+        CU_ASSERT_EQUAL(read_at(b * (BLOCK / SECTOR), back, sizeof back), TCMU_STS_OK);
+        CU_ASSERT_TRUE(all_are(back, sizeof back, (char)(b - first + 1)));
+    }
 }
 
 static json_int_t automatic(void)
@@ -849,6 +880,7 @@ int main(void)
     CU_add_test(suite, "retention", test_retention);
     CU_add_test(suite, "a store full of history", test_full);
     CU_add_test(suite, "rewind", test_rewind);
+    CU_add_test(suite, "defrag", test_defrag);
     CU_add_test(suite, "write cache on and off", test_write_cache);
     CU_add_test(suite, "resize", test_resize);
     CU_add_test(suite, "closing, reopening, checking", test_reopen);

@@ -68,6 +68,30 @@ static void written_back(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_drain(w);
 }
 
+/* Blocks that lie backwards. */
+static void scattered(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    for (uint64_t b = 6; b-- > 0;)
+        fill(w, disk, b * BLOCK, 1);
+}
+
+static void scattered_in_tree(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    scattered(w, disk);
+    plx_sim_keyframe(w, disk);
+    plx_sim_drain(w);
+}
+
+static void scattered_partly_shared(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    scattered_in_tree(w, disk);
+    plx_sim_snapshot(w, disk);
+    plx_sim_drain(w);
+    fill(w, disk, 4 * BLOCK, 1);
+    fill(w, disk, 3 * BLOCK, 1);
+    fill(w, disk, 0, 1);
+}
+
 static void protect(struct plx_world *w, struct plx_sim_disk *disk, enum plx_protection_mode mode)
 {
     struct plx_protection protection = {
@@ -204,6 +228,34 @@ static void run_cache_mode(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_drain(w);
     plx_sim_set_write_back(w, disk, true);
     plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+}
+
+static void run_move(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_move(w, disk, 0, 8);
+    plx_sim_write(w, disk, 2 * BLOCK + 1, BLOCK, false, false); /* waits, then goes there */
+    plx_sim_drain(w);
+    plx_sim_write(w, disk, 4 * BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+}
+
+static void run_move_and_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_move(w, disk, 0, 8);
+    plx_sim_snapshot(w, disk);
+    plx_sim_write(w, disk, 2 * BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+}
+
+/* The old places are free, and written by somebody else. */
+static void run_move_and_reuse(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_sim_move(w, disk, 0, 8);
+    plx_sim_drain(w);
+    plx_sim_keyframe(w, disk);
+    plx_sim_drain(w);
+    plx_sim_write(w, disk, 20 * BLOCK, 8 * BLOCK, false, false);
+    plx_sim_drain(w);
 }
 
 static void run_keyframe(struct plx_world *w, struct plx_sim_disk *disk)
@@ -550,6 +602,12 @@ static const struct operation operations[] = {
     {"rewind, with an interval", NULL, each_interval, run_rewind},
     {"flush", in_write_back, written_back, run_flush},
     {"cache mode", in_write_back, written_back, run_cache_mode},
+    {"move", NULL, scattered_in_tree, run_move},
+    {"move, write-back", in_write_back, scattered_in_tree, run_move},
+    {"move of what is only in the log", NULL, scattered, run_move},
+    {"move between what is shared", NULL, scattered_partly_shared, run_move},
+    {"move and a snapshot", NULL, scattered_in_tree, run_move_and_snapshot},
+    {"move, and the old places are used again", NULL, scattered_in_tree, run_move_and_reuse},
     {"key frame", NULL, some_blocks, run_keyframe},
     {"key frame, write-back", in_write_back, some_blocks, run_keyframe},
     {"key frame after snapshots", NULL, history, run_keyframe},

@@ -377,6 +377,16 @@ int bench_compare_write(struct bench *b, unsigned n, uint64_t offset, uint64_t l
     return error;
 }
 
+int bench_move(struct bench *b, unsigned n, uint64_t length)
+{
+    struct iovec iov = {b->buffer, PLX_MOVE_BUFFER};
+    struct plx_move move = {.windows = UINT64_MAX};
+    struct plx_request request = {
+        .op = PLX_MOVE, .length = length, .iov = &iov, .iovcnt = 1, .move = &move};
+
+    return run(b, n, &request);
+}
+
 int bench_unmap(struct bench *b, unsigned n, uint64_t offset, uint64_t length)
 {
     struct plx_request request = {.op = PLX_UNMAP, .offset = offset, .length = length};

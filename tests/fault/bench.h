@@ -95,6 +95,8 @@ void bench_crash(struct bench *b);
 
 int bench_write(struct bench *b, unsigned n, uint64_t offset, uint64_t length);
 int bench_compare_write(struct bench *b, unsigned n, uint64_t offset, uint64_t length);
+/* From the disk's beginning. */
+int bench_move(struct bench *b, unsigned n, uint64_t length);
 int bench_unmap(struct bench *b, unsigned n, uint64_t offset, uint64_t length);
 int bench_snapshot(struct bench *b, unsigned n);
 int bench_label(struct bench *b, unsigned n); /* "two" */

@@ -99,12 +99,17 @@ static void larger_disk(struct bench *b)
     MUST(bench_open_store(b, 2));
 }
 
-static void cold(struct bench *b) /* nothing is cached, no extent is owned */
+static void open_cold(struct bench *b) /* nothing is cached, no extent is owned */
 {
-    closed_store(b);
     MUST(bench_open_store(b, 2));
     MUST(bench_open(b, 0, false));
     MUST(bench_open(b, 1, false));
+}
+
+static void cold(struct bench *b)
+{
+    closed_store(b);
+    open_cold(b);
 }
 
 static void first_closed(struct bench *b)
@@ -462,6 +467,31 @@ static int run_thin_clone(struct bench *b)
     return thin_many(b, 2);
 }
 
+static void scattered(struct bench *b) /* backwards, partly in the tree, a little of it shared */
+{
+    history(b);
+    for (unsigned i = 40; i-- > 10;)
+        MUST(bench_write(b, 0, i * BLOCK, BLOCK));
+    MUST(bench_keyframe(b, 0));
+    for (unsigned i = 70; i-- > 30;)
+        MUST(bench_write(b, 0, i * BLOCK, BLOCK));
+}
+
+static void scattered_cold(struct bench *b)
+{
+    scattered(b);
+    MUST(bench_close(b, 0));
+    MUST(bench_close(b, 1));
+    MUST(bench_release(b));
+    MUST(bench_close_store(b));
+    open_cold(b);
+}
+
+static int run_move(struct bench *b)
+{
+    return bench_move(b, 0, 1536 * KIB);
+}
+
 static int run_segment(struct bench *b)
 {
     int error = 0;
@@ -577,6 +607,8 @@ static const struct operation {
     {"find", varied_history, run_find, run_find, 0},
     {"changes", varied_history, run_changes, run_changes, 0},
     {"diff", varied_history, run_diff, run_diff, 0},
+    {"move", scattered, run_move, run_move, NEIGHBOUR},
+    {"move-cold", scattered_cold, run_move, run_move, 0},
     {"rewind-write-back", write_back_history, run_rewind, run_rewind, 0},
     {"segment", segment_almost_full, run_segment, NULL, 0},
     {"flush", write_back_history, run_flush, run_flush, NEIGHBOUR},

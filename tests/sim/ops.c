@@ -11,6 +11,8 @@
 
 #include "sim/parts.h"
 
+#define BLOCK_SECTORS (PLX_BLOCK_SIZE / PLX_SECTOR)
+
 /* ---- Completions ---- */
 
 /* INV-8: what needs no block for data goes on when there is none, as long as history has not used
@@ -119,6 +121,28 @@ static void snapshot_ended(struct plx_sim_op *op)
     op->world->fresh = op->disk;
 }
 
+/* It is the first to be told that there is no room, and a store that is not full may have none that
+ * is adjacent. */
+static void move_ended(struct plx_sim_op *op)
+{
+    const struct plx_move *move = &op->move;
+    uint64_t end = op->request.offset + op->request.length;
+    uint64_t window = plx_min_u64(PLX_MOVE_BUFFER, op->world->options.extent_bytes / 4);
+
+    op->world->result.moved += move->moved;
+    if (op->request.result != PLX_ERR_NOSPACE)
+        expect_success(op, "move");
+    if (op->request.result)
+        return;
+    if (move->upto < op->request.offset || move->upto > end ||
+        (!move->blocks && move->windows > op->request.length / window + 1 && move->upto != end))
+        plx_sim_fail(op->world, "VDI %u: a move ended at %llu", op->disk->slot,
+                     (unsigned long long)move->upto);
+    if (move->runs_after > move->runs_before || move->shared + move->moved > move->mapped)
+        plx_sim_fail(op->world, "VDI %u: a move made %llu runs of %llu", op->disk->slot,
+                     (unsigned long long)move->runs_after, (unsigned long long)move->runs_before);
+}
+
 /* P1 */
 static void unheard(struct plx_sim_op *op)
 {
@@ -195,6 +219,9 @@ static void op_done(struct plx_request *request)
         break;
     case PLX_KEYFRAME:
         expect_success(op, "key frame");
+        break;
+    case PLX_MOVE:
+        move_ended(op);
         break;
     }
 }
@@ -381,6 +408,25 @@ void plx_sim_keyframe(struct plx_world *w, struct plx_sim_disk *disk)
     if (!op)
         return;
     op->request.op = PLX_KEYFRAME;
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_move(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first_block,
+                  uint64_t blocks)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+
+    if (!op)
+        return;
+    set_range(op, PLX_MOVE, first_block * BLOCK_SECTORS, blocks * BLOCK_SECTORS);
+    op->move = (struct plx_move){
+        .windows = 1 + plx_sim_below(w, 20),
+        .blocks = plx_sim_chance(w, 20) ? 1 + plx_sim_below(w, 100) : 0,
+    };
+    op->request.move = &op->move;
+    op->iov[0] = (struct iovec){op->buffer, PLX_MOVE_BUFFER};
+    op->request.iov = op->iov;
+    op->request.iovcnt = 1;
     plx_sim_op_submit(w, op);
 }
 
@@ -586,6 +632,17 @@ static void unmap_anything(struct plx_world *w, struct plx_sim_disk *disk, uint6
     plx_sim_unmap(w, disk, first, count);
 }
 
+static void move_anything(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    uint64_t blocks = disk->size / PLX_BLOCK_SIZE, first = 0;
+
+    if (plx_sim_chance(w, 30))
+        first = plx_sim_below(w, blocks);
+    if (first < blocks)
+        plx_sim_move(w, disk, first,
+                     plx_sim_chance(w, 70) ? blocks - first : plx_sim_below(w, blocks - first));
+}
+
 static void read_anything(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first,
                           uint64_t count)
 {
@@ -603,7 +660,8 @@ void plx_sim_submit_random(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
     unsigned unmaps = w->options.unmap_weight, snapshots = w->options.snapshot_weight;
-    uint64_t kind = plx_sim_below(w, 101 + unmaps + snapshots), first, count;
+    unsigned writes = 101 + unmaps + snapshots;
+    uint64_t kind = plx_sim_below(w, writes + w->options.move_weight), first, count;
     bool fua = plx_sim_chance(w, 15);
 
     if (!disk->vdi || disk->still || disk->in_flight >= 12 || disk->host->dead)
@@ -631,6 +689,8 @@ void plx_sim_submit_random(struct plx_world *w)
         plx_sim_set_write_back(w, disk, !disk->write_back);
     else if (kind >= 101 && kind < 101 + unmaps)
         unmap_anything(w, disk, first, count);
+    else if (kind >= writes)
+        move_anything(w, disk);
     else if (kind >= 101 + unmaps)
         plx_sim_snapshot(w, disk);
 }

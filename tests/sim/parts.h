@@ -136,6 +136,7 @@ struct plx_sim_op {
     struct plx_view *view;
     uint64_t frozen; /* the snapshot that is read; 0: the live disk */
     unsigned snapshot, label;
+    struct plx_move move;
     struct iovec iov[8];
     uint8_t *buffer;
 };
@@ -288,6 +289,9 @@ void plx_sim_compare(struct plx_world *w, struct plx_sim_disk *disk, uint64_t fi
 void plx_sim_snapshot(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_flush(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_keyframe(struct plx_world *w, struct plx_sim_disk *disk);
+/* Nothing of what can be read changes. */
+void plx_sim_move(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first_block,
+                  uint64_t blocks);
 void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes);
 void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove);
 /* Another mode of protection, or none. */

@@ -263,6 +263,10 @@ static void *client_thread(void *argument)
             ask("upto", "{\"command\": \"thin\", \"vdi\": \"v0\", \"upto\": %u}", round + 1);
         if (number == 1 && round % 8 == 4)
             grow_store();
+        if (number == 1)
+            ask("moved",
+                "{\"command\": \"move\", \"vdi\": \"v%u\", \"length\": %llu, \"windows\": 8}", disk,
+                (unsigned long long)SIZE);
     }
     return NULL;
 }

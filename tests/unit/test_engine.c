@@ -775,6 +775,247 @@ static void test_no_space(void)
     end_store();
 }
 
+/* ---- Moving ---- */
+
+/* Blocks [first, first + count) from the last to the first, each full of its number. */
+static void write_backwards(struct plx_vdi *vdi, uint64_t first, uint64_t count)
+{
+    for (uint64_t b = first + count; b-- > first;)
+        OK(write_byte(vdi, b * BLOCK, BLOCK, (int)(b % 251 + 1)));
+}
+
+static bool reads_numbers(struct plx_vdi *vdi, uint64_t first, uint64_t count)
+{
+    bool good = true;
+
+    for (uint64_t b = first; b < first + count && good; b++)
+        good = reads_as(vdi, b * BLOCK, BLOCK, (int)(b % 251 + 1));
+    return good;
+}
+
+static int move(struct plx_vdi *vdi, struct plx_move *move, uint64_t offset, uint64_t length)
+{
+    struct iovec iov = {buffer, PLX_MOVE_BUFFER};
+    struct plx_request request = {
+        .op = PLX_MOVE, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1, .move = move};
+    int error = plx_vdi_run(vdi, &request);
+
+    if (error)
+        fault = request.fault;
+    return error;
+}
+
+static void test_move(void)
+{
+    struct plx_move would = {.windows = 100, .dry_run = true}, moved = {.windows = 100},
+                    again = {.windows = 100};
+    struct plx_counters before, a, b;
+    struct plx_vdi *vdi;
+
+    make_store(128 * MIB, 4 * MIB);
+    OK(create(0, 8 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 4 * MIB, 2 * MIB, 7)); /* lies well already */
+    write_backwards(vdi, 100, 300);
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    before = counters();
+    OK(move(vdi, &would, 0, 8 * MIB));
+    CU_ASSERT_EQUAL(would.mapped, 300 + 512);
+    CU_ASSERT_EQUAL(would.moved, 300);
+    CU_ASSERT_EQUAL(would.runs_before, 300 + 2);
+    CU_ASSERT_EQUAL(would.runs_after, 2 + 2);
+    CU_ASSERT_EQUAL(would.upto, 8 * MIB);
+    a = counters();
+    CU_ASSERT_EQUAL(all_writes(&a), all_writes(&before));
+    CU_ASSERT_EQUAL(a.device_reads[PLX_KIND_DATA], before.device_reads[PLX_KIND_DATA]);
+    OK(move(vdi, &moved, 0, 8 * MIB));
+    b = counters();
+    CU_ASSERT_EQUAL(moved.moved, 300);
+    CU_ASSERT_EQUAL(moved.runs_after, 4);
+    CU_ASSERT_EQUAL(b.device_reads[PLX_KIND_DATA] - a.device_reads[PLX_KIND_DATA], 300);
+    CU_ASSERT_EQUAL(b.device_writes[PLX_KIND_DATA] - a.device_writes[PLX_KIND_DATA], 2);
+    CU_ASSERT_EQUAL(b.device_writes[PLX_KIND_LOG] - a.device_writes[PLX_KIND_LOG], 2);
+    CU_ASSERT(reads_numbers(vdi, 100, 300));
+    OK(move(vdi, &again, 0, 8 * MIB));
+    CU_ASSERT_EQUAL(again.moved, 0);
+    CU_ASSERT_EQUAL(again.runs_before, 4);
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    settle();
+    b = counters();
+    CU_ASSERT_EQUAL(b.blocks_freed - a.blocks_freed >= 300, true); /* the old places, and nodes */
+    CU_ASSERT_EQUAL(b.data_free_blocks, before.data_free_blocks);
+    OK(write_byte(vdi, 100 * BLOCK, BLOCK, 99)); /* in place, at the new one */
+    CU_ASSERT(reads_as(vdi, 100 * BLOCK, BLOCK, 99));
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    CU_ASSERT(reads_as(vdi, 100 * BLOCK, BLOCK, 99));
+    CU_ASSERT(reads_numbers(vdi, 101, 299));
+    CU_ASSERT(reads_as(vdi, 4 * MIB, 2 * MIB, 7));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_move_shared(void)
+{
+    struct plx_move moved = {.windows = 100};
+    struct plx_vdi *vdi, *snapshot;
+    uint64_t seq;
+
+    make_store(128 * MIB, 4 * MIB);
+    OK(create(0, 8 * MIB));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 0, 64);
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    write_backwards(vdi, 10, 20);
+    OK(move(vdi, &moved, 0, 8 * MIB));
+    CU_ASSERT_EQUAL(moved.mapped, 64);
+    CU_ASSERT_EQUAL(moved.shared, 44);
+    CU_ASSERT_EQUAL(moved.moved, 20);
+    CU_ASSERT_EQUAL(moved.runs_before, 64);
+    CU_ASSERT_EQUAL(moved.runs_after, 45);
+    CU_ASSERT(reads_numbers(vdi, 0, 64));
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
+    CU_ASSERT(reads_numbers(snapshot, 0, 64));
+    plx_vdi_abandon(snapshot);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* Between what stays: many pieces of one transfer. */
+static void test_move_pieces(void)
+{
+    struct plx_move moved = {.windows = 100};
+    struct plx_counters a, b;
+    struct plx_vdi *vdi;
+
+    make_store(128 * MIB, 4 * MIB);
+    OK(create(0, 8 * MIB));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 0, 256);
+    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    for (uint64_t at = 256; at > 0; at -= 4)
+        write_backwards(vdi, at - 4, 3);
+    a = counters();
+    OK(move(vdi, &moved, 0, MIB));
+    b = counters();
+    CU_ASSERT_EQUAL(moved.mapped, 256);
+    CU_ASSERT_EQUAL(moved.moved, 192);
+    CU_ASSERT_EQUAL(b.device_writes[PLX_KIND_DATA] - a.device_writes[PLX_KIND_DATA], 1);
+    CU_ASSERT(reads_numbers(vdi, 0, 256));
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    CU_ASSERT(reads_numbers(vdi, 0, 256));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* Large, mostly empty: what is not in the tree is passed over, what is only in memory is not. */
+static void test_move_sparse(void)
+{
+    struct plx_move moved = {.windows = 5000, .blocks = 1};
+    struct plx_vdi *vdi;
+
+    make_store(128 * MIB, 4 * MIB);
+    OK(create(0, 4ull << 40));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 5, 10);
+    write_backwards(vdi, (1ull << 28) + 300, 10);
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    write_backwards(vdi, (1ull << 27) + 300, 10);
+    OK(move(vdi, &moved, 0, 4ull << 40)); /* so much at least, in whole windows */
+    CU_ASSERT_EQUAL(moved.moved, 10);
+    CU_ASSERT_EQUAL(moved.upto, MIB);
+    moved.blocks = 0;
+    OK(move(vdi, &moved, MIB, (4ull << 40) - MIB));
+    CU_ASSERT_EQUAL(moved.upto, 4ull << 40);
+    CU_ASSERT_EQUAL(moved.moved, 30);
+    CU_ASSERT_EQUAL(moved.runs_after, 3);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_move_damaged(void)
+{
+    struct plx_move moved = {.windows = 100};
+    struct plx_vdi *vdi;
+    uint64_t at;
+
+    make_store(128 * MIB, 4 * MIB);
+    OK(create(0, 8 * MIB));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 0, 100);
+    write_backwards(vdi, 301, 55);
+    OK(write_byte(vdi, 300 * BLOCK, BLOCK, 254));
+    write_backwards(vdi, 256, 44);
+    write_backwards(vdi, 512, 100);
+    at = find_block(254);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 1000, 1);
+    FAILS(CORRUPT, move(vdi, &moved, 0, 8 * MIB));
+    CU_ASSERT_EQUAL(moved.upto, 2 * MIB); /* behind it */
+    CU_ASSERT_EQUAL(moved.moved, 100);
+    OK(move(vdi, &moved, 2 * MIB, 6 * MIB));
+    CU_ASSERT_EQUAL(moved.moved, 200);
+    CU_ASSERT(reads_numbers(vdi, 256, 44));
+    plx_simdisk_flip(disk, at + 1000, 1);
+    CU_ASSERT(reads_as(vdi, 300 * BLOCK, BLOCK, 254));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* It leaves to writes what they may need, and writes go on. */
+static void test_move_no_space(void)
+{
+    struct plx_move moved = {.windows = 100};
+    struct plx_vdi *vdi;
+    int error = 0;
+    uint64_t at;
+
+    make_store(16 * MIB, MIB);
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 0, 200);
+    for (at = 4 * MIB; at < 64 * MIB && !error; at += 32 * BLOCK)
+        error = write_byte(vdi, at, 32 * BLOCK, 9);
+    CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
+    OK(io(vdi, PLX_UNMAP, 4 * MIB, 64 * BLOCK));
+    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    FAILS(NOSPACE, move(vdi, &moved, 0, 8 * MIB));
+    CU_ASSERT_EQUAL(moved.upto, 0);
+    CU_ASSERT_EQUAL(moved.moved, 0);
+    OK(write_byte(vdi, 4 * MIB, 32 * BLOCK, 9));
+    CU_ASSERT(reads_numbers(vdi, 0, 200));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static void test_move_refusals(void)
+{
+    struct plx_move moved = {.windows = 1};
+    struct plx_request request = {.op = PLX_MOVE, .length = MIB, .move = &moved};
+    struct plx_vdi *vdi, *snapshot;
+    uint64_t seq;
+
+    make_store(128 * MIB, 4 * MIB);
+    OK(create(0, 8 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    OK(write_byte(vdi, 4 * MIB, BLOCK, 1));
+    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    FAILS(INVALID, plx_vdi_run(vdi, &request)); /* no memory to work with */
+    FAILS(INVALID, move(vdi, &moved, 512, MIB));
+    FAILS(INVALID, move(vdi, &moved, 0, 512));
+    FAILS(RANGE, move(vdi, &moved, 4 * MIB, 5 * MIB));
+    OK(move(vdi, &moved, 0, 8 * MIB)); /* no more windows than it is told */
+    CU_ASSERT_EQUAL(moved.upto, 4 * MIB);
+    OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
+    FAILS(READONLY, move(snapshot, &moved, 0, MIB));
+    plx_vdi_abandon(snapshot);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 /* ---- Snapshots, clones, sizes ---- */
 
 static unsigned finished;
@@ -2149,6 +2390,13 @@ int main(void)
         {"checksums", test_checksum},
         {"a store that grows", test_growing},
         {"no space", test_no_space},
+        {"scattered blocks are moved together", test_move},
+        {"shared blocks are not moved", test_move_shared},
+        {"moves in many pieces", test_move_pieces},
+        {"moves on a disk that is mostly empty", test_move_sparse},
+        {"moves and damage", test_move_damaged},
+        {"moves leave room to writes", test_move_no_space},
+        {"moves: refusals", test_move_refusals},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
         {"protection: an interval", test_protect_interval},
         {"protection: one at a time", test_protect_skips},
