@@ -351,7 +351,7 @@ void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct pl
 
 void plx_store_set_collections(struct plx_store *store, uint64_t collections)
 {
-    if (collections == store->collections)
+    if (collections <= store->collections)
         return;
     store->collections = collections;
     store->counters.blocks_foreign += store->foreign.count;

@@ -19,6 +19,10 @@
  *     all are read.
  * Q6  A record that was read may be in the device's cache only. It is flushed before anything is
  *     swept: no older one comes back that leads to more.
+ * What this does not cover: a read of another instance that hangs in its device for longer than a
+ * whole collection, of a block that has died meanwhile in an extent of nobody, may see what is
+ * written there next.
+ *
  * Synchronous; runs the loop while it reads. Crash story: it changes nothing; the sweep (extent.c)
  *   changes bitmaps only.
  */
@@ -29,6 +33,7 @@
 #include "engine/vdi.h"
 
 #define TRIES 8u
+#define TRIES_OF_DAMAGE 3u
 
 struct plx_collect {
     struct plx_store *store;
@@ -80,6 +85,9 @@ static int spare_keyframe(struct plx_collect *c, const struct plx_keyframe_op *o
                                         &op->segment_deaths, &op->made,        &op->tree.made};
     int error = op->detour ? spare_deaths(c, &op->detour->made) : 0;
 
+    if (op->made.lost || op->tree.made.lost || (op->detour && op->detour->made.lost))
+        return plx_fault_set(c->reach.fault, PLX_ERR_BUSY,
+                             "a key frame has forgotten nodes for want of memory; try again");
     for (size_t i = 0; i < sizeof lists / sizeof lists[0] && !error; i++)
         error = spare_deaths(c, lists[i]);
     return error;
@@ -180,6 +188,13 @@ static struct plx_collect *collect_new(struct plx_store *store,
     return c;
 }
 
+static int has_grown(struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "the store has become larger, and may hold what was not looked at; try "
+                         "again");
+}
+
 int plx_collect_begin(struct plx_store *store, const struct plx_collect_options *options,
                       struct plx_collect **ret_collect, struct plx_fault *fault)
 {
@@ -188,6 +203,8 @@ int plx_collect_begin(struct plx_store *store, const struct plx_collect_options 
 
     if (store->collect)
         return plx_fault_set(fault, PLX_ERR_BUSY, "a collection is under way");
+    if (options->extent_count != store->info.extents)
+        return has_grown(fault);
     c = collect_new(store, options);
     if (!c)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
@@ -288,6 +305,10 @@ static int mark_disk(struct plx_collect *c, uint32_t slot, struct plx_vdi_record
         if (error || record->state != PLX_VDI_LIVE)
             return error == PLX_ERR_NOT_FOUND ? 0 : error;
         error = try_disk(c, record, &whole);
+        if (error == PLX_ERR_CORRUPT && i + 1 < TRIES_OF_DAMAGE) {
+            whole = false; /* it may be what a writer was just writing */
+            error = 0;
+        }
     }
     if (error || whole)
         return error;
@@ -328,12 +349,11 @@ int plx_collect_mark(struct plx_collect *c, struct plx_fault *fault)
     int error = 0;
 
     c->reach.fault = fault;
-    while (found && !error)
+    /* Twice at least: the only disk may have been cloned to a slot before it, and deleted. */
+    for (unsigned pass = 0; (found || pass < 2) && !error; pass++)
         error = mark_new_disks(c, &found, fault);
-    if (!error && plx_vdi_slot_count(c->store) != c->slots)
-        error = plx_fault_set(fault, PLX_ERR_BUSY,
-                              "the store has become larger, and may hold disks that were not read; "
-                              "try again");
+    if (!error && c->options.extent_count != c->store->info.extents)
+        error = has_grown(fault);
     if (!error) {
         error = plx_store_flush_others(c->store); /* Q6 */
         if (error)

@@ -182,6 +182,7 @@ struct plx_extent_info {
 /* Seals the extents adopted since the last plx_store_extents_adopted(): what a damaged log would
  * have named may lie in their free blocks. */
 void plx_store_extents_seal(struct plx_store *store);
+bool plx_store_extent_is_owned(const struct plx_store *store, uint64_t extent);
 /* Owned extents of this instance: index from 0; NOT_FOUND past the end. */
 int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_extent_info *ret_info);
 /* Gives up an owned extent; nothing may be allocated in it by this instance any more. */
@@ -602,6 +603,7 @@ enum plx_collect_extent {
 
 struct plx_collect_options {
     const uint8_t *extents; /* enum plx_collect_extent for each; copied */
+    uint64_t extent_count;  /* BUSY if the store has become larger by then */
     const uint64_t *living; /* other instances that are not dead; kept by the caller */
     size_t living_count;
     uint64_t rate; /* bytes of metadata read a second at most, 0: no limit */

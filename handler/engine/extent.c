@@ -383,6 +383,11 @@ void plx_store_extents_seal(struct plx_store *store)
     }
 }
 
+bool plx_store_extent_is_owned(const struct plx_store *store, uint64_t extent)
+{
+    return plx_extent_find(store, extent) != NULL;
+}
+
 int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_extent_info *ret_info)
 {
     struct plx_extent *extent = store->extents;

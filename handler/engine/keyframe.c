@@ -227,6 +227,7 @@ static void keep_made(struct plx_keyframe_op *op)
 {
     for (size_t i = 0; i < op->tree.made.count; i++)
         plx_deaths_add(&op->made, op->tree.made.addrs[i]);
+    op->made.lost += op->tree.made.lost;
     plx_tree_done(&op->tree);
 }
 

@@ -116,7 +116,7 @@ static int take_turns(struct plx_reach *reach)
             return plx_fault_set(reach->fault, PLX_ERR_BUSY, "interrupted");
         if (hooks->pause)
             hooks->pause(hooks->context);
-        if (too_fast(reach) && !plx_store_tick(reach->store))
+        else if (too_fast(reach) && !plx_store_tick(reach->store))
             plx_store_wait(reach->store);
     } while (too_fast(reach));
     return 0;

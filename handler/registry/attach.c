@@ -591,6 +591,7 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
             break;
         }
         lock(a);
+        plx_store_set_collections(a->store, row.collections);
         error = plx_store_extent_read(a->store, row.no, &info, fault);
         if (!error && info.type != PLX_EXTENT_UNUSED)
             error = plx_store_extent_adopt(a->store, row.no, fault);

@@ -218,6 +218,7 @@ static int mark_once(struct collect *c, struct plx_collect **ret_mark)
 {
     const struct plx_collect_options options = {
         .extents = c->classes,
+        .extent_count = c->extent_count,
         .living = c->living,
         .living_count = c->living_count,
         .rate = c->options->rate,
@@ -253,11 +254,19 @@ static int mark_slice(struct collect *c, uint64_t from, uint64_t *ret_next,
     int error = 0;
 
     for (unsigned round = 0; moved && !error; round++) {
+        size_t lived = c->living_count;
+        uint64_t dead;
+
         error = list_extents(c, &c->before); /* W2: as it is before it begins */
         if (error)
             return error;
         *ret_next = choose_slice(c, from);
         error = mark_once(c, ret_mark);
+        if (error == PLX_ERR_BUSY && round + 1 < ROUNDS_MAX && list_living(c, 0, &dead) == 0 &&
+            c->living_count != lived) {
+            error = 0; /* somebody came who may have what seemed to be nobody's */
+            continue;
+        }
         if (error)
             return error;
         error = look_who_moved(c, &moved);
@@ -348,17 +357,25 @@ static int judge_extent(struct collect *c, struct plx_collect *mark,
     int error;
 
     plx_attach_lock(c->attach);
-    error = plx_collect_garbage(mark, row->no, c->bits, &count, c->fault);
+    if (row->owner && !plx_store_extent_is_owned(c->in.store, row->no))
+        error = PLX_ERR_NOT_FOUND; /* granted, and on its way */
+    else
+        error = plx_collect_garbage(mark, row->no, c->bits, &count, c->fault);
     plx_attach_unlock(c->attach);
-    if (error == PLX_ERR_NOT_FOUND) {
+    if (error) { /* a damaged one is the check's affair; the others go on */
         c->result->missed++;
         return 0;
     }
-    if (error)
-        return error;
     c->result->looked++;
     c->result->found += count;
     return count && !c->options->dry_run ? enter(c, row, count) : 0;
+}
+
+static int take_turns(struct collect *c)
+{
+    if (c->options->pause)
+        c->options->pause(c->options->context);
+    return on_interrupted(c) ? plx_fault_set(c->fault, PLX_ERR_BUSY, "interrupted") : 0;
 }
 
 static int judge_slice(struct collect *c, struct plx_collect *mark)
@@ -367,8 +384,11 @@ static int judge_slice(struct collect *c, struct plx_collect *mark)
 
     for (size_t i = 0; i < c->before.count && !error; i++)
         if (c->before.rows[i].no < c->extent_count &&
-            c->classes[c->before.rows[i].no] == PLX_COLLECT_LOOK)
+            c->classes[c->before.rows[i].no] == PLX_COLLECT_LOOK) {
             error = judge_extent(c, mark, &c->before.rows[i]);
+            if (!error)
+                error = take_turns(c);
+        }
     return error;
 }
 
@@ -430,7 +450,8 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
     error = get_extent(c, garbage, &row, &taken, &same);
     if (error)
         return error;
-    c->result->missed += !same;
+    if (!taken && !plx_store_extent_is_owned(c->in.store, garbage->extent))
+        same = false; /* ours, but not here yet */
     if (same) {
         read_runs(c, garbage->runs);
         plx_attach_lock(c->attach);
@@ -438,9 +459,10 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
             plx_store_extent_sweep(c->in.store, garbage->extent, c->bits, &info, &swept, c->fault);
         plx_attach_unlock(c->attach);
     }
+    c->result->missed += !same || error;
     c->result->swept += swept;
     given = taken ? give_back(c, &row, &info, same && !error) : 0;
-    return error ? error : given;
+    return given;
 }
 
 static int sweep(struct collect *c)
@@ -463,10 +485,8 @@ static int sweep(struct collect *c)
         done += garbage.blocks;
         if (c->options->progress)
             c->options->progress(c->options->context, true, done, c->to_sweep);
-        if (c->options->pause)
-            c->options->pause(c->options->context);
-        if (on_interrupted(c))
-            return plx_fault_set(c->fault, PLX_ERR_BUSY, "interrupted");
+        if (take_turns(c))
+            return PLX_ERR_BUSY;
     }
     if (error == PLX_ERR_NOT_FOUND)
         error =
@@ -577,8 +597,10 @@ static int collect_entered(struct collect *c, uint64_t dead)
     }
     if (!error)
         error = collect_all(c);
-    if (error && c->result->found > c->result->swept)
+    if (error && (c->result->resumed || c->result->found > c->result->swept))
         return error; /* the next one goes on with it */
+    if (c->result->missed)
+        plx_registry_collection_want(c->in.registry, c->in.store_row);
     if (plx_registry_collection_end(c->in.registry, c->in.store_row, c->in.instance,
                                     c->result->swept, error ? 0 : entered.wanted) &&
         !error)

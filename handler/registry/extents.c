@@ -298,13 +298,15 @@ static int import_some(struct plx_registry *reg, int64_t store,
         " UNION ALL SELECT no + 1, last FROM gap WHERE no < last)"
         " INSERT INTO extents (store, no) SELECT ?1, no FROM gap WHERE no <= last"
         " ON CONFLICT (store, no) DO NOTHING";
+    /* What was found in them earlier holds no more. */
+    static const char forget[] = "DELETE FROM garbage WHERE store = ?1";
     static const char mark[] =
         "UPDATE volumes SET touched = max(touched, 1 + (SELECT max(no) FROM extents"
         "  WHERE store = ?1 AND no >= first_extent AND no < first_extent + volumes.extents)"
         "  - first_extent) WHERE store = ?1";
     const struct plx_sql_value store_arg[] = {SQL_INT(store)};
     struct plx_sql_value args[IMPORT_BATCH][7];
-    struct plx_sql batch[IMPORT_BATCH + 2];
+    struct plx_sql batch[IMPORT_BATCH + 3];
     int code;
 
     for (size_t i = 0; i < count; i++) {
@@ -321,7 +323,8 @@ static int import_some(struct plx_registry *reg, int64_t store,
     }
     batch[count] = (struct plx_sql){fill, false, 1, store_arg};
     batch[count + 1] = (struct plx_sql){mark, false, 1, store_arg};
-    code = plx_sql_change(reg, batch, count + 2, NULL, NULL);
+    batch[count + 2] = (struct plx_sql){forget, false, 1, store_arg};
+    code = plx_sql_change(reg, batch, count + 3, NULL, NULL);
     if (code > 0)
         return plx_sql_fail(reg, PLX_ERR_INVALID, "extent %llu lies outside the store",
                             (unsigned long long)list[code - 1].no);

@@ -132,7 +132,7 @@ static void collect_by_itself(struct plx_collector *c)
     if (!is_wanted(c))
         return;
     error = collect(c, gentle);
-    if (error && !c->failing && !on_interrupted(c))
+    if (error && error != PLX_ERR_BUSY && !c->failing && !on_interrupted(c))
         tcmu_warn("%s: garbage cannot be collected: %s; tried again every minute\n", c->home->name,
                   c->fault.text);
     c->failing = error != 0;

@@ -90,6 +90,7 @@ static bool moved(const struct collecting *c)
 static int mark(struct collecting *c, struct plx_fault *fault)
 {
     const struct plx_collect_options options = {.extents = c->classes,
+                                                .extent_count = c->before.count,
                                                 .living = c->living,
                                                 .living_count = c->living_count,
                                                 .pause = pause_now,

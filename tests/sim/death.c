@@ -40,6 +40,7 @@ static bool adopt(struct plx_world *w, struct plx_sim_host *host)
 
         if (!owner || plx_sim_instance_lives(w, owner))
             continue;
+        plx_simenv_tell_collections(&host->env);
         error = plx_store_extent_read(host->store, e, &info, &fault);
         if (!error && info.type != PLX_EXTENT_UNUSED)
             error = plx_store_extent_adopt(host->store, e, &fault);

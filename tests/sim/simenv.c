@@ -36,7 +36,7 @@ void plx_simregistry_own(struct plx_simregistry *registry, uint64_t extent, uint
 }
 
 /* As it is told with an extent: without one's own collection. */
-static void tell_collections(const struct plx_simenv *sim)
+void plx_simenv_tell_collections(const struct plx_simenv *sim)
 {
     const struct plx_simregistry *registry = sim->registry;
     bool own = registry->collections % 2 && registry->collector == sim->instance;
@@ -55,7 +55,7 @@ static bool grant(struct plx_simenv *sim, enum plx_extent_type type, bool fresh)
         plx_simregistry_own(registry, i, sim->instance);
         registry->extents[i].used = true;
         registry->granted += fresh;
-        tell_collections(sim);
+        plx_simenv_tell_collections(sim);
         plx_store_extent_granted(sim->store, type, 0, i, fresh);
         return true;
     }
@@ -98,7 +98,7 @@ static void answer_needed(struct plx_simenv *sim)
         return;
     }
     plx_simregistry_own(registry, extent, sim->instance);
-    tell_collections(sim);
+    plx_simenv_tell_collections(sim);
     plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, 0, extent, false);
 }
 

@@ -51,6 +51,8 @@ struct plx_simenv {
 void plx_simenv_init(struct plx_simenv *env, uint64_t seed);
 void plx_simregistry_init(struct plx_simregistry *registry, const struct plx_store_info *info);
 void plx_simregistry_done(struct plx_simregistry *registry);
+/* What is told with an extent. */
+void plx_simenv_tell_collections(const struct plx_simenv *env);
 void plx_simregistry_own(struct plx_simregistry *registry, uint64_t extent, uint64_t instance);
 /* Gives up every extent that the instance owns, as before a clean end. */
 int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault);
