@@ -391,14 +391,13 @@ static void print(struct deletion *d)
                              (json_int_t)freed, "dry_run", d->dry_run));
 }
 
-int plx_cmd_snap_delete(struct plx_cli *cli)
+static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run)
 {
     static struct plx_name firsts[PLX_ARGUMENTS_MAX], lasts[PLX_ARGUMENTS_MAX];
     static struct deletion d;
     int rc;
 
-    d = (struct deletion){
-        .cli = cli, .force = plx_cli_get(cli, "force"), .dry_run = plx_cli_get(cli, "dry-run")};
+    d = (struct deletion){.cli = cli, .force = force, .dry_run = dry_run};
     if ((rc = parse_all(&d, firsts, lasts)) ||
         (rc = plx_session_open(cli, d.name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &d.name, &d.row)))
@@ -412,4 +411,14 @@ int plx_cmd_snap_delete(struct plx_cli *cli)
     }
     free(d.labels);
     return rc;
+}
+
+int plx_cmd_snap_delete(struct plx_cli *cli)
+{
+    return delete_snapshots(cli, plx_cli_get(cli, "force"), plx_cli_get(cli, "dry-run"));
+}
+
+int plx_cmd_snap_weigh(struct plx_cli *cli)
+{
+    return delete_snapshots(cli, true, true);
 }
