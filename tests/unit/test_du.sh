@@ -113,7 +113,12 @@ run 0 snap create demo/alone
 run 0 vdi import base.raw demo/alone --force
 run 0 snap create demo/alone
 before=$(du_of alone referenced_bytes)
+run 0 snap label demo/alone@2 two
+run 0 du demo/alone@1..2
+says err "more would come back"
+run 0 snap unlabel demo/alone@two
 run 0 du demo/alone@1..2 --json
+[[ $(json exact) == true ]] || die "what is missing?"
 weighed=$(json freed_bytes)
 [[ $(json snapshots) == 2 && $(json dry_run) == true ]] || die "which snapshots?"
 ((weighed >= 16 << 20)) || die "two images are $weighed bytes"
