@@ -187,7 +187,7 @@ static int find_families(struct census *c)
     struct kinship k = {0};
     int error = list_vdis(c, &k);
 
-    if (!error && !group(&c->usage, &k))
+    if (!error && c->usage.vdi_count && !group(&c->usage, &k))
         error = no_memory(c);
     free(k.pairs);
     free(k.relatives);
