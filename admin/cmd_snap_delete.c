@@ -368,6 +368,7 @@ static void print(struct deletion *d)
         {NULL, NULL, 0},
     };
     uint64_t freed = (d->sum.blocks + d->sum.meta_blocks) * PLX_BLOCK_SIZE;
+    bool exact = !d->dry_run || !d->labels_going; /* count_labelled() */
     char text[16];
 
     plx_out_note(d->cli, "%s/%s: %" PRIu64 " snapshot%s %s, %s %s", d->name.store, d->name.vdi,
@@ -379,26 +380,27 @@ static void print(struct deletion *d)
                      "%s/%s@%" PRIu64 " stays: it is the newest; 'parallax snap create' makes "
                      "a newer one",
                      d->name.store, d->name.vdi, d->newest.seq);
+    if (!exact)
+        plx_out_note(d->cli, "more would come back: what only labelled ones have is not in it");
     if (!d->dry_run && !d->cli->json)
         return;
     json_t *labels = json_array();
     for (size_t i = 0; i < d->labels_going; i++)
         json_array_append_new(labels, json_string(d->labels[i].name));
     plx_out_object(d->cli, columns,
-                   json_pack("{s:o,s:I,s:o,s:I,s:b}", "name",
+                   json_pack("{s:o,s:I,s:o,s:I,s:b,s:b}", "name",
                              json_sprintf("%s/%s", d->name.store, d->name.vdi), "snapshots",
                              (json_int_t)d->sum.snapshots, "labels", labels, "freed_bytes",
-                             (json_int_t)freed, "dry_run", d->dry_run));
+                             (json_int_t)freed, "exact", exact, "dry_run", d->dry_run));
 }
 
-int plx_cmd_snap_delete(struct plx_cli *cli)
+static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run)
 {
     static struct plx_name firsts[PLX_ARGUMENTS_MAX], lasts[PLX_ARGUMENTS_MAX];
     static struct deletion d;
     int rc;
 
-    d = (struct deletion){
-        .cli = cli, .force = plx_cli_get(cli, "force"), .dry_run = plx_cli_get(cli, "dry-run")};
+    d = (struct deletion){.cli = cli, .force = force, .dry_run = dry_run};
     if ((rc = parse_all(&d, firsts, lasts)) ||
         (rc = plx_session_open(cli, d.name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &d.name, &d.row)))
@@ -412,4 +414,14 @@ int plx_cmd_snap_delete(struct plx_cli *cli)
     }
     free(d.labels);
     return rc;
+}
+
+int plx_cmd_snap_delete(struct plx_cli *cli)
+{
+    return delete_snapshots(cli, plx_cli_get(cli, "force"), plx_cli_get(cli, "dry-run"));
+}
+
+int plx_cmd_snap_weigh(struct plx_cli *cli)
+{
+    return delete_snapshots(cli, true, true);
 }

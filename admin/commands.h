@@ -50,6 +50,8 @@ int plx_cmd_snap_list(struct plx_cli *cli);
 int plx_cmd_snap_label(struct plx_cli *cli);
 int plx_cmd_snap_unlabel(struct plx_cli *cli);
 int plx_cmd_snap_delete(struct plx_cli *cli);
+/* Only tells what that would free, whatever labels there are. */
+int plx_cmd_snap_weigh(struct plx_cli *cli);
 
 int plx_cmd_diff(struct plx_cli *cli);
 int plx_cmd_find(struct plx_cli *cli);
@@ -67,6 +69,7 @@ int plx_cmd_cdp_timeline(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);
 int plx_cmd_gc(struct plx_cli *cli);
+int plx_cmd_du(struct plx_cli *cli);
 
 /* After a resize: the target's saved configuration follows, if there is one. */
 void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name);

@@ -393,6 +393,16 @@ const struct plx_command plx_commands[] = {
          {"rate", "SIZE", "read at most so much metadata a second"},
          {"memory", "SIZE", "for one bit a block (default 256M); with less it works in slices"}),
      plx_cmd_gc},
+    {"du", NULL, "STORE[/VDI[@A..B]]", "Show what uses a store's space, and what deleting frees.",
+     "Of each virtual disk with its snapshots: all its blocks, those that nobody else has (what "
+     "deleting it and 'gc' would free), and those that others have, too; likewise of families, "
+     "which "
+     "are disks that come from each other by cloning. Garbage is what no disk uses any more. With "
+     "snapshots: what deleting these would free. Reads all metadata; disks may be open meanwhile.",
+     "du demo\n"
+     "du demo/web --json\n"
+     "du demo/web@monday..friday",
+     NULL, plx_cmd_du},
     {"tree", NULL, "[STORE]", "Show virtual disks, labelled snapshots and clones as a tree.", NULL,
      "tree demo\n"
      "tree demo --dot | dot -Tsvg > demo.svg",

@@ -64,6 +64,20 @@ bool plx_blockmap_add(struct plx_blockmap *map, const struct plx_blockmap *more)
     return true;
 }
 
+bool plx_blockmap_add_common(struct plx_blockmap *map, const struct plx_blockmap *a,
+                             const struct plx_blockmap *b)
+{
+    for (uint64_t extent = 0; extent < map->extents; extent++) {
+        if (!a->bits[extent] || !b->bits[extent])
+            continue;
+        if (!take(map, extent))
+            return false;
+        for (uint64_t i = 0; i < map->extent_blocks / 64; i++)
+            map->bits[extent][i] |= a->bits[extent][i] & b->bits[extent][i];
+    }
+    return true;
+}
+
 void plx_blockmap_clear(struct plx_blockmap *map)
 {
     for (uint64_t extent = 0; extent < map->extents; extent++) {
@@ -79,5 +93,20 @@ uint64_t plx_blockmap_count(const struct plx_blockmap *map, uint64_t extent)
 
     for (uint64_t i = 0; map->bits[extent] && i < map->extent_blocks / 64; i++)
         count += (unsigned)__builtin_popcountll(map->bits[extent][i]);
+    return count;
+}
+
+uint64_t plx_blockmap_total(const struct plx_blockmap *map)
+{
+    return plx_blockmap_total_common(map, map);
+}
+
+uint64_t plx_blockmap_total_common(const struct plx_blockmap *a, const struct plx_blockmap *b)
+{
+    uint64_t count = 0;
+
+    for (uint64_t extent = 0; extent < a->extents; extent++)
+        for (uint64_t i = 0; a->bits[extent] && b->bits[extent] && i < a->extent_blocks / 64; i++)
+            count += (unsigned)__builtin_popcountll(a->bits[extent][i] & b->bits[extent][i]);
     return count;
 }

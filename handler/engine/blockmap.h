@@ -23,8 +23,15 @@ bool plx_blockmap_set(struct plx_blockmap *map, uint64_t addr, uint64_t count);
 bool plx_blockmap_test(const struct plx_blockmap *map, uint64_t addr);
 /* All that are in `more`. false: out of memory. */
 bool plx_blockmap_add(struct plx_blockmap *map, const struct plx_blockmap *more);
+/* All that are both in `a` and in `b`. false: out of memory. */
+bool plx_blockmap_add_common(struct plx_blockmap *map, const struct plx_blockmap *a,
+                             const struct plx_blockmap *b);
 void plx_blockmap_clear(struct plx_blockmap *map);
 /* How many of an extent. */
 uint64_t plx_blockmap_count(const struct plx_blockmap *map, uint64_t extent);
+/* How many of all extents. */
+uint64_t plx_blockmap_total(const struct plx_blockmap *map);
+/* How many are in both. */
+uint64_t plx_blockmap_total_common(const struct plx_blockmap *a, const struct plx_blockmap *b);
 
 #endif

@@ -634,6 +634,61 @@ int plx_collect_garbage(struct plx_collect *collect, uint64_t extent, uint64_t *
                         uint64_t *ret_count, struct plx_fault *fault);
 void plx_collect_end(struct plx_collect *collect);
 
+/* ---- Accounting of space (usage.c) --------------------------------------------------------- */
+
+/* Blocks, data and metadata. Of what is busy the numbers are 0. */
+struct plx_space {
+    bool busy;           /* changes faster than it can be read */
+    uint64_t referenced; /* its records lead to them: the newest state, snapshots, log */
+    uint64_t exclusive;  /* of these, those that nobody else has: deleting it makes them garbage */
+};
+
+struct plx_usage_vdi {
+    uint32_t slot;
+    struct plx_uuid id;
+    char name[PLX_NAME_MAX + 1];
+    bool open;       /* somewhere */
+    uint32_t family; /* index of it */
+    struct plx_space space;
+};
+
+/* Disks that come from each other by cloning, possibly through deleted ones. */
+struct plx_usage_family {
+    uint32_t vdis; /* live ones, 1 or more */
+    struct plx_space space;
+};
+
+struct plx_usage {
+    struct plx_usage_vdi *vdis; /* live ones, by family and slot */
+    struct plx_usage_family *families;
+    uint32_t vdi_count, family_count;
+    uint64_t referenced, shared; /* blocks that one disk has or more; that two have or more */
+    /* Allocated, and no disk has them: what a collection would free, when no disk is open; open
+     * ones have some in reserve and have not written all they know. */
+    uint64_t garbage;
+    uint64_t bytes; /* read */
+};
+
+struct plx_usage_kin {
+    struct plx_uuid vdi, parent;
+};
+
+struct plx_usage_options {
+    const struct plx_usage_kin *kin; /* relations beyond those that the records tell */
+    size_t kin_count;
+    /* Bytes of metadata; total 0: not known yet. May be NULL. */
+    void (*progress)(void *context, uint64_t done, uint64_t total);
+    bool (*interrupted)(void *context); /* may be NULL; true ends it with BUSY */
+    void *context;
+};
+
+/* Reads all metadata twice, and no data. The store may have been opened read-only (instance 0);
+ * disks may be open, here and elsewhere: each is read in one piece, but not all at one instant.
+ * Synchronous. CORRUPT: the store is damaged, and what is in use cannot be known. */
+int plx_store_usage(struct plx_store *store, const struct plx_usage_options *options,
+                    struct plx_usage *ret_usage, struct plx_fault *fault);
+void plx_usage_done(struct plx_usage *usage);
+
 /* ---- Helpers -------------------------------------------------------------------------------- */
 
 void plx_uuid_text(const struct plx_uuid *id, char ret_text[37]);

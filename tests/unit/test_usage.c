@@ -1,0 +1,492 @@
+/* test_usage.c - the accounting of space: sums are exact, what a disk or a family has alone is what
+ * deleting and collecting frees; beside disks at work, interrupted, damaged.
+ */
+#include <CUnit/Basic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/format.h"
+#include "engine/vdi.h"
+#include "sim/simdisk.h"
+#include "sim/simenv.h"
+
+#define MIB (1ull << 20)
+#define BLOCK 4096u
+#define EXTENT_BLOCKS (MIB / BLOCK)
+
+static struct plx_simpower power;
+static struct plx_simdisk *disk;
+static struct plx_simenv env;
+static struct plx_simregistry registry;
+static struct plx_store *store;
+static struct plx_fault fault;
+static uint64_t epoch;
+static uint8_t buffer[4 * MIB];
+
+#define OK(call) ok_(call, #call, __LINE__)
+
+static void ok_(int result, const char *call, int line)
+{
+    if (result)
+        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
+    CU_ASSERT_EQUAL_FATAL(result, 0);
+}
+
+/* ---- A store ---- */
+
+static void open_store(uint64_t instance)
+{
+    struct plx_store_options options = {.instance = instance, .cache_bytes = 1u << 20};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+
+    OK(plx_store_open(&device, 1, &options, &env.env, &store, &fault));
+    env.instance = instance;
+    env.store = store;
+}
+
+static void close_store(void)
+{
+    OK(plx_store_close(store));
+    store = NULL;
+}
+
+static void make_store(void)
+{
+    struct plx_simdisk_options options = {
+        .bytes = 64 * MIB, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
+    struct plx_format_options format = {.name = "test", .extent_bytes = MIB};
+    struct plx_store_info info;
+    struct plx_device *device;
+
+    memset(&power, 0, sizeof power);
+    disk = plx_simdisk_new(&options, &power);
+    plx_simenv_init(&env, 7);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
+    plx_device_close(device);
+    plx_simregistry_init(&registry, &info);
+    env.registry = &registry;
+    epoch = 0;
+    open_store(1);
+}
+
+/* Everything is closed, and nobody has an extent. */
+static void settle(void)
+{
+    OK(plx_simenv_release_all(&env, &fault));
+    close_store();
+}
+
+static void end_store(void)
+{
+    if (store)
+        close_store();
+    plx_simdisk_free(disk);
+    plx_simregistry_done(&registry);
+}
+
+static void create(uint32_t slot, uint32_t parent, uint64_t seq)
+{
+    struct plx_vdi_create_options options = {.sector_size = 512, .slot = slot};
+
+    snprintf(options.name, sizeof options.name, "v%u", slot);
+    options.is_clone = seq != 0;
+    options.parent_slot = parent;
+    options.parent_seq = seq;
+    options.size_bytes = seq ? 0 : 16 * MIB;
+    OK(plx_vdi_create(store, &options, NULL, &fault));
+}
+
+static struct plx_vdi *open_vdi(uint32_t slot)
+{
+    struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
+    struct plx_vdi *vdi = NULL;
+
+    OK(plx_vdi_open(store, &options, &vdi, &fault));
+    return vdi;
+}
+
+static uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,
+                    int byte)
+{
+    struct iovec iov = {buffer, length};
+    struct plx_request request = {
+        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
+
+    memset(buffer, byte, length < sizeof buffer ? length : 0);
+    OK(plx_vdi_run(vdi, &request));
+    return request.seq;
+}
+
+/* Written here, a snapshot, written there. */
+static void work(uint32_t slot, uint64_t offset)
+{
+    struct plx_vdi *vdi = open_vdi(slot);
+
+    run(vdi, PLX_WRITE, offset, MIB, 1);
+    run(vdi, PLX_SNAPSHOT, 0, 0, 0);
+    run(vdi, PLX_WRITE, offset, MIB / 4, 2);
+    run(vdi, PLX_KEYFRAME, 0, 0, 0);
+    run(vdi, PLX_UNMAP, offset + MIB / 2, MIB / 4, 0);
+    run(vdi, PLX_SNAPSHOT, 0, 0, 0);
+    run(vdi, PLX_WRITE, offset + 4096, MIB / 8, 3);
+    OK(plx_vdi_close(vdi));
+}
+
+/* v0 alone; v1, its clone v2, and v3, v2's; v4, another of v1's. */
+static void make_families(void)
+{
+    make_store();
+    create(0, 0, 0);
+    create(1, 0, 0);
+    work(0, 0);
+    work(1, 0);
+    create(2, 1, 1);
+    work(2, 4 * MIB);
+    create(3, 2, 2);
+    work(3, MIB / 4);
+    create(4, 1, 2);
+    work(4, 8 * MIB);
+}
+
+/* ---- Accounting ---- */
+
+static struct plx_usage usage;
+static unsigned asked, stop_at;
+static uint64_t shown, shown_total;
+static void (*beside)(void);
+
+static bool on_interrupted(void *context)
+{
+    if (beside)
+        beside();
+    return ++asked == stop_at;
+}
+
+static void on_progress(void *context, uint64_t done, uint64_t total)
+{
+    CU_ASSERT(done >= shown);
+    shown = done;
+    shown_total = total;
+}
+
+static int take_with(const struct plx_usage_kin *kin, size_t kin_count)
+{
+    struct plx_usage_options options = {
+        .kin = kin, .kin_count = kin_count, .progress = on_progress, .interrupted = on_interrupted};
+    bool opened = !store;
+    int error;
+
+    plx_usage_done(&usage);
+    asked = 0;
+    shown = 0;
+    if (opened)
+        open_store(0);
+    error = plx_store_usage(store, &options, &usage, &fault);
+    if (opened)
+        close_store();
+    return error;
+}
+
+static void take(void)
+{
+    OK(take_with(NULL, 0));
+}
+
+static const struct plx_usage_vdi *of(uint32_t slot)
+{
+    for (uint32_t i = 0; i < usage.vdi_count; i++)
+        if (usage.vdis[i].slot == slot)
+            return &usage.vdis[i];
+    CU_FAIL_FATAL("no such disk");
+    return NULL;
+}
+
+static uint64_t allocated(void)
+{
+    struct plx_extent_info info;
+    uint64_t blocks = 0;
+
+    open_store(0);
+    for (uint64_t extent = 1; extent < registry.count; extent++) {
+        OK(plx_store_extent_read(store, extent, &info, &fault));
+        blocks += info.used_blocks - info.header_blocks;
+    }
+    close_store();
+    return blocks;
+}
+
+/* Everything is accounted for. */
+static void expect_sum(void)
+{
+    uint64_t families = 0;
+
+    take();
+    CU_ASSERT_EQUAL(usage.referenced + usage.garbage, allocated());
+    for (uint32_t i = 0; i < usage.family_count; i++) {
+        CU_ASSERT_EQUAL(usage.families[i].space.referenced, usage.families[i].space.exclusive);
+        families += usage.families[i].space.referenced;
+    }
+    CU_ASSERT_EQUAL(families, usage.referenced);
+}
+
+static void delete_vdi(uint32_t slot)
+{
+    open_store(1);
+    OK(plx_vdi_delete(store, slot, false, &fault));
+    settle();
+}
+
+static uint64_t sweep(struct plx_collect *collect, uint64_t extent)
+{
+    uint64_t bits[EXTENT_BLOCKS / 64], count, swept = 0;
+    struct plx_extent_info info;
+    int error = plx_collect_garbage(collect, extent, bits, &count, &fault);
+
+    if (error == PLX_ERR_NOT_FOUND || (!error && !count))
+        return 0;
+    OK(error);
+    plx_simregistry_own(&registry, extent, 1);
+    OK(plx_store_extent_sweep(store, extent, bits, &info, &swept, &fault));
+    registry.extents[extent].owner = 0;
+    registry.extents[extent].type = info.type;
+    CU_ASSERT_EQUAL(swept, count);
+    return swept;
+}
+
+/* How many blocks came back. */
+static uint64_t collect(void)
+{
+    uint8_t *look = calloc(registry.count, 1);
+    const struct plx_collect_options options = {.extents = look};
+    struct plx_collect *collect;
+    uint64_t swept = 0;
+
+    for (uint64_t extent = 1; extent < registry.count; extent++)
+        look[extent] = registry.extents[extent].used ? PLX_COLLECT_LOOK : PLX_COLLECT_IGNORE;
+    open_store(1);
+    OK(plx_collect_begin(store, &options, &collect, &fault));
+    OK(plx_collect_mark(collect, &fault));
+    for (uint64_t extent = 1; extent < registry.count; extent++)
+        if (look[extent] == PLX_COLLECT_LOOK)
+            swept += sweep(collect, extent);
+    plx_collect_end(collect);
+    settle();
+    free(look);
+    return swept;
+}
+
+/* ---- Tests ---- */
+
+static void test_empty(void)
+{
+    make_store();
+    settle();
+    expect_sum();
+    CU_ASSERT_EQUAL(usage.vdi_count + usage.family_count + usage.referenced + usage.garbage, 0);
+    end_store();
+}
+
+static void test_sums(void)
+{
+    make_families();
+    settle();
+    expect_sum();
+    CU_ASSERT_EQUAL(usage.garbage, 0);
+    CU_ASSERT_EQUAL_FATAL(usage.vdi_count, 5);
+    CU_ASSERT_EQUAL_FATAL(usage.family_count, 2);
+    CU_ASSERT_NOT_EQUAL(of(0)->family, of(1)->family);
+    for (uint32_t slot = 1; slot <= 4; slot++) {
+        CU_ASSERT_EQUAL(of(slot)->family, of(1)->family);
+        CU_ASSERT(of(slot)->space.exclusive > 0 && !of(slot)->open);
+        CU_ASSERT(of(slot)->space.exclusive < of(slot)->space.referenced);
+    }
+    CU_ASSERT_EQUAL(of(0)->space.exclusive, of(0)->space.referenced);
+    CU_ASSERT(shown > 0 && shown <= shown_total);
+    CU_ASSERT(usage.shared >= MIB / BLOCK && usage.shared < usage.referenced);
+    end_store();
+}
+
+/* Whichever goes first, and then all others. */
+static void test_deleting(void)
+{
+    for (uint32_t first = 0; first < 5; first++) {
+        make_families();
+        settle();
+        for (uint32_t i = 0; i < 5; i++) {
+            uint32_t slot = (first + i) % 5;
+            uint64_t alone;
+
+            expect_sum();
+            CU_ASSERT_EQUAL(usage.garbage, 0);
+            alone = of(slot)->space.exclusive;
+            delete_vdi(slot);
+            expect_sum();
+            CU_ASSERT_EQUAL(usage.garbage, alone);
+            CU_ASSERT_EQUAL(collect(), alone);
+        }
+        take();
+        CU_ASSERT_EQUAL(usage.referenced + usage.garbage, 0);
+        CU_ASSERT_EQUAL(allocated(), 0);
+        end_store();
+    }
+}
+
+/* What is between relatives is gone, with its record: only the caller knows of it. */
+static void test_lost_relation(void)
+{
+    struct plx_usage_kin kin;
+    uint32_t family;
+
+    make_families();
+    settle();
+    take();
+    kin = (struct plx_usage_kin){of(2)->id, of(1)->id};
+    delete_vdi(2);
+    take();
+    CU_ASSERT_EQUAL(of(3)->family, of(1)->family); /* through its record */
+    open_store(1);
+    create(2, 0, 0);
+    settle();
+    take();
+    family = of(3)->family;
+    CU_ASSERT_NOT_EQUAL(family, of(1)->family);
+    CU_ASSERT_EQUAL(usage.family_count, 4);
+    CU_ASSERT(usage.families[family].space.exclusive < usage.families[family].space.referenced);
+    CU_ASSERT_EQUAL(usage.families[family].space.exclusive, of(3)->space.exclusive);
+    OK(take_with(&kin, 1));
+    CU_ASSERT_EQUAL(of(3)->family, of(1)->family);
+    CU_ASSERT_EQUAL(usage.family_count, 3);
+    CU_ASSERT_EQUAL(usage.families[of(1)->family].vdis, 3);
+    end_store();
+}
+
+static void test_interrupted(void)
+{
+    unsigned most;
+
+    make_families();
+    settle();
+    take();
+    most = asked;
+    CU_ASSERT(most > 10);
+    for (stop_at = 1; stop_at <= most; stop_at++)
+        CU_ASSERT_EQUAL(take_with(NULL, 0), PLX_ERR_BUSY);
+    stop_at = 0;
+    take();
+    end_store();
+}
+
+static struct plx_vdi *writer;
+static unsigned every;
+
+static void write_on(void)
+{
+    if (asked % every)
+        return;
+    run(writer, PLX_WRITE, asked % 64 * 65536ull, 65536, (int)asked);
+    run(writer, PLX_KEYFRAME, 0, 0, 0);
+}
+
+static void test_beside_writer(void)
+{
+    uint64_t before;
+
+    make_families();
+    take();
+    before = of(1)->space.referenced;
+    writer = open_vdi(3);
+    beside = write_on;
+    every = 1000;
+    take();
+    CU_ASSERT(of(3)->open && !of(3)->space.busy && of(3)->space.referenced);
+    every = 1;
+    take();
+    CU_ASSERT(of(3)->space.busy);
+    CU_ASSERT(usage.families[of(3)->family].space.busy);
+    CU_ASSERT_EQUAL(of(3)->space.referenced + usage.families[of(3)->family].space.exclusive, 0);
+    CU_ASSERT(!of(1)->space.busy && !of(0)->space.busy);
+    CU_ASSERT_EQUAL(of(1)->space.referenced, before);
+    CU_ASSERT_EQUAL(of(0)->space.referenced, of(0)->space.exclusive);
+    beside = NULL;
+    OK(plx_vdi_close(writer));
+    settle();
+    expect_sum();
+    end_store();
+}
+
+static void delete_once(void)
+{
+    if (asked == every)
+        OK(plx_vdi_delete(store, 4, false, &fault));
+}
+
+/* A disk goes away at each moment: it is counted, or it has nothing. */
+static void test_beside_deletion(void)
+{
+    unsigned most;
+
+    make_families();
+    take();
+    most = asked;
+    end_store();
+    for (every = 0; every < most; every += 3) {
+        make_families();
+        beside = delete_once;
+        take();
+        beside = NULL;
+        CU_ASSERT_EQUAL(usage.vdi_count, 5);
+        CU_ASSERT(!of(4)->space.busy && of(4)->space.exclusive <= of(4)->space.referenced);
+        settle();
+        expect_sum();
+        CU_ASSERT_EQUAL(usage.vdi_count, 4);
+        end_store();
+    }
+}
+
+static void test_damage(void)
+{
+    struct plx_vdi_record record;
+    uint8_t which;
+
+    make_families();
+    OK(plx_vdi_record_read(store, 2, &record, &which, &fault));
+    memset(buffer, 0x5a, BLOCK);
+    OK(plx_store_write_sync(store, PLX_KIND_NODE, plx_entry_addr(record.keyframe.root), buffer,
+                            BLOCK));
+    settle();
+    CU_ASSERT_EQUAL(take_with(NULL, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v2"));
+    end_store();
+}
+
+int main(void)
+{
+    static const struct {
+        const char *name;
+        void (*test)(void);
+    } tests[] = {
+        {"an empty store", test_empty},
+        {"sums", test_sums},
+        {"deleting and collecting", test_deleting},
+        {"a relation that is lost", test_lost_relation},
+        {"interrupted", test_interrupted},
+        {"beside a writer", test_beside_writer},
+        {"beside a deletion at each moment", test_beside_deletion},
+        {"damage", test_damage},
+    };
+    CU_pSuite suite;
+    unsigned failures;
+
+    CU_initialize_registry();
+    suite = CU_add_suite("usage", NULL, NULL);
+    for (unsigned i = 0; i < sizeof tests / sizeof tests[0]; i++)
+        CU_add_test(suite, tests[i].name, tests[i].test);
+    CU_basic_set_mode(CU_BRM_NORMAL);
+    CU_basic_run_tests();
+    failures = CU_get_number_of_failures();
+    CU_cleanup_registry();
+    plx_usage_done(&usage);
+    return failures != 0;
+}
