@@ -259,7 +259,7 @@ static uint64_t sweep(struct plx_collect *collect, uint64_t extent)
 static uint64_t collect(void)
 {
     uint8_t *look = calloc(registry.count, 1);
-    const struct plx_collect_options options = {.extents = look};
+    const struct plx_collect_options options = {.extents = look, .extent_count = registry.count};
     struct plx_collect *collect;
     uint64_t swept = 0;
 
