@@ -106,7 +106,8 @@ static bool too_fast(const struct plx_reach *reach)
                        (double)(env->monotonic_ns(env) - reach->begun_ns);
 }
 
-/* Between two batches: others come in, and it is not faster than it should be. */
+/* Between two batches: others come in, and it is not faster than it should be. Where others may
+ * come in, time passes in pause(): a wait in here would keep them out. */
 static int take_turns(struct plx_reach *reach)
 {
     const struct plx_reach_hooks *hooks = reach->hooks;
@@ -116,7 +117,7 @@ static int take_turns(struct plx_reach *reach)
             return plx_fault_set(reach->fault, PLX_ERR_BUSY, "interrupted");
         if (hooks->pause)
             hooks->pause(hooks->context);
-        if (too_fast(reach) && !plx_store_tick(reach->store))
+        else if (too_fast(reach) && !plx_store_tick(reach->store))
             plx_store_wait(reach->store);
     } while (too_fast(reach));
     return 0;
