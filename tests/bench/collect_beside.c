@@ -248,12 +248,17 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: collect_beside [--seconds N]\n");
         return 2;
     }
-    if (!measure_folder(4096 * MIB, folder))
+    if (!measure_folder(4096 * MIB, folder)) {
+        fprintf(stderr, "collect_beside: no folder has room for 4 GiB\n");
+        stand_down();
         return 77;
+    }
     snprintf(volume, sizeof volume, "%s/plx-beside.%d", folder, (int)getpid());
     sem_init(&done, 0, DEPTH);
-    for (unsigned i = 0; i < HOWS; i++)
+    for (unsigned i = 0; i < HOWS; i++) {
         samples[i].ns = malloc(SAMPLES_MAX * sizeof *samples[i].ns);
+        must(samples[i].ns != NULL, "memory");
+    }
     run();
     stand_down();
     unlink(volume);
