@@ -106,7 +106,8 @@ static bool too_fast(const struct plx_reach *reach)
                        (double)(env->monotonic_ns(env) - reach->begun_ns);
 }
 
-/* Between two batches: others come in, and it is not faster than it should be. */
+/* Between two batches: others come in, and it is not faster than it should be. Where others may
+ * come in, time passes in pause(): a wait in here would keep them out. */
 static int take_turns(struct plx_reach *reach)
 {
     const struct plx_reach_hooks *hooks = reach->hooks;

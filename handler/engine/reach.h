@@ -15,7 +15,8 @@
 struct plx_reach_hooks {
     uint64_t rate; /* bytes read a second at most, 0: no limit */
     /* Nothing of the engine is under way when it is called, so others may come in meanwhile: disks
-     * may be opened, closed, made and deleted. May be NULL. */
+     * may be opened, closed, made and deleted. Takes a moment: it is called again and again while
+     * it goes faster than `rate`. May be NULL. */
     void (*pause)(void *context);
     bool (*interrupted)(void *context); /* true ends it with BUSY; may be NULL */
     void *context;

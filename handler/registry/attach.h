@@ -100,7 +100,8 @@ struct plx_attach_collect_options {
     uint64_t memory; /* bytes, 0: 256 MiB */
     uint64_t rate;   /* bytes of metadata read a second at most, 0: no limit */
     /* Each may be NULL. progress: done of total (0: not known) bytes of metadata, or of blocks that
-     * are swept. pause: with neither lock held: others may use the attach until it returns. */
+     * are swept. pause: with neither lock held: others may use the attach until it returns; it
+     * should sleep for a moment. */
     void (*progress)(void *context, bool sweeping, uint64_t done, uint64_t total);
     void (*pause)(void *context);
     bool (*interrupted)(void *context);
