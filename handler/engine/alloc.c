@@ -369,8 +369,8 @@ static void free_held_back(struct plx_store *store)
 {
     struct plx_held_back *held = &store->held_back;
 
-    for (size_t i = 0; i < held->count;
-         i++) /* its extent is still ours: none goes before closing */
+    /* Their extents are still ours: none goes before closing. */
+    for (size_t i = 0; i < held->count; i++)
         free_in(plx_extent_find(store, held->addrs[i] / store->info.extent_blocks), held->addrs[i]);
     free(held->addrs);
     held->addrs = NULL;
