@@ -4,11 +4,11 @@
  * A model keeps what each block was last acknowledged to hold. Everything is read back against it
  * when the store is full, and again when it has space.
  */
-#include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "lun.h"
+#include "suite.h"
 
 #define BLOCK 4096u
 #define SECTORS (BLOCK / SECTOR)
@@ -297,22 +297,19 @@ static void test_open(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"opening", test_open},
+        {"what is told of limits and of use", test_pages},
+        {"soft limits", test_limits},
+        {"a full store", test_full},
+        {"space comes back", test_goes_on},
+        {"opened again", test_reopened},
+    };
+    int failed;
 
-    if (!set_up() || CU_initialize_registry() != CUE_SUCCESS)
+    if (!set_up())
         return 1;
-    suite = CU_add_suite("full", NULL, NULL);
-    CU_add_test(suite, "opening", test_open);
-    CU_add_test(suite, "what is told of limits and of use", test_pages);
-    CU_add_test(suite, "soft limits", test_limits);
-    CU_add_test(suite, "a full store", test_full);
-    CU_add_test(suite, "space comes back", test_goes_on);
-    CU_add_test(suite, "opened again", test_reopened);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    failed = SUITE_RUN("full", tests);
     stand_down();
-    return failures ? 1 : 0;
+    return failed;
 }

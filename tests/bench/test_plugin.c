@@ -3,7 +3,6 @@
  * A store in a temporary folder, made by the parallax command; both are taken from the folder that
  * this program lies in. What needs the kernel's target is tested in tests/lab.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "lun.h"
+#include "suite.h"
 
 #define SIZE (16u << 20)
 #define BLOCK 4096u
@@ -859,42 +859,39 @@ static bool set_up(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"what is refused, and why", test_refusals},
+        {"read and write", test_read_write},
+        {"UNMAP", test_unmap},
+        {"WRITE SAME", test_write_same},
+        {"COMPARE AND WRITE", test_compare_and_write},
+        {"VERIFY, ORWRITE, PRE-FETCH", test_verify},
+        {"INQUIRY, MODE SENSE, supported commands", test_answers},
+        {"GET LBA STATUS", test_lba_status},
+        {"control socket", test_control},
+        {"snapshots", test_snapshot},
+        {"continuous protection", test_protection},
+        {"deleting snapshots", test_delete},
+        {"retention", test_retention},
+        {"a store full of history", test_full},
+        {"rewind", test_rewind},
+        {"defrag", test_defrag},
+        {"write cache on and off", test_write_cache},
+        {"resize", test_resize},
+        {"closing, reopening, checking", test_reopen},
+        {"data that cannot be written", test_failing_data},
+        {"a log that cannot be written", test_failing_log},
+        {"a volume that cannot be read", test_failing_reads},
+        {"a full store", test_full_store},
+        {"a full store that grows", test_growing_store},
+        {"TASK SET FULL", test_task_set_full},
+        {"a volume that is missing", test_missing_volume},
+    };
+    int failed;
 
-    if (!set_up() || CU_initialize_registry() != CUE_SUCCESS)
+    if (!set_up())
         return 1;
-    suite = CU_add_suite("plugin", NULL, NULL);
-    CU_add_test(suite, "what is refused, and why", test_refusals);
-    CU_add_test(suite, "read and write", test_read_write);
-    CU_add_test(suite, "UNMAP", test_unmap);
-    CU_add_test(suite, "WRITE SAME", test_write_same);
-    CU_add_test(suite, "COMPARE AND WRITE", test_compare_and_write);
-    CU_add_test(suite, "VERIFY, ORWRITE, PRE-FETCH", test_verify);
-    CU_add_test(suite, "INQUIRY, MODE SENSE, supported commands", test_answers);
-    CU_add_test(suite, "GET LBA STATUS", test_lba_status);
-    CU_add_test(suite, "control socket", test_control);
-    CU_add_test(suite, "snapshots", test_snapshot);
-    CU_add_test(suite, "continuous protection", test_protection);
-    CU_add_test(suite, "deleting snapshots", test_delete);
-    CU_add_test(suite, "retention", test_retention);
-    CU_add_test(suite, "a store full of history", test_full);
-    CU_add_test(suite, "rewind", test_rewind);
-    CU_add_test(suite, "defrag", test_defrag);
-    CU_add_test(suite, "write cache on and off", test_write_cache);
-    CU_add_test(suite, "resize", test_resize);
-    CU_add_test(suite, "closing, reopening, checking", test_reopen);
-    CU_add_test(suite, "data that cannot be written", test_failing_data);
-    CU_add_test(suite, "a log that cannot be written", test_failing_log);
-    CU_add_test(suite, "a volume that cannot be read", test_failing_reads);
-    CU_add_test(suite, "a full store", test_full_store);
-    CU_add_test(suite, "a full store that grows", test_growing_store);
-    CU_add_test(suite, "TASK SET FULL", test_task_set_full);
-    CU_add_test(suite, "a volume that is missing", test_missing_volume);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    failed = SUITE_RUN("plugin", tests);
     stand_down();
-    return failures ? 1 : 0;
+    return failed;
 }

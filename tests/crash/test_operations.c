@@ -8,12 +8,12 @@
  *
  * PLX_OPERATION=name runs one, PLX_SEED=n with one seed; PLX_RUNS=n seeds each (default 20).
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "sim/parts.h"
+#include "suite.h"
 
 #define BLOCK 8u /* sectors */
 
@@ -709,17 +709,12 @@ static void test_operations(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"every fate at every event", test_operations},
+    };
+    int failed = SUITE_RUN("crash", tests);
 
-    CU_initialize_registry();
-    suite = CU_add_suite("crash", NULL, NULL);
-    CU_add_test(suite, "every fate at every event", test_operations);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
     printf("%llu crash states at %llu events of %zu operations\n", (unsigned long long)total_states,
            (unsigned long long)total_events, sizeof operations / sizeof *operations);
-    return failures != 0;
+    return failed;
 }

@@ -4,10 +4,10 @@
  *
  * PLX_SEED, PLX_RUNS, PLX_TRACE: see ../sim/seeds.h.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 
 #include "sim/seeds.h"
+#include "suite.h"
 
 static struct plx_world_result sum;
 
@@ -79,24 +79,16 @@ static void test_found(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"random operations", test_random}, {"write-back", test_write_back},
+        {"in place", test_in_place},        {"often", test_often},
+        {"crash states", test_states},      {"seeds that found something", test_found},
+    };
+    int failed = SUITE_RUN("crash", tests);
 
-    CU_initialize_registry();
-    suite = CU_add_suite("crash", NULL, NULL);
-    CU_add_test(suite, "random operations", test_random);
-    CU_add_test(suite, "write-back", test_write_back);
-    CU_add_test(suite, "in place", test_in_place);
-    CU_add_test(suite, "often", test_often);
-    CU_add_test(suite, "crash states", test_states);
-    CU_add_test(suite, "seeds that found something", test_found);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
     printf("%llu swarm seeds: %llu requests, %llu deaths, %llu crash states\n",
            (unsigned long long)sum.runs, (unsigned long long)sum.requests,
            (unsigned long long)(sum.crashes + sum.kills + sum.recovery_crashes),
            (unsigned long long)sum.states);
-    return failures != 0;
+    return failed;
 }

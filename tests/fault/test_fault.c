@@ -7,7 +7,6 @@
  *
  * PLX_FAULT=OPERATION:KIND:K runs one case, PLX_FAULT=OPERATION all of one operation.
  */
-#include <CUnit/Basic.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "engine/vdi.h" /* to stop right before the end of a log segment */
 #include "fault/alloc.h"
 #include "fault/bench.h"
+#include "suite.h"
 
 #define K_MAX 4000u
 #define FAILURES_MAX 8u /* of one operation; then the next one's turn */
@@ -797,20 +797,14 @@ static void test_all(void)
 int main(void)
 {
     const char *wanted = getenv("PLX_FAULT");
-    CU_pSuite suite;
-    unsigned failures;
+    const struct suite_test tests[] = {
+        {"every operation, every fault", wanted ? test_operation : test_all},
+    };
 
     signal(SIGABRT, on_abort);
     if (wanted && !choose(wanted)) {
         fprintf(stderr, "PLX_FAULT=%s: no such operation or kind\n", wanted);
         return 2;
     }
-    CU_initialize_registry();
-    suite = CU_add_suite("faults", NULL, NULL);
-    CU_add_test(suite, "every operation, every fault", wanted ? test_operation : test_all);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("faults", tests);
 }

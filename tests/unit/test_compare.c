@@ -4,7 +4,6 @@
  * Two stores: of one nobody is alive that holds anything, the other has a disk open in a process
  * that was killed. The store is never changed; statements change the registry beneath a reader.
  */
-#include <CUnit/Basic.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sqlite3.h>
@@ -17,6 +16,8 @@
 #include "engine/format.h"
 #include "engine/vdi.h"
 #include "registry/compare.h"
+#include "ok.h"
+#include "suite.h"
 
 #define MIB (1ull << 20)
 #define EXTENT_BLOCKS (MIB / PLX_BLOCK_SIZE)
@@ -28,15 +29,6 @@ enum folder { QUIET, KILLED };
 static char folders[FOLDERS][64], folder[64];
 static struct plx_attach *attach;
 static struct plx_fault fault;
-
-#define OK(call) ok_(call, #call, __LINE__)
-
-static void ok_(int result, const char *call, int line)
-{
-    if (result)
-        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
-    CU_ASSERT_EQUAL_FATAL(result, 0);
-}
 
 static const char *path_of(const char *name)
 {
@@ -523,10 +515,7 @@ static void test_passing_difference(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"no difference", test_no_difference},
         {"virtual disks", test_disks},
         {"labels and protection", test_labels_and_protection},
@@ -537,17 +526,7 @@ int main(void)
         {"a store that is forgotten meanwhile", test_store_forgotten},
         {"a difference that passes (R1)", test_passing_difference},
     };
-    CU_pSuite suite;
-    unsigned failures;
+    const struct suite_frame stores = {.init = make_stores, .clean = remove_stores};
 
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("compare", make_stores, remove_stores);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN_IN(&stores, "compare", tests);
 }

@@ -1,10 +1,10 @@
 /* test_config.c - handler/tcmu/config.c: what a cfgstring means, and the reasons of its refusals.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tcmu/config.h"
+#include "suite.h"
 
 static struct plx_lun_config parsed(const char *cfgstring)
 {
@@ -114,19 +114,12 @@ static void test_refusals(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"store and VDI", test_plain},
+        {"options", test_options},
+        {"snapshots", test_snapshots},
+        {"refusals name the part", test_refusals},
+    };
 
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite("config", NULL, NULL);
-    CU_add_test(suite, "store and VDI", test_plain);
-    CU_add_test(suite, "options", test_options);
-    CU_add_test(suite, "snapshots", test_snapshots);
-    CU_add_test(suite, "refusals name the part", test_refusals);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN("config", tests);
 }

@@ -1,5 +1,4 @@
 /* test_control.c - the control socket: requests, errors, hostile and slow clients. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -18,6 +17,7 @@
 #include "control/control.h"
 #include "control/protocol.h"
 #include "fault/alloc.h"
+#include "suite.h"
 
 #define TIMEOUT_MS 300
 #define CLIENTS_MAX 8
@@ -787,10 +787,7 @@ static void test_start_stop(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"calls", test_calls},
         {"nobody there", test_nobody},
         {"stale socket", test_stale_socket},
@@ -813,17 +810,7 @@ int main(void)
         {"a stranger", test_stranger},
         {"start and stop", test_start_stop},
     };
-    CU_pSuite suite;
-    unsigned failures;
+    const struct suite_frame frame = {.before = setup, .after = teardown};
 
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite_with_setup_and_teardown("control", NULL, NULL, setup, teardown);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN_IN(&frame, "control", tests);
 }

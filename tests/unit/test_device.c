@@ -5,7 +5,6 @@
  * which root can make where the kernel has them. The iSCSI part runs against the LUN in
  * PLX_TEST_ISCSI (an iscsi:// URL; its contents are overwritten), else not.
  */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
@@ -27,6 +26,7 @@
 
 #include "engine/device.h"
 #include "fault/alloc.h"
+#include "suite.h"
 
 #define MIB (1u << 20)
 #define FILE_BYTES (4 * MIB)
@@ -933,10 +933,7 @@ static void test_iscsi(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"random I/O", test_random},
         {"random I/O through the page cache", test_random_tmpfs},
         {"random I/O where there is no direct I/O", test_random_ramfs},
@@ -961,24 +958,17 @@ int main(void)
         {"a node without a device", test_no_such_device},
         {"iSCSI", test_iscsi},
     };
-    CU_pSuite suite;
-    unsigned failures;
+    int failed;
     char command[128];
     const char *given = getenv("PLX_TEST_SEED");
 
     seed = given ? strtoull(given, NULL, 0) : 20261121;
     snprintf(folder, sizeof folder, "/var/tmp/plx-test-device-XXXXXX");
-    if (!mkdtemp(folder) || CU_initialize_registry() != CUE_SUCCESS)
+    if (!mkdtemp(folder))
         return 1;
-    suite = CU_add_suite("device", NULL, NULL);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
+    failed = SUITE_RUN("device", tests);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     if (system(command) != 0)
         printf("left behind: %s\n", folder);
-    return failures ? 1 : 0;
+    return failed;
 }

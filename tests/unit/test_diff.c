@@ -3,7 +3,6 @@
  *
  * PLX_SEED=n replays one seed.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "engine/format.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
+#include "suite.h"
 
 #define MIB (1ull << 20)
 #define BLOCK 4096u
@@ -738,21 +738,15 @@ static void test_damage(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"every pair of instants of random histories", test_random},
+        {"when a range changed", test_changes},
+        {"newest changes first, and no more is read", test_changes_limit},
+        {"changes that cannot be read", test_changes_unreadable},
+        {"cost follows what changed", test_cost},
+        {"odd sizes, stopping", test_odd},
+        {"a damaged node", test_damage},
+    };
 
-    CU_initialize_registry();
-    suite = CU_add_suite("diff", NULL, NULL);
-    CU_add_test(suite, "every pair of instants of random histories", test_random);
-    CU_add_test(suite, "when a range changed", test_changes);
-    CU_add_test(suite, "newest changes first, and no more is read", test_changes_limit);
-    CU_add_test(suite, "changes that cannot be read", test_changes_unreadable);
-    CU_add_test(suite, "cost follows what changed", test_cost);
-    CU_add_test(suite, "odd sizes, stopping", test_odd);
-    CU_add_test(suite, "a damaged node", test_damage);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("diff", tests);
 }

@@ -1,7 +1,6 @@
 /* test_engine.c - single properties of the engine on a simulated disk: device I/O counts, sizes,
  * checksums, space, clones, damage of each structure kind.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,8 @@
 #include "engine/vdi.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
+#include "ok.h"
+#include "suite.h"
 
 #define MIB (1ull << 20)
 #define BLOCK 4096u
@@ -23,16 +24,6 @@ static struct plx_store *store;
 static struct plx_fault fault;
 static uint64_t epoch;
 static uint8_t *buffer, *other;
-
-#define OK(call) ok_(call, #call, __LINE__)
-#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
-
-static void ok_(int result, const char *call, int line)
-{
-    if (result)
-        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
-    CU_ASSERT_EQUAL_FATAL(result, 0);
-}
 
 static struct plx_device *opened; /* by open_as() */
 
@@ -2373,10 +2364,7 @@ static void test_damage_node(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"device I/O counts", test_io_counts},
         {"blind writes read no node", test_blind_after_keyframe},
         {"key frames read ahead", test_keyframe_reads_ahead},
@@ -2430,16 +2418,6 @@ int main(void)
         {"damaged log segment in recovery", test_damaged_header_in_recovery},
         {"damaged node", test_damage_node},
     };
-    CU_pSuite suite;
-    unsigned failures;
 
-    CU_initialize_registry();
-    suite = CU_add_suite("engine", NULL, NULL);
-    for (unsigned i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("engine", tests);
 }

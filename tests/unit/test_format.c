@@ -1,12 +1,12 @@
 /* test_format.c - the gates of format.c: what is encoded comes back, every flipped byte and every
  * impossible value is refused, and nothing is written to the result of a refusal.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/format.h"
+#include "suite.h"
 
 #define ADDR_LIMIT (1ull << 20)
 
@@ -681,28 +681,22 @@ static void test_entries(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"superblock", test_superblock},
+        {"superblock: ranges", test_superblock_ranges},
+        {"superblock: impossible values", test_superblock_values},
+        {"extent page", test_extent_page},
+        {"VDI record", test_vdi_record},
+        {"how many blocks a key frame maps", test_mapped},
+        {"VDI record: impossible values", test_vdi_record_values},
+        {"log segment", test_segment},
+        {"batch", test_batch},
+        {"batch: impossible values", test_batch_values},
+        {"records: impossible values", test_record_values},
+        {"records: any bytes", test_random_records},
+        {"checksums", test_checksums},
+        {"entries", test_entries},
+    };
 
-    CU_initialize_registry();
-    suite = CU_add_suite("format", NULL, NULL);
-    CU_add_test(suite, "superblock", test_superblock);
-    CU_add_test(suite, "superblock: ranges", test_superblock_ranges);
-    CU_add_test(suite, "superblock: impossible values", test_superblock_values);
-    CU_add_test(suite, "extent page", test_extent_page);
-    CU_add_test(suite, "VDI record", test_vdi_record);
-    CU_add_test(suite, "how many blocks a key frame maps", test_mapped);
-    CU_add_test(suite, "VDI record: impossible values", test_vdi_record_values);
-    CU_add_test(suite, "log segment", test_segment);
-    CU_add_test(suite, "batch", test_batch);
-    CU_add_test(suite, "batch: impossible values", test_batch_values);
-    CU_add_test(suite, "records: impossible values", test_record_values);
-    CU_add_test(suite, "records: any bytes", test_random_records);
-    CU_add_test(suite, "checksums", test_checksums);
-    CU_add_test(suite, "entries", test_entries);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("format", tests);
 }

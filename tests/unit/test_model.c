@@ -3,9 +3,9 @@
  *
  * PLX_SEED, PLX_RUNS, PLX_TRACE: see ../sim/seeds.h.
  */
-#include <CUnit/Basic.h>
 
 #include "sim/seeds.h"
+#include "suite.h"
 
 static void many(uint64_t first, uint64_t runs, void (*adapt)(struct plx_world_options *options))
 {
@@ -84,20 +84,14 @@ static void test_deterministic(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"random operations", test_random},
+        {"write-back", test_write_back},
+        {"a full store", test_full},
+        {"I/O errors", test_faults},
+        {"reads that lie", test_lies},
+        {"the same seed gives the same run", test_deterministic},
+    };
 
-    CU_initialize_registry();
-    suite = CU_add_suite("model", NULL, NULL);
-    CU_add_test(suite, "random operations", test_random);
-    CU_add_test(suite, "write-back", test_write_back);
-    CU_add_test(suite, "a full store", test_full);
-    CU_add_test(suite, "I/O errors", test_faults);
-    CU_add_test(suite, "reads that lie", test_lies);
-    CU_add_test(suite, "the same seed gives the same run", test_deterministic);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("model", tests);
 }

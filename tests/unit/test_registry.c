@@ -1,5 +1,4 @@
 /* test_registry.c - the registry: every call, concurrency, crashes, migration, damage. */
-#include <CUnit/Basic.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,6 +21,7 @@
 #include "registry/threshold.h"
 #include "registry/registry.h"
 #include "registry/schema.h"
+#include "suite.h"
 
 /* Each test has a directory, a registry and a store of its own. */
 static char directory[64];
@@ -1639,10 +1639,7 @@ static void test_large(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"names", test_names},
         {"paths", test_paths},
         {"host id made by several at once", test_host_id_race},
@@ -1677,17 +1674,7 @@ int main(void)
         {"rebuilding (INV-6)", test_import},
         {"a large store", test_large},
     };
-    CU_pSuite suite;
-    unsigned failures;
+    const struct suite_frame frame = {.before = setup, .after = teardown};
 
-    if (CU_initialize_registry() != CUE_SUCCESS)
-        return 1;
-    suite = CU_add_suite_with_setup_and_teardown("registry", NULL, NULL, setup, teardown);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures ? 1 : 0;
+    return SUITE_RUN_IN(&frame, "registry", tests);
 }

@@ -1,11 +1,11 @@
 /* test_retention.c - the retention plan against its naive twin, over simulated months. */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "registry/policy.h"
 #include "registry/retention.h"
+#include "suite.h"
 
 #define S 1000000000ull
 #define MINUTE (60 * S)
@@ -318,26 +318,13 @@ static void test_kept(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"the plan", test_plan}, {"numbers", test_numbers},
         {"its twin", test_twin}, {"interrupted, refused", test_interrupted},
         {"progress", test_kept},
     };
     const char *seed = getenv("PLX_SEED");
-    CU_pSuite suite;
-    unsigned failures;
 
     srand(seed ? (unsigned)atoi(seed) : 1);
-    CU_initialize_registry();
-    suite = CU_add_suite("retention", NULL, NULL);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("retention", tests);
 }

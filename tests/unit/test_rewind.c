@@ -1,7 +1,6 @@
 /* test_rewind.c - a disk goes back to an instant, and forth again: contents, size, history, space,
  * what it costs, what is refused.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,8 @@
 #include "engine/vdi.h" /* to see the barrier */
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
+#include "ok.h"
+#include "suite.h"
 
 #define MIB (1ull << 20)
 #define BLOCK 4096u
@@ -22,16 +23,6 @@ static struct plx_store *store;
 static struct plx_fault fault;
 static uint64_t epoch;
 static uint8_t buffer[2 * MIB], other[2 * MIB];
-
-#define OK(call) ok_(call, #call, __LINE__)
-#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
-
-static void ok_(int result, const char *call, int line)
-{
-    if (result)
-        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
-    CU_ASSERT_EQUAL_FATAL(result, 0);
-}
 
 /* ---- The store ---- */
 
@@ -621,25 +612,19 @@ static void test_protected(void)
 
 int main(void)
 {
-    CU_pSuite suite;
-    unsigned failures;
+    static const struct suite_test tests[] = {
+        {"forth and back", test_forth_and_back},
+        {"crashes", test_crash},
+        {"a clone of the state before", test_clone},
+        {"a disk that grew", test_grown},
+        {"an empty instant", test_empty},
+        {"requests wait", test_requests_wait},
+        {"refusals", test_refusals},
+        {"letting go", test_forget},
+        {"device I/O", test_io_count},
+        {"labels, differences, changes", test_history},
+        {"protected", test_protected},
+    };
 
-    CU_initialize_registry();
-    suite = CU_add_suite("rewind", NULL, NULL);
-    CU_add_test(suite, "forth and back", test_forth_and_back);
-    CU_add_test(suite, "crashes", test_crash);
-    CU_add_test(suite, "a clone of the state before", test_clone);
-    CU_add_test(suite, "a disk that grew", test_grown);
-    CU_add_test(suite, "an empty instant", test_empty);
-    CU_add_test(suite, "requests wait", test_requests_wait);
-    CU_add_test(suite, "refusals", test_refusals);
-    CU_add_test(suite, "letting go", test_forget);
-    CU_add_test(suite, "device I/O", test_io_count);
-    CU_add_test(suite, "labels, differences, changes", test_history);
-    CU_add_test(suite, "protected", test_protected);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("rewind", tests);
 }

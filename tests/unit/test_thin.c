@@ -1,7 +1,6 @@
 /* test_thin.c - letting snapshots go, seen closely: the order of snapshots and key frames in the
  * log, who reads meanwhile, key frames that fail meanwhile, stretches that fit badly, listings.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,8 @@
 #include "fault/faultdev.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
+#include "ok.h"
+#include "suite.h"
 
 #define MIB (1ull << 20)
 #define BLOCK 4096u
@@ -37,16 +38,6 @@ static struct {
     uint64_t newest;
     unsigned writes;
 } model;
-
-#define OK(call) ok_(call, #call, __LINE__)
-#define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
-
-static void ok_(int result, const char *call, int line)
-{
-    if (result)
-        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
-    CU_ASSERT_EQUAL_FATAL(result, 0);
-}
 
 /* ---- The store ---- */
 
@@ -1051,10 +1042,7 @@ static void test_pages(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"the order of the log", test_order},
         {"a reader elsewhere", test_reader_elsewhere},
         {"a key frame that is resumed", test_resumed_keyframe},
@@ -1068,16 +1056,6 @@ int main(void)
         {"finding beside", test_find_beside},
         {"pages of a list", test_pages},
     };
-    CU_pSuite suite;
-    unsigned failures;
 
-    CU_initialize_registry();
-    suite = CU_add_suite("letting go", NULL, NULL);
-    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_VERBOSE);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("letting go", tests);
 }

@@ -1,7 +1,6 @@
 /* test_usage.c - the accounting of space: sums are exact, what a disk or a family has alone is what
  * deleting and collecting frees; beside disks at work, interrupted, damaged.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,8 @@
 #include "engine/vdi.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
+#include "ok.h"
+#include "suite.h"
 
 #define MIB (1ull << 20)
 #define BLOCK 4096u
@@ -23,15 +24,6 @@ static struct plx_store *store;
 static struct plx_fault fault;
 static uint64_t epoch;
 static uint8_t buffer[4 * MIB];
-
-#define OK(call) ok_(call, #call, __LINE__)
-
-static void ok_(int result, const char *call, int line)
-{
-    if (result)
-        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
-    CU_ASSERT_EQUAL_FATAL(result, 0);
-}
 
 /* ---- A store ---- */
 
@@ -463,10 +455,7 @@ static void test_damage(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"an empty store", test_empty},
         {"sums", test_sums},
         {"deleting and collecting", test_deleting},
@@ -476,17 +465,8 @@ int main(void)
         {"beside a deletion at each moment", test_beside_deletion},
         {"damage", test_damage},
     };
-    CU_pSuite suite;
-    unsigned failures;
+    int failed = SUITE_RUN("usage", tests);
 
-    CU_initialize_registry();
-    suite = CU_add_suite("usage", NULL, NULL);
-    for (unsigned i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
     plx_usage_done(&usage);
-    return failures != 0;
+    return failed;
 }

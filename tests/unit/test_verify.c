@@ -4,7 +4,6 @@
  * Structures are forged: written again with right checksums and wrong contents, so that only what
  * the checker knows of the whole can tell.
  */
-#include <CUnit/Basic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 #include "engine/vdi.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
+#include "ok.h"
+#include "suite.h"
 
 #define MIB (1ull << 20)
 #define BLOCK 4096u
@@ -27,15 +28,6 @@ static struct plx_fault fault;
 static struct plx_uuid store_id;
 static uint64_t epoch;
 static uint8_t buffer[4 * MIB];
-
-#define OK(call) ok_(call, #call, __LINE__)
-
-static void ok_(int result, const char *call, int line)
-{
-    if (result)
-        printf("\n  line %d: %s: %s: %s\n", line, call, plx_error_name(result), fault.text);
-    CU_ASSERT_EQUAL_FATAL(result, 0);
-}
 
 /* ---- A store with something of everything ---- */
 
@@ -1162,10 +1154,7 @@ static void test_rate(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        void (*test)(void);
-    } tests[] = {
+    static const struct suite_test tests[] = {
         {"nothing wrong", test_clean},
         {"copies", test_copies},
         {"bitmaps", test_bits},
@@ -1186,16 +1175,6 @@ int main(void)
         {"headers that are lost", test_lost_headers},
         {"rate and interruption", test_rate},
     };
-    CU_pSuite suite;
-    unsigned failures;
 
-    CU_initialize_registry();
-    suite = CU_add_suite("verify", NULL, NULL);
-    for (unsigned i = 0; i < sizeof tests / sizeof tests[0]; i++)
-        CU_add_test(suite, tests[i].name, tests[i].test);
-    CU_basic_set_mode(CU_BRM_NORMAL);
-    CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
-    CU_cleanup_registry();
-    return failures != 0;
+    return SUITE_RUN("verify", tests);
 }
