@@ -193,7 +193,22 @@ static void revive(struct plx_world *w)
 
 /* ---- A run ---- */
 
-/* A snapshot is whole when it is acknowledged: what is read of it at once is right for ever. */
+/* What is read of it at once is right for ever: also when all that was under way has ended. */
+static void look_twice(struct plx_world *w, struct plx_sim_disk *disk,
+                       struct plx_sim_snapshot *snapshot)
+{
+    uint64_t seq = snapshot->seq;
+
+    plx_sim_verify_snapshot(w, disk, snapshot);
+    if (!disk->in_flight || plx_sim_interrupted(w) || !plx_sim_chance(w, 50))
+        return;
+    plx_sim_drain_disk(w, disk);
+    snapshot = plx_sim_snapshot_find(disk, seq);
+    if (snapshot && disk->vdi && !plx_sim_interrupted(w))
+        plx_sim_verify_snapshot(w, disk, snapshot);
+}
+
+/* A snapshot is whole when it is acknowledged. */
 static void look_at_fresh(struct plx_world *w)
 {
     struct plx_sim_disk *disk = w->fresh;
@@ -202,7 +217,7 @@ static void look_at_fresh(struct plx_world *w)
     if (disk && disk->vdi && !disk->host->dead && plx_sim_chance(w, disk->in_flight ? 60 : 10))
         for (unsigned i = disk->snapshot_count; i-- > 0;)
             if (plx_sim_snapshot_kept(disk, &disk->snapshots[i])) {
-                plx_sim_verify_snapshot(w, disk, &disk->snapshots[i]);
+                look_twice(w, disk, &disk->snapshots[i]);
                 return;
             }
 }
@@ -309,7 +324,7 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
     o.block_size = plx_simrng_chance(&rng, 60) ? 512 : 4096;
     o.volatile_cache = plx_simrng_chance(&rng, 60);
     o.patience = (unsigned)plx_simrng_below(&rng, 90);
-    o.stalls = plx_simrng_chance(&rng, 30) ? (unsigned)plx_simrng_below(&rng, 15) : 0;
+    o.stalls = plx_simrng_chance(&rng, 50) ? (unsigned)plx_simrng_below(&rng, 30) : 0;
     o.tear_bytes = o.block_size == 512 && plx_simrng_chance(&rng, 30) ? 4096 : 0;
     o.hosts = plx_simrng_chance(&rng, 50) ? 1 : 2 + (unsigned)plx_simrng_below(&rng, 2);
     o.cache_bytes = tiny ? 1 : 0;
