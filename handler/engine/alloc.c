@@ -11,8 +11,8 @@
  *     works in extents of its own instance, whose deaths it knows (collect.c), and in those of
  *     nobody. So the owner frees where the extent was its own already when the block died; or where
  *     no collection has begun between that and the extent becoming its own.
- * A7  While blocks are held back nothing that was in use becomes free, unless room is wanted.
- * Loop: the store's. Crash story: see extent.c.
+ * A7  While blocks are held back no metadata that was in use becomes free, unless room is wanted.
+ * Data does: a collection never reads it. Loop: the store's. Crash story: see extent.c.
  */
 #include <stdlib.h>
 
@@ -289,11 +289,11 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
 }
 
 /* A7. For want of memory: left to the collector. */
-static bool hold_back(struct plx_store *store, uint64_t addr)
+static bool hold_back(const struct plx_extent *extent, uint64_t addr)
 {
-    struct plx_held_back *held = &store->held_back;
+    struct plx_held_back *held = &extent->store->held_back;
 
-    if (!held->on)
+    if (!held->on || extent->type != PLX_EXTENT_META)
         return false;
     if (held->count == held->capacity) {
         size_t capacity = held->capacity ? held->capacity * 2 : 1024;
@@ -316,7 +316,7 @@ void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
         plx_cache_forget(store->cache, addr + i);
         if (!extent || !extent->ready)
             store->counters.blocks_foreign++;
-        else if (!hold_back(store, addr + i))
+        else if (!hold_back(extent, addr + i))
             free_in(extent, addr + i);
     }
 }

@@ -12,8 +12,8 @@
  *     then, or it was handed out since: so reading each disk once is enough. References come to
  *     a disk from another only when a clone is made. So slots are looked through again until there
  *     is no disk that was not read; a clone that comes later than that finds its parent read.
- * Q4  While a disk is read nothing that its record leads to is used again. If it is open here, what
- *     is freed is held back; else the record is the same afterwards.
+ * Q4  While a disk is read no node or log segment that its record leads to is used again. If it is
+ *     open here, those that are freed are held back; else the record is the same afterwards.
  * Q5  What is dead and will be freed by its owner is no garbage: it would be freed twice. Whatever
  *     the record did not lead to when a disk was read, but is still to be freed, is asked for when
  *     all are read.

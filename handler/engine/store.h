@@ -216,8 +216,8 @@ void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count);
  * collection may have come across since, are left to the collector. */
 void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct plx_since *since);
 struct plx_since plx_store_since(const struct plx_store *store);
-/* What is freed from now on stays allocated until it is turned off; or comes back early, when room
- * is wanted, and the call that turns it off returns false. */
+/* What metadata is freed from now on stays allocated until it is turned off; or comes back early,
+ * when room is wanted, and the call that turns it off returns false. */
 void plx_alloc_hold_back(struct plx_store *store);
 bool plx_alloc_let_go(struct plx_store *store);
 /* Some that are held back come back now: true, if there are any. */
