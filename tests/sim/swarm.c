@@ -1,7 +1,15 @@
 /* swarm.c - a random run: everything follows from the seed. See world.h. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sim/parts.h"
+
+/* A run takes seconds, some a minute under sanitizers; one that has not ended by then never does.
+ */
+#define ENDLESS_SECONDS 600u
 
 /* What a call meets must not grow with what it has met: it reads the log that these lengthen. */
 #define MEANWHILE_MAX 40u
@@ -299,13 +307,29 @@ static void run(struct plx_world *w)
     plx_sim_finish(w, 20);
 }
 
+static char endless[64];
+
+static void say_endless(int signal_number)
+{
+    ssize_t ignored = write(STDERR_FILENO, endless, strlen(endless));
+
+    (void)signal_number;
+    (void)ignored;
+    abort();
+}
+
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result)
 {
     struct plx_world *w = plx_sim_new(options);
 
+    snprintf(endless, sizeof endless, "seed %llu: FAILED: it does not end\n",
+             (unsigned long long)options->seed);
+    signal(SIGALRM, say_endless);
+    alarm(ENDLESS_SECONDS);
     if (!w->result.failed)
         run(w);
     plx_sim_free(w, ret_result);
+    alarm(0);
     return !ret_result->failed;
 }
 
