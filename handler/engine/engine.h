@@ -426,12 +426,17 @@ struct plx_request {
     void (*done)(struct plx_request *request);
     void *owner;
     /* The engine's while submitted. */
+    enum plx_urgency { PLX_IN_TURN, PLX_AHEAD, PLX_OWN } urgency;
     struct plx_request *next;
     uint64_t started_ns;
 };
 
 void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request);
-/* Submits and runs the loop until done; for the admin command and tests. Returns the result. */
+/* Ahead of those that wait for their turn: for who waits for it while others may need him, as
+ * somebody who makes room does (request.c, Q8). */
+void plx_vdi_submit_ahead(struct plx_vdi *vdi, struct plx_request *request);
+/* Submits, ahead of requests that wait for their turn, and runs the loop until done. Returns the
+ * result. */
 int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request);
 
 /* ---- History ----------------------------------------------------------------------------- */

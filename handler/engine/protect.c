@@ -211,7 +211,7 @@ static uint64_t due_ns(const struct plx_vdi *vdi)
 {
     const struct plx_protect *p = &vdi->protect;
     bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&
-                 !vdi->closing && !vdi->log.sticky;
+                 !vdi->closing && !vdi->barrier && !vdi->log.sticky;
 
     return waits ? p->due_ns : UINT64_MAX; /* T5 */
 }
@@ -242,7 +242,7 @@ void plx_protect_pump(struct plx_vdi *vdi)
     if (p->request.result)
         ended(vdi);
     else
-        plx_vdi_submit(vdi, &p->request);
+        plx_vdi_submit_own(vdi, &p->request);
 }
 
 /* Synchronous. */

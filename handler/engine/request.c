@@ -12,6 +12,10 @@
  * Q7  A move gives blocks another place and never other contents: it reads, checks and logs under
  *     the range lock of a write. What a snapshot has come to see in between stays where it is. It
  *     takes no room that writes wait for.
+ * Q8  Writes that wait for history to give way hold nobody up who may have to do with that: what
+ *     the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody waits
+ *     for ahead of initiators have operations of their own, and a move does not wait for such a
+ *     write's range.
  * Loop: the VDI's. Crash story: log.c has it; a write in place is torn at most where it was
  *   never acknowledged.
  */
@@ -20,6 +24,9 @@
 
 #include "engine/move.h"
 
+/* Q8 */
+#define OWN_OPS 2u /* a synchronous call and an automatic snapshot, at most one of each */
+#define AHEAD_OPS 2u
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define READ_RETRIES 16u
 #define MOVE_RETRIES 256u
@@ -51,9 +58,16 @@ static void op_run(struct plx_op *op);
 
 /* ---- Operations ---- */
 
+static void release_op(struct plx_op *op)
+{
+    op->next = op->vdi->free_ops;
+    op->vdi->free_ops = op;
+    op->vdi->free_op_count++;
+}
+
 int plx_ops_init(struct plx_vdi *vdi)
 {
-    unsigned count = vdi->store->options.ops_per_vdi;
+    unsigned count = vdi->store->options.ops_per_vdi + AHEAD_OPS + OWN_OPS;
 
     vdi->ops = calloc(count, sizeof *vdi->ops);
     vdi->op_edges = aligned_alloc(PLX_BLOCK_SIZE, (size_t)count * EDGE_BYTES);
@@ -68,8 +82,7 @@ int plx_ops_init(struct plx_vdi *vdi)
         op->vdi = vdi;
         op->task.step = op_step;
         op->edges = vdi->op_edges + (size_t)i * EDGE_BYTES;
-        op->next = vdi->free_ops;
-        vdi->free_ops = op;
+        release_op(op);
     }
     return 0;
 }
@@ -240,8 +253,7 @@ static void finish(struct plx_op *op, int result)
     unlock(op);
     deactivate(op);
     op->request = NULL;
-    op->next = vdi->free_ops;
-    vdi->free_ops = op;
+    release_op(op);
     if (result && !request->fault.code)
         plx_fault_set(&request->fault, result, "virtual disk %s: %s", vdi->record.name,
                       plx_error_text(result));
@@ -306,7 +318,9 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
 {
     struct plx_op *op = vdi->free_ops;
 
+    PLX_ASSERT(op);
     vdi->free_ops = op->next;
+    vdi->free_op_count--;
     op->request = request;
     op->done_bytes = 0;
     op->in_place = op->locks = false;
@@ -350,13 +364,34 @@ static void admit(struct plx_vdi *vdi, struct plx_request *request)
     start_op(op);
 }
 
-static void submit(struct plx_vdi *vdi, struct plx_request *request, bool at_once)
+static bool may_admit(const struct plx_vdi *vdi, enum plx_urgency urgency)
+{
+    unsigned kept = urgency == PLX_AHEAD ? OWN_OPS : AHEAD_OPS + OWN_OPS;
+
+    return urgency == PLX_OWN || (vdi->free_op_count > kept && !vdi->barrier);
+}
+
+static void enqueue(struct plx_vdi *vdi, struct plx_request *request)
+{
+    if (!vdi->waiting) {
+        vdi->waiting = vdi->last_waiting = request;
+    } else if (request->urgency == PLX_AHEAD) {
+        request->next = vdi->waiting;
+        vdi->waiting = request;
+    } else {
+        vdi->last_waiting->next = request;
+        vdi->last_waiting = request;
+    }
+}
+
+static void submit(struct plx_vdi *vdi, struct plx_request *request, enum plx_urgency urgency)
 {
     int error = check_request(vdi, request);
 
     request->started_ns = vdi->store->env->monotonic_ns(vdi->store->env);
     request->fault.code = 0;
     request->next = NULL;
+    request->urgency = urgency;
     count_request(vdi, request);
     if (error) {
         plx_fault_set(&request->fault, error, "virtual disk %s: %s", vdi->record.name,
@@ -364,20 +399,20 @@ static void submit(struct plx_vdi *vdi, struct plx_request *request, bool at_onc
         complete(vdi, request, error);
         return;
     }
-    if (!at_once && (!vdi->free_ops || vdi->waiting || vdi->barrier)) {
-        if (vdi->last_waiting)
-            vdi->last_waiting->next = request;
-        else
-            vdi->waiting = request;
-        vdi->last_waiting = request;
-        return;
-    }
-    admit(vdi, request);
+    if (!may_admit(vdi, urgency) || (urgency == PLX_IN_TURN && vdi->waiting))
+        enqueue(vdi, request);
+    else
+        admit(vdi, request);
 }
 
 void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request)
 {
-    submit(vdi, request, false);
+    submit(vdi, request, PLX_IN_TURN);
+}
+
+void plx_vdi_submit_ahead(struct plx_vdi *vdi, struct plx_request *request)
+{
+    submit(vdi, request, PLX_AHEAD);
 }
 
 static void run_done(struct plx_request *request)
@@ -385,31 +420,25 @@ static void run_done(struct plx_request *request)
     *(bool *)request->owner = true;
 }
 
-static int run(struct plx_vdi *vdi, struct plx_request *request, bool at_once)
+void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request)
+{
+    submit(vdi, request, PLX_OWN);
+}
+
+int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request)
 {
     bool done = false;
 
     request->done = run_done;
     request->owner = &done;
-    submit(vdi, request, at_once);
+    plx_vdi_submit_own(vdi, request);
     plx_store_run_until_true(vdi->store, &done);
     return request->result;
 }
 
-int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request)
-{
-    return run(vdi, request, false);
-}
-
-int plx_vdi_run_alone(struct plx_vdi *vdi, struct plx_request *request)
-{
-    PLX_ASSERT(vdi->barrier && !vdi->oldest);
-    return run(vdi, request, true);
-}
-
 static void start_waiting(struct plx_vdi *vdi)
 {
-    while (vdi->waiting && vdi->free_ops && !vdi->barrier) {
+    while (vdi->waiting && may_admit(vdi, vdi->waiting->urgency)) {
         struct plx_request *request = vdi->waiting;
 
         vdi->waiting = request->next;
@@ -681,21 +710,25 @@ static bool overlaps(const struct plx_op *a, const struct plx_op *b)
            b->first_block < a->first_block + a->blocks;
 }
 
-/* Q1: nobody who came earlier and holds or wants the range. */
-static bool lock(struct plx_op *op)
+/* Q1: nobody who came earlier and holds or wants the range. 0, PLX_WAIT or, to a move, NOSPACE. */
+static int lock(struct plx_op *op)
 {
+    if (moving(op) && op->request->move->dry_run) /* it only looks */
+        return 0;
     for (const struct plx_op *other = op->vdi->oldest; other; other = other->next) {
         if (other != op && other->locks && overlaps(op, other) &&
             (other->state != OP_LOCK || other->ticket < op->ticket)) {
+            if (moving(op) && other->state == OP_ROOM) /* Q8 */
+                return PLX_ERR_NOSPACE;
             op->locks = true; /* stands in line */
             op->state = OP_LOCK;
             plx_queue_push(&op->vdi->range_waiters, &op->task);
             wake_all(op->vdi->store, &op->vdi->ticket_waiters);
-            return false;
+            return PLX_WAIT;
         }
     }
     op->locks = true;
-    return true;
+    return 0;
 }
 
 /* ---- Lookup ---- */
@@ -1332,6 +1365,7 @@ static int wait_for_history(struct plx_op *op)
     op->retries = 0;
     op->state = OP_ROOM;
     plx_queue_push(&store->room_waiters, &op->task);
+    wake_all(store, &op->vdi->range_waiters); /* a move does not wait for it (Q8) */
     return PLX_WAIT;
 }
 
@@ -1534,8 +1568,13 @@ static void op_run(struct plx_op *op)
                 break;
             /* fall through */
         case OP_LOCK:
-            if (!lock(op))
+            error = lock(op);
+            if (error == PLX_WAIT)
                 return;
+            if (error) {
+                finish(op, error);
+                return;
+            }
             op->state = OP_LOOKUP;
             if (comparing(op)) {
                 if (vdi->compare_busy) {

@@ -62,7 +62,7 @@ static int settle_changes(struct plx_vdi *vdi)
     while (!error && (vdi->map.active.count || vdi->map.is_frozen)) {
         struct plx_request request = {.op = PLX_KEYFRAME};
 
-        error = plx_vdi_run_alone(vdi, &request);
+        error = plx_vdi_run(vdi, &request);
         plx_vdi_drain(vdi);
     }
     return error;
@@ -75,7 +75,7 @@ static int keep_state(struct plx_vdi *vdi, const char *label, struct plx_snapsho
     int error;
 
     vdi->changed = true;
-    error = plx_vdi_run_alone(vdi, &snapshot);
+    error = plx_vdi_run(vdi, &snapshot);
     if (error)
         return error;
     *ret_before = (struct plx_snapshot_info){
@@ -84,7 +84,7 @@ static int keep_state(struct plx_vdi *vdi, const char *label, struct plx_snapsho
         return 0;
     labelling.seq = snapshot.seq;
     snprintf(labelling.label, sizeof labelling.label, "%s", label);
-    return plx_vdi_run_alone(vdi, &labelling);
+    return plx_vdi_run(vdi, &labelling);
 }
 
 /* The announcement must not fail for want of space. */

@@ -92,6 +92,7 @@ struct plx_vdi {
     struct plx_log log;
     struct plx_keyframe_op keyframe;
     struct plx_op *ops, *free_ops;
+    unsigned free_op_count;
     uint8_t *op_edges;
     struct plx_op *oldest, *newest; /* active */
     uint64_t tickets;
@@ -115,8 +116,8 @@ void plx_ops_done(struct plx_vdi *vdi);
 void plx_vdi_pump(struct plx_vdi *vdi);
 /* Nothing is under way; what a barrier holds back does not count. */
 bool plx_vdi_idle(const struct plx_vdi *vdi);
-/* As plx_vdi_run(), ahead of what a barrier holds back. */
-int plx_vdi_run_alone(struct plx_vdi *vdi, struct plx_request *request);
+/* The automatic snapshot, ahead of requests that wait (request.c, Q8). */
+void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
 /* Room for what a key frame of everything, and so many blocks more, would need (INV-8): 0, NOSPACE
  * or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);

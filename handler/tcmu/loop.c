@@ -191,7 +191,7 @@ static void waiter_submit(struct plx_work *work)
 {
     struct waiter *waiter = (struct waiter *)work;
 
-    plx_vdi_submit(waiter->vdi, waiter->request);
+    plx_vdi_submit_ahead(waiter->vdi, waiter->request);
 }
 
 int plx_loop_run(struct plx_loop *loop, struct plx_vdi *vdi, struct plx_request *request)

@@ -153,21 +153,13 @@ static bool sim_room_wanted(struct plx_env *env, struct plx_store *store)
 {
     struct plx_simenv *sim = sim_of(env);
 
-    sim->store = store;
     sim->room_wanted = sim->gives_way;
     return sim->gives_way;
 }
 
-/* A synchronous call waits, perhaps behind writes that wait for history to give way: none does. */
 static void sim_idle(struct plx_env *env)
 {
-    struct plx_simenv *sim = sim_of(env);
-
-    sim->ns += 1000000;
-    if (!sim->room_wanted)
-        return;
-    sim->room_wanted = false;
-    plx_store_room_made(sim->store, false);
+    sim_of(env)->ns += 1000000;
 }
 
 static void sim_automatic(struct plx_env *env, uint32_t slot, enum plx_automatic what, uint64_t seq,

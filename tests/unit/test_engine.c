@@ -724,6 +724,77 @@ static void test_growing(void)
     end_store();
 }
 
+static int run_ahead(struct plx_vdi *vdi, struct plx_request *request)
+{
+    bool done = false;
+
+    request->owner = &done;
+    plx_vdi_submit_ahead(vdi, request);
+    while (!done)
+        if (!plx_store_tick(store) && !done)
+            plx_store_wait(store);
+    return request->result;
+}
+
+/* More writes than operations wait for history to give way; who would let it go calls the engine,
+ * too, so what the engine does for a caller and by itself does not wait behind them. */
+static void test_waiting_writes(void)
+{
+    enum { WRITES = 64 };
+    static struct plx_request requests[WRITES];
+    static bool done[WRITES];
+    struct plx_protection every = {.mode = PLX_PROTECT_INTERVAL, .interval_ns = 10000000};
+    struct iovec iov = {NULL, 256u << 10};
+    struct plx_vdi *vdi;
+    unsigned waiting = 0;
+    struct plx_move moving = {.windows = 64};
+    struct plx_request move = {
+        .op = PLX_MOVE, .length = 16 * MIB, .iovcnt = 1, .done = note_done, .move = &moving};
+    struct plx_request flush = {.op = PLX_FLUSH, .done = note_done};
+
+    make_store(8 * MIB, MIB);
+    env.gives_way = true;
+    OK(create(0, 64 * MIB));
+    vdi = open_vdi(0);
+    iov.iov_base = memset(buffer, 5, iov.iov_len);
+    for (unsigned i = 0; i < WRITES; i++) {
+        done[i] = false;
+        requests[i] = (struct plx_request){.op = PLX_WRITE,
+                                           .offset = i * iov.iov_len,
+                                           .length = iov.iov_len,
+                                           .iov = &iov,
+                                           .iovcnt = 1,
+                                           .done = note_done,
+                                           .owner = &done[i]};
+        plx_vdi_submit(vdi, &requests[i]);
+    }
+    while (plx_store_tick(store) || plx_store_busy(store))
+        plx_store_wait(store);
+    for (unsigned i = 0; i < WRITES; i++)
+        waiting += !done[i];
+    CU_ASSERT(waiting > 16 && waiting < WRITES);
+    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    OK(plx_vdi_set_protection(vdi, &every, &fault));
+    move.iov = &(struct iovec){other, PLX_MOVE_BUFFER};
+    FAILS(NOSPACE, run_ahead(vdi, &move));
+    moving.dry_run = true;
+    OK(run_ahead(vdi, &move));
+    for (unsigned i = 0; i < 4; i++)
+        OK(run_ahead(vdi, &flush));
+    env.gives_way = false;
+    plx_store_room_made(store, true);
+    for (unsigned i = 0; i < WRITES; i++) {
+        while (!done[i])
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        CU_ASSERT(requests[i].result == 0 || requests[i].result == PLX_ERR_NOSPACE);
+        if (requests[i].result == 0)
+            CU_ASSERT(reads_as(vdi, requests[i].offset, iov.iov_len, 5));
+    }
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 static void test_no_space(void)
 {
     struct plx_vdi *vdi, *snapshot;
@@ -2377,6 +2448,7 @@ int main(void)
         {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},
         {"a store that grows", test_growing},
+        {"writes that wait for room", test_waiting_writes},
         {"no space", test_no_space},
         {"scattered blocks are moved together", test_move},
         {"shared blocks are not moved", test_move_shared},
