@@ -176,8 +176,9 @@ void plx_sim_collect(struct plx_world *w, struct plx_sim_host *host,
         pause_now(&c);
     }
     w->result.collected += swept;
-    PLX_SIM_TRACE(w, "collect on host %d: %s, %llu blocks", (int)(host - w->hosts),
-                  plx_error_name(error), (unsigned long long)swept);
+    PLX_SIM_TRACE(w, "collect on host %d: %s, %llu blocks%s%s", (int)(host - w->hosts),
+                  plx_error_name(error), (unsigned long long)swept, error ? ": " : "",
+                  error ? fault.text : "");
     forget(&c);
     if (stopped(&c))
         return;
