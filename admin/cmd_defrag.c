@@ -39,14 +39,22 @@ static int interrupted(struct defrag *d)
                : 0;
 }
 
+/* D2 */
+static bool is_unreadable(int rc)
+{
+    return rc == PLX_ERR_CORRUPT || rc == PLX_ERR_IO_READ;
+}
+
 static int measure(struct defrag *d)
 {
     int rc = 0;
 
     d->before = (struct plx_move){.windows = SLICE_WINDOWS, .dry_run = true};
-    while (!rc && d->before.upto < d->end)
-        if (!(rc = interrupted(d)))
-            rc = plx_session_vdi_move(d->cli, &d->name, d->end, &d->before);
+    while (!rc && d->before.upto < d->end && !(rc = interrupted(d))) {
+        rc = plx_session_vdi_move(d->cli, &d->name, d->end, &d->before);
+        if (is_unreadable(rc)) /* told when it comes to moving */
+            rc = 0;
+    }
     return rc;
 }
 
@@ -69,7 +77,7 @@ static void throttle(const struct defrag *d)
 /* What a slice ended with: 0, and it goes on; or an error. */
 static int after(struct defrag *d, int rc, uint64_t *room_tried)
 {
-    if (rc == PLX_ERR_CORRUPT || rc == PLX_ERR_IO_READ) { /* D2 */
+    if (is_unreadable(rc)) {
         plx_progress_clear(&d->progress);
         plx_out_note(d->cli, "%s", d->cli->fault.text);
         d->unreadable++;

@@ -33,6 +33,7 @@ static void print(struct plx_cli *cli, const struct plx_collected *collected, bo
         {"extents_looked_at", "Extents looked at", PLX_COLUMN_NUMBER},
         {"extents_missed", "Changed hands meanwhile", PLX_COLUMN_NUMBER},
         {"extents_elsewhere", "Other processes' extents", PLX_COLUMN_NUMBER},
+        {"extents_unreadable", "Damaged extents", PLX_COLUMN_NUMBER},
         {"metadata_bytes", "Metadata read", PLX_COLUMN_SIZE},
         {"slices", "Slices", PLX_COLUMN_NUMBER},
         {"duration_ns", "Time", PLX_COLUMN_DURATION},
@@ -41,11 +42,12 @@ static void print(struct plx_cli *cli, const struct plx_collected *collected, bo
 
     plx_out_object(
         cli, columns,
-        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b}", "found_bytes",
+        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:b}", "found_bytes",
                   (json_int_t)(collected->found * PLX_BLOCK_SIZE), "freed_bytes",
                   (json_int_t)(collected->swept * PLX_BLOCK_SIZE), "extents_looked_at",
                   (json_int_t)collected->looked, "extents_missed", (json_int_t)collected->missed,
-                  "extents_elsewhere", (json_int_t)collected->elsewhere, "metadata_bytes",
+                  "extents_elsewhere", (json_int_t)collected->elsewhere, "extents_unreadable",
+                  (json_int_t)collected->unreadable, "metadata_bytes",
                   (json_int_t)collected->metadata_bytes, "slices", (json_int_t)collected->slices,
                   "duration_ns", (json_int_t)collected->nanoseconds, "resumed", collected->resumed,
                   "dry_run", dry_run));
@@ -77,5 +79,10 @@ int plx_cmd_gc(struct plx_cli *cli)
                      "%" PRIu64 " extents changed hands meanwhile; the next collection looks at "
                      "them",
                      collected.missed);
+    if (collected.unreadable)
+        plx_out_note(cli,
+                     "%" PRIu64 " extents are damaged and stay as they are; 'parallax store check' "
+                     "says which",
+                     collected.unreadable);
     return 0;
 }

@@ -465,14 +465,15 @@ static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
         .looked = number_of(status, "looked"),
         .missed = number_of(status, "missed"),
         .elsewhere = number_of(status, "elsewhere"),
+        .unreadable = number_of(status, "unreadable"),
         .metadata_bytes = number_of(status, "metadata_bytes"),
         .nanoseconds = number_of(status, "nanoseconds"),
         .slices = (unsigned)number_of(status, "slices"),
         .resumed = json_is_true(json_object_get(status, "resumed")),
     };
     if (says(status, "failed"))
-        rc = plx_cli_fail(cli, PLX_ERR_BUSY, "%.400s",
-                          json_string_value(json_object_get(status, "error")));
+        rc = plx_cli_fail(cli, plx_error_code(json_string_value(json_object_get(status, "code"))),
+                          "%.400s", json_string_value(json_object_get(status, "error")));
     json_decref(status);
     return rc;
 }

@@ -322,8 +322,8 @@ static int count_garbage(struct census *c)
         error = plx_extent_read_bits(c->store, extent, bits, c->fault);
         for (uint64_t i = 0; i < words && !error; i++)
             c->usage.garbage += (unsigned)__builtin_popcountll(bits[i] & (used ? ~used[i] : ~0ull));
-        if (error == PLX_ERR_NOT_FOUND) /* not in use, or of open disks here */
-            error = 0;
+        if (error != PLX_ERR_NOMEM)
+            error = 0; /* not in use, of open disks here, or damaged: the check's affair */
     }
     free(bits);
     return error;

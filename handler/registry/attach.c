@@ -836,10 +836,10 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
     for (size_t i = 0; i < count; i++)
         if (list[i].id != a->instance.row.id && plx_instance_is_dead(&a->paths, &list[i], NULL))
             list[dead++] = list[i];
-    if (dead)
-        error = recover_all(a, list, dead, fault);
-    if (dead && !error) /* what was under way is left allocated */
+    if (dead) { /* what was under way is left allocated, whoever gets as far as finishing this */
         plx_registry_collection_want(a->registry, a->row.id);
+        error = recover_all(a, list, dead, fault);
+    }
     free(list);
     return error;
 }

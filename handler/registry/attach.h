@@ -111,6 +111,7 @@ struct plx_collected {
     uint64_t found, swept;   /* blocks */
     uint64_t looked, missed; /* extents: missed, because they changed hands */
     uint64_t elsewhere;      /* extents of other processes, not looked at */
+    uint64_t unreadable;     /* extents whose header is damaged, left as they are */
     uint64_t metadata_bytes, nanoseconds;
     unsigned slices;
     bool resumed; /* there was one to go on with */

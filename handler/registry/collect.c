@@ -362,8 +362,8 @@ static int judge_extent(struct collect *c, struct plx_collect *mark,
     else
         error = plx_collect_garbage(mark, row->no, c->bits, &count, c->fault);
     plx_attach_unlock(c->attach);
-    if (error) { /* a damaged one is the check's affair; the others go on */
-        c->result->missed++;
+    if (error) { /* a damaged one is the check's affair, and no reason to begin again */
+        *(error == PLX_ERR_NOT_FOUND ? &c->result->missed : &c->result->unreadable) += 1;
         return 0;
     }
     c->result->looked++;
@@ -450,15 +450,15 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
     error = get_extent(c, garbage, &row, &taken, &same);
     if (error)
         return error;
+    plx_attach_lock(c->attach);
     if (!taken && !plx_store_extent_is_owned(c->in.store, garbage->extent))
         same = false; /* ours, but not here yet */
     if (same) {
         read_runs(c, garbage->runs);
-        plx_attach_lock(c->attach);
         error =
             plx_store_extent_sweep(c->in.store, garbage->extent, c->bits, &info, &swept, c->fault);
-        plx_attach_unlock(c->attach);
     }
+    plx_attach_unlock(c->attach);
     c->result->missed += !same || error;
     c->result->swept += swept;
     given = taken ? give_back(c, &row, &info, same && !error) : 0;
@@ -551,6 +551,8 @@ static int collect_all(struct collect *c)
     /* An estimate: free_blocks is that of the last release. */
     while (!error && from < c->extent_count)
         error = collect_slice(c, from, &from);
+    for (uint64_t e = 0; e < c->extent_count; e++)
+        c->result->missed += c->moved[e];
     if (!error && !c->options->dry_run)
         error = forget_deleted(c, deleted, count);
     free(deleted);

@@ -20,6 +20,7 @@
 #include "tcmu/runner.h"
 
 #define LOOK_S 60
+#define BUSY_TOLD 10u /* so often in a row: who is busy will not be ready by himself */
 #define GENTLE_RATE (32ull << 20)
 #define PAUSE_NS 100000 /* so that somebody who waits for the lock gets it */
 
@@ -45,7 +46,8 @@ struct plx_collector {
     struct plx_collected result;
     struct plx_fault fault;
     /* The thread's own. */
-    bool failing; /* operators know */
+    unsigned failures; /* one after the other */
+    bool told;         /* operators know */
 };
 
 /* ---- While one is under way ---- */
@@ -132,10 +134,13 @@ static void collect_by_itself(struct plx_collector *c)
     if (!is_wanted(c))
         return;
     error = collect(c, gentle);
-    if (error && error != PLX_ERR_BUSY && !c->failing && !on_interrupted(c))
+    c->failures = error && !on_interrupted(c) ? c->failures + 1 : 0;
+    c->told = c->told && error;
+    if (c->failures && !c->told && (error != PLX_ERR_BUSY || c->failures >= BUSY_TOLD)) {
         tcmu_warn("%s: garbage cannot be collected: %s; tried again every minute\n", c->home->name,
                   c->fault.text);
-    c->failing = error != 0;
+        c->told = true;
+    }
 }
 
 /* Returns false when it is time to end. */
@@ -245,14 +250,15 @@ json_t *plx_collector_status(struct plx_collector *c)
 
     pthread_mutex_lock(&c->lock);
     status = json_pack(
-        "{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "state", state_names[c->state], "done",
-        (json_int_t)c->done, "total", (json_int_t)c->total, "found", (json_int_t)r->found, "swept",
-        (json_int_t)r->swept, "looked", (json_int_t)r->looked, "missed", (json_int_t)r->missed,
-        "elsewhere", (json_int_t)r->elsewhere, "metadata_bytes", (json_int_t)r->metadata_bytes,
-        "nanoseconds", (json_int_t)r->nanoseconds, "slices", (json_int_t)r->slices, "resumed",
-        r->resumed);
+        "{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "state", state_names[c->state],
+        "done", (json_int_t)c->done, "total", (json_int_t)c->total, "found", (json_int_t)r->found,
+        "swept", (json_int_t)r->swept, "looked", (json_int_t)r->looked, "missed",
+        (json_int_t)r->missed, "elsewhere", (json_int_t)r->elsewhere, "unreadable",
+        (json_int_t)r->unreadable, "metadata_bytes", (json_int_t)r->metadata_bytes, "nanoseconds",
+        (json_int_t)r->nanoseconds, "slices", (json_int_t)r->slices, "resumed", r->resumed);
     if (status && c->state == STATE_FAILED)
-        json_object_set_new(status, "error", json_string(c->fault.text));
+        json_object_update_new(status, json_pack("{s:s,s:s}", "error", c->fault.text, "code",
+                                                 plx_error_name(c->fault.code)));
     pthread_mutex_unlock(&c->lock);
     return status;
 }

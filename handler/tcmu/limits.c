@@ -92,7 +92,9 @@ static void look_at_store(struct plx_store_home *home)
     used_bytes = look.size_bytes - look.available_bytes;
     crossed = plx_threshold_is_crossed(look.at_bytes, used_bytes, home->warned);
     atomic_store(&home->available_bytes, look.available_bytes);
-    atomic_store(&home->warn_bytes, look.at_bytes ? look.size_bytes - look.at_bytes : 0);
+    atomic_store(&home->warn_bytes, look.at_bytes && look.at_bytes < look.size_bytes
+                                        ? look.size_bytes - look.at_bytes
+                                        : 0);
     if (crossed && !home->warned)
         raise_everywhere(home);
     if (crossed != home->warned)
