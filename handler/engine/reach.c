@@ -320,13 +320,18 @@ struct span {
     uint64_t first, count, seq;
 };
 
-/* Since the key frame in effect. */
+/* Since the key frame in effect. No snapshot costs more than what came since the one before. */
 struct changes {
     struct change *slots; /* by virtual block; open addressing */
     size_t count, capacity;
-    struct span *unmapped;
+    uint64_t *fresh; /* virtual blocks that no snapshot has seen as they are */
+    size_t fresh_count, fresh_capacity;
+    struct span *unmapped; /* the long ones; short ones are changes to address 0 */
     size_t unmapped_count, unmapped_capacity;
 };
+
+#define LONG_SPAN 64u /* blocks */
+#define SLOTS_MIN 1024u
 
 static struct change *change_at(const struct changes *c, uint64_t vblock)
 {
@@ -365,13 +370,29 @@ static bool rebuild(struct changes *c, size_t capacity, uint64_t after_seq)
     return true;
 }
 
+/* For one more element of a list. */
+static bool make_room(void **list, size_t count, size_t *capacity, size_t size)
+{
+    size_t more = *capacity ? 2 * *capacity : 16;
+    void *bigger = count < *capacity ? *list : realloc(*list, more * size);
+
+    if (!bigger)
+        return false;
+    *list = bigger;
+    *capacity = count < *capacity ? *capacity : more;
+    return true;
+}
+
 static bool put_change(struct changes *c, uint64_t vblock, uint64_t addr, uint64_t seq)
 {
     struct change *slot;
 
-    if (2 * c->count >= c->capacity && !rebuild(c, c->capacity ? 2 * c->capacity : 1024, 0))
+    if ((2 * c->count >= c->capacity && !rebuild(c, plx_max_u64(2 * c->capacity, SLOTS_MIN), 0)) ||
+        !make_room((void **)&c->fresh, c->fresh_count, &c->fresh_capacity, sizeof *c->fresh))
         return false;
     slot = change_at(c, vblock);
+    if (!slot->used || slot->seen)
+        c->fresh[c->fresh_count++] = vblock;
     c->count += !slot->used;
     *slot = (struct change){.vblock = vblock, .addr = addr, .seq = seq, .used = true};
     return true;
@@ -379,20 +400,31 @@ static bool put_change(struct changes *c, uint64_t vblock, uint64_t addr, uint64
 
 static bool put_unmap(struct changes *c, struct span span)
 {
-    if (c->unmapped_count == c->unmapped_capacity) {
-        size_t capacity = c->unmapped_capacity ? 2 * c->unmapped_capacity : 16;
-        struct span *bigger = realloc(c->unmapped, capacity * sizeof *bigger);
-
-        if (!bigger)
+    for (uint64_t i = 0; i < span.count && span.count < LONG_SPAN; i++)
+        if (!put_change(c, span.first + i, 0, span.seq))
             return false;
-        c->unmapped = bigger;
-        c->unmapped_capacity = capacity;
-    }
+    if (span.count < LONG_SPAN)
+        return true;
+    if (!make_room((void **)&c->unmapped, c->unmapped_count, &c->unmapped_capacity,
+                   sizeof *c->unmapped))
+        return false;
     c->unmapped[c->unmapped_count++] = span;
-    for (size_t i = 0; i < c->capacity; i++)
-        if (c->slots[i].vblock - span.first < span.count)
-            c->slots[i].addr = 0;
+    for (size_t i = 0; i < c->fresh_count; i++) /* others were seen, and stay so */
+        if (c->fresh[i] - span.first < span.count)
+            change_at(c, c->fresh[i])->addr = 0;
     return true;
+}
+
+/* Of a table that holds what is younger than a batch. */
+static size_t capacity_after(const struct changes *c, uint64_t seq)
+{
+    size_t count = 0, capacity = SLOTS_MIN;
+
+    for (size_t i = 0; i < c->capacity; i++)
+        count += c->slots[i].used && c->slots[i].seq > seq;
+    while (capacity <= 2 * count)
+        capacity *= 2;
+    return capacity;
 }
 
 /* What a key frame includes is no change any more. */
@@ -404,12 +436,20 @@ static bool drop_changes(struct changes *c, uint64_t upto_seq)
         if (c->unmapped[i].seq > upto_seq)
             c->unmapped[kept++] = c->unmapped[i];
     c->unmapped_count = kept;
-    return !c->count || rebuild(c, c->capacity, upto_seq);
+    if (c->count && !rebuild(c, capacity_after(c, upto_seq), upto_seq))
+        return false;
+    kept = 0;
+    for (size_t i = 0; i < c->fresh_count; i++)
+        if (change_at(c, c->fresh[i])->used)
+            c->fresh[kept++] = c->fresh[i];
+    c->fresh_count = kept;
+    return true;
 }
 
 static void free_changes(struct changes *c)
 {
     free(c->slots);
+    free(c->fresh);
     free(c->unmapped);
     *c = (struct changes){0};
 }
@@ -463,13 +503,14 @@ static int seen_now(struct log_walk *log)
     struct changes *c = &log->changes;
     int error = walk_keyframe(log);
 
-    for (size_t i = 0; i < c->capacity && !error; i++) {
-        struct change *slot = &c->slots[i];
+    for (size_t i = 0; i < c->fresh_count && !error; i++) {
+        struct change *slot = change_at(c, c->fresh[i]);
 
         if (slot->used && slot->addr && !slot->seen)
             error = plx_reach_mark(log->reach, slot->addr, 1);
         slot->seen = true;
     }
+    c->fresh_count = 0;
     return error;
 }
 
