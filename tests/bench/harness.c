@@ -393,7 +393,6 @@ static bool set_up_lun(struct lun *lun, const struct options *options, unsigned 
         lun->slots[i].lun = lun;
         if (posix_memalign((void **)&lun->slots[i].buffer, 4096, options->bs_max) != 0)
             return false;
-        memset(lun->slots[i].buffer, 'x', options->bs_max);
     }
     if (place)
         snprintf(cfgstring, sizeof cfgstring, "%.*s%u%s", (int)(place - options->cfgstring),
@@ -456,6 +455,8 @@ static void begin_load(struct lun *lun, unsigned iodepth)
 {
     lun->free = NULL;
     for (unsigned i = 0; i < iodepth; i++) {
+        /* What was read before may be zeroes, and those may cost nothing to write. */
+        memset(lun->slots[i].buffer, 'x', lun->options->bs);
         lun->slots[i].next_free = lun->free;
         lun->free = &lun->slots[i];
     }
@@ -465,11 +466,14 @@ static void begin_load(struct lun *lun, unsigned iodepth)
 
 static struct taken load(const struct options *options, struct lun *luns)
 {
-    double cpu = cpu_seconds();
-    uint64_t start = now_ns();
+    uint64_t start;
+    double cpu;
 
-    for (unsigned i = 0; i < options->luns; i++) {
+    for (unsigned i = 0; i < options->luns; i++)
         begin_load(&luns[i], options->iodepth);
+    cpu = cpu_seconds();
+    start = now_ns();
+    for (unsigned i = 0; i < options->luns; i++) {
         luns[i].deadline_ns = options->ops ? NEVER : start + (uint64_t)(options->runtime * 1e9);
         pthread_create(&luns[i].thread, NULL, drive, &luns[i]);
     }

@@ -1,6 +1,7 @@
 /* raw.c - a file or device without anything in between, by libaio (builtin.h).
  *
- * As in Parallax, who brings a request hands it to the kernel, and a thread waits for completions.
+ * As in Parallax, who brings a request hands it to the kernel and takes what is complete, and a
+ * thread waits for the rest.
  */
 #include "builtin.h"
 
@@ -30,23 +31,27 @@ struct transfer {
     size_t length;
 };
 
-static void *reap(void *argument)
+static void reap(struct raw *raw, long at_least, long patience_ns)
 {
-    struct timespec patience = {0, CLOSING_NOTICED_NS};
+    struct timespec patience = {0, patience_ns};
     struct io_event events[EVENTS_AT_ONCE];
+    int count = io_getevents(raw->context, at_least, EVENTS_AT_ONCE, events, &patience);
+
+    for (int i = 0; i < count; i++) {
+        struct transfer *transfer = (struct transfer *)events[i].obj;
+        bool whole = events[i].res == transfer->length;
+
+        tcmur_cmd_complete(raw->device, transfer->cmd, whole ? TCMU_STS_OK : TCMU_STS_HW_ERR);
+        free(transfer);
+    }
+}
+
+static void *reap_until_closed(void *argument)
+{
     struct raw *raw = argument;
 
-    while (!atomic_load(&raw->closing)) {
-        int count = io_getevents(raw->context, 1, EVENTS_AT_ONCE, events, &patience);
-
-        for (int i = 0; i < count; i++) {
-            struct transfer *transfer = (struct transfer *)events[i].obj;
-            bool whole = events[i].res == transfer->length;
-
-            tcmur_cmd_complete(raw->device, transfer->cmd, whole ? TCMU_STS_OK : TCMU_STS_HW_ERR);
-            free(transfer);
-        }
-    }
+    while (!atomic_load(&raw->closing))
+        reap(raw, 1, CLOSING_NOTICED_NS);
     return NULL;
 }
 
@@ -73,7 +78,7 @@ static int raw_open(struct tcmu_device *device, bool reopen)
     raw->fd = open_file(tcmu_dev_get_cfgstring(device));
     error = raw->fd < 0 ? -errno : io_setup(DEPTH_MAX, &raw->context);
     if (error == 0)
-        error = -pthread_create(&raw->reaper, NULL, reap, raw);
+        error = -pthread_create(&raw->reaper, NULL, reap_until_closed, raw);
     if (error == 0) {
         tcmur_dev_set_private(device, raw);
         return 0;
@@ -108,8 +113,10 @@ static int transfer(struct tcmu_device *device, struct tcmur_cmd *cmd, short opc
     cb->aio_lio_opcode = opcode;
     transfer->cmd = cmd;
     transfer->length = length;
-    if (io_submit(raw->context, 1, &cb) == 1)
+    if (io_submit(raw->context, 1, &cb) == 1) {
+        reap(raw, 0, 0); /* no system call when there is nothing */
         return TCMU_STS_OK;
+    }
     free(transfer);
     return TCMU_STS_HW_ERR;
 }
