@@ -1,14 +1,20 @@
 /* harness.c - measures and checks a tcmu-runner handler without a kernel target.
  *
- *     harness HANDLER.so CFGSTRING --size BYTES [options]
+ *     harness HANDLER CFGSTRING --size BYTES [options]
+ *
+ *     HANDLER            a .so, or one that is built in (builtin.h)
  *
  *     --luns N           opens N devices; a %d in CFGSTRING becomes the LUN's number, from 0
- *     --rw WHAT          read, write, randread, randwrite, randrw (default), trim mixes UNMAP in
+ *     --rw WHAT          read, write, randread, randwrite, randrw (default), trim mixes UNMAP in;
+ *                        randonce writes no block twice, and ends when all are written
  *     --bs BYTES         of a request (4096)        --iodepth N   per LUN (32)
  *     --runtime SECONDS  (5)                        --ops N       instead of a time
  *     --sector BYTES     (512)                      --flush N     a flush after every N writes
  *     --verify           every sector written carries its number and a counter; reads check them
  *     --seed N           --json                     --quiet       no log of the handler
+ *     --serve            loads as they are asked for, on one LUN that stays open: a line of input
+ *                        "WHAT BYTES DEPTH SECONDS" is one, at most 1 MiB and --iodepth deep;
+ *                        a flush if it wrote, which counts, and a line of JSON end it
  *
  * With --verify, requests that overlap are never in flight together, and everything is read once
  * more at the end. Exit: 0, 1 wrong data or failed requests, 2 could not start.
@@ -16,23 +22,26 @@
  * Each LUN has a thread that submits, as in tcmu-runner; completions come from any thread.
  */
 #include <getopt.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <time.h>
 
-#include "runner.h"
+#include "builtin.h"
 #include "tcmu/bytes.h"
 
 #define BUCKETS (64 * 16)
+#define SERVED_BYTES_MIN 4096
+#define SERVED_BYTES_MAX (1u << 20)
+#define NEVER UINT64_MAX
 
 struct options {
     const char *handler, *cfgstring, *rw;
     uint64_t size, ops, seed;
-    uint32_t bs, sector;
+    uint32_t bs, bs_max, sector;
     unsigned luns, iodepth, flush_every;
     double runtime;
-    bool verify, json, quiet;
+    bool verify, json, quiet, serve;
 };
 
 struct lun;
@@ -50,7 +59,7 @@ struct lun {
     const struct options *options;
     struct tcmu_device *device;
     pthread_t thread;
-    uint64_t random, next_offset;
+    uint64_t random, next_offset, written_once, deadline_ns;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     struct slot *slots, *free;
@@ -62,8 +71,6 @@ struct lun {
     uint64_t done[2], failed, wrong;
     uint64_t latency[BUCKETS];
 };
-
-static atomic_bool time_is_up;
 
 static uint64_t now_ns(void)
 {
@@ -158,15 +165,16 @@ static void slot_done(struct runner_command *command)
     uint64_t block = slot->offset / lun->options->bs;
 
     pthread_mutex_lock(&lun->mutex);
-    lun->latency[bucket_of(now_ns() - slot->started_ns)]++;
     if (command->status != TCMU_STS_OK)
         lun->failed++;
     else if (lun->options->verify && slot->kind == READ &&
              !block_is_right(lun, slot->offset, slot->buffer))
         lun->wrong++;
-    if (slot->kind != FLUSH)
+    if (slot->kind != FLUSH) {
         lun->locked[block] = 0;
-    lun->done[slot->kind == WRITE]++;
+        lun->latency[bucket_of(now_ns() - slot->started_ns)]++;
+        lun->done[slot->kind == WRITE]++;
+    }
     slot->next_free = lun->free;
     lun->free = slot;
     lun->in_flight--;
@@ -226,6 +234,18 @@ static void choose_kind(struct slot *slot)
         slot->kind = strstr(options->rw, "read") ? READ : WRITE;
 }
 
+/* A permutation of the blocks, whose number is a power of two: every step of it can be undone. */
+static uint64_t shuffled(uint64_t block, uint64_t blocks)
+{
+    unsigned half = (unsigned)__builtin_ctzll(blocks) / 2 + 1;
+
+    for (int round = 0; round < 3; round++) {
+        block = block * 0x9e3779b97f4a7c15u & (blocks - 1);
+        block ^= block >> half;
+    }
+    return block;
+}
+
 /* False when the place is taken. */
 static bool choose_place(struct slot *slot)
 {
@@ -233,7 +253,9 @@ static bool choose_place(struct slot *slot)
     uint64_t blocks = lun->options->size / lun->options->bs;
     uint64_t block = lun->next_offset / lun->options->bs;
 
-    if (strncmp(lun->options->rw, "rand", 4) == 0 || strcmp(lun->options->rw, "trim") == 0)
+    if (strcmp(lun->options->rw, "randonce") == 0)
+        block = shuffled(lun->written_once++, blocks);
+    else if (strncmp(lun->options->rw, "rand", 4) == 0 || strcmp(lun->options->rw, "trim") == 0)
         block = next_random(lun) % blocks;
     else
         lun->next_offset = (block + 1) % blocks * lun->options->bs;
@@ -281,23 +303,50 @@ static void wait_for_all(struct lun *lun)
     pthread_mutex_unlock(&lun->mutex);
 }
 
+/* Waits for a free slot. */
+static struct slot *take_slot(struct lun *lun)
+{
+    struct slot *slot;
+
+    pthread_mutex_lock(&lun->mutex);
+    while (!lun->free)
+        pthread_cond_wait(&lun->cond, &lun->mutex);
+    slot = lun->free;
+    lun->free = slot->next_free;
+    lun->in_flight++;
+    pthread_mutex_unlock(&lun->mutex);
+    return slot;
+}
+
 static void read_all(struct lun *lun)
 {
     for (uint64_t at = 0; at + lun->options->bs <= lun->options->size; at += lun->options->bs) {
-        struct slot *slot;
+        struct slot *slot = take_slot(lun);
 
-        pthread_mutex_lock(&lun->mutex);
-        while (!lun->free)
-            pthread_cond_wait(&lun->cond, &lun->mutex);
-        slot = lun->free;
-        lun->free = slot->next_free;
-        lun->in_flight++;
         slot->kind = READ;
         slot->offset = at;
-        pthread_mutex_unlock(&lun->mutex);
         submit(slot);
     }
     wait_for_all(lun);
+}
+
+static void flush(struct lun *lun)
+{
+    struct slot *slot = take_slot(lun);
+
+    slot->kind = FLUSH;
+    submit(slot);
+    wait_for_all(lun);
+}
+
+static bool all_done(const struct lun *lun, uint64_t started)
+{
+    const struct options *options = lun->options;
+
+    return (options->ops > 0 && started == options->ops) ||
+           (strcmp(options->rw, "randonce") == 0 &&
+            lun->written_once == options->size / options->bs) ||
+           (lun->deadline_ns != NEVER && now_ns() >= lun->deadline_ns);
 }
 
 static void *drive(void *argument)
@@ -305,7 +354,7 @@ static void *drive(void *argument)
     struct lun *lun = argument;
     uint64_t started = 0;
 
-    while (!atomic_load(&time_is_up) && (lun->options->ops == 0 || started < lun->options->ops)) {
+    while (!all_done(lun, started)) {
         struct slot *slot;
 
         pthread_mutex_lock(&lun->mutex);
@@ -317,6 +366,8 @@ static void *drive(void *argument)
         }
     }
     wait_for_all(lun);
+    if (lun->options->serve && lun->writes)
+        flush(lun);
     return NULL;
 }
 
@@ -340,11 +391,8 @@ static bool set_up_lun(struct lun *lun, const struct options *options, unsigned 
     lun->slots = calloc(options->iodepth, sizeof *lun->slots);
     for (unsigned i = 0; i < options->iodepth; i++) {
         lun->slots[i].lun = lun;
-        if (posix_memalign((void **)&lun->slots[i].buffer, 4096, options->bs) != 0)
+        if (posix_memalign((void **)&lun->slots[i].buffer, 4096, options->bs_max) != 0)
             return false;
-        memset(lun->slots[i].buffer, 'x', options->bs);
-        lun->slots[i].next_free = lun->free;
-        lun->free = &lun->slots[i];
     }
     if (place)
         snprintf(cfgstring, sizeof cfgstring, "%.*s%u%s", (int)(place - options->cfgstring),
@@ -358,7 +406,21 @@ static bool set_up_lun(struct lun *lun, const struct options *options, unsigned 
     return lun->device != NULL;
 }
 
-static void report(const struct options *options, const struct lun *luns, double seconds)
+/* What a load took. */
+struct taken {
+    double seconds, cpu_seconds;
+};
+
+static double cpu_seconds(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+}
+
+static void report(const struct options *options, const struct lun *luns, struct taken taken)
 {
     uint64_t buckets[BUCKETS] = {0}, done[2] = {0}, failed = 0, wrong = 0;
     double ops;
@@ -372,57 +434,120 @@ static void report(const struct options *options, const struct lun *luns, double
         wrong += luns[l].wrong;
     }
     ops = (double)(done[0] + done[1]);
-    printf(
-        options->json
-            ? "{\"rw\": \"%s\", \"bs\": %u, \"iodepth\": %u, \"luns\": %u, \"seconds\": %.3f, "
-              "\"iops\": %.0f, \"mib_per_s\": %.1f, \"writes\": %llu, \"failed\": %llu, "
-              "\"wrong\": %llu, \"latency_ns\": {\"p50\": %llu, \"p99\": %llu, \"p999\": %llu}}\n"
-            : "%s bs=%u iodepth=%u luns=%u: %.1f s, %.0f IOPS, %.1f MiB/s (%llu writes), "
-              "%llu failed, %llu wrong, ns: p50 %llu p99 %llu p99.9 %llu\n",
-        options->rw, options->bs, options->iodepth, options->luns, seconds, ops / seconds,
-        ops / seconds * options->bs / 1048576, (unsigned long long)done[1],
-        (unsigned long long)failed, (unsigned long long)wrong,
-        (unsigned long long)percentile(buckets, 0.5), (unsigned long long)percentile(buckets, 0.99),
-        (unsigned long long)percentile(buckets, 0.999));
+    printf(options->json
+               ? "{\"rw\": \"%s\", \"bs\": %u, \"iodepth\": %u, \"luns\": %u, \"seconds\": %.3f, "
+                 "\"iops\": %.0f, \"mib_per_s\": %.1f, \"cpu_us\": %.2f, \"writes\": %llu, "
+                 "\"failed\": %llu, \"wrong\": %llu, "
+                 "\"latency_ns\": {\"p50\": %llu, \"p99\": %llu, \"p999\": %llu}}\n"
+               : "%s bs=%u iodepth=%u luns=%u: %.1f s, %.0f IOPS, %.1f MiB/s, %.2f us of CPU each "
+                 "(%llu writes), %llu failed, %llu wrong, ns: p50 %llu p99 %llu p99.9 %llu\n",
+           options->rw, options->bs, options->iodepth, options->luns, taken.seconds,
+           ops / taken.seconds, ops / taken.seconds * options->bs / 1048576,
+           ops > 0 ? taken.cpu_seconds * 1e6 / ops : 0, (unsigned long long)done[1],
+           (unsigned long long)failed, (unsigned long long)wrong,
+           (unsigned long long)percentile(buckets, 0.5),
+           (unsigned long long)percentile(buckets, 0.99),
+           (unsigned long long)percentile(buckets, 0.999));
+    fflush(stdout);
 }
 
-static int run(const struct options *options)
+static void begin_load(struct lun *lun, unsigned iodepth)
 {
-    struct tcmur_handler *handler = runner_load(options->handler);
-    struct lun *luns = calloc(options->luns, sizeof *luns);
-    uint64_t start, bad = 0;
-    double seconds;
+    lun->free = NULL;
+    for (unsigned i = 0; i < iodepth; i++) {
+        /* What was read before may be zeroes, and those may cost nothing to write. */
+        memset(lun->slots[i].buffer, 'x', lun->options->bs);
+        lun->slots[i].next_free = lun->free;
+        lun->free = &lun->slots[i];
+    }
+    lun->writes = lun->failed = lun->wrong = lun->done[0] = lun->done[1] = 0;
+    memset(lun->latency, 0, sizeof lun->latency);
+}
 
+static struct taken load(const struct options *options, struct lun *luns)
+{
+    uint64_t start;
+    double cpu;
+
+    for (unsigned i = 0; i < options->luns; i++)
+        begin_load(&luns[i], options->iodepth);
+    cpu = cpu_seconds();
+    start = now_ns();
+    for (unsigned i = 0; i < options->luns; i++) {
+        luns[i].deadline_ns = options->ops ? NEVER : start + (uint64_t)(options->runtime * 1e9);
+        pthread_create(&luns[i].thread, NULL, drive, &luns[i]);
+    }
+    for (unsigned i = 0; i < options->luns; i++)
+        pthread_join(luns[i].thread, NULL);
+    return (struct taken){(double)(now_ns() - start) / 1e9, cpu_seconds() - cpu};
+}
+
+static bool load_is_possible(const struct options *options)
+{
+    uint64_t blocks = options->bs ? options->size / options->bs : 0;
+    bool power_of_two = (blocks & (blocks - 1)) == 0;
+
+    return options->sector > 0 && options->iodepth > 0 && blocks > 0 &&
+           options->bs <= options->bs_max && options->bs % options->sector == 0 &&
+           (power_of_two || strcmp(options->rw, "randonce") != 0);
+}
+
+/* Returns how many requests failed. */
+static uint64_t serve(struct options *options, struct lun *lun)
+{
+    unsigned iodepth_max = options->iodepth;
+    uint64_t bad = 0;
+    char rw[16];
+
+    options->rw = rw;
+    while (scanf("%15s %u %u %lf", rw, &options->bs, &options->iodepth, &options->runtime) == 4) {
+        if (options->bs < SERVED_BYTES_MIN || options->iodepth > iodepth_max ||
+            !load_is_possible(options)) {
+            fprintf(stderr, "harness: cannot serve %s of %u bytes, %u deep\n", rw, options->bs,
+                    options->iodepth);
+            bad++;
+            break;
+        }
+        report(options, lun, load(options, lun));
+        bad += lun->failed;
+    }
+    options->iodepth = iodepth_max;
+    return bad;
+}
+
+static void close_lun(struct lun *lun, unsigned iodepth)
+{
+    runner_close(lun->device);
+    for (unsigned s = 0; s < iodepth; s++)
+        free(lun->slots[s].buffer);
+    free(lun->slots);
+    free(lun->locked);
+    free(lun->version);
+}
+
+static int run(struct options *options)
+{
+    struct tcmur_handler *handler = builtin_handler(options->handler);
+    struct lun *luns = calloc(options->luns, sizeof *luns);
+    uint64_t bad = 0;
+
+    if (!handler)
+        handler = runner_load(options->handler);
     if (!handler)
         return 2;
     for (unsigned i = 0; i < options->luns; i++)
         if (!set_up_lun(&luns[i], options, i, handler))
             return 2;
-    start = now_ns();
-    for (unsigned i = 0; i < options->luns; i++)
-        pthread_create(&luns[i].thread, NULL, drive, &luns[i]);
-    if (options->ops == 0) {
-        struct timespec rest = {
-            (time_t)options->runtime,
-            (long)((options->runtime - (double)(time_t)options->runtime) * 1e9)};
-
-        nanosleep(&rest, NULL);
-        atomic_store(&time_is_up, true);
-    }
-    for (unsigned i = 0; i < options->luns; i++)
-        pthread_join(luns[i].thread, NULL);
-    seconds = (double)(now_ns() - start) / 1e9;
-    report(options, luns, seconds);
+    if (options->serve)
+        bad = serve(options, luns);
+    else
+        report(options, luns, load(options, luns));
     for (unsigned i = 0; i < options->luns; i++) {
         if (options->verify)
             read_all(&luns[i]);
-        runner_close(luns[i].device);
-        bad += luns[i].failed + luns[i].wrong;
-        for (unsigned s = 0; s < options->iodepth; s++)
-            free(luns[i].slots[s].buffer);
-        free(luns[i].slots);
-        free(luns[i].locked);
-        free(luns[i].version);
+        if (!options->serve)
+            bad += luns[i].failed + luns[i].wrong;
+        close_lun(&luns[i], options->iodepth);
     }
     free(luns);
     if (bad)
@@ -437,7 +562,7 @@ int main(int argc, char **argv)
         {"bs", 1, NULL, 'b'},    {"iodepth", 1, NULL, 'd'}, {"runtime", 1, NULL, 't'},
         {"ops", 1, NULL, 'o'},   {"sector", 1, NULL, 'k'},  {"verify", 0, NULL, 'v'},
         {"seed", 1, NULL, 'e'},  {"json", 0, NULL, 'j'},    {"quiet", 0, NULL, 'q'},
-        {"flush", 1, NULL, 'f'}, {NULL, 0, NULL, 0},
+        {"flush", 1, NULL, 'f'}, {"serve", 0, NULL, 'S'},   {NULL, 0, NULL, 0},
     };
     struct options options = {.rw = "randrw",
                               .bs = 4096,
@@ -491,15 +616,21 @@ int main(int argc, char **argv)
         case 'f':
             options.flush_every = (unsigned)number;
             break;
+        case 'S':
+            options.serve = options.json = true;
+            options.bs = SERVED_BYTES_MIN;
+            break;
         default:
             return 2;
         }
     }
-    if (argc - optind != 2 || options.size == 0 || options.luns == 0 || options.iodepth == 0 ||
-        options.sector == 0 || options.bs == 0 || options.bs % options.sector ||
-        options.size < options.bs) {
-        fprintf(stderr, "usage: harness HANDLER.so CFGSTRING --size BYTES [--luns N] [--rw WHAT] "
-                        "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--verify] [--json]\n");
+    options.bs_max = options.serve ? SERVED_BYTES_MAX : options.bs;
+    if (argc - optind != 2 || options.luns == 0 || !load_is_possible(&options) ||
+        (options.serve && (options.luns > 1 || options.verify))) {
+        fprintf(
+            stderr,
+            "usage: harness HANDLER CFGSTRING --size BYTES [--luns N] [--rw WHAT] "
+            "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--verify | --serve] [--json]\n");
         return 2;
     }
     options.handler = argv[optind];

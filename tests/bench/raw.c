@@ -1,0 +1,154 @@
+/* raw.c - a file or device without anything in between, by libaio (builtin.h).
+ *
+ * As in Parallax, who brings a request hands it to the kernel and takes what is complete, and a
+ * thread waits for the rest.
+ */
+#include "builtin.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libaio.h>
+#include <stdio.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define DEPTH_MAX 256
+#define EVENTS_AT_ONCE 64
+#define CLOSING_NOTICED_NS 20000000
+
+struct raw {
+    struct tcmu_device *device;
+    int fd;
+    io_context_t context;
+    pthread_t reaper;
+    atomic_bool closing;
+};
+
+struct transfer {
+    struct iocb cb; /* first: the kernel gives its address back */
+    struct tcmur_cmd *cmd;
+    size_t length;
+};
+
+static void reap(struct raw *raw, long at_least, long patience_ns)
+{
+    struct timespec patience = {0, patience_ns};
+    struct io_event events[EVENTS_AT_ONCE];
+    int count = io_getevents(raw->context, at_least, EVENTS_AT_ONCE, events, &patience);
+
+    for (int i = 0; i < count; i++) {
+        struct transfer *transfer = (struct transfer *)events[i].obj;
+        bool whole = events[i].res == transfer->length;
+
+        tcmur_cmd_complete(raw->device, transfer->cmd, whole ? TCMU_STS_OK : TCMU_STS_HW_ERR);
+        free(transfer);
+    }
+}
+
+static void *reap_until_closed(void *argument)
+{
+    struct raw *raw = argument;
+
+    while (!atomic_load(&raw->closing))
+        reap(raw, 1, CLOSING_NOTICED_NS);
+    return NULL;
+}
+
+static int open_file(const char *cfgstring)
+{
+    char path[PATH_MAX];
+    char *option;
+
+    snprintf(path, sizeof path, "%s", strchr(cfgstring, '/') + 1);
+    option = strchr(path, ';');
+    if (option)
+        *option = '\0';
+    return open(path, O_RDWR | O_DIRECT | O_CLOEXEC | (option ? O_DSYNC : 0));
+}
+
+static int raw_open(struct tcmu_device *device, bool reopen)
+{
+    struct raw *raw = calloc(1, sizeof *raw);
+    int error;
+
+    if (!raw)
+        return -ENOMEM;
+    raw->device = device;
+    raw->fd = open_file(tcmu_dev_get_cfgstring(device));
+    error = raw->fd < 0 ? -errno : io_setup(DEPTH_MAX, &raw->context);
+    if (error == 0)
+        error = -pthread_create(&raw->reaper, NULL, reap_until_closed, raw);
+    if (error == 0) {
+        tcmur_dev_set_private(device, raw);
+        return 0;
+    }
+    if (raw->fd >= 0)
+        close(raw->fd);
+    free(raw);
+    return error;
+}
+
+static void raw_close(struct tcmu_device *device)
+{
+    struct raw *raw = tcmur_dev_get_private(device);
+
+    atomic_store(&raw->closing, true);
+    pthread_join(raw->reaper, NULL);
+    io_destroy(raw->context);
+    close(raw->fd);
+    free(raw);
+}
+
+static int transfer(struct tcmu_device *device, struct tcmur_cmd *cmd, short opcode,
+                    struct iovec *iov, size_t iovcnt, size_t length, off_t offset)
+{
+    struct transfer *transfer = malloc(sizeof *transfer);
+    struct raw *raw = tcmur_dev_get_private(device);
+    struct iocb *cb = &transfer->cb;
+
+    if (!transfer)
+        return TCMU_STS_NO_RESOURCE;
+    io_prep_preadv(cb, raw->fd, iov, (int)iovcnt, offset);
+    cb->aio_lio_opcode = opcode;
+    transfer->cmd = cmd;
+    transfer->length = length;
+    if (io_submit(raw->context, 1, &cb) == 1) {
+        reap(raw, 0, 0); /* no system call when there is nothing */
+        return TCMU_STS_OK;
+    }
+    free(transfer);
+    return TCMU_STS_HW_ERR;
+}
+
+static int raw_read(struct tcmu_device *device, struct tcmur_cmd *cmd, struct iovec *iov,
+                    size_t iovcnt, size_t length, off_t offset)
+{
+    return transfer(device, cmd, IO_CMD_PREADV, iov, iovcnt, length, offset);
+}
+
+static int raw_write(struct tcmu_device *device, struct tcmur_cmd *cmd, struct iovec *iov,
+                     size_t iovcnt, size_t length, off_t offset)
+{
+    return transfer(device, cmd, IO_CMD_PWRITEV, iov, iovcnt, length, offset);
+}
+
+static int raw_flush(struct tcmu_device *device, struct tcmur_cmd *cmd)
+{
+    struct raw *raw = tcmur_dev_get_private(device);
+
+    if (fdatasync(raw->fd) != 0)
+        return TCMU_STS_HW_ERR;
+    tcmur_cmd_complete(device, cmd, TCMU_STS_OK);
+    return TCMU_STS_OK;
+}
+
+struct tcmur_handler raw_handler = {
+    .name = "raw",
+    .subtype = "raw",
+    .open = raw_open,
+    .close = raw_close,
+    .read = raw_read,
+    .write = raw_write,
+    .flush = raw_flush,
+};
