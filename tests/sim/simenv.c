@@ -230,6 +230,64 @@ int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault)
     return 0;
 }
 
+/* ---- Collecting ---- */
+
+static int sweep(struct plx_simenv *sim, struct plx_collect *collect, uint64_t extent,
+                 uint64_t *bits, uint64_t *ret_blocks, struct plx_fault *fault)
+{
+    struct plx_simregistry *registry = sim->registry;
+    bool nobodys = !registry->extents[extent].owner;
+    struct plx_extent_info info;
+    uint64_t count = 0;
+    int error = plx_collect_garbage(collect, extent, bits, &count, fault);
+
+    if (error || !count)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    if (nobodys)
+        plx_simregistry_own(registry, extent, sim->instance);
+    error = plx_store_extent_sweep(sim->store, extent, bits, &info, ret_blocks, fault);
+    if (nobodys)
+        registry->extents[extent].owner = 0;
+    if (nobodys && !error)
+        registry->extents[extent].type = info.type;
+    return error;
+}
+
+int plx_simenv_collect(struct plx_simenv *sim, uint64_t *ret_blocks, struct plx_fault *fault)
+{
+    struct plx_simregistry *registry = sim->registry;
+    uint8_t *look = calloc(registry->count, 1);
+    const struct plx_collect_options options = {.extents = look, .extent_count = registry->count};
+    struct plx_store_info info;
+    struct plx_collect *collect = NULL;
+    uint64_t *bits;
+    int error;
+
+    plx_store_get_info(sim->store, &info);
+    bits = calloc(info.extent_blocks / 64, sizeof *bits);
+    for (uint64_t extent = 1; extent < registry->count; extent++)
+        look[extent] = registry->extents[extent].used ? PLX_COLLECT_LOOK : PLX_COLLECT_IGNORE;
+    *ret_blocks = 0;
+    registry->collections++;
+    registry->collector = sim->instance;
+    error = plx_collect_begin(sim->store, &options, &collect, fault);
+    if (!error)
+        error = plx_collect_mark(collect, fault);
+    for (uint64_t extent = 1; extent < registry->count && !error; extent++) {
+        uint64_t blocks = 0;
+
+        if (look[extent] == PLX_COLLECT_LOOK)
+            error = sweep(sim, collect, extent, bits, &blocks, fault);
+        *ret_blocks += blocks;
+    }
+    if (collect)
+        plx_collect_end(collect);
+    registry->collections++;
+    free(bits);
+    free(look);
+    return error;
+}
+
 unsigned plx_simenv_heard(const struct plx_simenv *env, const char *word)
 {
     unsigned heard = 0;
