@@ -22,8 +22,8 @@
  *     one before all that come after the rewind. The last one before a rewind is the newest of its
  *     time (C7).
  * C9  When nothing else before a rewind can go, and all that is left there may, history begins with
- *     that rewind's key frame: whole, for all of it is read-only. What rewinds up to it went to is
- *     held by them alone, and goes with them. So a snapshot behind it sees only what that tree
+ *     that rewind's key frame: it is whole, for all of it is read-only. What rewinds up to it went
+ * to is held by them alone, and goes with them. So a snapshot behind it sees only what that tree
  *     names or the log behind it maps. What nobody has then is not looked for: blocks came to life
  *     again there, and a collection knows how to. It is no more anybody's to free: what dies behind
  *     that key frame before a snapshot saw it does not come back here either (versions.c, N1).
@@ -487,7 +487,11 @@ static int seek_previous(struct reclaim *r)
     if (error == PLX_ERR_NOT_FOUND)
         error = 0; /* the log is empty */
     plx_log_reader_seek(&r->reader, &r->record.oldest);
-    return error ? error : push_base(r, &r->record.oldest);
+    if (!error)
+        error = push_base(r, &r->record.oldest);
+    if (!error) /* a rewind's is (C9), even if no snapshot follows it before the next key frame */
+        r->bases[0].whole = true;
+    return error;
 }
 
 static int scan(struct reclaim *r)

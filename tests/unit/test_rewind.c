@@ -576,6 +576,52 @@ static void test_begin_with_later_rewind(void)
     end_store(true);
 }
 
+/* What follows the rewind is let go as ever: with a key frame before the first snapshot, too. */
+static void test_go_on_from_rewind(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t first, before, seqs[4];
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 50, 1);
+    first = snapshot(vdi);
+    fill(vdi, 0, 50, 2);
+    before = rewind_to(vdi, first);
+    fill(vdi, 0, 10, 3);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    for (int i = 0; i < 4; i++) {
+        fill(vdi, (uint64_t)(10 * i), 15, 4 + i);
+        seqs[i] = snapshot(vdi);
+        if (i == 2)
+            run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    let_go(vdi, before);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 0);
+    collect();
+    let_go(vdi, seqs[0]);
+    let_go(vdi, seqs[1]);
+    fill(vdi, 300, 200, 9);
+    for (unsigned round = 0; round < 2; round++) {
+        CU_ASSERT(held(seqs[2], 0, 10, 4));
+        CU_ASSERT(held(seqs[2], 10, 10, 5));
+        CU_ASSERT(held(seqs[2], 20, 15, 6));
+        CU_ASSERT(held(seqs[2], 35, 15, 1));
+        CU_ASSERT(holds(vdi, 30, 15, 7));
+        CU_ASSERT(holds(vdi, 45, 5, 1));
+        run(vdi, PLX_KEYFRAME, 0, 0);
+        if (round)
+            OK(plx_vdi_close(vdi));
+        else
+            crash(vdi);
+        vdi = open_vdi(0);
+    }
+    collect();
+    OK(plx_vdi_close(vdi));
+    collect();
+    end_store(false);
+}
+
 /* As often as one likes, if history is let go; and nothing is left when all is. */
 static void test_many_rewinds(void)
 {
@@ -783,6 +829,7 @@ int main(void)
         {"refusals", test_refusals},
         {"history begins with a rewind", test_begin_with_rewind},
         {"history begins with a later rewind", test_begin_with_later_rewind},
+        {"history goes on from a rewind", test_go_on_from_rewind},
         {"many rewinds", test_many_rewinds},
         {"letting go", test_forget},
         {"device I/O", test_io_count},
