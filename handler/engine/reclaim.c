@@ -90,7 +90,7 @@ struct reclaim {
     unsigned segments_read;
     bool looked_enough, at_rewind;
     /* C9: */
-    bool all_may_go; /* that were read so far, but for what rewinds hold */
+    bool all_may_go; /* from the beginning up to here, but for what rewinds hold */
     uint64_t *past;  /* these, ascending */
     size_t past_count, past_capacity;
     struct plx_keyframe rewound; /* history can begin with this one; levels 0: with none */
@@ -491,6 +491,7 @@ static int seek_previous(struct reclaim *r)
         error = push_base(r, &r->record.oldest);
     if (!error) /* a rewind's is (C9), even if no snapshot follows it before the next key frame */
         r->bases[0].whole = true;
+    r->all_may_go = r->record.rewinds && !r->thin->every_ns;
     return error;
 }
 
@@ -503,8 +504,7 @@ static int scan(struct reclaim *r)
     r->previous = r->first_stays = r->seen = r->seen_ns = 0;
     r->segments_read = 0;
     r->looked_enough = r->at_rewind = false;
-    r->all_may_go =
-        r->record.rewinds && !r->thin->every_ns && r->thin->after <= r->record.oldest.snap_seq;
+    r->all_may_go = false;
     r->past_count = 0;
     r->rewound.levels = 0;
     error = seek_previous(r);

@@ -9,8 +9,8 @@
  *     snapshot stays until level n comes to it.
  * W4  When in doubt a snapshot stays: a clock that went back lets nothing go, and progress that was
  *     lost is made again with the same result.
- * W5  Where history was let go from its beginning on, it is looked through once more: what is left
- *     before a rewind goes at last, when nothing else does (engine/reclaim.c, C9).
+ * W5  Where all was let go it is looked through once more: what is left before a rewind goes at
+ *     last, when nothing else does (engine/reclaim.c, C9).
  * Threads: the caller's. Crash story: progress is written after what it tells of.
  */
 #include "registry/retention.h"
@@ -137,8 +137,7 @@ static int thin_slice(const struct plx_retention_work *work, const struct plx_th
 static bool worth_a_further_round(const struct plx_thin *thin, const struct plx_thinned *sum,
                                   uint64_t gone_before)
 {
-    return !thin->dry_run && !thin->every_ns && sum->snapshots > gone_before &&
-           thin->after <= sum->oldest;
+    return !thin->dry_run && !thin->every_ns && sum->snapshots > gone_before;
 }
 
 int plx_retention_thin(const struct plx_retention_work *work, const struct plx_thin *thin,

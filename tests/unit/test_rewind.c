@@ -472,16 +472,20 @@ static uint64_t collect(void)
     return blocks;
 }
 
-/* Everything up to snapshot upto, in as many rounds as it takes. */
-static void let_go(struct plx_vdi *vdi, uint64_t upto)
+/* In as many rounds as it takes. */
+static void let_go_after(struct plx_vdi *vdi, uint64_t after, uint64_t upto)
 {
+    const struct plx_thin thin = {.after = after, .upto = upto};
     struct plx_thinned thinned;
 
     do {
-        struct plx_thin thin = {.upto = upto};
-
         OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
     } while (thinned.snapshots);
+}
+
+static void let_go(struct plx_vdi *vdi, uint64_t upto)
+{
+    let_go_after(vdi, 0, upto);
 }
 
 /* To the same instant again and again: as long as any of it is held, so is it; then all goes at
@@ -512,6 +516,8 @@ static void test_begin_with_rewind(void)
     CU_ASSERT(holds(instant, 0, 50, 1));
     plx_vdi_abandon(instant);
     let_go(vdi, before - 1);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 5);
+    let_go_after(vdi, first, before); /* not all is asked for */
     CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 5);
     let_go(vdi, before);
     CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 0);
