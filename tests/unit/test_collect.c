@@ -13,6 +13,7 @@
 #define MIB (1ull << 20)
 #define BLOCK 4096u
 #define BLOCKS 64u /* of each disk's data */
+#define SOMEBODY 3u
 
 struct instance {
     struct plx_simenv env;
@@ -110,8 +111,8 @@ static uint64_t data_extent(void)
     return 0;
 }
 
-/* Disk 0's data lies in an extent of nobody; A has the disk open and gets other extents: of this
- * one the registry says that somebody has it, until out_of_the_way() does not hold any more. */
+/* Disk 0's data lies in an extent of nobody; A has the disk open and gets other extents, for of
+ * this one the registry says at first that somebody else has it. */
 static void set_the_scene(void)
 {
     struct plx_simdisk_options options = {.bytes = 32 * MIB, .block_size = 512, .seed = 42};
@@ -138,7 +139,7 @@ static void set_the_scene(void)
     extent = data_extent();
     begin_instance(&a, 1);
     begin_instance(&b, 2);
-    registry.extents[extent].owner = 3;
+    registry.extents[extent].owner = SOMEBODY;
 }
 
 static void end_scene(void)
