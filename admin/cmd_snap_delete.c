@@ -315,8 +315,9 @@ static int give_up(struct deletion *d, const struct target *target)
                                        d->labels[i].time_ns);
     return rc ? rc
               : plx_cli_fail(d->cli, PLX_ERR_BUSY,
-                             "%s stays: the disk went back to it by a rewind, or somebody has just "
-                             "begun to read it",
+                             "%s stays: the disk went back to it by a rewind, or from it, and it "
+                             "goes with all others before that rewind; or somebody has just begun "
+                             "to read it",
                              target->text);
 }
 

@@ -309,7 +309,8 @@ const struct plx_command plx_commands[] = {
      "snapshot is lost, and what was written since stays in them. Refused while an initiator is "
      "logged in: unmount what is on the disk and log out, or give --live; then its next command "
      "gets a unit attention (the medium may have changed). Many initiators keep what they have in "
-     "their caches all the same: nothing may be mounted there. At most 60 times a disk.",
+     "their caches all the same: nothing may be mounted there. At most 60 times a disk, not "
+     "counting those before which all snapshots were let go.",
      "rewind demo/web --to 2026-11-21T06:20:00Z\n"
      "rewind demo/web --to -90s --dry-run\n"
      "rewind demo/web --to before-rewind-20261121T062000.010Z\n"

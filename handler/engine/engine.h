@@ -38,7 +38,7 @@
 #define PLX_VOLUMES_MAX 64
 #define PLX_VDI_SIZE_MAX (256ull << 40)
 #define PLX_VDI_SIZE_MIN 4096ull
-#define PLX_REWINDS_MAX 60u /* of one disk */
+#define PLX_REWINDS_MAX 60u /* of one disk, that history has not moved past */
 
 struct plx_uuid {
     uint8_t b[16];
@@ -289,6 +289,8 @@ struct plx_vdi_info {
     unsigned levels;
     struct plx_protection protection;
     unsigned rewinds; /* how often it went back to an older instant */
+    /* What of these went to is held until all snapshots before are let go; at most so many. */
+    unsigned rewinds_held;
     /* Blocks that hold data, as of the newest key frame, which is half a minute old at most while
      * the disk is open. PLX_MAPPED_UNKNOWN: it was never counted. */
     uint64_t mapped_blocks;
@@ -357,6 +359,7 @@ struct plx_thinned {
 /* Lets snapshots go: what only they used is free afterwards. Does a slice of the log at a time.
  * With before_ns in whole stretches between key frames, so that some are left for the next time.
  * Where the log is too tight to be written anew without them they stay until it begins behind them.
+ * What only snapshots from before a rewind have, which all go, is left to a collection.
  * The newest snapshot always stays, and so do instants that are open here. Synchronous, the disk
  * goes on meanwhile; it must not be closed. BUSY: some of them came into use, nothing changed. */
 int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
@@ -457,8 +460,9 @@ int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
  * reads as zeroes. The state before becomes a snapshot, with the label if one is given; it comes
  * back in *ret_before also when the rewind fails after that. Requests wait meanwhile, for no
  * longer than a key frame takes; none fails. Snapshots stay, later ones than seq, too; seq itself
- * is held from then on. NOSPACE: it went back PLX_REWINDS_MAX times already, or the store is full.
- * STICKY: whether it took place shows when the disk is opened again. After all other errors
+ * is held as long as any snapshot from before the rewind is there: these go together, in one call
+ * of plx_vdi_thin() that names them all. NOSPACE: PLX_REWINDS_MAX rewinds are held, or the store is
+ * full. STICKY: whether it took place shows when the disk is opened again. After all other errors
  * nothing has changed. Synchronous. */
 struct plx_rewind_options {
     uint64_t seq;

@@ -454,6 +454,7 @@ static bool get_protection(const uint8_t *b, struct plx_protection *ret)
 static void put_rewinds(uint8_t *b, const struct plx_vdi_record *r)
 {
     put32(b + 1116, r->rewinds);
+    put32(b + 1120, r->rewinds_past);
     for (uint32_t i = 0; i < r->rewinds; i++) {
         uint8_t *at = b + REWINDS_OFFSET + (size_t)i * REWIND_BYTES;
 
@@ -470,6 +471,7 @@ static bool get_rewinds(const uint8_t *b, uint64_t addr_limit, struct plx_vdi_re
     uint64_t pos = 0;
 
     r->rewinds = get32(b + 1116);
+    r->rewinds_past = get32(b + 1120);
     if (r->rewinds > PLX_REWINDS_MAX)
         return false;
     for (uint32_t i = 0; i < r->rewinds; i++) {

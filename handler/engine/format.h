@@ -44,6 +44,8 @@
  *                                                                    1104 origin: root, 1112 levels
  *                                                                    1116 rewinds, from 2048 on:
  *                                                                     32 bytes each
+ *                                                                    1120 rewinds that history has
+ *                                                                     moved past
  *
  * Key frame (80 bytes): 0 root, 8 levels, 16 disk's size, 24 position, 32 last batch, 40 its hash,
  * 48 snapshots, 56 time, 64 blocks mapped and one more (0: not known).
@@ -203,7 +205,7 @@ struct plx_keyframe {
 };
 
 /* A key frame by which the disk's contents became those of an older snapshot (rewind.c), which is
- * held, and so is all that its tree names. */
+ * held, and so is all that its tree names, until history begins with that key frame or later. */
 struct plx_rewind {
     uint64_t pos;  /* the key frame's: the log before it led somewhere else */
     uint64_t seq;  /* the snapshot that it went to */
@@ -231,6 +233,7 @@ struct plx_vdi_record {
     uint32_t origin_levels;
     struct plx_rewind rewind[PLX_REWINDS_MAX]; /* oldest first */
     uint32_t rewinds;
+    uint32_t rewinds_past; /* further ones, which history has moved past */
     /* The log: retained segments are first_segment..(keyframe.pos / segment size), found through
      * a radix tree of their addresses; the segment that holds keyframe.pos is segment_addr
      * (0: none yet). */

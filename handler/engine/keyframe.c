@@ -22,6 +22,7 @@
 #include "engine/keyframe.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/vdi.h"
 
@@ -317,6 +318,18 @@ static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record 
     };
 }
 
+/* rewind.c, W5 */
+static void forget_rewinds(struct plx_vdi_record *record)
+{
+    uint32_t past = 0;
+
+    while (past < record->rewinds && record->rewind[past].pos <= record->oldest.pos)
+        past++;
+    record->rewinds -= past;
+    record->rewinds_past += past;
+    memmove(record->rewind, record->rewind + past, record->rewinds * sizeof record->rewind[0]);
+}
+
 /* No snapshot is kept that was taken before this key frame. */
 static bool keeps_nothing(const struct plx_keyframe_op *op)
 {
@@ -339,6 +352,7 @@ static void write_record(struct plx_keyframe_op *op)
     if (keeps_nothing(op))
         op->oldest = op->target;
     op->record.oldest = op->oldest;
+    forget_rewinds(&op->record);
     op->record.first_segment = op->oldest.pos / plx_log_segment_bytes(vdi->store);
     op->record.segment_addr = op->at.addr;
     op->record.next_addr = op->at.next_addr;

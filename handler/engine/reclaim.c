@@ -21,6 +21,12 @@
  *     which. They are those of the snapshot that it went to; that one is held, and counts as the
  *     one before all that come after the rewind. The last one before a rewind is the newest of its
  *     time (C7).
+ * C9  When nothing else before a rewind can go, and all that is left there may, history begins with
+ *     that rewind's key frame: it is whole, for all of it is read-only. What rewinds up to it went
+ * to is held by them alone, and goes with them. So a snapshot behind it sees only what that tree
+ *     names or the log behind it maps. What nobody has then is not looked for: blocks came to life
+ *     again there, and a collection knows how to. It is no more anybody's to free: what dies behind
+ *     that key frame before a snapshot saw it does not come back here either (versions.c, N1).
  *
  * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
  * trees say below the record's key frame does not change meanwhile.
@@ -83,6 +89,11 @@ struct reclaim {
     size_t gone_before_end;
     unsigned segments_read;
     bool looked_enough, at_rewind;
+    /* C9: */
+    bool all_may_go; /* from the beginning up to here, but for what rewinds hold */
+    uint64_t *past;  /* these, ascending */
+    size_t past_count, past_capacity;
+    struct plx_keyframe rewound; /* history can begin with this one; levels 0: with none */
     /* While it is worked on: */
     struct plx_versions versions;
     struct plx_rewrite rewrite;
@@ -156,7 +167,8 @@ static int find_holds(struct reclaim *r)
 
 static int must_be_held(struct reclaim *r, uint64_t seq)
 {
-    return contains(r->held, r->held_count, seq) ? 0 : PLX_ERR_BUSY;
+    return seq > r->drop.oldest.snap_seq && contains(r->held, r->held_count, seq) ? 0
+                                                                                  : PLX_ERR_BUSY;
 }
 
 /* With no snapshot kept, history moves on with every key frame, and its log is used again. */
@@ -302,9 +314,45 @@ static uint64_t went_to(const struct reclaim *r, uint64_t pos)
     return seq;
 }
 
+/* By somebody else than a rewind. */
+static bool in_use(const struct reclaim *r, uint64_t seq)
+{
+    bool used = contains(r->thin->kept, r->thin->kept_count, seq);
+
+    for (const struct plx_vdi *vdi = r->store->vdis; vdi && !used; vdi = vdi->next)
+        used = vdi->snapshot && vdi->record.slot == r->record.slot && vdi->map.gen == seq;
+    return used;
+}
+
+/* C9 */
+static int note_past(struct reclaim *r, uint64_t seq, uint64_t time_ns)
+{
+    r->all_may_go = r->all_may_go && in_range(r, seq, time_ns) && !in_use(r, seq);
+    return r->all_may_go ? push_number(r, &r->past, &r->past_count, &r->past_capacity, seq) : 0;
+}
+
+/* C9, C7 */
+static bool can_begin_with(const struct reclaim *r, const struct plx_keyframe *keyframe)
+{
+    const struct plx_vdi_record *record = &r->record;
+    bool can = false;
+
+    for (uint32_t i = 0; i < record->rewinds; i++) {
+        const struct plx_rewind *rewind = &record->rewind[i];
+
+        if (rewind->pos == keyframe->pos)
+            can = rewind->root == keyframe->root;
+        else if (rewind->pos > keyframe->pos && rewind->seq <= keyframe->snap_seq)
+            return false; /* that one went to an instant before */
+    }
+    return can && r->all_may_go && r->vdi->map.gen > keyframe->snap_seq;
+}
+
 /* C8: the stretch ends before it, or begins with it. */
 static int reach_rewind(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
+    if (can_begin_with(r, keyframe))
+        r->rewound = *keyframe;
     newest_stays(r);
     r->at_rewind = r->looked_enough = r->gone_count != 0;
     if (r->gone_count) {
@@ -345,15 +393,18 @@ static bool enough(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
     if (seq > r->thin->after && !in_range(r, seq, time_ns) &&
         ((r->thin->before_ns && !r->reach->behind) || r->gone_before_end == r->gone_count))
         return true;
-    return slice && (r->end || !r->gone_count);
+    return slice && (r->end || (!r->gone_count && !r->all_may_go));
 }
 
 static int look_at_snapshot(struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
     struct base *last = &r->bases[r->base_count - 1];
     bool gone = goes(r, seq, time_ns);
-    int error = 0;
+    int error;
 
+    error = note_past(r, seq, time_ns);
+    if (error)
+        return error;
     last->whole = last->whole || seq > last->keyframe.snap_seq;
     last->needed = last->needed || contains(r->held, r->held_count, seq);
     if (r->gone_count)
@@ -436,7 +487,12 @@ static int seek_previous(struct reclaim *r)
     if (error == PLX_ERR_NOT_FOUND)
         error = 0; /* the log is empty */
     plx_log_reader_seek(&r->reader, &r->record.oldest);
-    return error ? error : push_base(r, &r->record.oldest);
+    if (!error)
+        error = push_base(r, &r->record.oldest);
+    if (!error) /* a rewind's is (C9), even if no snapshot follows it before the next key frame */
+        r->bases[0].whole = true;
+    r->all_may_go = r->record.rewinds && !r->thin->every_ns;
+    return error;
 }
 
 static int scan(struct reclaim *r)
@@ -448,6 +504,9 @@ static int scan(struct reclaim *r)
     r->previous = r->first_stays = r->seen = r->seen_ns = 0;
     r->segments_read = 0;
     r->looked_enough = r->at_rewind = false;
+    r->all_may_go = false;
+    r->past_count = 0;
+    r->rewound.levels = 0;
     error = seek_previous(r);
     if (!error)
         r->previous = went_to(r, r->bases[0].keyframe.pos);
@@ -834,6 +893,32 @@ static void choose_beginning(struct reclaim *r)
     r->drop.oldest = r->bases[r->end].keyframe;
 }
 
+/* C9: there is nothing else to be done before it. */
+static bool begins_with_rewind(const struct reclaim *r)
+{
+    return r->rewound.levels && (!r->end || r->bases[r->end].keyframe.pos > r->rewound.pos);
+}
+
+static int begin_with_rewind(struct reclaim *r)
+{
+    int error = 0;
+
+    r->drop.oldest = r->rewound;
+    r->bases[0] = (struct base){.keyframe = r->rewound, .whole = true};
+    r->base_count = 1;
+    r->end = 0;
+    r->gone_count = 0;
+    for (size_t i = 0; i < r->past_count && r->past[i] <= r->rewound.snap_seq && !error; i++)
+        error = push_number(r, &r->gone, &r->gone_count, &r->gone_capacity, r->past[i]);
+    return error;
+}
+
+static int work_on_stretch(struct reclaim *r)
+{
+    choose_beginning(r);
+    return work(r);
+}
+
 /* ---- All of it ---- */
 
 static int keyframe_sync(struct plx_vdi *vdi, struct plx_fault *fault)
@@ -915,6 +1000,7 @@ static void done(struct reclaim *r)
     plx_deaths_free(&r->drop.blocks);
     free(r->held);
     free(r->gone);
+    free(r->past);
     free(r->bases);
 }
 
@@ -989,12 +1075,11 @@ static int thin_once(struct reclaim *r)
         error = end_the_segment(r);
     if (error)
         return error;
-    if (!r->end) {
+    if (!r->end && !begins_with_rewind(r)) {
         r->thinned->upto = passed_over(r);
         return 0;
     }
-    choose_beginning(r);
-    error = work(r);
+    error = begins_with_rewind(r) ? begin_with_rewind(r) : work_on_stretch(r);
     if (error == PLX_REWRITE_FULL)
         return reach_further(r);
     if (error == PLX_REWRITE_OPEN)

@@ -4,18 +4,23 @@
  *     can go forth again, even if it was not he who ended it but a crash.
  * W2  One flip of the record does it. The key frame in it names a tree written out whole from the
  *     instant, all of it read-only (INV-3), at the log's position; and the record's table holds the
- *     snapshot and the tree, from then on for good.
+ *     snapshot and the tree, until history begins here or later (W5).
  * W3  From the snapshot of the state before until the log has announced that key frame nothing else
  *     is logged: requests wait behind a barrier. So every snapshot either was taken before and is
  *     found through an older key frame, or comes after and is found through this one (keyframe.c,
  *     K3).
  * W4  The changes in memory go into an ordinary key frame first, behind the barrier what came
- * since: so none has to be thrown away, what died is freed in the usual way, and the snapshot of
- * the state before, which is the next record in the log, needs that key frame's nodes. Synchronous;
- * runs the loop meanwhile. Crash story: before the record flips nothing has changed but that there
- * is a snapshot more; the tree's nodes are leaks that a sweep finds. After it the disk is what it
- * was then: the log holds nothing behind the key frame, recovery's own key frame stands in the same
- * place and announces it.
+ *     since: so none has to be thrown away, what died is freed in the usual way, and the snapshot
+ *     of the state before, which is the next record in the log, needs that key frame's nodes.
+ * W5  An entry of that table goes with the record that says so: history begins with its key frame
+ *     (reclaim.c, C9) or later. Until then all of the tree stays: nobody frees what is read-only
+ *     but who lets history go.
+ *
+ * Synchronous; runs the loop meanwhile.
+ * Crash story: before the record flips nothing has changed but that there is a snapshot more; the
+ *   tree's nodes are leaks that a sweep finds. After it the disk is what it was then: the log holds
+ *   nothing behind the key frame, recovery's own key frame stands in the same place and announces
+ *   it.
  */
 #include <stdio.h>
 
@@ -38,7 +43,8 @@ static int check(struct plx_vdi *vdi, const struct plx_rewind_options *options,
     if (vdi->record.rewinds == PLX_REWINDS_MAX)
         return plx_fault_set(fault, PLX_ERR_NOSPACE,
                              "virtual disk %s was rewound %u times, as often as its record can "
-                             "hold; clone the snapshot instead and use the clone",
+                             "hold; let its oldest snapshots go, all of them up to one of these "
+                             "rewinds, or clone the snapshot and use the clone",
                              name, PLX_REWINDS_MAX);
     return plx_vdi_health(vdi, fault);
 }

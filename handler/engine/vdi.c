@@ -111,7 +111,8 @@ static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info
         .log_first_segment = record->first_segment,
         .levels = record->keyframe.levels,
         .protection = record->protection,
-        .rewinds = record->rewinds,
+        .rewinds = record->rewinds_past + record->rewinds,
+        .rewinds_held = record->rewinds,
         .mapped_blocks = record->keyframe.mapped,
     };
     memcpy(ret->name, record->name, sizeof ret->name);

@@ -324,11 +324,13 @@ static void on_skip(struct plx_verify *v, struct log_walk *log, const struct plx
     log->skip_hash = to->prev_hash;
 }
 
-/* The record has held what it names since before the log said so. */
+/* The record has held what it names since before the log said so, until history began there. */
 static void on_rewind(struct plx_verify *v, const struct plx_record *record)
 {
     const struct plx_keyframe *keyframe = &record->keyframe;
 
+    if (keyframe->pos <= v->record->oldest.pos)
+        return;
     for (uint32_t i = 0; i < v->record->rewinds; i++) {
         const struct plx_rewind *rewind = &v->record->rewind[i];
 

@@ -9,6 +9,8 @@
  *     snapshot stays until level n comes to it.
  * W4  When in doubt a snapshot stays: a clock that went back lets nothing go, and progress that was
  *     lost is made again with the same result.
+ * W5  Where all was let go it is looked through once more: what is left before a rewind goes at
+ *     last, when nothing else does (engine/reclaim.c, C9).
  * Threads: the caller's. Crash story: progress is written after what it tells of.
  */
 #include "registry/retention.h"
@@ -131,11 +133,19 @@ static int thin_slice(const struct plx_retention_work *work, const struct plx_th
     return error;
 }
 
+/* W5 */
+static bool worth_a_further_round(const struct plx_thin *thin, const struct plx_thinned *sum,
+                                  uint64_t gone_before)
+{
+    return !thin->dry_run && !thin->every_ns && sum->snapshots > gone_before;
+}
+
 int plx_retention_thin(const struct plx_retention_work *work, const struct plx_thin *thin,
                        struct plx_thinned *ret_sum, struct plx_fault *fault)
 {
     struct plx_thin slice = *thin;
     struct plx_thinned one;
+    uint64_t gone_before = 0;
     bool further = true;
     int error = 0;
 
@@ -147,6 +157,11 @@ int plx_retention_thin(const struct plx_retention_work *work, const struct plx_t
         add(ret_sum, &one);
         further = one.upto > slice.after && one.upto < thin->upto;
         slice.after = one.upto;
+        if (!further && worth_a_further_round(thin, ret_sum, gone_before)) {
+            further = true;
+            slice.after = thin->after;
+            gone_before = ret_sum->snapshots;
+        }
         if (further && work->between)
             error = work->between(work->context, ret_sum, fault);
     }

@@ -343,10 +343,9 @@ static void family_of_one(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_restart(w, &w->hosts[0]);
 }
 
-static void collect_and_write(struct plx_world *w, void (*meanwhile)(struct plx_world *w))
+static void collect_and_write(struct plx_world *w, struct plx_sim_disk *left,
+                              void (*meanwhile)(struct plx_world *w))
 {
-    struct plx_sim_disk *left = &w->vdis[2];
-
     plx_sim_collect(w, &w->hosts[0], meanwhile);
     plx_sim_write(w, left, 0, 6 * BLOCK, false, false); /* to what came back */
     plx_sim_keyframe(w, left);
@@ -355,7 +354,7 @@ static void collect_and_write(struct plx_world *w, void (*meanwhile)(struct plx_
 
 static void run_collection(struct plx_world *w, struct plx_sim_disk *disk)
 {
-    collect_and_write(w, NULL);
+    collect_and_write(w, &w->vdis[2], NULL);
 }
 
 static void write_meanwhile(struct plx_world *w)
@@ -374,7 +373,7 @@ static void write_meanwhile(struct plx_world *w)
 static void run_collection_beside_writes(struct plx_world *w, struct plx_sim_disk *disk)
 {
     write_meanwhile(w);
-    collect_and_write(w, write_meanwhile);
+    collect_and_write(w, &w->vdis[2], write_meanwhile);
 }
 
 static void run_open_close(struct plx_world *w, struct plx_sim_disk *disk)
@@ -470,6 +469,38 @@ static void run_rewind(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, disk, 2 * BLOCK, BLOCK, false, false);
 }
 
+/* A rewind, and a snapshot since. */
+static void rewound(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    blocks_and_snapshot(w, disk);
+    fill(w, disk, 2 * BLOCK, 3);
+    plx_sim_snapshot(w, disk);
+    plx_sim_keyframe(w, disk);
+    plx_sim_drain(w);
+    fill(w, disk, 3 * BLOCK, 3);
+    plx_sim_rewind(w, disk, &disk->snapshots[0]);
+    fill(w, disk, 4 * BLOCK, 2);
+    plx_sim_snapshot(w, disk);
+    plx_sim_drain(w);
+}
+
+/* All before the rewind goes, and what is left of it is swept and written to. */
+static void run_begin_with_rewind(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    uint64_t past = w->result.rewinds_past, newest;
+
+    newest = disk->snapshots[disk->snapshot_count - 1].seq;
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    w->meanwhile = 3;
+    for (unsigned i = 0; i < 3; i++)
+        plx_sim_thin(w, disk, &(struct plx_thin){.upto = newest});
+    w->meanwhile = 0;
+    if (w->result.rewinds_past == past)
+        plx_sim_fail(w, "history does not begin with the rewind");
+    plx_sim_drain(w);
+    collect_and_write(w, disk, NULL);
+}
+
 /* Header pages that were not zeroed would be believed, or called damaged. */
 static void litter(struct plx_simdisk *disk, uint64_t from, uint64_t bytes)
 {
@@ -532,6 +563,18 @@ static void run_grow(struct plx_world *w, struct plx_sim_disk *disk)
 static void in_write_back(struct plx_world_options *options)
 {
     options->write_back = options->volatile_cache = true;
+}
+
+/* Many events. */
+static void sparsely(struct plx_world_options *options)
+{
+    options->fork_every = 5;
+}
+
+static void sparsely_in_write_back(struct plx_world_options *options)
+{
+    in_write_back(options);
+    sparsely(options);
 }
 
 static void in_copy(struct plx_world_options *options)
@@ -600,6 +643,9 @@ static const struct operation operations[] = {
     {"rewind, write-back", in_write_back, history, run_rewind},
     {"rewind, each batch an instant", NULL, each_batch, run_rewind},
     {"rewind, with an interval", NULL, each_interval, run_rewind},
+    {"history begins with a rewind", sparsely, rewound, run_begin_with_rewind},
+    {"history begins with a rewind, write-back", sparsely_in_write_back, rewound,
+     run_begin_with_rewind},
     {"flush", in_write_back, written_back, run_flush},
     {"cache mode", in_write_back, written_back, run_cache_mode},
     {"move", NULL, scattered_in_tree, run_move},

@@ -140,6 +140,21 @@ static void third_closed(struct bench *b)
     MUST(bench_close(b, 2));
 }
 
+static void garbage(struct bench *b)
+{
+    third_closed(b);
+    MUST(bench_delete(b, 2));
+}
+
+/* In extents of nobody. */
+static void garbage_of_nobody(struct bench *b)
+{
+    garbage(b);
+    MUST(bench_close(b, 0));
+    MUST(bench_close(b, 1));
+    MUST(bench_release(b));
+}
+
 static void written_twice(struct bench *b) /* its checksum is gone */
 {
     history(b);
@@ -248,6 +263,35 @@ static int run_grow(struct bench *b)
     if (!error)
         bench_expect(b, grown.extents == b->registry.count + LARGER_BY, "it grew to %llu extents",
                      (unsigned long long)grown.extents);
+    return error;
+}
+
+static int run_collect(struct bench *b)
+{
+    uint64_t blocks;
+
+    return plx_simenv_collect(&b->env, &blocks, &b->fault);
+}
+
+/* By then what the first attempt left is swept, and there is nothing more. */
+static int collect_again(struct bench *b)
+{
+    uint64_t blocks = 0;
+    int error = run_collect(b);
+
+    if (!error)
+        error = plx_simenv_collect(&b->env, &blocks, &b->fault);
+    bench_expect(b, error || !blocks, "%" PRIu64 " blocks were left", blocks);
+    return error;
+}
+
+static int run_usage(struct bench *b)
+{
+    struct plx_usage usage;
+    int error = plx_store_usage(b->store, &(struct plx_usage_options){0}, &usage, &b->fault);
+
+    if (!error)
+        plx_usage_done(&usage);
     return error;
 }
 
@@ -626,6 +670,10 @@ static const struct operation {
     {"store-close", closed_disks, run_store_close, NULL, 0},
     {"check", closed_store, run_check, run_check, FIRST},
     {"grow", larger_disk, run_grow, run_grow, FIRST},
+    {"collect", garbage, run_collect, collect_again, 0},
+    {"collect-of-nobody", garbage_of_nobody, run_collect, collect_again, 0},
+    {"usage", garbage, run_usage, run_usage, 0},
+    {"usage-of-nobody", garbage_of_nobody, run_usage, run_usage, 0},
 };
 #define OPERATIONS (sizeof operations / sizeof operations[0])
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """ext4 on a LUN of a store that fills up, with snapshots on: told before, refused at the end, and whole afterwards.
 
-What an fsync has returned for is there when the store is full and again when space was freed: by deleting snapshots,
-by deleting files and trimming. tcmu-runner is never restarted.
+What an fsync has returned for is there when the store is full and again when there is space: by deleting snapshots, by
+deleting files and trimming, by a further volume. tcmu-runner is never restarted, and who tries again gets through.
 """
 import json
 
@@ -12,6 +12,8 @@ from lab import check, say
 MIB = 1 << 20
 SIZE = 256 * MIB   # of the disk
 STORE = 160 * MIB  # and of what it lies on
+MORE = 160 * MIB   # and of the volume that is added
+RAW = 64 * MIB     # of a disk without a file system
 FILES_MAX = 2000
 
 # Files until one cannot be written; each is told, with its checksum, once its fsync has returned. Some are deleted again
@@ -38,6 +40,32 @@ for n in range(first, first + most):
         os.unlink(f"/mnt/v/f{n - 40}")
     if n % 16 == 0 and os.environ["SNAPSHOTS"]:
         subprocess.run(["parallax", "-q", "snap", "create", "s/v"], check=True, stdout=subprocess.DEVNULL)
+"""
+
+# Writes a whole disk, again and again where it is refused for want of space, then reads it back.
+PERSIST = r"""
+import errno, mmap, os, random, sys, time
+path, size, chunk = os.environ["DISK"], int(os.environ["SIZE"]), 256 << 10
+fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+buffer = mmap.mmap(-1, chunk)
+refused = 0
+for at in range(0, size, chunk):
+    buffer[:] = random.Random(at).randbytes(chunk)
+    while True:
+        try:
+            assert os.pwritev(fd, [buffer], at) == chunk
+            break
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            refused += 1
+            open("/tmp/refused", "w").close()
+            time.sleep(0.2)
+os.fsync(fd)
+for at in range(0, size, chunk):
+    assert os.preadv(fd, [buffer], at) == chunk
+    assert buffer[:] == random.Random(at).randbytes(chunk), at
+print("refused", refused, "times")
 """
 
 
@@ -111,13 +139,29 @@ def let_go(guest):
     guest.run("parallax -q snap create s/v >/dev/null && parallax -q snap delete s/v@.. --force", timeout=120)
 
 
+def grow(guest):
+    """While one writer stands on a disk of the full store; nobody logs in again."""
+    before = space(guest)
+    writer = guest.popen("exec python3 - <<'END'\n" + PERSIST + "END\n", env={"DISK": guest.run("disk 1").out.strip(),
+                                                                              "SIZE": str(RAW)})
+    guest.run("wait_for 60 test -e /tmp/refused", timeout=90)
+    guest.run("parallax store add-volume s /dev/ubdb", timeout=60)
+    done = writer.finish(180)
+    writer.conn.close()
+    check(done.code == 0, "the writer did not get through:", done.out, done.err)
+    say(f"a disk of {RAW // MIB} MiB was written through, {done.out.strip()}")
+    after = space(guest)
+    check(after["size_bytes"] > before["size_bytes"] + MORE // 2, "the store did not grow")
+    guest.run("runner_alive")
+
+
 def test():
     lab.built("handler_parallax.so", "parallax")
     with lab.Lab() as here:
-        guest = here.guest(disks=[here.disk("store.img", STORE)])
+        guest = here.guest(disks=[here.disk("store.img", STORE), here.disk("more.img", MORE)])
         guest.run("parallax store format s --volume /dev/ubda --extent-size 1M && parallax vdi create s/v --size 256M && "
-                  "parallax vdi create s/raw --size 64M && parallax store set s --warn-at 60% && "
-                  f"runner_up && put 0 parallax/s/v {SIZE} && put 1 parallax/s/raw {64 * MIB} && login && "
+                  f"parallax vdi create s/raw --size {RAW} && parallax store set s --warn-at 60% && "
+                  f"runner_up && put 0 parallax/s/v {SIZE} && put 1 parallax/s/raw {RAW} && login && "
                   "mkfs.ext4 -q -m 0 $(disk 0)", timeout=120)
         disk = Disk(guest)
         disk.mount()
@@ -139,9 +183,12 @@ def test():
         guest.run("fio --name=again --directory=/mnt/v --size=8M --rw=randwrite --bs=4k --verify=crc32c "
                   "--end_fsync=1 --do_verify=1 --minimal >/dev/null && rm /mnt/v/again*", timeout=180)
         check(disk.fill() is not None, "the store did not fill up again")
-        let_go(guest)
+        grow(guest)
         disk.unmount_and_check()
         disk.verify()
+        check(disk.fill(40) is None, "refused although the store has grown")
+        disk.verify()
+        let_go(guest)
         guest.run("runner_alive && umount /mnt/v && logout && target_down && runner_down", timeout=120)
         guest.run("parallax store check s --data", timeout=180)
         guest.stop()

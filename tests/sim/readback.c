@@ -325,7 +325,7 @@ static void verify_list(struct plx_world *w, struct plx_sim_host *host, struct p
 }
 
 struct label_listing {
-    struct plx_sim_label labels[PLX_SIM_LABELS + PLX_REWINDS_MAX]; /* a rewind sets one, too */
+    struct plx_sim_label labels[PLX_SIM_LABELS + PLX_SIM_SNAPSHOTS]; /* a rewind sets one, too */
     unsigned count;
 };
 
@@ -333,7 +333,7 @@ static void label_visit(void *context, const char *label, uint64_t seq, bool rem
 {
     struct label_listing *listing = context;
 
-    if (listing->count < PLX_SIM_LABELS + PLX_REWINDS_MAX) {
+    if (listing->count < PLX_SIM_LABELS + PLX_SIM_SNAPSHOTS) {
         snprintf(listing->labels[listing->count].name, sizeof listing->labels[0].name, "%s", label);
         listing->labels[listing->count].seq = seq;
         listing->labels[listing->count++].removed = removed;

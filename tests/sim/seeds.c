@@ -42,6 +42,7 @@ void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_r
     sum->requests += result->requests;
     sum->snapshots += result->snapshots;
     sum->rewinds += result->rewinds;
+    sum->rewinds_past += result->rewinds_past;
     sum->moved += result->moved;
     sum->crashes += result->crashes;
     sum->kills += result->kills;

@@ -230,6 +230,96 @@ int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault)
     return 0;
 }
 
+/* ---- Collecting ---- */
+
+static int sweep(struct plx_simenv *sim, struct plx_collect *collect, uint64_t extent,
+                 uint64_t *bits, uint64_t *ret_blocks, struct plx_fault *fault)
+{
+    struct plx_simregistry *registry = sim->registry;
+    bool nobodys = !registry->extents[extent].owner;
+    struct plx_extent_info info;
+    uint64_t count = 0;
+    int error = plx_collect_garbage(collect, extent, bits, &count, fault);
+
+    if (error || !count)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    if (nobodys)
+        plx_simregistry_own(registry, extent, sim->instance);
+    error = plx_store_extent_sweep(sim->store, extent, bits, &info, ret_blocks, fault);
+    if (nobodys)
+        registry->extents[extent].owner = 0;
+    if (nobodys && !error)
+        registry->extents[extent].type = info.type;
+    return error;
+}
+
+/* What the registry knows of the extents, and who else has some. */
+static size_t look_around(const struct plx_simenv *sim, uint8_t *ret_classes, uint64_t *ret_living)
+{
+    const struct plx_simregistry *registry = sim->registry;
+    size_t others = 0;
+
+    for (uint64_t extent = 0; extent < registry->count; extent++) {
+        uint64_t owner = registry->extents[extent].owner;
+
+        if (!registry->extents[extent].used)
+            continue;
+        ret_classes[extent] =
+            !owner || owner == sim->instance ? PLX_COLLECT_LOOK : PLX_COLLECT_MOVING;
+        if (ret_classes[extent] == PLX_COLLECT_MOVING)
+            ret_living[others++] = owner;
+    }
+    return others;
+}
+
+static int collect(struct plx_simenv *sim, uint8_t *classes, uint64_t *living, uint64_t *bits,
+                   uint64_t *ret_blocks, struct plx_fault *fault)
+{
+    const struct plx_simregistry *registry = sim->registry;
+    const struct plx_collect_options options = {.extents = classes,
+                                                .extent_count = registry->count,
+                                                .living = living,
+                                                .living_count = look_around(sim, classes, living)};
+    struct plx_collect *collect = NULL;
+    int error = plx_collect_begin(sim->store, &options, &collect, fault);
+
+    if (!error)
+        error = plx_collect_mark(collect, fault);
+    for (uint64_t extent = 0; extent < registry->count && !error; extent++) {
+        uint64_t blocks = 0;
+
+        if (classes[extent] == PLX_COLLECT_LOOK)
+            error = sweep(sim, collect, extent, bits, &blocks, fault);
+        *ret_blocks += blocks;
+    }
+    plx_collect_end(collect);
+    return error;
+}
+
+int plx_simenv_collect(struct plx_simenv *sim, uint64_t *ret_blocks, struct plx_fault *fault)
+{
+    struct plx_simregistry *registry = sim->registry;
+    struct plx_store_info info;
+    uint8_t *classes = calloc(registry->count, 1);
+    uint64_t *living = calloc(registry->count, sizeof *living), *bits;
+    int error = PLX_ERR_NOMEM;
+
+    plx_store_get_info(sim->store, &info);
+    bits = calloc(info.extent_blocks / 64, sizeof *bits);
+    *ret_blocks = 0;
+    registry->collections++;
+    registry->collector = sim->instance;
+    if (classes && living && bits)
+        error = collect(sim, classes, living, bits, ret_blocks, fault);
+    else
+        plx_fault_set(fault, error, "out of memory");
+    registry->collections++;
+    free(classes);
+    free(living);
+    free(bits);
+    return error;
+}
+
 unsigned plx_simenv_heard(const struct plx_simenv *env, const char *word)
 {
     unsigned heard = 0;

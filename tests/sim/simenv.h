@@ -56,6 +56,8 @@ void plx_simenv_tell_collections(const struct plx_simenv *env);
 void plx_simregistry_own(struct plx_simregistry *registry, uint64_t extent, uint64_t instance);
 /* Gives up every extent that the instance owns, as before a clean end. */
 int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault);
+/* A collection in the extents of this instance and of nobody; whoever has others lives. */
+int plx_simenv_collect(struct plx_simenv *env, uint64_t *ret_blocks, struct plx_fault *fault);
 /* Events whose text holds `word`. */
 unsigned plx_simenv_heard(const struct plx_simenv *env, const char *word);
 

@@ -100,6 +100,18 @@ static void long_step(struct plx_world *w)
     }
 }
 
+/* All there is, as often as it takes until history begins with a rewind. */
+static void forget_all(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    uint64_t newest = 0;
+
+    for (unsigned i = 0; i < disk->snapshot_count; i++)
+        if (plx_sim_snapshot_kept(disk, &disk->snapshots[i]))
+            newest = plx_max_u64(newest, disk->snapshots[i].seq);
+    for (unsigned i = 0; i < 3; i++)
+        plx_sim_thin(w, disk, &(struct plx_thin){.upto = newest});
+}
+
 static void forget_any(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
@@ -110,6 +122,10 @@ static void forget_any(struct plx_world *w)
 
     if (!last)
         return;
+    if (disk->rewinds && plx_sim_chance(w, 30)) {
+        forget_all(w, disk);
+        return;
+    }
     thin.after = first && first->seq < last->seq ? first->seq : 0;
     thin.upto = last->seq;
     if (plx_sim_chance(w, 40))

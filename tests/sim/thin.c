@@ -135,6 +135,14 @@ static void mark_going(struct plx_sim_disk *disk, const struct plx_thin *thin)
     disk->thinned = disk->thinned > thin->upto ? disk->thinned : thin->upto;
 }
 
+static unsigned held_rewinds(const struct plx_sim_disk *disk)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(disk->vdi, &info);
+    return info.rewinds_held;
+}
+
 void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct plx_thin *range)
 {
     struct plx_thin thin = *range;
@@ -162,8 +170,10 @@ void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct p
         return; /* G2 */
     if (error && error != PLX_ERR_BUSY && !plx_sim_excused(w, host, error))
         plx_sim_fail(w, "VDI %u does not let snapshots go: %s", disk->slot, fault.text);
-    if (!error)
-        settle(w, disk, info.snapshots);
+    if (error)
+        return;
+    settle(w, disk, info.snapshots);
+    w->result.rewinds_past += info.rewinds_held - held_rewinds(disk);
 }
 
 /* ---- For want of room ---- */

@@ -609,10 +609,14 @@ void plx_sim_rewind(struct plx_world *w, struct plx_sim_disk *disk,
                                          .label = w->options.labels ? "before" : NULL};
     struct plx_sim_snapshot *before;
     struct plx_fault fault = {0};
+    struct plx_vdi_info info;
     int error;
 
-    if (!disk->vdi || host->dead || disk->rewinding || disk->rewinds == PLX_REWINDS_MAX ||
-        disk->resizing || disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2)
+    if (!disk->vdi || host->dead || disk->rewinding || disk->resizing ||
+        disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2)
+        return;
+    plx_vdi_get_info(disk->vdi, &info);
+    if (info.rewinds_held == PLX_REWINDS_MAX)
         return;
     disk->rewinding = plx_view_share(snapshot->view);
     disk->rewound_from.seq = 0;

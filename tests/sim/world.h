@@ -57,7 +57,8 @@ struct plx_world_result {
     uint64_t runs; /* of a sum (seeds.h) */
     bool failed;
     char failure[512];
-    uint64_t collected; /* blocks */
+    uint64_t collected;    /* blocks */
+    uint64_t rewinds_past; /* that history has moved past */
     uint64_t requests, snapshots, rewinds, moved, crashes, kills, recovery_crashes, sectors_checked,
         io_events, nospace;
     uint64_t

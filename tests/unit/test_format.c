@@ -258,6 +258,7 @@ static struct plx_vdi_record good_record(void)
                     .root = PLX_ENTRY_READ_ONLY | plx_entry_make(888, 6),
                     .levels = 3}},
         .rewinds = 2,
+        .rewinds_past = 7,
         .first_segment = 9,
         .index_root = plx_entry_make(4321, 0x111111),
         .index_levels = 3,
@@ -332,6 +333,7 @@ static void test_vdi_record(void)
     CU_ASSERT_EQUAL(back.keyframe.time_ns, 99);
     CU_ASSERT_EQUAL(back.keyframe.mapped, 4242);
     CU_ASSERT_EQUAL(back.rewinds, 2);
+    CU_ASSERT_EQUAL(back.rewinds_past, 7);
     CU_ASSERT_EQUAL(memcmp(back.rewind, record.rewind, sizeof back.rewind), 0);
     every_flip(record_accepts, block, PLX_BLOCK_SIZE);
     CU_ASSERT_EQUAL(plx_format_vdi_record_decode(block, &store_id, 9, ADDR_LIMIT, &back, NULL),

@@ -441,13 +441,226 @@ static void test_refusals(void)
     FAILS(NOSPACE, try_rewind(vdi, first));
     CU_ASSERT(strstr(fault.text, "clone") != NULL);
     CU_ASSERT(holds(vdi, 0, 1, 2 + (int)PLX_REWINDS_MAX));
+    OK(plx_snapshot_open(store, 0, first, &instant, &fault));
     forgotten = let_all_go(vdi);
     CU_ASSERT(forgotten < first);
+    plx_vdi_abandon(instant);
     CU_ASSERT(held(first, 0, 1, 1));
     OK(plx_vdi_close(vdi));
     vdi = open_vdi(0);
     CU_ASSERT(holds(vdi, 0, 1, 2 + (int)PLX_REWINDS_MAX));
     OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+/* ---- History begins with a rewind ---- */
+
+static struct plx_vdi_info info_of(const struct plx_vdi *vdi)
+{
+    struct plx_vdi_info info;
+
+    plx_vdi_get_info(vdi, &info);
+    return info;
+}
+
+/* How many blocks came back. */
+static uint64_t collect(void)
+{
+    uint64_t blocks = 0;
+
+    OK(plx_simenv_collect(&env, &blocks, &fault));
+    return blocks;
+}
+
+/* In as many rounds as it takes. */
+static void let_go_after(struct plx_vdi *vdi, uint64_t after, uint64_t upto)
+{
+    const struct plx_thin thin = {.after = after, .upto = upto};
+    struct plx_thinned thinned;
+
+    do {
+        OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    } while (thinned.snapshots);
+}
+
+static void let_go(struct plx_vdi *vdi, uint64_t upto)
+{
+    let_go_after(vdi, 0, upto);
+}
+
+/* To the same instant again and again: as long as any of it is held, so is it; then all goes at
+ * once, and what is left of the abandoned times is garbage. */
+static void test_begin_with_rewind(void)
+{
+    struct plx_vdi *vdi, *instant;
+    uint64_t first, before, after;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 50, 1);
+    first = snapshot(vdi);
+    for (int i = 0; i < 5; i++) {
+        fill(vdi, (uint64_t)i, 20, 2 + i);
+        fill(vdi, (uint64_t)(100 + i), 1, 2 + i);
+        before = rewind_to(vdi, first);
+        fill(vdi, 200, 1, i);
+    }
+    let_go(vdi, UINT64_MAX); /* C7: the newest snapshot is the one before the last rewind */
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 5);
+    fill(vdi, 0, 5, 50);
+    after = snapshot(vdi);
+    fill(vdi, 5, 5, 60);
+    OK(plx_snapshot_open(store, 0, first, &instant, &fault));
+    let_go(vdi, after);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 5);
+    CU_ASSERT(holds(instant, 0, 50, 1));
+    plx_vdi_abandon(instant);
+    let_go(vdi, before - 1);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 5);
+    let_go_after(vdi, first, before); /* not all is asked for */
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 5);
+    let_go(vdi, before);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 0);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds, 5);
+    CU_ASSERT_EQUAL(info_of(vdi).forgotten, before);
+    CU_ASSERT_EQUAL(plx_snapshot_open(store, 0, first, &instant, &fault), PLX_ERR_NOT_FOUND);
+    for (unsigned round = 0; round < 2; round++) {
+        CU_ASSERT(collect() > 0 || round);
+        fill(vdi, 300, 200, 9); /* into what came free */
+        CU_ASSERT(holds(vdi, 0, 5, 50));
+        CU_ASSERT(holds(vdi, 5, 5, 60));
+        CU_ASSERT(holds(vdi, 10, 40, 1));
+        CU_ASSERT(holds(vdi, 100, 5, 0));
+        CU_ASSERT(held(after, 0, 5, 50));
+        CU_ASSERT(held(after, 5, 45, 1));
+        OK(plx_vdi_close(vdi));
+        vdi = open_vdi(0);
+    }
+    snapshot(vdi);
+    let_go(vdi, after); /* what only that one had of the tree comes back by itself */
+    CU_ASSERT(holds(vdi, 5, 5, 60));
+    CU_ASSERT(holds(vdi, 10, 40, 1));
+    OK(plx_vdi_close(vdi));
+    end_store(false);
+}
+
+/* A later rewind went to an instant before: history cannot begin in between. */
+static void test_begin_with_later_rewind(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t first, second, middle, back;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 50, 1);
+    first = snapshot(vdi);
+    fill(vdi, 0, 10, 2);
+    second = rewind_to(vdi, first);
+    fill(vdi, 10, 10, 3);
+    middle = snapshot(vdi);
+    fill(vdi, 20, 10, 4);
+    back = rewind_to(vdi, second);
+    fill(vdi, 30, 10, 5);
+    snapshot(vdi);
+    let_go(vdi, middle - 1);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 2);
+    CU_ASSERT(held(middle, 10, 10, 3));
+    CU_ASSERT(held(second, 0, 10, 2));
+    let_go(vdi, back);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 0);
+    collect();
+    fill(vdi, 300, 200, 9);
+    CU_ASSERT(holds(vdi, 0, 10, 2));
+    CU_ASSERT(holds(vdi, 10, 20, 1));
+    CU_ASSERT(holds(vdi, 30, 10, 5));
+    CU_ASSERT(holds(vdi, 40, 10, 1));
+    run(vdi, PLX_KEYFRAME, 0, 0); /* the extents' headers are durable with it */
+    crash(vdi);
+    vdi = open_vdi(0);
+    CU_ASSERT(holds(vdi, 0, 10, 2));
+    OK(plx_vdi_close(vdi));
+    end_store(true);
+}
+
+/* What follows the rewind is let go as ever: with a key frame before the first snapshot, too. */
+static void test_go_on_from_rewind(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t first, before, seqs[4];
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    fill(vdi, 0, 50, 1);
+    first = snapshot(vdi);
+    fill(vdi, 0, 50, 2);
+    before = rewind_to(vdi, first);
+    fill(vdi, 0, 10, 3);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    for (int i = 0; i < 4; i++) {
+        fill(vdi, (uint64_t)(10 * i), 15, 4 + i);
+        seqs[i] = snapshot(vdi);
+        if (i == 2)
+            run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    let_go(vdi, before);
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 0);
+    collect();
+    let_go(vdi, seqs[0]);
+    let_go(vdi, seqs[1]);
+    fill(vdi, 300, 200, 9);
+    for (unsigned round = 0; round < 2; round++) {
+        CU_ASSERT(held(seqs[2], 0, 10, 4));
+        CU_ASSERT(held(seqs[2], 10, 10, 5));
+        CU_ASSERT(held(seqs[2], 20, 15, 6));
+        CU_ASSERT(held(seqs[2], 35, 15, 1));
+        CU_ASSERT(holds(vdi, 30, 15, 7));
+        CU_ASSERT(holds(vdi, 45, 5, 1));
+        run(vdi, PLX_KEYFRAME, 0, 0);
+        if (round)
+            OK(plx_vdi_close(vdi));
+        else
+            crash(vdi);
+        vdi = open_vdi(0);
+    }
+    collect();
+    OK(plx_vdi_close(vdi));
+    collect();
+    end_store(false);
+}
+
+/* As often as one likes, if history is let go; and nothing is left when all is. */
+static void test_many_rewinds(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store();
+    vdi = make_vdi(16 * MIB);
+    for (unsigned i = 0; i < 3 * PLX_REWINDS_MAX; i++) {
+        uint64_t seq;
+
+        fill(vdi, i % 64, 30, (int)i % 200);
+        seq = snapshot(vdi);
+        fill(vdi, i % 64, 30, 255);
+        rewind_to(vdi, seq);
+        CU_ASSERT(holds(vdi, i % 64, 30, (int)i % 200));
+        if (i % 16 == 15) {
+            let_go(vdi, UINT64_MAX);
+            CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 1);
+        }
+    }
+    CU_ASSERT_EQUAL(info_of(vdi).rewinds, 3 * PLX_REWINDS_MAX);
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_delete(store, 0, false, &fault));
+    collect();
+    OK(plx_simenv_release_all(&env, &fault));
+    for (uint64_t extent = 1; extent < registry.count; extent++) {
+        struct plx_extent_info info;
+
+        if (!registry.extents[extent].used)
+            continue;
+        OK(plx_store_extent_read(store, extent, &info, &fault));
+        CU_ASSERT_EQUAL(info.used_blocks, info.header_blocks);
+    }
     end_store(false);
 }
 
@@ -620,6 +833,10 @@ int main(void)
         {"an empty instant", test_empty},
         {"requests wait", test_requests_wait},
         {"refusals", test_refusals},
+        {"history begins with a rewind", test_begin_with_rewind},
+        {"history begins with a later rewind", test_begin_with_later_rewind},
+        {"history goes on from a rewind", test_go_on_from_rewind},
+        {"many rewinds", test_many_rewinds},
         {"letting go", test_forget},
         {"device I/O", test_io_count},
         {"labels, differences, changes", test_history},

@@ -89,4 +89,20 @@ run 0 store rebuild-registry --volume "$DIR/demo.plx"
 run 0 snap list demo/web --labels
 says out "$before"
 run 0 store check demo --data
+
+step "all from before a rewind goes together, and what it went to with it"
+run 0 vdi import first.raw demo/db
+run 0 snap create demo/db@first
+run 0 vdi import second.raw demo/db --force
+run 0 rewind demo/db --to first
+run 0 snap create demo/db
+run 4 snap delete demo/db@1 --force
+says err "goes with all others before that rewind"
+run 0 snap delete demo/db@1..2 --force
+run 0 snap list demo/db -q
+[[ $(wc -l <out) == 1 ]] || die "what the rewind went to is still there"
+run 0 gc demo
+run 0 vdi export demo/db first.out --force
+same first.raw first.out
+run 0 store check demo --data
 echo "rewind: all is well"

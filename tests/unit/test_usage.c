@@ -230,43 +230,15 @@ static void delete_vdi(uint32_t slot)
     settle();
 }
 
-static uint64_t sweep(struct plx_collect *collect, uint64_t extent)
-{
-    uint64_t bits[EXTENT_BLOCKS / 64], count, swept = 0;
-    struct plx_extent_info info;
-    int error = plx_collect_garbage(collect, extent, bits, &count, &fault);
-
-    if (error == PLX_ERR_NOT_FOUND || (!error && !count))
-        return 0;
-    OK(error);
-    plx_simregistry_own(&registry, extent, 1);
-    OK(plx_store_extent_sweep(store, extent, bits, &info, &swept, &fault));
-    registry.extents[extent].owner = 0;
-    registry.extents[extent].type = info.type;
-    CU_ASSERT_EQUAL(swept, count);
-    return swept;
-}
-
 /* How many blocks came back. */
 static uint64_t collect(void)
 {
-    uint8_t *look = calloc(registry.count, 1);
-    const struct plx_collect_options options = {.extents = look, .extent_count = registry.count};
-    struct plx_collect *collect;
-    uint64_t swept = 0;
+    uint64_t blocks = 0;
 
-    for (uint64_t extent = 1; extent < registry.count; extent++)
-        look[extent] = registry.extents[extent].used ? PLX_COLLECT_LOOK : PLX_COLLECT_IGNORE;
     open_store(1);
-    OK(plx_collect_begin(store, &options, &collect, &fault));
-    OK(plx_collect_mark(collect, &fault));
-    for (uint64_t extent = 1; extent < registry.count; extent++)
-        if (look[extent] == PLX_COLLECT_LOOK)
-            swept += sweep(collect, extent);
-    plx_collect_end(collect);
+    OK(plx_simenv_collect(&env, &blocks, &fault));
     settle();
-    free(look);
-    return swept;
+    return blocks;
 }
 
 /* ---- Tests ---- */
