@@ -233,6 +233,68 @@ void bench_crash(struct bench *b)
     }
 }
 
+/* ---- Garbage ---- */
+
+static int sweep(struct bench *b, struct plx_collect *collect, uint64_t extent, uint64_t *swept)
+{
+    uint64_t bits[BENCH_EXTENT / BLOCK / 64], count, blocks;
+    bool nobodys = !b->registry.extents[extent].owner;
+    struct plx_extent_info info;
+    int error = plx_collect_garbage(collect, extent, bits, &count, &b->fault);
+
+    if (error == PLX_ERR_NOT_FOUND || (!error && !count))
+        return 0;
+    if (error)
+        return error;
+    if (nobodys)
+        plx_simregistry_own(&b->registry, extent, b->env.instance);
+    error = plx_store_extent_sweep(b->store, extent, bits, &info, &blocks, &b->fault);
+    if (nobodys)
+        b->registry.extents[extent].owner = 0;
+    if (error)
+        return error;
+    b->registry.extents[extent].type = info.type;
+    *swept += blocks;
+    return 0;
+}
+
+static int collect(struct bench *b, const struct plx_collect_options *options, uint64_t *swept)
+{
+    struct plx_collect *collect;
+    int error = plx_collect_begin(b->store, options, &collect, &b->fault);
+
+    if (error)
+        return error;
+    error = plx_collect_mark(collect, &b->fault);
+    for (uint64_t e = 0; e < options->extent_count && !error; e++)
+        if (options->extents[e] == PLX_COLLECT_LOOK)
+            error = sweep(b, collect, e, swept);
+    plx_collect_end(collect);
+    return error;
+}
+
+int bench_collect(struct bench *b, uint64_t *ret_swept)
+{
+    uint8_t extents[BENCH_EXTENTS_MAX] = {0};
+    struct plx_collect_options options = {.extents = extents, .extent_count = b->registry.count};
+    int error;
+
+    *ret_swept = 0;
+    for (uint64_t e = 0; e < b->registry.count; e++)
+        if (b->registry.extents[e].used)
+            extents[e] = PLX_COLLECT_LOOK;
+    b->registry.collections++;
+    b->registry.collector = b->env.instance;
+    error = collect(b, &options, ret_swept);
+    b->registry.collections++;
+    return error;
+}
+
+int bench_usage(struct bench *b, struct plx_usage *ret_usage)
+{
+    return plx_store_usage(b->store, &(struct plx_usage_options){0}, ret_usage, &b->fault);
+}
+
 /* ---- Virtual disks ---- */
 
 static int create(struct bench *b, unsigned n, struct plx_vdi_create_options *options)

@@ -18,6 +18,7 @@
 #define BENCH_DISKS 4u
 #define BENCH_SNAPS 24u
 #define BENCH_EXTENT MIB
+#define BENCH_EXTENTS_MAX 64u
 #define BENCH_SEGMENT (16 * KIB)
 
 /* Something that a failed call may or may not have done. */
@@ -90,6 +91,9 @@ int bench_open(struct bench *b, unsigned n, bool take_over);
 int bench_close(struct bench *b, unsigned n);
 int bench_release(struct bench *b);     /* all extents */
 int bench_close_store(struct bench *b); /* the store is closed, whatever is returned */
+/* Finds what nobody uses, and frees it. */
+int bench_collect(struct bench *b, uint64_t *ret_swept);
+int bench_usage(struct bench *b, struct plx_usage *ret_usage);
 /* Closes everything as a power cut would, and turns the power on again. */
 void bench_crash(struct bench *b);
 

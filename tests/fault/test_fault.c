@@ -436,6 +436,27 @@ static void varied_clone(struct bench *b) /* what it began with dies, too */
     }
 }
 
+static void related(struct bench *b)
+{
+    base_history(b);
+    MUST(bench_clone(b, 2, 0, 1));
+}
+
+static void relative_deleted(struct bench *b) /* what it had alone is garbage */
+{
+    varied_clone(b);
+    MUST(bench_close(b, 2));
+    MUST(bench_delete(b, 2));
+}
+
+static void relative_deleted_cold(struct bench *b) /* in extents of nobody */
+{
+    relative_deleted(b);
+    MUST(bench_close(b, 0));
+    MUST(bench_close(b, 1));
+    MUST(bench_release(b));
+}
+
 /* One after the other but for the labelled one, in the middle and then at the old end: the log was
  * written anew before. */
 static int thin_many(struct bench *b, unsigned n)
@@ -465,6 +486,40 @@ static int run_thin_oldest(struct bench *b)
 static int run_thin_clone(struct bench *b)
 {
     return thin_many(b, 2);
+}
+
+static int run_collect(struct bench *b)
+{
+    uint64_t swept;
+    int error = bench_collect(b, &swept);
+
+    if (!error)
+        bench_expect(b, swept > 0, "nothing was collected");
+    return error;
+}
+
+static int collect_again(struct bench *b)
+{
+    uint64_t swept;
+    int error = bench_collect(b, &swept);
+
+    if (!error)
+        error = bench_collect(b, &swept);
+    bench_expect(b, swept == 0, "%llu blocks were left", (unsigned long long)swept);
+    return error;
+}
+
+static int run_usage(struct bench *b)
+{
+    struct plx_usage usage;
+    int error = bench_usage(b, &usage);
+
+    if (error)
+        return error;
+    bench_expect(b, usage.vdi_count == 3 && usage.family_count == 2, "%u disks, %u families",
+                 usage.vdi_count, usage.family_count);
+    plx_usage_done(&usage);
+    return 0;
 }
 
 static void scattered(struct bench *b) /* backwards, partly in the tree, a little of it shared */
@@ -604,6 +659,9 @@ static const struct operation {
     {"thin-varied", varied_history, run_thin_varied, NULL, 0},
     {"thin-cold", varied_cold, run_thin_oldest, NULL, 0},
     {"thin-clone", varied_clone, run_thin_clone, NULL, 0},
+    {"collect", relative_deleted, run_collect, collect_again, 0},
+    {"collect-cold", relative_deleted_cold, run_collect, collect_again, FIRST},
+    {"usage", related, run_usage, run_usage, 0},
     {"find", varied_history, run_find, run_find, 0},
     {"changes", varied_history, run_changes, run_changes, 0},
     {"diff", varied_history, run_diff, run_diff, 0},
