@@ -2,6 +2,7 @@
 #include "unit/fixture.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ok.h"
@@ -100,6 +101,33 @@ void end_store(void)
         close_store();
     plx_simdisk_free(disk);
     plx_simregistry_done(&registry);
+}
+
+void grow_elsewhere(uint64_t extents)
+{
+    struct plx_store_options options = {.instance = 9, .cache_bytes = 1u << 20};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+    struct plx_simenv *theirs = malloc(sizeof *theirs);
+    struct plx_grown grown;
+    struct plx_store *same;
+
+    plx_simenv_init(theirs, 8);
+    OK(plx_store_open(&device, 1, &options, &theirs->env, &same, &fault));
+    OK(plx_store_grow(same, &(struct plx_grow){.dry_run = true}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.extents, extents);
+    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
+    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
+    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, 0);
+    OK(plx_store_close(same));
+    free(theirs);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_volumes_changed(store, &device, 1, &fault));
+    registry.extents = realloc(registry.extents, extents * sizeof *registry.extents);
+    memset(registry.extents + registry.count, 0,
+           (extents - registry.count) * sizeof *registry.extents);
+    registry.count = extents;
 }
 
 /* ---- Virtual disks ---- */

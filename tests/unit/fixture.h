@@ -42,6 +42,9 @@ void leave_store(void);
 void check_store(bool leaks);
 /* Closes the store if it is open. The disk is gone. */
 void end_store(void);
+/* Another process makes the store larger by what the disk was made larger by: to so many extents.
+ */
+void grow_elsewhere(uint64_t extents);
 
 /* Named v0, v1 and so on. */
 int create_vdi(uint32_t slot, uint64_t bytes);

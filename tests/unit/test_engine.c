@@ -489,34 +489,6 @@ static void note_done(struct plx_request *request)
     *(bool *)request->owner = true;
 }
 
-/* Another process makes the store larger by what its disk was made larger by. */
-static void grow_elsewhere(uint64_t extents)
-{
-    struct plx_store_options options = {.instance = 9, .cache_bytes = 1u << 20};
-    struct plx_device *device = plx_simdisk_attach(disk, "sim");
-    struct plx_simenv *theirs = malloc(sizeof *theirs);
-    struct plx_grown grown;
-    struct plx_store *same;
-
-    plx_simenv_init(theirs, 8);
-    OK(plx_store_open(&device, 1, &options, &theirs->env, &same, &fault));
-    OK(plx_store_grow(same, &(struct plx_grow){.dry_run = true}, &grown, &fault));
-    CU_ASSERT_EQUAL(grown.extents, extents);
-    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
-    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
-    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
-    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
-    CU_ASSERT_EQUAL(grown.added, 0);
-    OK(plx_store_close(same));
-    free(theirs);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_volumes_changed(store, &device, 1, &fault));
-    registry.extents = realloc(registry.extents, extents * sizeof *registry.extents);
-    memset(registry.extents + registry.count, 0,
-           (extents - registry.count) * sizeof *registry.extents);
-    registry.count = extents;
-}
-
 /* The superblock that counts the new extents has a mirror (INV-2). */
 static void check_mirror(uint64_t extents)
 {
