@@ -78,11 +78,8 @@ int plx_reach_mark(struct plx_reach *reach, uint64_t addr, uint64_t count)
 
     if (extent >= reach->used.extents || !reach->counts[extent])
         return 0;
-    if (count > reach->store->info.extent_blocks - addr % reach->store->info.extent_blocks)
-        return plx_fault_set(reach->fault, PLX_ERR_CORRUPT,
-                             "virtual disk %s: %llu blocks from block %llu on cross the end of an "
-                             "extent",
-                             reach->name, (unsigned long long)count, (unsigned long long)addr);
+    /* Segments come from a reader, whose gate has seen to it, or from this instance. */
+    PLX_ASSERT(count <= reach->store->info.extent_blocks - addr % reach->store->info.extent_blocks);
     return plx_blockmap_set(&reach->used, addr, count) ? 0 : no_memory(reach);
 }
 
@@ -296,8 +293,8 @@ static int walk_tree(struct plx_reach *reach, const struct walk *walk, uint64_t 
 
     if (!plx_entry_addr(root))
         return 0;
-    if (plx_entry_addr(root) >= reach->store->addr_limit || levels > PLX_LEVELS_MAX)
-        return bad_node(reach, root, "it lies beyond the store");
+    /* The gates of records and segments have seen to it. */
+    PLX_ASSERT(plx_entry_addr(root) < reach->store->addr_limit && levels <= PLX_LEVELS_MAX);
     error = meet_node(reach, walk, child.entry, levels, &read);
     return error || !read ? error : walk_nodes(reach, walk, &child, 1, levels, &all);
 }
@@ -603,7 +600,7 @@ static int mark_segments(struct plx_reach *reach, const struct plx_vdi_record *r
         if (reader->segments[i])
             error = plx_reach_mark(reach, reader->segments[i], blocks);
     for (size_t i = 0; i < sizeof named / sizeof named[0] && !error; i++)
-        if (named[i] && named[i] <= reach->store->addr_limit - blocks)
+        if (named[i])
             error = plx_reach_mark(reach, named[i], blocks);
     return error;
 }

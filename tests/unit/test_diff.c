@@ -618,7 +618,7 @@ static bool stop(void *context, const struct plx_diff_range *range)
 
 static void test_odd(void)
 {
-    struct plx_vdi *vdi, *x;
+    struct plx_vdi *vdi, *x, *later;
     unsigned count = 0;
     uint64_t bytes = 0;
 
@@ -634,6 +634,14 @@ static void test_odd(void)
     CU_ASSERT_EQUAL(bytes, BLOCK + 512); /* the last block is cut short */
     OK(plx_vdi_diff(NULL, x, stop, &count, &fault));
     CU_ASSERT_EQUAL(count, 1);
+    run(vdi, PLX_RESIZE, 0, 8 * BLOCK);
+    run(vdi, PLX_WRITE, 2 * BLOCK, 6 * BLOCK);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(plx_snapshot_open(store, 0, 2, &later, &fault));
+    bytes = 0;
+    OK(plx_vdi_diff(later, x, count_bytes, &bytes, &fault));
+    CU_ASSERT_EQUAL(bytes, BLOCK + 512); /* what the earlier one has of it, in one leaf */
+    OK(plx_vdi_close(later));
     OK(plx_vdi_close(x));
     OK(plx_vdi_close(vdi));
     end_left();

@@ -482,7 +482,94 @@ static void test_checksum(void)
     end_store();
 }
 
+/* ---- Requests in many pieces ---- */
+
+/* The request's bytes lie backwards in `buffer`, piece by piece, so that none are adjacent. */
+static int run_in_pieces(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset,
+                         uint64_t length, size_t piece)
+{
+    size_t count = (size_t)length / piece;
+    struct iovec *pieces = calloc(count, sizeof *pieces);
+    struct plx_request request = {
+        .op = op, .offset = offset, .length = length, .iov = pieces, .iovcnt = (int)count};
+    int error;
+
+    for (size_t i = 0; i < count; i++)
+        pieces[i] = (struct iovec){buffer + (count - 1 - i) * piece, piece};
+    error = plx_vdi_run(vdi, &request);
+    free(pieces);
+    return error;
+}
+
+/* Piece n of those backwards, or of those in order, is all of this byte. */
+static void fill_pieces(size_t count, size_t piece, unsigned seed, bool backwards)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(buffer + (backwards ? count - 1 - i : i) * piece, (int)((i * 7 + seed) % 251),
+               piece);
+}
+
+static bool pieces_are(size_t count, size_t piece, unsigned seed, bool backwards)
+{
+    uint8_t *wanted = malloc(count * piece);
+    bool equal;
+
+    memcpy(wanted, buffer, count * piece);
+    fill_pieces(count, piece, seed, backwards);
+    equal = memcmp(wanted, buffer, count * piece) == 0;
+    free(wanted);
+    return equal;
+}
+
+/* Windows are cut to what an operation has room for, down to one block; less is refused. */
+static void test_pieces(void)
+{
+    static const size_t sizes[] = {2048, 512, 64, 16};
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) { /* new, then in place */
+        size_t piece = sizes[i / 2], length = piece < 512 ? 16 * BLOCK : 256 * BLOCK;
+        size_t count = length / piece;
+        uint64_t offset = i / 2 * 2 * MIB;
+
+        fill_pieces(count, piece, i, true);
+        OK(run_in_pieces(vdi, PLX_WRITE, offset, length, piece));
+        run(vdi, PLX_READ, offset, length);
+        CU_ASSERT(pieces_are(count, piece, i, false));
+        memset(buffer, 0xff, length);
+        OK(run_in_pieces(vdi, PLX_READ, offset, length, piece));
+        CU_ASSERT(pieces_are(count, piece, i, true));
+    }
+    FAILS(INVALID, run_in_pieces(vdi, PLX_WRITE, 0, BLOCK, 8));
+    FAILS(INVALID, run_in_pieces(vdi, PLX_READ, 0, BLOCK, 8));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 /* ---- Space ---- */
+
+/* Extents are given up in any order, and once. */
+static void test_giving_up(void)
+{
+    struct plx_extent_info first, second, info;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, MIB / 2, 1));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_extent_owned(store, 0, &first));
+    OK(plx_store_extent_owned(store, 1, &second));
+    OK(plx_store_extent_release(store, second.number, &info, &fault));
+    FAILS(NOT_FOUND, plx_store_extent_release(store, second.number, &info, &fault));
+    OK(plx_store_extent_release(store, first.number, &info, &fault));
+    FAILS(NOT_FOUND, plx_store_extent_release(store, 0, &info, &fault));
+    end_store();
+}
 
 static void note_done(struct plx_request *request)
 {
@@ -2263,6 +2350,8 @@ int main(void)
         {"a failed open frees its segments", test_failed_open_frees},
         {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},
+        {"requests in many pieces", test_pieces},
+        {"giving extents up", test_giving_up},
         {"a store that grows", test_growing},
         {"writes that wait for room", test_waiting_writes},
         {"no space", test_no_space},

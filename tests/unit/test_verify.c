@@ -250,6 +250,24 @@ static void forge_entry(uint32_t slot, unsigned index, uint64_t entry)
     put_record(&record);
 }
 
+/* What a disk has cannot be told either, for the accounting or the collector. */
+static void expect_unaccounted(const char *words, int line)
+{
+    struct plx_usage usage;
+
+    open_store(0);
+    fault.text[0] = 0;
+    CU_ASSERT_EQUAL(
+        plx_store_usage(store, &(struct plx_usage_options){.kin = NULL}, &usage, &fault),
+        PLX_ERR_CORRUPT);
+    if (!strstr(fault.text, words)) {
+        printf("\n  line %d: \"%s\" instead of \"%s\"", line, fault.text, words);
+        CU_FAIL("what a disk has");
+    }
+    close_store();
+}
+#define UNACCOUNTED(words) expect_unaccounted(words, __LINE__)
+
 static uint64_t entry_of(uint32_t slot, unsigned index)
 {
     struct plx_vdi_record record = get_record(slot);
@@ -496,6 +514,7 @@ static void test_addresses(void)
     CU_ASSERT_EQUAL(heard.first.vblock, 400);
     forge_entry(1, 400, 1ull << 30); /* beyond the store */
     EXPECT("address", "no data extent");
+    UNACCOUNTED("names no block of the store");
     forge_entry(1, 400, plx_entry_addr(get_record(1).keyframe.root));
     EXPECT("address", "no data extent");
     forge_entry(1, 400, PLX_ENTRY_SUPERPAGE | plx_entry_addr(entry_of(0, 0)));
@@ -610,11 +629,16 @@ static void test_log(void)
     EXPECT("log", "breaks off");
     forge_batch(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
     EXPECT("log", "impossible record");
+    UNACCOUNTED("impossible record");
     forge_batch(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
     CLEAN();
     record.keyframe.snap_seq = 7;
     put_record(&record);
     EXPECT("keyframe", "other snapshots");
+    record = whole;
+    record.next_addr += EXTENT_BLOCKS - 1 - record.next_addr % EXTENT_BLOCKS;
+    put_record(&record);
+    UNACCOUNTED("impossible log position");
     record = whole;
     record.first_segment = record.keyframe.pos / MIB + 1;
     record.next_addr = record.segment_addr;
