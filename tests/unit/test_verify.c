@@ -1050,6 +1050,29 @@ static void test_many_findings(void)
     end_store();
 }
 
+/* The bitmaps call everything free: more blocks than are looked at one by one. */
+static void test_many_suspects(void)
+{
+    struct plx_vdi *vdi;
+
+    make(32 * MIB);
+    OK(create_vdi(0, 24 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 9; i++)
+        fill(vdi, i * 2 * MIB, 2 * MIB, 1);
+    OK(plx_vdi_close(vdi));
+    OK(plx_simenv_release_all(&env, &fault));
+    for (uint64_t extent = 1; extent < registry.count; extent++)
+        if (registry.extents[extent].used && registry.extents[extent].type == PLX_EXTENT_DATA)
+            for (unsigned at = 2; at < EXTENT_BLOCKS; at++)
+                forge_bit(extent * EXTENT_BLOCKS + at, false);
+    close_store();
+    OK(check_at(0));
+    CU_ASSERT(heard.errors > 1000);
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.kinds, "shared")); /* which none is: it may be, of those */
+    end_store();
+}
+
 static void test_lost_headers(void)
 {
     uint8_t kept[2][BLOCK], nothing[BLOCK] = {0};
@@ -1083,6 +1106,11 @@ static void test_lost_headers(void)
     end_store();
 }
 
+static void stop_now(struct plx_simenv *e)
+{
+    heard.stop = true;
+}
+
 static void test_rate(void)
 {
     uint64_t before, fast, slow;
@@ -1100,6 +1128,12 @@ static void test_rate(void)
     heard.stop = true;
     CU_ASSERT_EQUAL(check_at(0), PLX_ERR_BUSY);
     CU_ASSERT_EQUAL(heard.errors, 0);
+    heard.stop = false;
+    env.on_tick = stop_now; /* while it waits for its time */
+    before = env.ns;
+    CU_ASSERT_EQUAL(check_at(1), PLX_ERR_BUSY);
+    CU_ASSERT(env.ns - before < 4096000000000);
+    env.on_tick = NULL;
     heard.stop = false;
     end_store();
 }
@@ -1124,6 +1158,7 @@ int main(void)
         {"damage beside a change at each moment", test_damage_beside_changes},
         {"a disk that never holds still", test_unsettled},
         {"very many findings", test_many_findings},
+        {"very many blocks that do not fit", test_many_suspects},
         {"headers that are lost", test_lost_headers},
         {"rate and interruption", test_rate},
     };
