@@ -657,6 +657,7 @@ static void test_waiting_writes(void)
     enum { WRITES = 64 };
     static struct plx_request requests[WRITES];
     static bool done[WRITES];
+    static uint8_t moved[PLX_MOVE_BUFFER];
     struct plx_protection every = {.mode = PLX_PROTECT_INTERVAL, .interval_ns = 10000000};
     struct iovec iov = {NULL, 256u << 10};
     struct plx_vdi *vdi;
@@ -668,7 +669,7 @@ static void test_waiting_writes(void)
 
     make_store(8 * MIB, MIB);
     env.gives_way = true;
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     iov.iov_base = memset(buffer, 5, iov.iov_len);
     for (unsigned i = 0; i < WRITES; i++) {
@@ -687,9 +688,9 @@ static void test_waiting_writes(void)
     for (unsigned i = 0; i < WRITES; i++)
         waiting += !done[i];
     CU_ASSERT(waiting > 16 && waiting < WRITES);
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_vdi_set_protection(vdi, &every, &fault));
-    move.iov = &(struct iovec){other, PLX_MOVE_BUFFER};
+    move.iov = &(struct iovec){moved, sizeof moved};
     FAILS(NOSPACE, run_ahead(vdi, &move));
     moving.dry_run = true;
     OK(run_ahead(vdi, &move));

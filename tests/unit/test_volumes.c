@@ -228,7 +228,7 @@ static int change(unsigned count)
 }
 
 /* Volume `added` comes; 0: what volumes became larger by. */
-static void grow_elsewhere(unsigned count, unsigned added)
+static void change_elsewhere(unsigned count, unsigned added)
 {
     struct plx_store *ours = store;
     struct plx_grown grown;
@@ -246,7 +246,7 @@ static void test_changed_more(void)
 
     make_disks(2, 8 * MIB);
     make_volumes(1, 8 * MIB);
-    grow_elsewhere(1, 1);
+    change_elsewhere(1, 1);
     attach(2);
     devices[1]->block_size = 4096;
     FAILS(INVALID, change(2));
@@ -276,7 +276,7 @@ static void test_changed_refusals(void)
     FAILS(INVALID, change(1));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "another store (other)"));
     plx_simdisk_resize(disks[0], 12 * MIB);
-    grow_elsewhere(1, 0);
+    change_elsewhere(1, 0);
     attach(1);
     OK(change(1));
     devices[0] = plx_simdisk_attach(disks[3], "older");
