@@ -87,15 +87,6 @@ void plx_blockmap_clear(struct plx_blockmap *map)
     map->taken = 0;
 }
 
-uint64_t plx_blockmap_count(const struct plx_blockmap *map, uint64_t extent)
-{
-    uint64_t count = 0;
-
-    for (uint64_t i = 0; map->bits[extent] && i < map->extent_blocks / 64; i++)
-        count += (unsigned)__builtin_popcountll(map->bits[extent][i]);
-    return count;
-}
-
 uint64_t plx_blockmap_total(const struct plx_blockmap *map)
 {
     return plx_blockmap_total_common(map, map);

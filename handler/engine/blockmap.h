@@ -27,9 +27,7 @@ bool plx_blockmap_add(struct plx_blockmap *map, const struct plx_blockmap *more)
 bool plx_blockmap_add_common(struct plx_blockmap *map, const struct plx_blockmap *a,
                              const struct plx_blockmap *b);
 void plx_blockmap_clear(struct plx_blockmap *map);
-/* How many of an extent. */
-uint64_t plx_blockmap_count(const struct plx_blockmap *map, uint64_t extent);
-/* How many of all extents. */
+/* How many there are. */
 uint64_t plx_blockmap_total(const struct plx_blockmap *map);
 /* How many are in both. */
 uint64_t plx_blockmap_total_common(const struct plx_blockmap *a, const struct plx_blockmap *b);

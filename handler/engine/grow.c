@@ -430,12 +430,19 @@ int plx_store_grow(struct plx_store *store, const struct plx_grow *options,
 {
     uint64_t before = store->info.extents;
     struct growth g;
-    int error = growth_begin(store, options, fault, &g);
+    int error = growth_begin(store, options, fault, &g), refused = 0;
 
     if (!error && !options->dry_run)
         error = settle(&g);
-    for (unsigned i = 0; i < store->info.volumes && !error; i++)
+    for (unsigned i = 0; i < store->info.volumes && !error; i++) {
         error = grow_volume(&g, &store->volumes[i]);
+        if (error == PLX_ERR_UNSUPPORTED) { /* it has no room for a range: others may go on */
+            refused = error;
+            error = 0;
+        }
+    }
+    if (!error && g.extents == before)
+        error = refused;
     error = growth_end(&g, store->info.volumes, error);
     if (!error)
         *ret_grown = (struct plx_grown){.extents = g.extents, .added = g.extents - before};

@@ -127,6 +127,8 @@ static void first_closed_virgin(struct bench *b)
 static void crashed(struct bench *b)
 {
     base_history(b);
+    for (unsigned i = 0; i < 40; i++) /* into the next log segment */
+        MUST(bench_write(b, 0, 1024 * KIB + i * BLOCK, BLOCK));
     bench_crash(b);
     MUST(bench_open_store(b, 2));
 }

@@ -8,95 +8,31 @@
 #include <string.h>
 
 #include "engine/format.h"
-#include "sim/simdisk.h"
-#include "sim/simenv.h"
+#include "ok.h"
 #include "suite.h"
+#include "unit/fixture.h"
 
-#define MIB (1ull << 20)
-#define BLOCK 4096u
+static uint64_t seed;
 
-static struct plx_simpower power;
-static struct plx_simdisk *disk;
-static struct plx_simenv env;
-static struct plx_simregistry registry;
-static struct plx_store *store;
-static struct plx_fault fault;
-static uint64_t epoch, seed;
-static uint8_t buffer[MIB];
-
-#define OK(call) ok_(call, #call, __LINE__)
-
-static void ok_(int result, const char *call, int line)
+/* What each seed's disk begins with. */
+static void make_disk(uint64_t store_bytes, uint64_t bytes)
 {
-    if (result)
-        printf("\n  seed %llu, line %d: %s: %s: %s\n", (unsigned long long)seed, line, call,
-               plx_error_name(result), fault.text);
-    CU_ASSERT_EQUAL_FATAL(result, 0);
+    fixture.disk.seed = seed;
+    make_store(store_bytes, MIB);
+    OK(create_vdi(0, bytes));
 }
 
-static void open_store(void)
+/* With nothing in its cache. */
+static void reopen_store(void)
 {
-    struct plx_store_options options = {
-        .instance = ++env.instance, .cache_bytes = 1, .keyframe_mappings = 1u << 20};
-    struct plx_device *device = plx_simdisk_attach(disk, "sim");
-
-    OK(plx_store_open(&device, 1, &options, &env.env, &store, &fault));
-    env.store = store;
+    leave_store();
+    open_store(env.instance + 1);
 }
 
-static void close_store(void)
+static void end_left(void)
 {
-    OK(plx_simenv_release_all(&env, &fault));
-    OK(plx_store_close(store));
-    store = NULL;
-}
-
-static void make_store(uint64_t bytes)
-{
-    struct plx_simdisk_options options = {
-        .bytes = bytes, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = seed};
-    struct plx_format_options format = {
-        .name = "test", .extent_bytes = MIB, .segment_bytes = 16u << 10};
-    struct plx_store_info info;
-    struct plx_device *device;
-
-    memset(&power, 0, sizeof power);
-    disk = plx_simdisk_new(&options, &power);
-    plx_simenv_init(&env, seed);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
-    plx_device_close(device);
-    plx_simregistry_init(&registry, &info);
-    env.registry = &registry;
-    env.instance = 0;
-    epoch = 0;
-    open_store();
-}
-
-static void end_store(void)
-{
-    close_store();
-    plx_simdisk_free(disk);
-    plx_simregistry_done(&registry);
-}
-
-static struct plx_vdi *open_vdi(uint32_t slot)
-{
-    struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
-    struct plx_vdi *vdi = NULL;
-
-    OK(plx_vdi_open(store, &options, &vdi, &fault));
-    return vdi;
-}
-
-static uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length)
-{
-    struct iovec iov = {buffer, length};
-    struct plx_request request = {
-        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
-
-    OK(plx_vdi_run(vdi, &request));
-    return request.seq;
+    leave_store();
+    end_store();
 }
 
 /* ---- The naive twin ---- */
@@ -273,8 +209,7 @@ static void close_disks(void)
 static void reopen(void)
 {
     close_disks();
-    close_store();
-    open_store();
+    reopen_store();
     for (unsigned d = 0; d < DISKS; d++)
         if (world.disks[d].exists)
             world.disks[d].vdi = open_vdi(d);
@@ -305,12 +240,9 @@ static void step(void)
 
 static void make_world(unsigned steps)
 {
-    struct plx_vdi_create_options options = {.name = "v0", .size_bytes = SMALL, .sector_size = 512};
-
     memset(&world, 0, sizeof world);
     world.rng.state = seed;
-    make_store(256 * MIB);
-    OK(plx_vdi_create(store, &options, NULL, &fault));
+    make_disk(256 * MIB, SMALL);
     world.disks[0].exists = true;
     world.disks[0].size_bytes = SMALL;
     world.disks[0].parent = -1;
@@ -423,7 +355,21 @@ static void compare_some(void)
 static void end_world(void)
 {
     close_disks();
-    end_store();
+    end_left();
+}
+
+/* A failure's seed is printed. */
+static unsigned failures;
+
+static void note_failures(void)
+{
+    failures = CU_get_number_of_failures();
+}
+
+static void print_seed(void)
+{
+    if (CU_get_number_of_failures() > failures)
+        printf("\n  seed %llu\n", (unsigned long long)seed);
 }
 
 static void each_seed(unsigned count, void (*body)(void))
@@ -527,14 +473,12 @@ static void test_changes(void)
 
 static void test_changes_limit(void)
 {
-    struct plx_vdi_create_options options = {.name = "v0", .size_bytes = MIB, .sector_size = 512};
     static struct listed listed;
     struct plx_counters before, after;
     struct plx_vdi *vdi;
 
     seed = 1;
-    make_store(64 * MIB);
-    OK(plx_vdi_create(store, &options, NULL, &fault));
+    make_disk(64 * MIB, MIB);
     listed = (struct listed){.limit = 3};
     OK(plx_range_change_list(store, 0, 0, 1, on_change, &listed, &fault));
     CU_ASSERT_EQUAL(listed.count, 0); /* an empty log */
@@ -560,21 +504,19 @@ static void test_changes_limit(void)
     CU_ASSERT(after.device_read_bytes[PLX_KIND_LOG] - before.device_read_bytes[PLX_KIND_LOG] <
               256u << 10);
     OK(plx_vdi_close(vdi));
-    end_store();
+    end_left();
 }
 
 /* Each read fails once; block 1 is one that only the map knows, so that it is asked, too. */
 static void test_changes_unreadable(void)
 {
-    struct plx_vdi_create_options options = {.name = "v0", .size_bytes = MIB, .sector_size = 512};
     static struct listed listed;
     int error = PLX_ERR_IO_READ;
     struct plx_vdi *vdi;
     struct plx_thinned thinned;
 
     seed = 1;
-    make_store(64 * MIB);
-    OK(plx_vdi_create(store, &options, NULL, &fault));
+    make_disk(64 * MIB, MIB);
     vdi = open_vdi(0);
     memset(buffer, 1, BLOCK);
     run(vdi, PLX_WRITE, BLOCK, BLOCK);
@@ -589,8 +531,7 @@ static void test_changes_unreadable(void)
     for (uint64_t k = 1; error && k < 100; k++) {
         listed = (struct listed){.limit = 3};
         fault.text[0] = '\0';
-        close_store(); /* with what it has in its cache */
-        open_store();
+        reopen_store();
         plx_simdisk_fail_io(disk, k, 1);
         error = plx_range_change_list(store, 0, 1, 1, on_change, &listed, &fault);
         plx_simdisk_heal(disk);
@@ -600,7 +541,7 @@ static void test_changes_unreadable(void)
     CU_ASSERT_EQUAL(listed.count, 1);
     CU_ASSERT_EQUAL(plx_range_change_list(store, 9, 0, 1, on_change, &listed, &fault),
                     PLX_ERR_NOT_FOUND);
-    end_store();
+    end_left();
 }
 
 /* ---- Cost ---- */
@@ -617,8 +558,7 @@ static uint64_t node_reads(uint64_t from, uint64_t to, uint64_t *ret_bytes)
     struct plx_counters before, after;
     struct plx_vdi *x, *y;
 
-    close_store();
-    open_store();
+    reopen_store();
     OK(plx_snapshot_open(store, 0, from, &x, &fault));
     OK(plx_snapshot_open(store, 0, to, &y, &fault));
     *ret_bytes = 0;
@@ -633,14 +573,11 @@ static uint64_t node_reads(uint64_t from, uint64_t to, uint64_t *ret_bytes)
 /* A disk with 200 full leaves, of which three change. */
 static void test_cost(void)
 {
-    struct plx_vdi_create_options options = {
-        .name = "v0", .size_bytes = 1024 * MIB, .sector_size = 512};
     struct plx_vdi *vdi;
     uint64_t bytes;
 
     seed = 1;
-    make_store(640 * MIB);
-    OK(plx_vdi_create(store, &options, NULL, &fault));
+    make_disk(640 * MIB, 1024 * MIB);
     vdi = open_vdi(0);
     memset(buffer, 7, sizeof buffer);
     for (uint64_t i = 0; i < 400; i++)
@@ -668,7 +605,7 @@ static void test_cost(void)
     CU_ASSERT_EQUAL(bytes, 50 * BLOCK);
     CU_ASSERT_EQUAL(node_reads(3, 4, &bytes), 2 * (2 + 4));
     CU_ASSERT_EQUAL(bytes, BLOCK);
-    end_store();
+    end_left();
 }
 
 /* ---- Refusals and damage ---- */
@@ -681,15 +618,12 @@ static bool stop(void *context, const struct plx_diff_range *range)
 
 static void test_odd(void)
 {
-    struct plx_vdi_create_options options = {
-        .name = "v0", .size_bytes = 3 * BLOCK + 512, .sector_size = 512};
-    struct plx_vdi *vdi, *x;
+    struct plx_vdi *vdi, *x, *later;
     unsigned count = 0;
     uint64_t bytes = 0;
 
     seed = 1;
-    make_store(64 * MIB);
-    OK(plx_vdi_create(store, &options, NULL, &fault));
+    make_disk(64 * MIB, 3 * BLOCK + 512);
     vdi = open_vdi(0);
     memset(buffer, 1, sizeof buffer);
     run(vdi, PLX_WRITE, 0, BLOCK);
@@ -700,29 +634,33 @@ static void test_odd(void)
     CU_ASSERT_EQUAL(bytes, BLOCK + 512); /* the last block is cut short */
     OK(plx_vdi_diff(NULL, x, stop, &count, &fault));
     CU_ASSERT_EQUAL(count, 1);
+    run(vdi, PLX_RESIZE, 0, 8 * BLOCK);
+    run(vdi, PLX_WRITE, 2 * BLOCK, 6 * BLOCK);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(plx_snapshot_open(store, 0, 2, &later, &fault));
+    bytes = 0;
+    OK(plx_vdi_diff(later, x, count_bytes, &bytes, &fault));
+    CU_ASSERT_EQUAL(bytes, BLOCK + 512); /* what the earlier one has of it, in one leaf */
+    OK(plx_vdi_close(later));
     OK(plx_vdi_close(x));
     OK(plx_vdi_close(vdi));
-    end_store();
+    end_left();
 }
 
 /* A node that cannot be read is an error, with its place, not a difference that is missing. */
 static void test_damage(void)
 {
-    struct plx_vdi_create_options options = {
-        .name = "v0", .size_bytes = 16 * MIB, .sector_size = 512};
     struct plx_vdi *vdi, *x;
     uint64_t bytes = 0;
 
     seed = 1;
-    make_store(64 * MIB);
-    OK(plx_vdi_create(store, &options, NULL, &fault));
+    make_disk(64 * MIB, 16 * MIB);
     vdi = open_vdi(0);
     memset(buffer, 1, sizeof buffer);
     run(vdi, PLX_WRITE, 0, MIB);
     run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_vdi_close(vdi));
-    close_store();
-    open_store();
+    reopen_store();
     OK(plx_snapshot_open(store, 0, 0, &x, &fault));
     plx_simdisk_fail_io(disk, 1, 1);
     CU_ASSERT_EQUAL(plx_vdi_diff(NULL, x, count_bytes, &bytes, &fault), PLX_ERR_IO_READ);
@@ -733,7 +671,7 @@ static void test_damage(void)
     OK(plx_vdi_diff(NULL, x, count_bytes, &bytes, &fault));
     CU_ASSERT_EQUAL(bytes, MIB);
     OK(plx_vdi_close(x));
-    end_store();
+    end_left();
 }
 
 int main(void)
@@ -748,5 +686,9 @@ int main(void)
         {"a damaged node", test_damage},
     };
 
-    return SUITE_RUN("diff", tests);
+    fixture.format.segment_bytes = 16u << 10;
+    fixture.open.cache_bytes = 1;
+    fixture.open.keyframe_mappings = 1u << 20;
+    return SUITE_RUN_IN((&(struct suite_frame){.before = note_failures, .after = print_seed}),
+                        "diff", tests);
 }

@@ -7,108 +7,9 @@
 
 #include "engine/format.h"
 #include "engine/vdi.h"
-#include "sim/simdisk.h"
-#include "sim/simenv.h"
 #include "ok.h"
 #include "suite.h"
-
-#define MIB (1ull << 20)
-#define BLOCK 4096u
-
-/* One store on one disk with one instance; each test makes its own. */
-static struct plx_simpower power;
-static struct plx_simdisk *disk;
-static struct plx_simenv env;
-static struct plx_simregistry registry;
-static struct plx_store *store;
-static struct plx_fault fault;
-static uint64_t epoch;
-static uint8_t *buffer, *other;
-
-static struct plx_device *opened; /* by open_as() */
-
-static int open_as(uint64_t instance)
-{
-    struct plx_store_options options = {
-        .instance = instance, .cache_bytes = 1u << 20, .ops_per_vdi = 16};
-    struct plx_device *device = plx_simdisk_attach(disk, "sim");
-    int error = plx_store_open(&device, 1, &options, &env.env, &store, &fault);
-
-    if (error) {
-        device->ops->close(device);
-        store = NULL;
-    }
-    opened = device;
-    env.instance = instance;
-    return error;
-}
-
-static uint64_t disk_seed = 42;
-static unsigned disk_stalls; /* per cent */
-
-static void make_store(uint64_t bytes, uint64_t extent_bytes)
-{
-    struct plx_simdisk_options options = {.bytes = bytes,
-                                          .block_size = 512,
-                                          .volatile_cache = true,
-                                          .patience = 20,
-                                          .stalls = disk_stalls,
-                                          .seed = disk_seed};
-    struct plx_format_options format = {.name = "test", .extent_bytes = extent_bytes};
-    struct plx_store_info info = {0};
-    struct plx_device *device;
-
-    memset(&power, 0, sizeof power);
-    disk = plx_simdisk_new(&options, &power);
-    plx_simenv_init(&env, 7);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
-    device->ops->close(device);
-    plx_simregistry_init(&registry, &info);
-    env.registry = &registry;
-    epoch = 0;
-    buffer = malloc(4 * MIB);
-    other = malloc(4 * MIB);
-    OK(open_as(1));
-}
-
-static void end_store(void)
-{
-    if (store)
-        OK(plx_store_close(store));
-    store = NULL;
-    plx_simdisk_free(disk);
-    plx_simregistry_done(&registry);
-    free(buffer);
-    free(other);
-}
-
-static int create(uint32_t slot, uint64_t bytes)
-{
-    struct plx_vdi_create_options options = {.size_bytes = bytes, .sector_size = 512, .slot = slot};
-
-    snprintf(options.name, sizeof options.name, "v%u", slot);
-    return plx_vdi_create(store, &options, NULL, &fault);
-}
-
-static int clone_of(uint32_t slot, uint32_t parent, uint64_t seq)
-{
-    struct plx_vdi_create_options options = {.sector_size = 512,
-                                             .slot = slot,
-                                             .is_clone = true,
-                                             .parent_slot = parent,
-                                             .parent_seq = seq};
-
-    snprintf(options.name, sizeof options.name, "v%u", slot);
-    return plx_vdi_create(store, &options, NULL, &fault);
-}
-
-static int try_open(uint32_t slot, struct plx_vdi **ret_vdi)
-{
-    struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
-
-    return plx_vdi_open(store, &options, ret_vdi, &fault);
-}
+#include "unit/fixture.h"
 
 static void adopt_all(void)
 {
@@ -118,51 +19,6 @@ static void adopt_all(void)
         if (registry.extents[e].owner)
             CU_ASSERT_EQUAL(plx_store_extent_adopt(store, e, &why), 0);
     CU_ASSERT_EQUAL(plx_store_extents_adopted(store, &why), 0);
-}
-
-static struct plx_vdi *open_vdi(uint32_t slot)
-{
-    struct plx_vdi *vdi = NULL;
-
-    OK(try_open(slot, &vdi));
-    return vdi;
-}
-
-static int io(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length)
-{
-    struct iovec iov = {buffer, length};
-    struct plx_request request = {
-        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
-    int error = plx_vdi_run(vdi, &request);
-
-    if (error)
-        fault = request.fault;
-    return error;
-}
-
-static int write_byte(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
-{
-    memset(buffer, byte, length);
-    return io(vdi, PLX_WRITE, offset, length);
-}
-
-static bool reads_as(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
-{
-    memset(other, byte, length);
-    memset(buffer, ~byte, length);
-    return io(vdi, PLX_READ, offset, length) == 0 && memcmp(buffer, other, length) == 0;
-}
-
-static int simple(struct plx_vdi *vdi, enum plx_request_op op, uint64_t *ret_seq)
-{
-    struct plx_request request = {.op = op};
-    int error = plx_vdi_run(vdi, &request);
-
-    if (error)
-        fault = request.fault;
-    if (ret_seq)
-        *ret_seq = request.seq;
-    return error;
 }
 
 static struct plx_counters counters(void)
@@ -212,7 +68,7 @@ static void test_io_counts(void)
     uint64_t seq, again;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 0, BLOCK, 1)); /* extents are there, the segment is begun */
     settle();
@@ -232,9 +88,9 @@ static void test_io_counts(void)
     CU_ASSERT_EQUAL(b.device_writes[PLX_KIND_DATA] - a.device_writes[PLX_KIND_DATA], 1);
     CU_ASSERT_EQUAL(all_reads(&b) - all_reads(&a), 0);
     CU_ASSERT_EQUAL(b.blocks_in_place - a.blocks_in_place, 1);
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     a = counters(); /* an idle snapshot: nothing */
-    OK(simple(vdi, PLX_SNAPSHOT, &again));
+    again = run(vdi, PLX_SNAPSHOT, 0, 0);
     b = counters();
     CU_ASSERT_EQUAL(seq, again);
     CU_ASSERT_EQUAL(all_writes(&b) - all_writes(&a), 0);
@@ -261,19 +117,18 @@ static void test_blind_after_keyframe(void)
 {
     struct plx_counters a, b;
     struct plx_vdi *vdi;
-    uint64_t seq;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 0, 2 * MIB, 1));
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
-    OK(open_as(2)); /* nothing is cached */
+    open_store(2); /* nothing is cached */
     adopt_all();
     vdi = open_vdi(0);
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     a = counters();
     OK(write_byte(vdi, 0, BLOCK, 2)); /* shared with the snapshot: known without its node */
     b = counters();
@@ -314,16 +169,16 @@ static void test_keyframe_reads_ahead(void)
     struct plx_vdi *vdi;
 
     make_store(256 * MIB, MIB);
-    OK(create(0, leaves * leaf_bytes));
+    OK(create_vdi(0, leaves * leaf_bytes));
     vdi = open_vdi(0);
     for (unsigned i = 0; i < leaves; i++)
         OK(write_byte(vdi, i * leaf_bytes, BLOCK, 1));
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
-    OK(open_as(2)); /* nothing is cached */
+    open_store(2); /* nothing is cached */
     adopt_all();
     vdi = open_vdi(0);
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     for (unsigned i = 0; i < leaves; i++)
         OK(write_byte(vdi, i * leaf_bytes + BLOCK, BLOCK, 2));
     real_ops = opened->ops;
@@ -333,7 +188,7 @@ static void test_keyframe_reads_ahead(void)
     opened->ops = &ops;
     a = counters();
     CU_ASSERT_EQUAL(a.device_reads[PLX_KIND_NODE], 0);
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     b = counters();
     opened->ops = real_ops;
     CU_ASSERT_EQUAL(b.device_reads[PLX_KIND_NODE], leaves + 2); /* and the two above them */
@@ -356,12 +211,12 @@ static void test_freed_while_loading(void)
     uint8_t slot;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 0, BLOCK, 1));
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
-    OK(open_as(2));
+    open_store(2);
     OK(plx_vdi_record_read(store, 0, &record, &slot, &fault));
     root = record.keyframe.root;
     before = plx_entry_make(plx_entry_addr(root), plx_entry_checksum(root) ^ 6);
@@ -381,7 +236,7 @@ static void test_sub_block(void)
     struct plx_vdi *vdi;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     for (unsigned round = 0; round < 3; round++) { /* absent, new, in place */
         OK(write_byte(vdi, 512, 512, (int)(10 + round)));
@@ -393,14 +248,14 @@ static void test_sub_block(void)
         CU_ASSERT(reads_as(vdi, 2 * BLOCK + 512, 512, 0));
     }
     OK(write_byte(vdi, 8 * BLOCK, 3 * BLOCK, 7));
-    OK(io(vdi, PLX_UNMAP, 8 * BLOCK + 512, 2 * BLOCK));
+    run(vdi, PLX_UNMAP, 8 * BLOCK + 512, 2 * BLOCK);
     CU_ASSERT(reads_as(vdi, 8 * BLOCK, 512, 7));
     CU_ASSERT(reads_as(vdi, 8 * BLOCK + 512, 2 * BLOCK, 0));
     CU_ASSERT(reads_as(vdi, 10 * BLOCK + 512, BLOCK - 512, 7));
-    FAILS(INVALID, io(vdi, PLX_READ, 100, 512));
-    FAILS(INVALID, io(vdi, PLX_READ, 0, 100));
-    FAILS(RANGE, io(vdi, PLX_READ, 16 * MIB - 512, 1024));
-    FAILS(RANGE, io(vdi, PLX_WRITE, UINT64_MAX - 511, 512));
+    FAILS(INVALID, try_run(vdi, PLX_READ, 100, 512, NULL));
+    FAILS(INVALID, try_run(vdi, PLX_READ, 0, 100, NULL));
+    FAILS(RANGE, try_run(vdi, PLX_READ, 16 * MIB - 512, 1024, NULL));
+    FAILS(RANGE, try_run(vdi, PLX_WRITE, UINT64_MAX - 511, 512, NULL));
     OK(plx_vdi_close(vdi));
     end_store();
 }
@@ -412,13 +267,13 @@ static void test_failed_open_frees(void)
     struct plx_vdi *vdi, *other_vdi;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
-    OK(create(1, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
+    OK(create_vdi(1, 16 * MIB));
     other_vdi = open_vdi(1); /* so that extents are there */
     settle();
     a = counters();
     plx_simdisk_fail_range(disk, 0, 64 * MIB, false, true);
-    FAILS(IO_WRITE, try_open(0, &vdi));
+    FAILS(IO_WRITE, try_open_vdi(0, false, &vdi));
     plx_simdisk_heal(disk);
     b = counters();
     CU_ASSERT_EQUAL(a.meta_free_blocks, b.meta_free_blocks);
@@ -435,27 +290,27 @@ static void test_unmap_frees(void)
     struct plx_vdi *vdi;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 32 * MIB));
+    OK(create_vdi(0, 32 * MIB));
     vdi = open_vdi(0);
     for (unsigned i = 0; i < 8; i++)
         OK(write_byte(vdi, i * MIB, MIB, 1));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     settle();
     a = counters();
-    OK(io(vdi, PLX_UNMAP, 0, 8 * MIB));
+    run(vdi, PLX_UNMAP, 0, 8 * MIB);
     settle();
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     settle();
     b = counters();
     CU_ASSERT(b.data_free_blocks >= a.data_free_blocks + 8 * MIB / BLOCK);
     CU_ASSERT(reads_as(vdi, 0, MIB, 0));
     /* Written with zeroes: as good as unmapped. */
     OK(write_byte(vdi, 0, MIB, 1));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     settle();
     b = counters();
     OK(write_byte(vdi, 0, MIB, 0));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     settle();
     c = counters();
     CU_ASSERT(c.data_free_blocks >= b.data_free_blocks + MIB / BLOCK);
@@ -477,7 +332,7 @@ static void check_mapped(struct plx_vdi *vdi, uint64_t expected)
     struct plx_vdi_info info;
     uint64_t count = 0;
 
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     plx_vdi_get_info(vdi, &info);
     if (info.size_bytes <= 64 * MIB) {
         OK(plx_vdi_map_runs(vdi, 0, info.size_bytes, add_mapped, &count, &fault));
@@ -497,25 +352,25 @@ static void test_mapped(void)
     uint64_t seq;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     check_mapped(vdi, 0);
     OK(write_byte(vdi, 0, 4 * MIB, 1));
     OK(write_byte(vdi, 63 * MIB + 512, 2 * BLOCK, 2));
     check_mapped(vdi, 1024 + 3);
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(write_byte(vdi, MIB, 2 * MIB, 3)); /* again, to new blocks */
     OK(write_byte(vdi, 5 * MIB, BLOCK, 4));
-    OK(io(vdi, PLX_UNMAP, 0, 16 * BLOCK)); /* a few; then a leaf and a half, in part absent */
+    run(vdi, PLX_UNMAP, 0, 16 * BLOCK); /* a few; then a leaf and a half, in part absent */
     check_mapped(vdi, 1024 + 3 + 1 - 16);
-    OK(io(vdi, PLX_UNMAP, MIB, 3 * MIB));
+    run(vdi, PLX_UNMAP, MIB, 3 * MIB);
     OK(write_byte(vdi, 0, BLOCK, 0)); /* zeroes over nothing, over something */
     OK(write_byte(vdi, 5 * MIB, BLOCK, 0));
     check_mapped(vdi, 256 - 16 + 3);
     OK(plx_vdi_close(vdi));
     vdi = open_vdi(0);
     check_mapped(vdi, 256 - 16 + 3);
-    OK(clone_of(1, 0, seq));
+    OK(clone_vdi(1, 0, seq));
     clone = open_vdi(1);
     check_mapped(clone, 1024 + 3);
     OK(plx_vdi_close(clone));
@@ -531,7 +386,7 @@ static void test_mapped(void)
 
 static void settle_keyframe(struct plx_vdi *vdi)
 {
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     settle();
 }
 
@@ -544,7 +399,7 @@ static void test_unmap_counts(void)
     uint64_t used;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 32 * MIB));
+    OK(create_vdi(0, 32 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 16 * MIB, 2 * MIB, 1));
     settle_keyframe(vdi);
@@ -552,17 +407,17 @@ static void test_unmap_counts(void)
     OK(write_byte(vdi, 0, 2 * MIB, 1));
     settle_keyframe(vdi);
     CU_ASSERT(data_used() > used + 256); /* the disk has a part of a run at hand */
-    OK(io(vdi, PLX_UNMAP, 0, MIB));
+    run(vdi, PLX_UNMAP, 0, MIB);
     OK(write_byte(vdi, MIB, MIB, 0));
     settle_keyframe(vdi);
     CU_ASSERT(data_used() < used + 256);
     OK(write_byte(vdi, 0, 2 * MIB, 2));
-    OK(simple(vdi, PLX_SNAPSHOT, &thin.upto));
-    OK(io(vdi, PLX_UNMAP, 0, 2 * MIB));
+    thin.upto = run(vdi, PLX_SNAPSHOT, 0, 0);
+    run(vdi, PLX_UNMAP, 0, 2 * MIB);
     settle_keyframe(vdi);
     CU_ASSERT(data_used() > used + 256);
     OK(write_byte(vdi, 16 * MIB, BLOCK, 1));
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     settle_keyframe(vdi);
     OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
     settle();
@@ -599,13 +454,13 @@ static void test_checksum(void)
     char place[64];
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 7 * BLOCK, BLOCK, 0x5a));
     at = find_block(0x5a);
     CU_ASSERT_FATAL(at != 0);
     plx_simdisk_flip(disk, at + 1000, 1);
-    FAILS(CORRUPT, io(vdi, PLX_READ, 7 * BLOCK, BLOCK));
+    FAILS(CORRUPT, try_run(vdi, PLX_READ, 7 * BLOCK, BLOCK, NULL));
     snprintf(place, sizeof place, "virtual block 7, store block %llu",
              (unsigned long long)(at / BLOCK));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, place));
@@ -621,45 +476,104 @@ static void test_checksum(void)
     at = find_block(0x5c);
     CU_ASSERT_FATAL(at != 0);
     plx_simdisk_flip(disk, at, 0x80);
-    FAILS(CORRUPT, io(vdi, PLX_READ, 7 * BLOCK, BLOCK));
+    FAILS(CORRUPT, try_run(vdi, PLX_READ, 7 * BLOCK, BLOCK, NULL));
     CU_ASSERT_EQUAL(counters().blocks_in_place, 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* ---- Requests in many pieces ---- */
+
+/* The request's bytes lie backwards in `buffer`, piece by piece, so that none are adjacent. */
+static int run_in_pieces(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset,
+                         uint64_t length, size_t piece)
+{
+    size_t count = (size_t)length / piece;
+    struct iovec *pieces = calloc(count, sizeof *pieces);
+    struct plx_request request = {
+        .op = op, .offset = offset, .length = length, .iov = pieces, .iovcnt = (int)count};
+    int error;
+
+    for (size_t i = 0; i < count; i++)
+        pieces[i] = (struct iovec){buffer + (count - 1 - i) * piece, piece};
+    error = plx_vdi_run(vdi, &request);
+    free(pieces);
+    return error;
+}
+
+/* Piece n of those backwards, or of those in order, is all of this byte. */
+static void fill_pieces(size_t count, size_t piece, unsigned seed, bool backwards)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(buffer + (backwards ? count - 1 - i : i) * piece, (int)((i * 7 + seed) % 251),
+               piece);
+}
+
+static bool pieces_are(size_t count, size_t piece, unsigned seed, bool backwards)
+{
+    uint8_t *wanted = malloc(count * piece);
+    bool equal;
+
+    memcpy(wanted, buffer, count * piece);
+    fill_pieces(count, piece, seed, backwards);
+    equal = memcmp(wanted, buffer, count * piece) == 0;
+    free(wanted);
+    return equal;
+}
+
+/* Windows are cut to what an operation has room for, down to one block; less is refused. */
+static void test_pieces(void)
+{
+    static const size_t sizes[] = {2048, 512, 64, 48, 16}; /* 48: across blocks */
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) { /* new, then in place */
+        size_t piece = sizes[i / 2], length = piece < 512 ? 15 * BLOCK : 256 * BLOCK;
+        size_t count = length / piece;
+        uint64_t offset = i / 2 * 2 * MIB;
+
+        fill_pieces(count, piece, i, true);
+        OK(run_in_pieces(vdi, PLX_WRITE, offset, length, piece));
+        run(vdi, PLX_READ, offset, length);
+        CU_ASSERT(pieces_are(count, piece, i, false));
+        memset(buffer, 0xff, length);
+        OK(run_in_pieces(vdi, PLX_READ, offset, length, piece));
+        CU_ASSERT(pieces_are(count, piece, i, true));
+    }
+    FAILS(INVALID, run_in_pieces(vdi, PLX_WRITE, 0, BLOCK, 8));
+    FAILS(INVALID, run_in_pieces(vdi, PLX_READ, 0, BLOCK, 8));
     OK(plx_vdi_close(vdi));
     end_store();
 }
 
 /* ---- Space ---- */
 
+/* Extents are given up in any order, and once. */
+static void test_giving_up(void)
+{
+    struct plx_extent_info first, second, info;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, MIB / 2, 1));
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_extent_owned(store, 0, &first));
+    OK(plx_store_extent_owned(store, 1, &second));
+    OK(plx_store_extent_release(store, second.number, &info, &fault));
+    FAILS(NOT_FOUND, plx_store_extent_release(store, second.number, &info, &fault));
+    OK(plx_store_extent_release(store, first.number, &info, &fault));
+    FAILS(NOT_FOUND, plx_store_extent_release(store, 0, &info, &fault));
+    end_store();
+}
+
 static void note_done(struct plx_request *request)
 {
     *(bool *)request->owner = true;
-}
-
-/* Another process makes the store larger by what its disk was made larger by. */
-static void grow_elsewhere(uint64_t extents)
-{
-    struct plx_store_options options = {.instance = 9, .cache_bytes = 1u << 20};
-    struct plx_device *device = plx_simdisk_attach(disk, "sim");
-    struct plx_simenv *theirs = malloc(sizeof *theirs);
-    struct plx_grown grown;
-    struct plx_store *same;
-
-    plx_simenv_init(theirs, 8);
-    OK(plx_store_open(&device, 1, &options, &theirs->env, &same, &fault));
-    OK(plx_store_grow(same, &(struct plx_grow){.dry_run = true}, &grown, &fault));
-    CU_ASSERT_EQUAL(grown.extents, extents);
-    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
-    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
-    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
-    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
-    CU_ASSERT_EQUAL(grown.added, 0);
-    OK(plx_store_close(same));
-    free(theirs);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_volumes_changed(store, &device, 1, &fault));
-    registry.extents = realloc(registry.extents, extents * sizeof *registry.extents);
-    memset(registry.extents + registry.count, 0,
-           (extents - registry.count) * sizeof *registry.extents);
-    registry.count = extents;
 }
 
 /* The superblock that counts the new extents has a mirror (INV-2). */
@@ -669,7 +583,7 @@ static void check_mirror(uint64_t extents)
 
     for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS; slot++) {
         plx_simdisk_flip(disk, slot * BLOCK + 100, 1);
-        OK(open_as(2));
+        open_store(2);
         plx_store_get_info(store, &info);
         CU_ASSERT_EQUAL(info.extents, extents);
         OK(plx_store_close(store));
@@ -692,7 +606,7 @@ static void test_growing(void)
 
     make_store(8 * MIB, MIB);
     env.gives_way = true;
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     iov.iov_base = memset(buffer, 5, 256u << 10);
     request.owner = &done;
@@ -743,6 +657,7 @@ static void test_waiting_writes(void)
     enum { WRITES = 64 };
     static struct plx_request requests[WRITES];
     static bool done[WRITES];
+    static uint8_t moved[PLX_MOVE_BUFFER];
     struct plx_protection every = {.mode = PLX_PROTECT_INTERVAL, .interval_ns = 10000000};
     struct iovec iov = {NULL, 256u << 10};
     struct plx_vdi *vdi;
@@ -754,7 +669,7 @@ static void test_waiting_writes(void)
 
     make_store(8 * MIB, MIB);
     env.gives_way = true;
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     iov.iov_base = memset(buffer, 5, iov.iov_len);
     for (unsigned i = 0; i < WRITES; i++) {
@@ -773,9 +688,9 @@ static void test_waiting_writes(void)
     for (unsigned i = 0; i < WRITES; i++)
         waiting += !done[i];
     CU_ASSERT(waiting > 16 && waiting < WRITES);
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_vdi_set_protection(vdi, &every, &fault));
-    move.iov = &(struct iovec){other, PLX_MOVE_BUFFER};
+    move.iov = &(struct iovec){moved, sizeof moved};
     FAILS(NOSPACE, run_ahead(vdi, &move));
     moving.dry_run = true;
     OK(run_ahead(vdi, &move));
@@ -802,7 +717,7 @@ static void test_no_space(void)
     int error = 0;
 
     make_store(16 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     for (uint64_t at = 0; at < 64 * MIB && !error; at += 256u << 10) {
         error = write_byte(vdi, at, 256u << 10, 9);
@@ -813,11 +728,11 @@ static void test_no_space(void)
     OK(write_byte(vdi, 0, BLOCK, 8)); /* in place */
     OK(write_byte(vdi, 0, BLOCK, 9));
     CU_ASSERT(reads_as(vdi, 0, MIB, 9));
-    OK(simple(vdi, PLX_FLUSH, NULL));
-    OK(io(vdi, PLX_UNMAP, 0, MIB));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_FLUSH, 0, 0);
+    run(vdi, PLX_UNMAP, 0, MIB);
+    run(vdi, PLX_KEYFRAME, 0, 0);
     OK(write_byte(vdi, 0, 512u << 10, 7)); /* it came back */
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     for (error = 0; !error;) {
         error = write_byte(vdi, written, BLOCK, 9);
         written += BLOCK;
@@ -825,8 +740,8 @@ static void test_no_space(void)
     CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
     FAILS(NOSPACE, write_byte(vdi, 0, BLOCK, 6)); /* shared now: it needs a new block */
     for (unsigned i = 0; i < 50; i++)
-        OK(simple(vdi, PLX_SNAPSHOT, NULL));
-    OK(simple(vdi, PLX_FLUSH, NULL));
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+    run(vdi, PLX_FLUSH, 0, 0);
     OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
     CU_ASSERT(reads_as(snapshot, 0, 512u << 10, 7));
     plx_vdi_abandon(snapshot);
@@ -875,11 +790,11 @@ static void test_move(void)
     struct plx_vdi *vdi;
 
     make_store(128 * MIB, 4 * MIB);
-    OK(create(0, 8 * MIB));
+    OK(create_vdi(0, 8 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 4 * MIB, 2 * MIB, 7)); /* lies well already */
     write_backwards(vdi, 100, 300);
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     before = counters();
     OK(move(vdi, &would, 0, 8 * MIB));
     CU_ASSERT_EQUAL(would.mapped, 300 + 512);
@@ -901,7 +816,7 @@ static void test_move(void)
     OK(move(vdi, &again, 0, 8 * MIB));
     CU_ASSERT_EQUAL(again.moved, 0);
     CU_ASSERT_EQUAL(again.runs_before, 4);
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     settle();
     b = counters();
     CU_ASSERT_EQUAL(b.blocks_freed - a.blocks_freed >= 300, true); /* the old places, and nodes */
@@ -924,10 +839,10 @@ static void test_move_shared(void)
     uint64_t seq;
 
     make_store(128 * MIB, 4 * MIB);
-    OK(create(0, 8 * MIB));
+    OK(create_vdi(0, 8 * MIB));
     vdi = open_vdi(0);
     write_backwards(vdi, 0, 64);
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     write_backwards(vdi, 10, 20);
     OK(move(vdi, &moved, 0, 8 * MIB));
     CU_ASSERT_EQUAL(moved.mapped, 64);
@@ -936,7 +851,7 @@ static void test_move_shared(void)
     CU_ASSERT_EQUAL(moved.runs_before, 64);
     CU_ASSERT_EQUAL(moved.runs_after, 45);
     CU_ASSERT(reads_numbers(vdi, 0, 64));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
     CU_ASSERT(reads_numbers(snapshot, 0, 64));
     plx_vdi_abandon(snapshot);
@@ -952,10 +867,10 @@ static void test_move_pieces(void)
     struct plx_vdi *vdi;
 
     make_store(128 * MIB, 4 * MIB);
-    OK(create(0, 8 * MIB));
+    OK(create_vdi(0, 8 * MIB));
     vdi = open_vdi(0);
     write_backwards(vdi, 0, 256);
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     for (uint64_t at = 256; at > 0; at -= 4)
         write_backwards(vdi, at - 4, 3);
     a = counters();
@@ -979,11 +894,11 @@ static void test_move_sparse(void)
     struct plx_vdi *vdi;
 
     make_store(128 * MIB, 4 * MIB);
-    OK(create(0, 4ull << 40));
+    OK(create_vdi(0, 4ull << 40));
     vdi = open_vdi(0);
     write_backwards(vdi, 5, 10);
     write_backwards(vdi, (1ull << 28) + 300, 10);
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     write_backwards(vdi, (1ull << 27) + 300, 10);
     OK(move(vdi, &moved, 0, 4ull << 40)); /* so much at least, in whole windows */
     CU_ASSERT_EQUAL(moved.moved, 10);
@@ -1004,7 +919,7 @@ static void test_move_damaged(void)
     uint64_t at;
 
     make_store(128 * MIB, 4 * MIB);
-    OK(create(0, 8 * MIB));
+    OK(create_vdi(0, 8 * MIB));
     vdi = open_vdi(0);
     write_backwards(vdi, 0, 100);
     write_backwards(vdi, 301, 55);
@@ -1035,14 +950,14 @@ static void test_move_no_space(void)
     uint64_t at;
 
     make_store(16 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     write_backwards(vdi, 0, 200);
     for (at = 4 * MIB; at < 64 * MIB && !error; at += 32 * BLOCK)
         error = write_byte(vdi, at, 32 * BLOCK, 9);
     CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
-    OK(io(vdi, PLX_UNMAP, 4 * MIB, 64 * BLOCK));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_UNMAP, 4 * MIB, 64 * BLOCK);
+    run(vdi, PLX_KEYFRAME, 0, 0);
     FAILS(NOSPACE, move(vdi, &moved, 0, 8 * MIB));
     CU_ASSERT_EQUAL(moved.upto, 0);
     CU_ASSERT_EQUAL(moved.moved, 0);
@@ -1060,11 +975,11 @@ static void test_move_refusals(void)
     uint64_t seq;
 
     make_store(128 * MIB, 4 * MIB);
-    OK(create(0, 8 * MIB));
+    OK(create_vdi(0, 8 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 0, BLOCK, 1));
     OK(write_byte(vdi, 4 * MIB, BLOCK, 1));
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     FAILS(INVALID, plx_vdi_run(vdi, &request)); /* no memory to work with */
     FAILS(INVALID, move(vdi, &moved, 512, MIB));
     FAILS(INVALID, move(vdi, &moved, 0, 512));
@@ -1094,7 +1009,7 @@ static void test_snapshot_does_not_drain(void)
     struct plx_vdi *vdi;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 32 * MIB));
+    OK(create_vdi(0, 32 * MIB));
     vdi = open_vdi(0);
     memset(buffer, 3, MIB);
     finished = 0;
@@ -1134,10 +1049,10 @@ static void test_idle_snapshot_waits(void)
         struct iovec iov;
         struct plx_vdi *vdi;
 
-        disk_seed = round;
-        disk_stalls = 30;
+        fixture.disk.seed = round;
+        fixture.disk.stalls = 30;
         make_store(64 * MIB, MIB);
-        OK(create(0, 32 * MIB));
+        OK(create_vdi(0, 32 * MIB));
         vdi = open_vdi(0);
         OK(write_byte(vdi, 0, MIB, 1));
         OK(write_byte(vdi, 0, MIB, 2)); /* in place from now on */
@@ -1164,8 +1079,8 @@ static void test_idle_snapshot_waits(void)
         OK(plx_vdi_close(vdi));
         end_store();
     }
-    disk_seed = 42;
-    disk_stalls = 0;
+    fixture.disk.seed = 42;
+    fixture.disk.stalls = 0;
 }
 
 static bool count_snapshot(void *context, const struct plx_snapshot_info *info)
@@ -1217,7 +1132,7 @@ static void test_protect_interval(void)
     struct plx_vdi *vdi;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
     before = counters(); /* idle: no record, no I/O, no turn of the loop */
@@ -1268,7 +1183,7 @@ static void test_protect_shares(void)
     uint64_t before;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     protect(vdi, PLX_PROTECT_INTERVAL, 5000 * MS);
     for (unsigned i = 0; i < 3; i++) {
@@ -1283,7 +1198,7 @@ static void test_protect_shares(void)
             pass(1000);
             break;
         case 1: /* a key frame */
-            OK(simple(vdi, PLX_KEYFRAME, NULL));
+            run(vdi, PLX_KEYFRAME, 0, 0);
             CU_ASSERT(env.ns - before < 10 * MS);
             break;
         case 2: /* its end */
@@ -1310,7 +1225,7 @@ static unsigned blocks_written(struct plx_vdi *vdi, unsigned blocks)
 {
     unsigned count = 0;
 
-    OK(io(vdi, PLX_READ, 0, (uint64_t)blocks * BLOCK));
+    run(vdi, PLX_READ, 0, (uint64_t)blocks * BLOCK);
     for (unsigned i = 0; i < blocks; i++)
         count += buffer[i * BLOCK] != 0;
     return count;
@@ -1346,7 +1261,7 @@ static void test_protect_skips(void)
     struct plx_vdi *vdi;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     protect(vdi, PLX_PROTECT_INTERVAL, MS);
     env.step_ns = MS; /* the device takes many intervals */
@@ -1366,7 +1281,7 @@ static void test_protect_writes(void)
     struct plx_vdi *vdi, *instant;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     protect(vdi, PLX_PROTECT_WRITE, 0);
     before = counters();
@@ -1389,7 +1304,7 @@ static void test_protect_writes(void)
     CU_ASSERT_EQUAL(after.snapshots_automatic - before.snapshots_automatic,
                     after.batches - before.batches);
     before = counters();
-    OK(io(vdi, PLX_UNMAP, 0, 12 * BLOCK));
+    run(vdi, PLX_UNMAP, 0, 12 * BLOCK);
     after = counters();
     CU_ASSERT_EQUAL(after.snapshots_automatic - before.snapshots_automatic, 1);
     CU_ASSERT_EQUAL(all_writes(&after) - all_writes(&before), 1);
@@ -1408,7 +1323,7 @@ static void test_protect_restart(void)
     uint64_t count;
 
     make_store(128 * MIB, MIB);
-    OK(create(0, 64 * MIB));
+    OK(create_vdi(0, 64 * MIB));
     vdi = open_vdi(0);
     protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
     OK(write_byte(vdi, 0, BLOCK, 1));
@@ -1430,7 +1345,7 @@ static void test_protect_restart(void)
     OK(write_byte(vdi, 0, BLOCK, 2));
     pass(20);
     CU_ASSERT_EQUAL(listed(0), count + 1);
-    OK(clone_of(1, 0, count));
+    OK(clone_vdi(1, 0, count));
     OK(plx_vdi_read_info(store, 1, &info, &fault));
     CU_ASSERT_EQUAL(info.protection.mode, PLX_PROTECT_OFF);
     CU_ASSERT_EQUAL(info.protection.tiers, 0);
@@ -1456,11 +1371,11 @@ static void test_protect_refusals(void)
     uint64_t seq;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         FAILS(INVALID, plx_vdi_set_protection(vdi, &bad[i], &fault));
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_vdi_close(vdi));
     OK(plx_snapshot_open(store, 0, seq, &vdi, &fault));
     FAILS(READONLY, plx_vdi_set_protection(vdi, &none, &fault));
@@ -1492,19 +1407,19 @@ static void test_long_log(void)
     struct plx_vdi *vdi;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     set_log_position(0, (1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 3);
     vdi = open_vdi(0);
     for (unsigned i = 1; i <= 1600; i++) {
         OK(write_byte(vdi, i % 7 * BLOCK, BLOCK, (int)(i % 200) + 1));
         if (i % 10 == 0)
-            OK(simple(vdi, PLX_SNAPSHOT, NULL));
+            run(vdi, PLX_SNAPSHOT, 0, 0);
         if (i % 400 == 0)
-            OK(simple(vdi, PLX_KEYFRAME, NULL));
+            run(vdi, PLX_KEYFRAME, 0, 0);
     }
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
-    OK(open_as(2));
+    open_store(2);
     adopt_all();
     OK(plx_snapshot_list(store, 0, 0, count_snapshot, &snapshots, &fault));
     CU_ASSERT_EQUAL(snapshots, 160);
@@ -1523,16 +1438,16 @@ static void test_clones(void)
     uint64_t seq;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 4 * MIB));
+    OK(create_vdi(0, 4 * MIB));
     for (uint32_t depth = 0; depth < 6; depth++) {
         vdi = open_vdi(depth);
         OK(write_byte(vdi, depth * 65536, 65536, (int)(depth + 1)));
         OK(write_byte(vdi, MIB, BLOCK, (int)(depth + 100)));
-        OK(simple(vdi, PLX_SNAPSHOT, &seq));
+        seq = run(vdi, PLX_SNAPSHOT, 0, 0);
         OK(write_byte(vdi, MIB, BLOCK, 55)); /* not seen by the clone */
         OK(plx_vdi_close(vdi));
         if (depth < 5)
-            OK(clone_of(depth + 1, depth, seq));
+            OK(clone_vdi(depth + 1, depth, seq));
     }
     for (uint32_t depth = 0; depth < 6; depth++) {
         vdi = open_vdi(depth);
@@ -1544,8 +1459,8 @@ static void test_clones(void)
         CU_ASSERT(reads_as(vdi, MIB, BLOCK, (int)(depth + 100)));
         plx_vdi_abandon(vdi);
     }
-    FAILS(EXISTS, clone_of(3, 0, 1));
-    FAILS(NOT_FOUND, clone_of(9, 0, 77));
+    FAILS(EXISTS, clone_vdi(3, 0, 1));
+    FAILS(NOT_FOUND, clone_vdi(9, 0, 77));
     end_store();
 }
 
@@ -1557,11 +1472,11 @@ static void test_grow(void)
     uint64_t old = 512ull << 30, seq;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, old));
+    OK(create_vdi(0, old));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 0, 65536, 1));
     OK(write_byte(vdi, old - 65536, 65536, 2));
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     FAILS(RANGE, write_byte(vdi, old, 512, 3));
     OK(plx_vdi_run(vdi, &resize));
     OK(write_byte(vdi, old, 65536, 3));
@@ -1595,7 +1510,7 @@ static void test_many_vdis(void)
 
     make_store(128 * MIB, MIB);
     for (uint32_t i = 0; i < 40; i++) {
-        OK(create(i, 4 * MIB));
+        OK(create_vdi(i, 4 * MIB));
         vdis[i] = open_vdi(i);
     }
     for (unsigned round = 0; round < 3; round++)
@@ -1615,15 +1530,15 @@ static void test_create_refusals(void)
     struct plx_vdi_info info;
 
     make_store(64 * MIB, MIB);
-    FAILS(INVALID, create(0, 0));
-    FAILS(INVALID, create(0, 300ull << 40));
-    FAILS(INVALID, create(0, 4096 + 100));
-    FAILS(RANGE, create(100000, MIB));
+    FAILS(INVALID, create_vdi(0, 0));
+    FAILS(INVALID, create_vdi(0, 300ull << 40));
+    FAILS(INVALID, create_vdi(0, 4096 + 100));
+    FAILS(RANGE, create_vdi(100000, MIB));
     FAILS(NOT_FOUND, plx_vdi_read_info(store, 0, &info, &fault));
-    OK(create(0, 256ull << 40));
-    FAILS(EXISTS, create(0, MIB));
+    OK(create_vdi(0, 256ull << 40));
+    FAILS(EXISTS, create_vdi(0, MIB));
     OK(plx_vdi_delete(store, 0, false, &fault));
-    OK(create(0, MIB));
+    OK(create_vdi(0, MIB));
     end_store();
 }
 
@@ -1643,22 +1558,22 @@ static void test_call_refusals(void)
     FAILS(INVALID, plx_vdi_create(store, &nameless, NULL, &fault));
     FAILS(INVALID, plx_vdi_create(store, &sectors, NULL, &fault));
     FAILS(RANGE, plx_store_extent_adopt(store, 1000000, &fault));
-    OK(create(0, MIB));
+    OK(create_vdi(0, MIB));
     FAILS(FENCED, plx_vdi_open(store, &old, &vdi, &fault));
     vdi = open_vdi(0);
     FAILS(RANGE, plx_vdi_map_runs(vdi, MIB, BLOCK, NULL, NULL, &fault));
-    FAILS(INVALID, io(vdi, PLX_READ, 100, 512));
-    FAILS(INVALID, io(vdi, PLX_COMPARE_WRITE, 0, 2 * PLX_COMPARE_MAX));
+    FAILS(INVALID, try_run(vdi, PLX_READ, 100, 512, NULL));
+    FAILS(INVALID, try_run(vdi, PLX_COMPARE_WRITE, 0, 2 * PLX_COMPARE_MAX, NULL));
     FAILS(INVALID, plx_vdi_run(vdi, &grow));
     FAILS(INVALID, plx_vdi_run(vdi, &label));
-    OK(simple(vdi, PLX_SNAPSHOT, &seq));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
-    FAILS(READONLY, io(instant, PLX_WRITE, 0, 512));
+    FAILS(READONLY, try_run(instant, PLX_WRITE, 0, 512, NULL));
     OK(plx_vdi_close(instant));
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
-    OK(open_as(0));
-    FAILS(READONLY, try_open(0, &none));
+    open_store(0);
+    FAILS(READONLY, try_open_vdi(0, false, &none));
     end_store();
 }
 
@@ -1667,9 +1582,9 @@ static void test_two_owners(void)
     struct plx_vdi *vdi, *second;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, MIB));
+    OK(create_vdi(0, MIB));
     vdi = open_vdi(0);
-    FAILS(BUSY, try_open(0, &second));
+    FAILS(BUSY, try_open_vdi(0, false, &second));
     FAILS(BUSY, plx_vdi_delete(store, 0, false, &fault));
     OK(plx_vdi_close(vdi));
     end_store();
@@ -1682,8 +1597,7 @@ static void test_newer_feature(void)
     uint64_t before;
 
     make_store(64 * MIB, MIB);
-    OK(plx_store_close(store));
-    store = NULL;
+    close_store();
     plx_simdisk_peek(disk, 0, block, BLOCK);
     OK(plx_format_superblock_decode(block, &super, &fault));
     super.incompatible = 4;
@@ -1691,7 +1605,7 @@ static void test_newer_feature(void)
     plx_format_superblock_encode(&super, block);
     plx_simdisk_poke(disk, BLOCK, block, BLOCK);
     before = plx_simdisk_hash(disk);
-    FAILS(UNSUPPORTED, open_as(1));
+    FAILS(UNSUPPORTED, try_open_store(1));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "newer"));
     CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
     end_store();
@@ -1700,13 +1614,12 @@ static void test_newer_feature(void)
 static void test_truncated(void)
 {
     make_store(64 * MIB, MIB);
-    OK(plx_store_close(store));
-    store = NULL;
+    close_store();
     plx_simdisk_resize(disk, 63 * MIB);
-    FAILS(CORRUPT, open_as(1));
+    FAILS(CORRUPT, try_open_store(1));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "truncated"));
     plx_simdisk_resize(disk, 4096);
-    CU_ASSERT(open_as(1) < 0);
+    CU_ASSERT(try_open_store(1) < 0);
     end_store();
 }
 
@@ -1717,8 +1630,7 @@ static void test_format_refusals(void)
     uint64_t before;
 
     make_store(64 * MIB, MIB);
-    OK(plx_store_close(store));
-    store = NULL;
+    close_store();
     before = plx_simdisk_hash(disk);
     device = plx_simdisk_attach(disk, "sim");
     FAILS(EXISTS, plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
@@ -1755,15 +1667,14 @@ static void make_history(void)
     struct plx_vdi *vdi;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     OK(write_byte(vdi, 0, MIB, 1));
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(write_byte(vdi, 0, 65536, 2));
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     OK(plx_vdi_close(vdi));
-    OK(plx_store_close(store));
-    store = NULL;
+    close_store();
 }
 
 static uint64_t find_magic(const char *magic, uint64_t from)
@@ -1807,12 +1718,8 @@ static void check_clean(void)
 
 static int byte_at(struct plx_vdi *vdi, uint64_t offset)
 {
-    struct iovec iov = {other, BLOCK};
-    struct plx_request read = {
-        .op = PLX_READ, .offset = offset, .length = BLOCK, .iov = &iov, .iovcnt = 1};
-
-    OK(plx_vdi_run(vdi, &read));
-    return other[0];
+    run(vdi, PLX_READ, offset, BLOCK);
+    return buffer[0];
 }
 
 static int byte_then[64]; /* of block 0, by snapshot */
@@ -1828,10 +1735,10 @@ static uint64_t busy_history(struct plx_vdi *vdi)
         OK(write_byte(vdi, 200 * BLOCK + i % 7 * BLOCK, BLOCK, (int)i));
         if (i % 4 == 0)
             OK(write_byte(vdi, i % 5 * 16 * BLOCK, 8 * BLOCK, 0));
-        OK(simple(vdi, PLX_SNAPSHOT, &seq));
+        seq = run(vdi, PLX_SNAPSHOT, 0, 0);
         byte_then[seq] = byte_at(vdi, 0);
         if (i % 3 == 0)
-            OK(simple(vdi, PLX_KEYFRAME, NULL));
+            run(vdi, PLX_KEYFRAME, 0, 0);
     }
     return seq;
 }
@@ -1886,7 +1793,7 @@ static void test_forget(void)
     uint64_t last, gone, free_before;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     last = busy_history(vdi);
     free_before = counters().data_free_blocks;
@@ -1923,7 +1830,7 @@ static void test_thin(void)
     uint64_t last, gone, kept[64], free_before, stays;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     last = busy_history(vdi);
     for (uint64_t step = 2; step <= 8; step *= 2) {
@@ -1965,7 +1872,7 @@ static void test_thin_one(void)
     uint64_t last;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     last = busy_history(vdi);
     OK(plx_vdi_thin(vdi, &thin, &would, &fault));
@@ -2001,7 +1908,7 @@ static void test_thin_clone(void)
     int first;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     last = busy_history(vdi);
     first = byte_then[15];
@@ -2077,7 +1984,7 @@ static void snapshots_apart(struct plx_vdi *vdi, unsigned count, uint64_t ns)
     for (unsigned i = 0; i < count; i++) {
         OK(write_byte(vdi, i % 50 * BLOCK, 16 * BLOCK, (int)i % 250 + 1));
         env.ns = ns ? env.ns + ns : start;
-        OK(simple(vdi, PLX_SNAPSHOT, NULL));
+        run(vdi, PLX_SNAPSHOT, 0, 0);
     }
 }
 
@@ -2091,7 +1998,7 @@ static void write_segments(struct plx_vdi *vdi, unsigned count)
     for (unsigned i = 0; info.log_segments < end; i++) {
         OK(write_byte(vdi, i % 2000 * BLOCK, BLOCK, (int)i % 250 + 1));
         if (i % 2000 == 1999)
-            OK(io(vdi, PLX_UNMAP, 0, 2000 * BLOCK));
+            run(vdi, PLX_UNMAP, 0, 2000 * BLOCK);
         plx_vdi_get_info(vdi, &info);
     }
 }
@@ -2104,7 +2011,7 @@ static void test_snapshot_at(void)
     uint64_t gone, kept[] = {40, 110, 111, 290};
 
     make_store(256 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     FAILS(NOT_FOUND,
           plx_snapshot_at(store, 0, UINT64_MAX - 1, &(struct plx_snapshot_info){0}, &fault));
@@ -2112,7 +2019,7 @@ static void test_snapshot_at(void)
     snapshots_apart(vdi, 100, 0);
     env.ns += 3600000 * MS; /* ahead ... */
     snapshots_apart(vdi, 10, MS);
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
     OK(plx_vdi_close(vdi));
     env.ns -= 3600000 * MS; /* ... and back */
     vdi = open_vdi(0);
@@ -2136,11 +2043,10 @@ static void test_damage_superblock(void)
 {
     make_history();
     plx_simdisk_flip(disk, 100, 1); /* slot A: slot B is used */
-    OK(open_as(0));
-    OK(plx_store_close(store));
-    store = NULL;
+    open_store(0);
+    close_store();
     plx_simdisk_flip(disk, BLOCK + 100, 1);
-    FAILS(CORRUPT, open_as(0));
+    FAILS(CORRUPT, try_open_store(0));
     end_store();
 }
 
@@ -2154,17 +2060,16 @@ static void test_damage_record(void)
     second = find_magic("PLXVDREC", first + 512);
     CU_ASSERT_EQUAL_FATAL(second, first + BLOCK);
     plx_simdisk_flip(disk, first + 200, 1);
-    OK(open_as(0));
+    open_store(0);
     OK(plx_vdi_read_info(store, 0, &info, &fault));
     CU_ASSERT_STRING_EQUAL(info.name, "v0");
     plx_simdisk_flip(disk, second + 200, 1);
     FAILS(CORRUPT, plx_vdi_read_info(store, 0, &info, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "slot 0"));
-    OK(plx_store_close(store));
-    store = NULL;
+    close_store();
     plx_simdisk_flip(disk, first + 200, 1);
     plx_simdisk_flip(disk, second + 200, 1);
-    OK(open_as(0));
+    open_store(0);
     end_store();
 }
 
@@ -2184,7 +2089,7 @@ static void test_damage_extent(void)
     plx_simdisk_peek(disk, extent * MIB, block, BLOCK);
     OK(plx_format_extent_page_decode(block, &super.store, extent, 0, 1, &page, &fault));
     plx_simdisk_flip(disk, extent * MIB + 500, 1);
-    OK(open_as(3));
+    open_store(3);
     OK(plx_store_extent_read(store, extent, &info, &fault));
     OK(plx_store_extent_adopt(store, extent, &fault)); /* by the other slot */
     OK(plx_store_extents_adopted(store, &fault));
@@ -2231,22 +2136,22 @@ static void test_damage_newest(void)
     struct plx_vdi *vdi;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     for (unsigned i = 0; i < 40; i++)
         OK(write_byte(vdi, i * 65536, 65536, (int)i + 1));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
-    OK(simple(vdi, PLX_SNAPSHOT, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
     for (unsigned i = 0; i < 40; i++)
         OK(write_byte(vdi, i * 65536, 32768, (int)i + 101));
-    OK(simple(vdi, PLX_KEYFRAME, NULL));
-    OK(simple(vdi, PLX_FLUSH, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    run(vdi, PLX_FLUSH, 0, 0);
     plx_vdi_abandon(vdi);
     plx_store_close(store);
     store = NULL;
     damage_newest("PLXVDREC", 48);
     damage_newest("PLXEXTNT", 48);
-    OK(open_as(2));
+    open_store(2);
     adopt_all();
     OK(plx_vdi_open(store, &options, &vdi, &fault));
     for (unsigned i = 40; i < 120; i++) /* would take blocks that an older bitmap calls free */
@@ -2278,7 +2183,7 @@ static int list_fenced(int k, unsigned *ret_count)
 {
     int error;
 
-    OK(open_as(0));
+    open_store(0);
     *ret_count = 0;
     events_left = k;
     power.on_event = fence;
@@ -2296,11 +2201,11 @@ static void test_fenced_reader(void)
     int k = 0;
 
     make_history();
-    OK(open_as(2));
+    open_store(2);
     vdi = open_vdi(0);
     for (unsigned i = 0; i < 600; i++) { /* into further segments */
         OK(write_byte(vdi, i * 4096, 4096, (int)i % 250 + 1));
-        OK(simple(vdi, PLX_SNAPSHOT, NULL));
+        run(vdi, PLX_SNAPSHOT, 0, 0);
     }
     plx_vdi_abandon(vdi);
     plx_store_close(store);
@@ -2325,11 +2230,10 @@ static void test_damage_segment(void)
     CU_ASSERT_FATAL(at != 0);
     plx_simdisk_flip(disk, at + 60, 1);
     before = plx_simdisk_hash(disk);
-    OK(open_as(0));
+    open_store(0);
     CU_ASSERT(plx_snapshot_open(store, 0, 1, &vdi, &fault) < 0);
     CU_ASSERT(strlen(fault.text) > 10);
-    OK(plx_store_close(store));
-    store = NULL;
+    close_store();
     CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
     end_store();
 }
@@ -2343,7 +2247,7 @@ static void test_damage_batch(void)
     at = find_magic("PLXB", 0);
     CU_ASSERT_FATAL(at != 0);
     plx_simdisk_flip(disk, at + 100, 4);
-    OK(open_as(0));
+    open_store(0);
     FAILS(CORRUPT, plx_snapshot_open(store, 0, 1, &vdi, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
     end_store();
@@ -2358,7 +2262,7 @@ static void damaged_log(const char *magic, unsigned skip, unsigned offset)
     uint64_t at;
 
     make_store(64 * MIB, MIB);
-    OK(create(0, 16 * MIB));
+    OK(create_vdi(0, 16 * MIB));
     vdi = open_vdi(0);
     for (unsigned i = 0; i < 600; i++)
         OK(write_byte(vdi, i * 8192, 8192, (int)i % 250 + 1));
@@ -2372,7 +2276,7 @@ static void damaged_log(const char *magic, unsigned skip, unsigned offset)
         at = find_magic(magic, at + 512);
     CU_ASSERT_FATAL(at != 0);
     plx_simdisk_flip(disk, at + offset, 4);
-    OK(open_as(2));
+    open_store(2);
     FAILS(CORRUPT, plx_vdi_open(store, &options, &vdi, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "damaged"));
     plx_simdisk_flip(disk, at + offset, 4); /* and nothing was changed */
@@ -2421,10 +2325,10 @@ static void test_damage_node(void)
     }
     CU_ASSERT_FATAL(root != 0);
     plx_simdisk_flip(disk, root * BLOCK + 4000, 1);
-    OK(open_as(2));
+    open_store(2);
     adopt_all();
     vdi = open_vdi(0);
-    FAILS(CORRUPT, io(vdi, PLX_READ, 0, BLOCK));
+    FAILS(CORRUPT, try_run(vdi, PLX_READ, 0, BLOCK, NULL));
     CU_ASSERT(plx_simenv_heard(&env, "radix node") > 0);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
     plx_simdisk_flip(disk, root * BLOCK + 4000, 1);
@@ -2447,6 +2351,8 @@ int main(void)
         {"a failed open frees its segments", test_failed_open_frees},
         {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},
+        {"requests in many pieces", test_pieces},
+        {"giving extents up", test_giving_up},
         {"a store that grows", test_growing},
         {"writes that wait for room", test_waiting_writes},
         {"no space", test_no_space},
@@ -2491,5 +2397,6 @@ int main(void)
         {"damaged node", test_damage_node},
     };
 
+    fixture.open.ops_per_vdi = 16;
     return SUITE_RUN("engine", tests);
 }

@@ -2,80 +2,22 @@
  * what it costs, what is refused.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/vdi.h" /* to see the barrier */
-#include "sim/simdisk.h"
-#include "sim/simenv.h"
 #include "ok.h"
 #include "suite.h"
+#include "unit/fixture.h"
 
-#define MIB (1ull << 20)
-#define BLOCK 4096u
 #define REQUESTS 12u
-
-static struct plx_simpower power;
-static struct plx_simdisk *disk;
-static struct plx_simenv env;
-static struct plx_simregistry registry;
-static struct plx_store *store;
-static struct plx_fault fault;
-static uint64_t epoch;
-static uint8_t buffer[2 * MIB], other[2 * MIB];
 
 /* ---- The store ---- */
 
-static void open_store(uint64_t instance)
-{
-    struct plx_store_options options = {
-        .instance = instance, .cache_bytes = 1u << 20, .ops_per_vdi = 4};
-    struct plx_device *device = plx_simdisk_attach(disk, "sim");
-
-    OK(plx_store_open(&device, 1, &options, &env.env, &store, &fault));
-    env.instance = instance;
-    env.store = store;
-}
-
-static void make_store(void)
-{
-    struct plx_simdisk_options options = {
-        .bytes = 128 * MIB, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
-    struct plx_format_options format = {.name = "test", .extent_bytes = MIB};
-    struct plx_store_info info = {0};
-    struct plx_device *device;
-
-    memset(&power, 0, sizeof power);
-    disk = plx_simdisk_new(&options, &power);
-    plx_simenv_init(&env, 7);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
-    plx_device_close(device);
-    plx_simregistry_init(&registry, &info);
-    env.registry = &registry;
-    epoch = 0;
-    open_store(1);
-}
-
-static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
-{
-    if (severity == PLX_FINDING_ERROR)
-        printf("\n  check: %s\n", text);
-}
-
 /* Everything is closed. leaks: there may be some. */
-static void end_store(bool leaks)
+static void end_checked(bool leaks)
 {
-    struct plx_check_options options = {.data = true, .finding = print_finding};
-    struct plx_check_result result = {0};
-
-    OK(plx_simenv_release_all(&env, &fault));
-    OK(plx_store_check(store, &options, &result, &fault));
-    CU_ASSERT_EQUAL(result.errors, 0);
-    CU_ASSERT(leaks || result.leaked_blocks == 0);
-    OK(plx_store_close(store));
-    plx_simdisk_free(disk);
-    plx_simregistry_done(&registry);
+    check_store(leaks);
+    end_store();
 }
 
 /* A power cut; the next instance takes all over. */
@@ -101,47 +43,20 @@ static void crash(struct plx_vdi *vdi)
 
 /* ---- The disk ---- */
 
-static struct plx_vdi *open_vdi(uint32_t slot)
-{
-    struct plx_vdi_open_options options = {
-        .slot = slot, .epoch = ++epoch, .take_over = true, .overwrite = -1};
-    struct plx_vdi *vdi = NULL;
-
-    OK(plx_vdi_open(store, &options, &vdi, &fault));
-    return vdi;
-}
-
 static struct plx_vdi *make_vdi(uint64_t size_bytes)
 {
-    struct plx_vdi_create_options options = {
-        .name = "v", .size_bytes = size_bytes, .sector_size = 512};
-
-    OK(plx_vdi_create(store, &options, NULL, &fault));
+    OK(create_vdi(0, size_bytes));
     return open_vdi(0);
-}
-
-static uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length)
-{
-    struct iovec iov = {buffer, length};
-    struct plx_request request = {
-        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
-
-    OK(plx_vdi_run(vdi, &request));
-    return request.seq;
 }
 
 static void fill(struct plx_vdi *vdi, uint64_t block, uint64_t blocks, int byte)
 {
-    memset(buffer, byte, blocks * BLOCK);
-    run(vdi, PLX_WRITE, block * BLOCK, blocks * BLOCK);
+    OK(write_byte(vdi, block * BLOCK, blocks * BLOCK, byte));
 }
 
 static bool holds(struct plx_vdi *vdi, uint64_t block, uint64_t blocks, int byte)
 {
-    memset(other, byte, blocks * BLOCK);
-    memset(buffer, ~byte, blocks * BLOCK);
-    run(vdi, PLX_READ, block * BLOCK, blocks * BLOCK);
-    return memcmp(buffer, other, blocks * BLOCK) == 0;
+    return reads_as(vdi, block * BLOCK, blocks * BLOCK, byte);
 }
 
 static uint64_t snapshot(struct plx_vdi *vdi)
@@ -185,7 +100,7 @@ static void test_forth_and_back(void)
     struct plx_vdi *vdi;
     uint64_t first, before, after, last;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 100, 1);
     fill(vdi, 1000, 8, 1);
@@ -222,7 +137,7 @@ static void test_forth_and_back(void)
     }
     CU_ASSERT(holds(vdi, 20, 10, 4));
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 /* Before anything else was logged, and after. */
@@ -231,14 +146,14 @@ static void test_crash(void)
     struct plx_vdi *vdi;
     uint64_t first, before;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 10, 1);
     first = snapshot(vdi);
     fill(vdi, 0, 10, 2);
     before = rewind_to(vdi, first);
     crash(vdi);
-    vdi = open_vdi(0);
+    OK(try_open_vdi(0, true, &vdi));
     CU_ASSERT(holds(vdi, 0, 10, 1));
     CU_ASSERT(held(before, 0, 10, 2));
     fill(vdi, 5, 5, 3);
@@ -246,13 +161,13 @@ static void test_crash(void)
     fill(vdi, 0, 2, 4);
     snapshot(vdi);
     crash(vdi);
-    vdi = open_vdi(0);
+    OK(try_open_vdi(0, true, &vdi));
     CU_ASSERT(holds(vdi, 0, 2, 4));
     CU_ASSERT(holds(vdi, 2, 8, 2));
     CU_ASSERT(held(before + 1, 5, 5, 3));
     CU_ASSERT(held(before + 2, 0, 2, 4));
     OK(plx_vdi_close(vdi));
-    end_store(true);
+    end_checked(true);
 }
 
 /* The state before becomes a disk of its own, and what is rewound goes on from there. */
@@ -263,7 +178,7 @@ static void test_clone(void)
     struct plx_vdi *vdi, *clone;
     uint64_t first;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 10, 1);
     first = snapshot(vdi);
@@ -277,7 +192,7 @@ static void test_clone(void)
     CU_ASSERT(holds(vdi, 5, 5, 1));
     OK(plx_vdi_close(clone));
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 /* It keeps its size; what the instant did not have reads as zeroes, also where the tree is too low
@@ -290,7 +205,7 @@ static void test_grown(void)
     struct plx_vdi *vdi;
     uint64_t first, before;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 10, 1);
     first = snapshot(vdi);
@@ -309,7 +224,7 @@ static void test_grown(void)
     CU_ASSERT(holds(vdi, far, 4, 2));
     CU_ASSERT(held(before + 1, far, 2, 3));
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 /* To an instant at which nothing was mapped. */
@@ -318,7 +233,7 @@ static void test_empty(void)
     struct plx_vdi *vdi;
     uint64_t first, before;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     first = snapshot(vdi);
     fill(vdi, 0, 10, 1);
@@ -330,7 +245,7 @@ static void test_empty(void)
     CU_ASSERT(holds(vdi, 3, 1, 2));
     CU_ASSERT(held(before, 0, 10, 1));
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 static struct {
@@ -377,7 +292,7 @@ static void test_requests_wait(void)
 {
     uint64_t first, before;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     requested = make_vdi(16 * MIB);
     fill(requested, 0, REQUESTS, 1);
     first = snapshot(requested);
@@ -401,7 +316,7 @@ static void test_requests_wait(void)
     }
     CU_ASSERT(held(before, 0, REQUESTS, 2));
     OK(plx_vdi_close(requested));
-    end_store(false);
+    end_checked(false);
 }
 
 /* All that nothing holds; returns where history begins then. */
@@ -421,7 +336,7 @@ static void test_refusals(void)
     struct plx_vdi *vdi, *instant;
     uint64_t first, forgotten;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 1, 1);
     first = snapshot(vdi);
@@ -450,7 +365,7 @@ static void test_refusals(void)
     vdi = open_vdi(0);
     CU_ASSERT(holds(vdi, 0, 1, 2 + (int)PLX_REWINDS_MAX));
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 /* ---- History begins with a rewind ---- */
@@ -495,7 +410,7 @@ static void test_begin_with_rewind(void)
     struct plx_vdi *vdi, *instant;
     uint64_t first, before, after;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 50, 1);
     first = snapshot(vdi);
@@ -541,7 +456,7 @@ static void test_begin_with_rewind(void)
     CU_ASSERT(holds(vdi, 5, 5, 60));
     CU_ASSERT(holds(vdi, 10, 40, 1));
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 /* A later rewind went to an instant before: history cannot begin in between. */
@@ -550,7 +465,7 @@ static void test_begin_with_later_rewind(void)
     struct plx_vdi *vdi;
     uint64_t first, second, middle, back;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 50, 1);
     first = snapshot(vdi);
@@ -576,10 +491,10 @@ static void test_begin_with_later_rewind(void)
     CU_ASSERT(holds(vdi, 40, 10, 1));
     run(vdi, PLX_KEYFRAME, 0, 0); /* the extents' headers are durable with it */
     crash(vdi);
-    vdi = open_vdi(0);
+    OK(try_open_vdi(0, true, &vdi));
     CU_ASSERT(holds(vdi, 0, 10, 2));
     OK(plx_vdi_close(vdi));
-    end_store(true);
+    end_checked(true);
 }
 
 /* What follows the rewind is let go as ever: with a key frame before the first snapshot, too. */
@@ -588,7 +503,7 @@ static void test_go_on_from_rewind(void)
     struct plx_vdi *vdi;
     uint64_t first, before, seqs[4];
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 50, 1);
     first = snapshot(vdi);
@@ -620,12 +535,12 @@ static void test_go_on_from_rewind(void)
             OK(plx_vdi_close(vdi));
         else
             crash(vdi);
-        vdi = open_vdi(0);
+        OK(try_open_vdi(0, true, &vdi));
     }
     collect();
     OK(plx_vdi_close(vdi));
     collect();
-    end_store(false);
+    end_checked(false);
 }
 
 /* As often as one likes, if history is let go; and nothing is left when all is. */
@@ -633,7 +548,7 @@ static void test_many_rewinds(void)
 {
     struct plx_vdi *vdi;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     for (unsigned i = 0; i < 3 * PLX_REWINDS_MAX; i++) {
         uint64_t seq;
@@ -661,7 +576,7 @@ static void test_many_rewinds(void)
         OK(plx_store_extent_read(store, extent, &info, &fault));
         CU_ASSERT_EQUAL(info.used_blocks, info.header_blocks);
     }
-    end_store(false);
+    end_checked(false);
 }
 
 /* Snapshots from before what was rewound to go; the key frame that it was read through stays. */
@@ -670,7 +585,7 @@ static void test_forget(void)
     struct plx_vdi *vdi;
     uint64_t seqs[6], before, forgotten = 0;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     for (int i = 0; i < 6; i++) {
         fill(vdi, 0, 20, 10 + i);
@@ -691,7 +606,7 @@ static void test_forget(void)
     CU_ASSERT(held(before, 0, 20, 15));
     CU_ASSERT(held(before, 105, 1, 1));
     OK(plx_vdi_close(vdi));
-    end_store(true);
+    end_checked(true);
 }
 
 static uint64_t io_of(const struct plx_counters *c)
@@ -710,7 +625,7 @@ static void test_io_count(void)
     struct plx_vdi *vdi;
     uint64_t first;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(64 * MIB);
     for (uint64_t at = 0; at < 8192; at += 512)
         fill(vdi, at, 512, 1);
@@ -725,7 +640,7 @@ static void test_io_count(void)
     CU_ASSERT(b.device_writes[PLX_KIND_DATA] == a.device_writes[PLX_KIND_DATA]);
     CU_ASSERT(b.device_writes[PLX_KIND_NODE] - a.device_writes[PLX_KIND_NODE] < 12);
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 struct seen {
@@ -768,7 +683,7 @@ static void test_history(void)
     struct seen seen = {0};
     uint64_t after;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     fill(vdi, 0, 10, 1);
     options.seq = snapshot(vdi);
@@ -796,7 +711,7 @@ static void test_history(void)
     CU_ASSERT_EQUAL(seen.from, before.seq);
     CU_ASSERT_EQUAL(seen.to, after);
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 /* Where every batch is an instant the rewound state is one, without a write. */
@@ -807,7 +722,7 @@ static void test_protected(void)
     struct plx_vdi *vdi;
     uint64_t first, before;
 
-    make_store();
+    make_store(128 * MIB, MIB);
     vdi = make_vdi(16 * MIB);
     OK(plx_vdi_set_protection(vdi, &batch, &fault));
     fill(vdi, 0, 10, 1);
@@ -820,7 +735,7 @@ static void test_protected(void)
     CU_ASSERT(held(before, 0, 10, 2));
     CU_ASSERT(held(before + 1, 0, 10, 1));
     OK(plx_vdi_close(vdi));
-    end_store(false);
+    end_checked(false);
 }
 
 int main(void)
@@ -843,5 +758,6 @@ int main(void)
         {"protected", test_protected},
     };
 
+    fixture.open.ops_per_vdi = 4;
     return SUITE_RUN("rewind", tests);
 }

@@ -2,35 +2,25 @@
  * log, who reads meanwhile, key frames that fail meanwhile, stretches that fit badly, listings.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/replay.h"
 #include "engine/vdi.h" /* to see key frames under way */
 #include "fault/faultdev.h"
-#include "sim/simdisk.h"
-#include "sim/simenv.h"
 #include "ok.h"
 #include "suite.h"
+#include "unit/fixture.h"
 
-#define MIB (1ull << 20)
-#define BLOCK 4096u
 #define SEGMENT (16u << 10)
 #define PLACES 96u /* blocks that are written: more leaves than the reader's cache has nodes */
 #define APART 512u
 #define SNAPS 400u
 
 /* A disk in one process, and another process that reads it. */
-static struct plx_simpower power;
-static struct plx_simdisk *disk;
-static struct plx_simregistry registry;
-static struct plx_simenv env, reader_env;
-static struct fault_plan plan, no_plan; /* what fails, of each process's I/O */
-static struct plx_store *store, *reader;
+static struct plx_simenv reader_env;
+static struct plx_store *reader;
 static struct plx_vdi *vdi;
-static struct plx_fault fault;
-static uint64_t epoch;
-static uint8_t buffer[MIB];
+static struct fault_plan plan; /* what fails, of the disk's own process */
 
 /* What it holds, and held at each snapshot. */
 static struct {
@@ -41,98 +31,44 @@ static struct {
 
 /* ---- The store ---- */
 
-static void open_store(uint64_t instance, struct plx_simenv *e, struct fault_plan *p,
-                       struct plx_store **ret_store)
+static struct plx_device *attach_planned(void)
 {
-    struct plx_store_options options = {
-        .instance = instance, .cache_bytes = 32 * BLOCK, .ops_per_vdi = 8};
-    struct plx_device *device = fault_device_attach(disk, p);
-
-    OK(plx_store_open(&device, 1, &options, &e->env, ret_store, &fault));
-    e->instance = instance;
-    e->store = *ret_store;
+    return fault_device_attach(disk, &plan);
 }
 
-static void open_vdi(uint32_t slot, struct plx_vdi **ret_vdi)
+static void open_reader(void)
 {
-    struct plx_vdi_open_options options = {
-        .slot = slot, .epoch = ++epoch, .take_over = true, .overwrite = -1};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
 
-    OK(plx_vdi_open(store, &options, ret_vdi, &fault));
-}
-
-static void make_store(void)
-{
-    struct plx_simdisk_options options = {
-        .bytes = 64 * MIB, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
-    struct plx_format_options format = {
-        .name = "test", .extent_bytes = MIB, .segment_bytes = SEGMENT};
-    struct plx_vdi_create_options create = {
-        .name = "v", .size_bytes = PLACES * APART * (uint64_t)BLOCK, .sector_size = 512};
-    struct plx_store_info info = {0};
-    struct plx_device *device;
-
-    memset(&power, 0, sizeof power);
-    memset(&model, 0, sizeof model);
-    disk = plx_simdisk_new(&options, &power);
-    plx_simenv_init(&env, 7);
     plx_simenv_init(&reader_env, 8);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
-    plx_device_close(device);
-    plx_simregistry_init(&registry, &info);
-    env.registry = &registry;
-    epoch = 0;
-    open_store(1, &env, &plan, &store);
-    open_store(0, &reader_env, &no_plan, &reader);
-    OK(plx_vdi_create(store, &create, NULL, &fault));
-    open_vdi(0, &vdi);
+    OK(plx_store_open(&device, 1, &(struct plx_store_options){.cache_bytes = 32 * BLOCK},
+                      &reader_env.env, &reader, &fault));
+    reader_env.instance = 0;
+    reader_env.store = reader;
 }
 
-static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
+static void make_disk(void)
 {
-    if (severity == PLX_FINDING_ERROR)
-        printf("\n  check: %s\n", text);
+    memset(&model, 0, sizeof model);
+    make_store(64 * MIB, MIB);
+    open_reader();
+    OK(create_vdi(0, PLACES * APART * (uint64_t)BLOCK));
+    vdi = open_vdi(0);
 }
 
-/* leaks: there may be some. */
-static void check_store(bool leaks)
-{
-    struct plx_check_options options = {.data = true, .finding = print_finding};
-    struct plx_check_result result = {0};
-
-    OK(plx_store_check(store, &options, &result, &fault));
-    CU_ASSERT_EQUAL(result.errors, 0);
-    CU_ASSERT(leaks || result.leaked_blocks == 0);
-}
-
-static void end_store(bool leaks)
+static void end_disk(bool leaks)
 {
     OK(plx_vdi_close(vdi));
-    OK(plx_simenv_release_all(&env, &fault)); /* writes the bitmaps */
     check_store(leaks);
     OK(plx_store_close(reader));
-    OK(plx_store_close(store));
-    plx_simdisk_free(disk);
-    plx_simregistry_done(&registry);
+    end_store();
 }
 
 /* ---- The disk ---- */
 
-static int run(struct plx_vdi *v, enum plx_request_op op, unsigned place, unsigned blocks,
-               uint64_t *ret_seq)
+static int write_place(unsigned place)
 {
-    struct iovec iov = {buffer, (size_t)blocks * BLOCK};
-    struct plx_request request = {.op = op,
-                                  .offset = (uint64_t)place * APART * BLOCK,
-                                  .length = iov.iov_len,
-                                  .iov = &iov,
-                                  .iovcnt = 1};
-    int error = plx_vdi_run(v, &request);
-
-    if (ret_seq)
-        *ret_seq = request.seq;
-    return error;
+    return try_run(vdi, PLX_WRITE, (uint64_t)place * APART * BLOCK, BLOCK, NULL);
 }
 
 /* So many places, one after the other. */
@@ -143,7 +79,7 @@ static void write_places(unsigned count)
 
         model.now[place] = (uint8_t)(model.writes++ % 251 + 1);
         memset(buffer, model.now[place], BLOCK);
-        OK(run(vdi, PLX_WRITE, place, 1, NULL));
+        OK(write_place(place));
     }
 }
 
@@ -156,16 +92,15 @@ static void note_snapshot(uint64_t seq)
 
 static uint64_t snapshot(void)
 {
-    uint64_t seq = 0;
+    uint64_t seq = run(vdi, PLX_SNAPSHOT, 0, 0);
 
-    OK(run(vdi, PLX_SNAPSHOT, 0, 0, &seq));
     note_snapshot(seq);
     return seq;
 }
 
 static void keyframe(void)
 {
-    OK(run(vdi, PLX_KEYFRAME, 0, 0, NULL));
+    run(vdi, PLX_KEYFRAME, 0, 0);
 }
 
 /* A snapshot that is logged after a key frame's position, and before the log announces it. */
@@ -376,7 +311,7 @@ static void test_order(void)
     struct order before, now;
     struct plx_vdi *child;
 
-    make_store();
+    make_disk();
     count = write_history(40, around);
     read_order(&before);
     for (size_t i = 2; i < count - 2; i += 3)
@@ -409,11 +344,11 @@ static void test_order(void)
     expect_order(&before, held, held_count);
     for (size_t i = 0; i < held_count; i++)
         expect_instant(held[i]);
-    open_vdi(1, &child);
+    child = open_vdi(1);
     CU_ASSERT(holds(child, model.then[clone.parent_seq]));
     OK(plx_vdi_close(child));
     CU_ASSERT(holds(vdi, model.now));
-    end_store(false);
+    end_disk(false);
 }
 
 /* ---- Readers in another process ---- */
@@ -453,7 +388,7 @@ static void test_reader_elsewhere(void)
     uint64_t between_all[20], upto;
     size_t count;
 
-    make_store();
+    make_disk();
     count = write_history(20, between_all);
     memset(&other, 0, sizeof other);
     other.seq = between_all[count / 2];
@@ -471,7 +406,7 @@ static void test_reader_elsewhere(void)
     plx_vdi_abandon(other.instant);
     expect_no_instant(other.seq - 1);
     expect_no_instant(other.seq + 1);
-    end_store(false);
+    end_disk(false);
 }
 
 /* ---- Key frames that fail ---- */
@@ -545,7 +480,7 @@ static void test_resumed_keyframe(void)
     struct plx_thinned thinned;
     struct plx_thin thin;
 
-    make_store();
+    make_disk();
     write_history(12, between_all);
     do {
         write_places(3);
@@ -559,7 +494,7 @@ static void test_resumed_keyframe(void)
     begin_watch();
     watch.fail_keyframe = true;
     write_places(1);
-    CU_ASSERT_EQUAL_FATAL(plx_error_class(run(vdi, PLX_KEYFRAME, 0, 0, NULL)), PLX_CLASS_IO);
+    CU_ASSERT_EQUAL_FATAL(plx_error_class(try_run(vdi, PLX_KEYFRAME, 0, 0, NULL)), PLX_CLASS_IO);
     CU_ASSERT_EQUAL(plx_log_segment_of(&vdi->log, vdi->keyframe.at.pos), segment);
     while (plx_log_segment_of(&vdi->log, vdi->log.applied.pos) < segment + 2)
         write_places(1);
@@ -575,9 +510,9 @@ static void test_resumed_keyframe(void)
     expect_instant(last_before);
     expect_instant(first);
     OK(plx_vdi_close(vdi));
-    open_vdi(0, &vdi);
+    vdi = open_vdi(0);
     CU_ASSERT(holds(vdi, model.now));
-    end_store(true);
+    end_disk(true);
 }
 
 /* The key frame that the drop rides on fails at its k-th I/O: then nothing has gone, what goes on
@@ -589,7 +524,7 @@ static bool fail_drop(unsigned k)
     struct plx_thinned thinned = {0};
     bool failed;
 
-    make_store();
+    make_disk();
     write_history(8, between_all);
     begin_watch();
     watch.fail_in = k;
@@ -599,7 +534,7 @@ static bool fail_drop(unsigned k)
     if (plx_vdi_health(vdi, NULL)) { /* which of the two records counts is not known */
         env.on_tick = NULL;
         plx_vdi_abandon(vdi);
-        open_vdi(0, &vdi);
+        OK(try_open_vdi(0, true, &vdi));
         CU_ASSERT(!watch.wrong && named_is_allocated());
         env.on_tick = watch_tick;
     } else if (failed) {
@@ -617,7 +552,7 @@ static bool fail_drop(unsigned k)
     expect_no_instant(12);
     expect_instant(16);
     CU_ASSERT(holds(vdi, model.now));
-    end_store(true);
+    end_disk(true);
     return failed;
 }
 
@@ -663,7 +598,7 @@ static void test_refusals(void)
     struct plx_vdi *instant;
     uint64_t around[4];
 
-    make_store();
+    make_disk();
     OK(plx_vdi_thin(vdi, &thin, &thinned, &fault)); /* its log is empty */
     CU_ASSERT_EQUAL(thinned.snapshots, 0);
     write_history(4, around);
@@ -681,7 +616,7 @@ static void test_refusals(void)
     OK(plx_vdi_rewind(vdi, &options, &before, &fault));
     env.on_tick = NULL;
     CU_ASSERT(refused[0] == PLX_ERR_BUSY && refused[1] == PLX_ERR_BUSY);
-    end_store(false);
+    end_disk(false);
 }
 
 /* ---- A full store ---- */
@@ -692,7 +627,7 @@ static int try_write(void)
     int error;
 
     memset(buffer, (int)(model.writes % 251 + 1), BLOCK);
-    error = run(vdi, PLX_WRITE, place, 1, NULL);
+    error = write_place(place);
     if (!error)
         model.now[place] = (uint8_t)(model.writes++ % 251 + 1);
     return error;
@@ -706,14 +641,14 @@ static void test_full_store(void)
     uint64_t first = 0, last;
     int error = 0;
 
-    make_store();
+    make_disk();
     registry.limit = 5;
     while (!error) {
         for (unsigned i = 0; i < 9 && !error; i++)
             error = try_write();
         if (!error) {
             snapshot();
-            error = run(vdi, PLX_KEYFRAME, 0, 0, NULL);
+            error = try_run(vdi, PLX_KEYFRAME, 0, 0, NULL);
         }
     }
     CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
@@ -737,7 +672,7 @@ static void test_full_store(void)
     write_places(20);
     expect_instant(last);
     CU_ASSERT(holds(vdi, model.now));
-    end_store(true);
+    end_disk(true);
 }
 
 /* ---- Stretches that fit badly ---- */
@@ -790,7 +725,7 @@ static void test_tight(void)
         struct plx_thinned thinned;
         struct plx_thin thin;
 
-        make_store();
+        make_disk();
         write_places(3);
         snapshot();
         keyframe();
@@ -810,7 +745,7 @@ static void test_tight(void)
         expect_instant(thin.after);
         expect_no_instant(thin.upto);
         expect_instant(thin.upto + 1);
-        end_store(false);
+        end_disk(false);
     }
 }
 
@@ -833,7 +768,7 @@ static void test_never_fits(void)
     struct plx_thinned thinned;
     struct plx_thin thin;
 
-    make_store();
+    make_disk();
     for (unsigned block = 2; block < 6 * APART; block += 2)
         if (block % APART)
             OK(run_at(PLX_WRITE, block, 1));
@@ -865,7 +800,7 @@ static void test_never_fits(void)
     expect_instant(thin.after);
     expect_no_instant(thin.upto);
     expect_instant(thin.upto + 1);
-    end_store(false);
+    end_disk(false);
 }
 
 /* What the stretch began with had fewer levels than the disk has now. */
@@ -879,7 +814,7 @@ static void test_grown(void)
                               .iovcnt = 1};
     uint64_t first, second;
 
-    make_store();
+    make_disk();
     write_places(5);
     first = snapshot();
     OK(plx_vdi_run(vdi, &grow));
@@ -891,7 +826,7 @@ static void test_grown(void)
     CU_ASSERT_EQUAL(let_go(0, first, NULL, 0), 1);
     expect_no_instant(first);
     expect_instant(second);
-    end_store(false);
+    end_disk(false);
 }
 
 /* ---- Listings beside it ---- */
@@ -950,7 +885,7 @@ static void make_listed(unsigned at)
     uint64_t around[16];
     size_t count;
 
-    make_store();
+    make_disk();
     memset(&listing, 0, sizeof listing);
     listing.at = at;
     count = write_history(16, around);
@@ -969,14 +904,14 @@ static void test_list_beside(void)
         CU_ASSERT(!listing.disorder);
         CU_ASSERT_EQUAL(listing.kept_seen, listing.kept_count);
         CU_ASSERT(listing.last >= 48);
-        end_store(false);
+        end_disk(false);
     }
     for (unsigned at = 1; at < 6; at++) {
         make_listed(at);
         OK(plx_label_list(reader, 0, 0, visit_label, NULL, &fault));
         CU_ASSERT_EQUAL(listing.last, listing.kept[listing.kept_count - 1]);
         CU_ASSERT(listing.visits >= listing.kept_count);
-        end_store(false);
+        end_disk(false);
     }
 }
 
@@ -1008,7 +943,7 @@ static void test_find_beside(void)
         reader_env.on_tick = NULL;
         CU_ASSERT(holds(instant, model.then[wanted]));
         plx_vdi_abandon(instant);
-        end_store(false);
+        end_disk(false);
     }
 }
 
@@ -1037,7 +972,7 @@ static void test_pages(void)
         OK(plx_snapshot_list(reader, 0, from, note_new_blocks, page, &fault));
         CU_ASSERT(!memcmp(all + from, page + from, (model.newest + 1 - from) * sizeof *all));
     }
-    end_store(false);
+    end_disk(false);
 }
 
 int main(void)
@@ -1057,5 +992,9 @@ int main(void)
         {"pages of a list", test_pages},
     };
 
+    fixture.format.segment_bytes = SEGMENT;
+    fixture.open.cache_bytes = 32 * BLOCK;
+    fixture.open.ops_per_vdi = 8;
+    fixture.attach = attach_planned;
     return SUITE_RUN("letting go", tests);
 }

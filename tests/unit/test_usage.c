@@ -7,138 +7,42 @@
 
 #include "engine/format.h"
 #include "engine/vdi.h"
-#include "sim/simdisk.h"
-#include "sim/simenv.h"
 #include "ok.h"
 #include "suite.h"
+#include "unit/fixture.h"
 
-#define MIB (1ull << 20)
-#define BLOCK 4096u
 #define EXTENT_BLOCKS (MIB / BLOCK)
 
-static struct plx_simpower power;
-static struct plx_simdisk *disk;
-static struct plx_simenv env;
-static struct plx_simregistry registry;
-static struct plx_store *store;
-static struct plx_fault fault;
-static uint64_t epoch;
-static uint8_t buffer[4 * MIB];
-
 /* ---- A store ---- */
-
-static void open_store(uint64_t instance)
-{
-    struct plx_store_options options = {.instance = instance, .cache_bytes = 1u << 20};
-    struct plx_device *device = plx_simdisk_attach(disk, "sim");
-
-    OK(plx_store_open(&device, 1, &options, &env.env, &store, &fault));
-    env.instance = instance;
-    env.store = store;
-}
-
-static void close_store(void)
-{
-    OK(plx_store_close(store));
-    store = NULL;
-}
-
-static void make_store(void)
-{
-    struct plx_simdisk_options options = {
-        .bytes = 64 * MIB, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
-    struct plx_format_options format = {.name = "test", .extent_bytes = MIB};
-    struct plx_store_info info;
-    struct plx_device *device;
-
-    memset(&power, 0, sizeof power);
-    disk = plx_simdisk_new(&options, &power);
-    plx_simenv_init(&env, 7);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
-    plx_device_close(device);
-    plx_simregistry_init(&registry, &info);
-    env.registry = &registry;
-    epoch = 0;
-    open_store(1);
-}
-
-/* Everything is closed, and nobody has an extent. */
-static void settle(void)
-{
-    OK(plx_simenv_release_all(&env, &fault));
-    close_store();
-}
-
-static void end_store(void)
-{
-    if (store)
-        close_store();
-    plx_simdisk_free(disk);
-    plx_simregistry_done(&registry);
-}
-
-static void create(uint32_t slot, uint32_t parent, uint64_t seq)
-{
-    struct plx_vdi_create_options options = {.sector_size = 512, .slot = slot};
-
-    snprintf(options.name, sizeof options.name, "v%u", slot);
-    options.is_clone = seq != 0;
-    options.parent_slot = parent;
-    options.parent_seq = seq;
-    options.size_bytes = seq ? 0 : 16 * MIB;
-    OK(plx_vdi_create(store, &options, NULL, &fault));
-}
-
-static struct plx_vdi *open_vdi(uint32_t slot)
-{
-    struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
-    struct plx_vdi *vdi = NULL;
-
-    OK(plx_vdi_open(store, &options, &vdi, &fault));
-    return vdi;
-}
-
-static uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,
-                    int byte)
-{
-    struct iovec iov = {buffer, length};
-    struct plx_request request = {
-        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
-
-    memset(buffer, byte, length < sizeof buffer ? length : 0);
-    OK(plx_vdi_run(vdi, &request));
-    return request.seq;
-}
 
 /* Written here, a snapshot, written there. */
 static void work(uint32_t slot, uint64_t offset)
 {
     struct plx_vdi *vdi = open_vdi(slot);
 
-    run(vdi, PLX_WRITE, offset, MIB, 1);
-    run(vdi, PLX_SNAPSHOT, 0, 0, 0);
-    run(vdi, PLX_WRITE, offset, MIB / 4, 2);
-    run(vdi, PLX_KEYFRAME, 0, 0, 0);
-    run(vdi, PLX_UNMAP, offset + MIB / 2, MIB / 4, 0);
-    run(vdi, PLX_SNAPSHOT, 0, 0, 0);
-    run(vdi, PLX_WRITE, offset + 4096, MIB / 8, 3);
+    OK(write_byte(vdi, offset, MIB, 1));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(write_byte(vdi, offset, MIB / 4, 2));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    run(vdi, PLX_UNMAP, offset + MIB / 2, MIB / 4);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(write_byte(vdi, offset + 4096, MIB / 8, 3));
     OK(plx_vdi_close(vdi));
 }
 
 /* v0 alone; v1, its clone v2, and v3, v2's; v4, another of v1's. */
 static void make_families(void)
 {
-    make_store();
-    create(0, 0, 0);
-    create(1, 0, 0);
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    OK(create_vdi(1, 16 * MIB));
     work(0, 0);
     work(1, 0);
-    create(2, 1, 1);
+    OK(clone_vdi(2, 1, 1));
     work(2, 4 * MIB);
-    create(3, 2, 2);
+    OK(clone_vdi(3, 2, 2));
     work(3, MIB / 4);
-    create(4, 1, 2);
+    OK(clone_vdi(4, 1, 2));
     work(4, 8 * MIB);
 }
 
@@ -167,16 +71,16 @@ static int take_with(const struct plx_usage_kin *kin, size_t kin_count)
 {
     struct plx_usage_options options = {
         .kin = kin, .kin_count = kin_count, .progress = on_progress, .interrupted = on_interrupted};
-    bool opened = !store;
+    bool was_closed = !store;
     int error;
 
     plx_usage_done(&usage);
     asked = 0;
     shown = 0;
-    if (opened)
+    if (was_closed)
         open_store(0);
     error = plx_store_usage(store, &options, &usage, &fault);
-    if (opened)
+    if (was_closed)
         close_store();
     return error;
 }
@@ -227,7 +131,7 @@ static void delete_vdi(uint32_t slot)
 {
     open_store(1);
     OK(plx_vdi_delete(store, slot, false, &fault));
-    settle();
+    leave_store();
 }
 
 /* How many blocks came back. */
@@ -237,7 +141,7 @@ static uint64_t collect(void)
 
     open_store(1);
     OK(plx_simenv_collect(&env, &blocks, &fault));
-    settle();
+    leave_store();
     return blocks;
 }
 
@@ -245,8 +149,8 @@ static uint64_t collect(void)
 
 static void test_empty(void)
 {
-    make_store();
-    settle();
+    make_store(64 * MIB, MIB);
+    leave_store();
     expect_sum();
     CU_ASSERT_EQUAL(usage.vdi_count + usage.family_count + usage.referenced + usage.garbage, 0);
     end_store();
@@ -255,7 +159,7 @@ static void test_empty(void)
 static void test_sums(void)
 {
     make_families();
-    settle();
+    leave_store();
     expect_sum();
     CU_ASSERT_EQUAL(usage.garbage, 0);
     CU_ASSERT_EQUAL_FATAL(usage.vdi_count, 5);
@@ -277,7 +181,7 @@ static void test_deleting(void)
 {
     for (uint32_t first = 0; first < 5; first++) {
         make_families();
-        settle();
+        leave_store();
         for (uint32_t i = 0; i < 5; i++) {
             uint32_t slot = (first + i) % 5;
             uint64_t alone;
@@ -304,15 +208,15 @@ static void test_lost_relation(void)
     uint32_t family;
 
     make_families();
-    settle();
+    leave_store();
     take();
     kin = (struct plx_usage_kin){of(2)->id, of(1)->id};
     delete_vdi(2);
     take();
     CU_ASSERT_EQUAL(of(3)->family, of(1)->family); /* through its record */
     open_store(1);
-    create(2, 0, 0);
-    settle();
+    OK(create_vdi(2, 16 * MIB));
+    leave_store();
     take();
     family = of(3)->family;
     CU_ASSERT_NOT_EQUAL(family, of(1)->family);
@@ -331,7 +235,7 @@ static void test_interrupted(void)
     unsigned most;
 
     make_families();
-    settle();
+    leave_store();
     take();
     most = asked;
     CU_ASSERT(most > 10);
@@ -349,8 +253,8 @@ static void write_on(void)
 {
     if (asked % every)
         return;
-    run(writer, PLX_WRITE, asked % 64 * 65536ull, 65536, (int)asked);
-    run(writer, PLX_KEYFRAME, 0, 0, 0);
+    OK(write_byte(writer, asked % 64 * 65536ull, 65536, (int)asked));
+    run(writer, PLX_KEYFRAME, 0, 0);
 }
 
 static void test_beside_writer(void)
@@ -375,7 +279,7 @@ static void test_beside_writer(void)
     CU_ASSERT_EQUAL(of(0)->space.referenced, of(0)->space.exclusive);
     beside = NULL;
     OK(plx_vdi_close(writer));
-    settle();
+    leave_store();
     expect_sum();
     end_store();
 }
@@ -402,7 +306,7 @@ static void test_beside_deletion(void)
         beside = NULL;
         CU_ASSERT_EQUAL(usage.vdi_count, 5);
         CU_ASSERT(!of(4)->space.busy && of(4)->space.exclusive <= of(4)->space.referenced);
-        settle();
+        leave_store();
         expect_sum();
         CU_ASSERT_EQUAL(usage.vdi_count, 4);
         end_store();
@@ -419,7 +323,7 @@ static void test_damage(void)
     memset(buffer, 0x5a, BLOCK);
     OK(plx_store_write_sync(store, PLX_KIND_NODE, plx_entry_addr(record.keyframe.root), buffer,
                             BLOCK));
-    settle();
+    leave_store();
     CU_ASSERT_EQUAL(take_with(NULL, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v2"));
     end_store();

@@ -1,0 +1,205 @@
+/* fixture.c - see fixture.h. */
+#include "unit/fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ok.h"
+
+struct fixture fixture = {
+    .disk = {.block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42},
+    .format = {.name = "test"},
+    .open = {.cache_bytes = 1u << 20},
+};
+
+struct plx_simpower power;
+struct plx_simdisk *disk;
+struct plx_simenv env;
+struct plx_simregistry registry;
+struct plx_store *store;
+struct plx_device *opened;
+struct plx_fault fault;
+uint64_t epoch;
+uint8_t buffer[4 * MIB];
+
+/* ---- The store ---- */
+
+int try_open_store(uint64_t instance)
+{
+    struct plx_device *device = fixture.attach ? fixture.attach() : plx_simdisk_attach(disk, "sim");
+    int error;
+
+    fixture.open.instance = instance;
+    error = plx_store_open(&device, 1, &fixture.open, &env.env, &store, &fault);
+    if (error) {
+        plx_device_close(device);
+        store = NULL;
+    }
+    opened = device;
+    env.instance = instance;
+    env.store = store;
+    return error;
+}
+
+void open_store(uint64_t instance)
+{
+    OK(try_open_store(instance));
+}
+
+void make_store(uint64_t bytes, uint64_t extent_bytes)
+{
+    struct plx_store_info info = {0};
+    struct plx_device *device;
+
+    memset(&power, 0, sizeof power);
+    fixture.disk.bytes = bytes;
+    fixture.format.extent_bytes = extent_bytes;
+    disk = plx_simdisk_new(&fixture.disk, &power);
+    plx_simenv_init(&env, fixture.disk.seed);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_format(&device, 1, &fixture.format, &env.env, &info, &fault));
+    plx_device_close(device);
+    plx_simregistry_init(&registry, &info);
+    env.registry = &registry;
+    epoch = 0;
+    open_store(1);
+}
+
+void close_store(void)
+{
+    OK(plx_store_close(store));
+    store = NULL;
+}
+
+void leave_store(void)
+{
+    OK(plx_simenv_release_all(&env, &fault));
+    close_store();
+}
+
+static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
+{
+    if (severity == PLX_FINDING_ERROR)
+        printf("\n  check: %s\n", text);
+}
+
+void check_store(bool leaks)
+{
+    struct plx_check_options options = {.data = true, .finding = print_finding};
+    struct plx_check_result result = {0};
+
+    OK(plx_simenv_release_all(&env, &fault)); /* writes the bitmaps */
+    OK(plx_store_check(store, &options, &result, &fault));
+    CU_ASSERT_EQUAL(result.errors, 0);
+    CU_ASSERT(leaks || result.leaked_blocks == 0);
+}
+
+void end_store(void)
+{
+    if (store)
+        close_store();
+    plx_simdisk_free(disk);
+    plx_simregistry_done(&registry);
+}
+
+void grow_elsewhere(uint64_t extents)
+{
+    struct plx_store_options options = {.instance = 9, .cache_bytes = 1u << 20};
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+    struct plx_simenv *theirs = malloc(sizeof *theirs);
+    struct plx_grown grown;
+    struct plx_store *same;
+
+    plx_simenv_init(theirs, 8);
+    OK(plx_store_open(&device, 1, &options, &theirs->env, &same, &fault));
+    OK(plx_store_grow(same, &(struct plx_grow){.dry_run = true}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.extents, extents);
+    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
+    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, extents - registry.count);
+    OK(plx_store_grow(same, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, 0);
+    OK(plx_store_close(same));
+    free(theirs);
+    device = plx_simdisk_attach(disk, "sim");
+    OK(plx_store_volumes_changed(store, &device, 1, &fault));
+    registry.extents = realloc(registry.extents, extents * sizeof *registry.extents);
+    memset(registry.extents + registry.count, 0,
+           (extents - registry.count) * sizeof *registry.extents);
+    registry.count = extents;
+}
+
+/* ---- Virtual disks ---- */
+
+static int create(struct plx_vdi_create_options *options)
+{
+    options->sector_size = 512;
+    snprintf(options->name, sizeof options->name, "v%u", options->slot);
+    return plx_vdi_create(store, options, NULL, &fault);
+}
+
+int create_vdi(uint32_t slot, uint64_t bytes)
+{
+    return create(&(struct plx_vdi_create_options){.slot = slot, .size_bytes = bytes});
+}
+
+int clone_vdi(uint32_t slot, uint32_t parent, uint64_t seq)
+{
+    return create(&(struct plx_vdi_create_options){
+        .slot = slot, .is_clone = true, .parent_slot = parent, .parent_seq = seq});
+}
+
+int try_open_vdi(uint32_t slot, bool take_over, struct plx_vdi **ret_vdi)
+{
+    struct plx_vdi_open_options options = {
+        .slot = slot, .epoch = ++epoch, .take_over = take_over, .overwrite = -1};
+
+    return plx_vdi_open(store, &options, ret_vdi, &fault);
+}
+
+struct plx_vdi *open_vdi(uint32_t slot)
+{
+    struct plx_vdi *vdi = NULL;
+
+    OK(try_open_vdi(slot, false, &vdi));
+    return vdi;
+}
+
+/* ---- Requests ---- */
+
+int try_run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,
+            uint64_t *ret_seq)
+{
+    struct iovec iov = {buffer, length};
+    struct plx_request request = {
+        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
+    int error = plx_vdi_run(vdi, &request);
+
+    if (error)
+        fault = request.fault;
+    if (ret_seq)
+        *ret_seq = request.seq;
+    return error;
+}
+
+uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length)
+{
+    uint64_t seq;
+
+    OK(try_run(vdi, op, offset, length, &seq));
+    return seq;
+}
+
+int write_byte(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
+{
+    memset(buffer, byte, length);
+    return try_run(vdi, PLX_WRITE, offset, length, NULL);
+}
+
+bool reads_as(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
+{
+    memset(buffer, ~byte, length);
+    return try_run(vdi, PLX_READ, offset, length, NULL) == 0 && buffer[0] == (uint8_t)byte &&
+           memcmp(buffer, buffer + 1, length - 1) == 0;
+}

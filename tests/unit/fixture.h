@@ -1,0 +1,63 @@
+/* fixture.h - what tests of the engine begin with: a store on a simulated disk, and one instance
+ * that has it open. A test makes its own and ends it; what fails that must not ends the test.
+ */
+#ifndef PLX_UNIT_FIXTURE_H
+#define PLX_UNIT_FIXTURE_H
+
+#include "engine/engine.h"
+#include "sim/simdisk.h"
+#include "sim/simenv.h"
+
+#define MIB (1ull << 20)
+#define BLOCK 4096u
+
+/* How stores are made and opened. */
+struct fixture {
+    struct plx_simdisk_options disk; /* its seed is the environment's, too */
+    struct plx_format_options format;
+    struct plx_store_options open;
+    struct plx_device *(*attach)(void); /* the disk to be opened; NULL: as it is */
+};
+extern struct fixture fixture;
+
+extern struct plx_simpower power;
+extern struct plx_simdisk *disk;
+extern struct plx_simenv env;
+extern struct plx_simregistry registry;
+extern struct plx_store *store;   /* NULL: closed */
+extern struct plx_device *opened; /* the device that it has */
+extern struct plx_fault fault;    /* why the last call failed */
+extern uint64_t epoch;            /* with which a virtual disk was opened last */
+extern uint8_t buffer[4 * MIB];   /* what is written and read */
+
+/* A new disk, formatted, and opened by instance 1. */
+void make_store(uint64_t bytes, uint64_t extent_bytes);
+int try_open_store(uint64_t instance); /* 0: read-only */
+void open_store(uint64_t instance);
+void close_store(void);
+/* Closes it as the last instance does: nobody has an extent any more. */
+void leave_store(void);
+/* Everything is closed; gives all extents up, and has the checker read everything. leaks: there may
+ * be some. */
+void check_store(bool leaks);
+/* Closes the store if it is open. The disk is gone. */
+void end_store(void);
+/* Another process makes the store larger by what the disk was made larger by: to so many extents.
+ */
+void grow_elsewhere(uint64_t extents);
+
+/* Named v0, v1 and so on. */
+int create_vdi(uint32_t slot, uint64_t bytes);
+int clone_vdi(uint32_t slot, uint32_t parent, uint64_t seq);
+int try_open_vdi(uint32_t slot, bool take_over, struct plx_vdi **ret_vdi);
+struct plx_vdi *open_vdi(uint32_t slot);
+
+/* A request that takes or fills `buffer`. ret_seq, which may be NULL: as it is even after an error.
+ */
+int try_run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,
+            uint64_t *ret_seq);
+uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length);
+int write_byte(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte);
+bool reads_as(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte);
+
+#endif

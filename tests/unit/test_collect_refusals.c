@@ -1,0 +1,172 @@
+/* test_collect_refusals.c - the collector: what it refuses, when it must not begin or go on, how fast it
+ * reads. What it finds and what it spares: sim/collect.c, test_usage.c, fault/test_fault.c.
+ */
+#include <string.h>
+
+#include "engine/vdi.h" /* to see and forge what is under way */
+#include "ok.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define EXTENTS_MAX 128u
+
+static struct plx_vdi *vdi;
+static struct plx_collect *collect;
+static uint8_t extents[EXTENTS_MAX];
+static struct plx_collect_options options;
+
+/* A store with one disk that is open, and has many leaves. */
+static void begin_test(void)
+{
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 128 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 32; i++)
+        OK(write_byte(vdi, i * 4 * MIB, 4 * BLOCK, 1));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    memset(extents, 0, sizeof extents);
+    for (uint64_t e = 0; e < registry.count; e++)
+        extents[e] = registry.extents[e].used ? PLX_COLLECT_LOOK : PLX_COLLECT_IGNORE;
+    options = (struct plx_collect_options){.extents = extents, .extent_count = registry.count};
+    collect = NULL;
+}
+
+static void end_test(void)
+{
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
+static int begin(void)
+{
+    return plx_collect_begin(store, &options, &collect, &fault);
+}
+
+static void expect_busy(int error, const char *words)
+{
+    CU_ASSERT_EQUAL(error, PLX_ERR_BUSY);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, words));
+}
+
+/* ---- Tests ---- */
+
+static void test_one_at_a_time(void)
+{
+    struct plx_collect *first;
+
+    begin_test();
+    plx_collect_end(NULL);
+    OK(begin());
+    first = collect;
+    expect_busy(begin(), "is under way");
+    plx_collect_end(first);
+    OK(begin());
+    OK(plx_collect_mark(collect, &fault));
+    plx_collect_end(collect);
+    end_test();
+}
+
+/* The caller does not know all extents: before it begins, and before all was read. */
+static void test_larger(void)
+{
+    begin_test();
+    options.extent_count--;
+    expect_busy(begin(), "larger");
+    options.extent_count++;
+    OK(begin());
+    plx_simdisk_resize(disk, 70 * MIB);
+    grow_elsewhere(70);
+    expect_busy(plx_collect_mark(collect, &fault), "larger");
+    plx_collect_end(collect);
+    end_test();
+}
+
+static unsigned refused;
+
+static void begin_in_rewind(struct plx_simenv *e)
+{
+    if (!vdi->rewinding || refused)
+        return;
+    refused++;
+    expect_busy(begin(), "is being rewound");
+}
+
+static void test_beside_rewind(void)
+{
+    struct plx_rewind_options back = {.seq = 1};
+    struct plx_snapshot_info before;
+
+    begin_test();
+    refused = 0;
+    env.on_tick = begin_in_rewind;
+    OK(plx_vdi_rewind(vdi, &back, &before, &fault));
+    env.on_tick = NULL;
+    CU_ASSERT_EQUAL(refused, 1);
+    OK(begin());
+    plx_collect_end(collect);
+    end_test();
+}
+
+/* A node that was written, and is in no list, would be taken for garbage. */
+static void test_forgotten_nodes(void)
+{
+    begin_test();
+    vdi->keyframe.made.lost = true;
+    expect_busy(begin(), "forgotten nodes");
+    vdi->keyframe.made.lost = false;
+    OK(begin());
+    plx_collect_end(collect);
+    end_test();
+}
+
+static uint64_t bytes_shown;
+
+static void on_progress(void *context, uint64_t bytes)
+{
+    CU_ASSERT(bytes > bytes_shown);
+    bytes_shown = bytes;
+}
+
+/* How long marking takes. */
+static uint64_t mark_at(uint64_t rate)
+{
+    uint64_t began;
+
+    options.rate = rate;
+    options.progress = on_progress;
+    bytes_shown = 0;
+    OK(begin());
+    began = env.ns;
+    OK(plx_collect_mark(collect, &fault));
+    plx_collect_end(collect);
+    return env.ns - began;
+}
+
+static void test_rate(void)
+{
+    uint64_t free_ns, bytes;
+
+    begin_test();
+    free_ns = mark_at(0);
+    bytes = bytes_shown;
+    CU_ASSERT(bytes > 32 * BLOCK);
+    CU_ASSERT(free_ns < 1000000000);
+    CU_ASSERT(mark_at(bytes / 10) >= 9000000000);
+    CU_ASSERT_EQUAL(bytes_shown, bytes);
+    end_test();
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"one at a time", test_one_at_a_time},
+        {"a store that became larger", test_larger},
+        {"beside a rewind", test_beside_rewind},
+        {"nodes that were forgotten", test_forgotten_nodes},
+        {"no faster than it may", test_rate},
+    };
+
+    return SUITE_RUN("collecting", tests);
+}

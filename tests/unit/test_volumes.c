@@ -1,0 +1,305 @@
+/* test_volumes.c - stores on several volumes: how one is made, what is refused when a volume is
+ * added or becomes larger, and what an instance that has the store open takes over.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "ok.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define VOLUMES (PLX_VOLUMES_MAX + 1u)
+
+static struct plx_simpower powers[VOLUMES]; /* each disk has its own */
+static struct plx_simdisk *disks[VOLUMES];
+static struct plx_device *devices[VOLUMES];
+
+static void make_disks(unsigned count, uint64_t bytes)
+{
+    plx_simenv_init(&env, 7);
+    for (unsigned i = 0; i < count; i++) {
+        struct plx_simdisk_options options = fixture.disk;
+
+        options.bytes = bytes;
+        powers[i] = (struct plx_simpower){0};
+        disks[i] = plx_simdisk_new(&options, &powers[i]);
+    }
+}
+
+static void free_disks(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        plx_simdisk_free(disks[i]);
+}
+
+static void attach(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "sim%u", i);
+        devices[i] = plx_simdisk_attach(disks[i], name);
+    }
+}
+
+static void detach(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        plx_device_close(devices[i]);
+}
+
+static int format(unsigned count, uint64_t extent_bytes)
+{
+    struct plx_format_options options = {.name = "test", .extent_bytes = extent_bytes};
+
+    return plx_store_format(devices, count, &options, &env.env, NULL, &fault);
+}
+
+static void open_devices(unsigned count)
+{
+    struct plx_store_options options = {.instance = 1, .cache_bytes = 1u << 20};
+
+    OK(plx_store_open(devices, count, &options, &env.env, &store, &fault));
+}
+
+static void open_volumes(unsigned count)
+{
+    attach(count);
+    open_devices(count);
+}
+
+static void make_volumes(unsigned count, uint64_t bytes)
+{
+    attach(count);
+    OK(format(count, bytes / 8));
+    open_devices(count);
+}
+
+static int add_volume(unsigned n, uint64_t *ret_added)
+{
+    struct plx_grown grown = {0};
+    int error;
+
+    devices[n] = plx_simdisk_attach(disks[n], "added");
+    error = plx_store_add_volume(store, devices[n], &(struct plx_grow){0}, &grown, &fault);
+    if (error)
+        plx_device_close(devices[n]);
+    if (ret_added)
+        *ret_added = grown.added;
+    return error;
+}
+
+/* ---- Formatting ---- */
+
+static void expect_extent(uint64_t bytes, uint64_t extent_bytes)
+{
+    struct plx_store_info info;
+
+    make_store(bytes, 0);
+    plx_store_get_info(store, &info);
+    CU_ASSERT_EQUAL(info.extent_blocks * BLOCK, extent_bytes);
+    end_store();
+}
+
+/* Some 256 extents, but within limits. */
+static void test_extent_size(void)
+{
+    expect_extent(16 * MIB, MIB);
+    expect_extent(256 * MIB, MIB);
+    expect_extent(1024 * MIB, 4 * MIB);
+}
+
+static void test_format_refusals(void)
+{
+    make_disks(1, 16 * MIB);
+    attach(1);
+    devices[0]->read_only = true;
+    FAILS(READONLY, format(1, MIB));
+    devices[0]->read_only = false;
+    devices[0]->bytes = (1ull << 50) + (2ull << 30);
+    FAILS(INVALID, format(1, 2ull << 30));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "1 PiB"));
+    detach(1);
+    free_disks(1);
+}
+
+/* ---- Adding ---- */
+
+static void test_add_refusals(void)
+{
+    struct plx_grown grown;
+    uint64_t added;
+
+    make_disks(3, 8 * MIB);
+    make_volumes(1, 8 * MIB);
+    devices[1] = plx_simdisk_attach(disks[1], "added");
+    devices[1]->block_size = 4096;
+    FAILS(INVALID, plx_store_add_volume(store, devices[1], &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "blocks"));
+    devices[1]->block_size = 512;
+    devices[1]->bytes = 1ull << 50; /* but for what volume 0 has */
+    FAILS(INVALID, plx_store_add_volume(store, devices[1], &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "1 PiB"));
+    plx_device_close(devices[1]);
+    OK(add_volume(1, &added));
+    CU_ASSERT_EQUAL(added, 8);
+    close_store();
+    free_disks(3);
+}
+
+static void test_most_volumes(void)
+{
+    make_disks(VOLUMES, 8 * MIB);
+    make_volumes(PLX_VOLUMES_MAX, 8 * MIB);
+    FAILS(UNSUPPORTED, add_volume(PLX_VOLUMES_MAX, NULL));
+    close_store();
+    free_disks(VOLUMES);
+}
+
+static int grow_by(unsigned n, uint64_t extents, uint64_t *sizes)
+{
+    struct plx_grown grown;
+    int error;
+
+    sizes[n] += extents * MIB;
+    plx_simdisk_resize(disks[n], sizes[n]);
+    open_volumes(2);
+    error = plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault);
+    if (!error)
+        CU_ASSERT_EQUAL(grown.added, extents);
+    close_store();
+    return error;
+}
+
+/* Each by turns, so that none goes on where it ended: until its superblock has no room. */
+static void test_most_ranges(void)
+{
+    uint64_t sizes[2] = {8 * MIB, 8 * MIB};
+    unsigned ranges = 1;
+    int error = 0;
+
+    make_disks(2, 8 * MIB);
+    make_volumes(2, 8 * MIB);
+    close_store();
+    for (; !error && ranges < 100; ranges += !error) {
+        error = grow_by(0, 1, sizes);
+        if (!error)
+            OK(grow_by(1, 1, sizes));
+    }
+    CU_ASSERT_EQUAL(error, PLX_ERR_UNSUPPORTED);
+    CU_ASSERT_EQUAL(ranges, 64);
+    OK(grow_by(1, 1, sizes)); /* the last volume's range goes on, whatever volume 0 has */
+    free_disks(2);
+}
+
+/* ---- Opening ---- */
+
+/* What an interrupted call has prepared is a volume when volume 0 counts it, and not before. */
+static void test_leftover(void)
+{
+    struct plx_store_options options = {.instance = 1};
+    uint64_t added;
+
+    make_disks(4, 8 * MIB);
+    make_volumes(2, 8 * MIB);
+    close_store();
+    plx_simdisk_copy(disks[3], disks[0]);
+    open_volumes(2);
+    OK(add_volume(2, NULL));
+    close_store();
+    plx_simdisk_copy(disks[0], disks[3]);
+    attach(3);
+    FAILS(INVALID, plx_store_open((struct plx_device *[]){devices[0], devices[2]}, 2, &options,
+                                  &env.env, &store, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "volume 1 was not given"));
+    detach(3);
+    open_volumes(2);
+    OK(add_volume(2, &added)); /* without force */
+    CU_ASSERT_EQUAL(added, 8);
+    close_store();
+    free_disks(4);
+}
+
+/* ---- What another process did to the volumes of an open store ---- */
+
+static int change(unsigned count)
+{
+    return plx_store_volumes_changed(store, devices, count, &fault);
+}
+
+/* Volume `added` comes; 0: what volumes became larger by. */
+static void change_elsewhere(unsigned count, unsigned added)
+{
+    struct plx_store *ours = store;
+    struct plx_grown grown;
+
+    open_volumes(count);
+    OK(added ? add_volume(added, NULL)
+             : plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+    close_store();
+    store = ours;
+}
+
+static void test_changed_more(void)
+{
+    struct plx_store_info info;
+
+    make_disks(2, 8 * MIB);
+    make_volumes(1, 8 * MIB);
+    change_elsewhere(1, 1);
+    attach(2);
+    devices[1]->block_size = 4096;
+    FAILS(INVALID, change(2));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "logical blocks"));
+    attach(2);
+    OK(change(2));
+    plx_store_get_info(store, &info);
+    CU_ASSERT_EQUAL(info.extents, 16);
+    CU_ASSERT_EQUAL(info.volumes, 2);
+    close_store();
+    free_disks(2);
+}
+
+static void test_changed_refusals(void)
+{
+    struct plx_store_info info;
+
+    make_disks(4, 8 * MIB);
+    attach(3);
+    OK(plx_store_format(devices + 2, 1,
+                        &(struct plx_format_options){.name = "other", .extent_bytes = MIB},
+                        &env.env, NULL, &fault));
+    detach(3);
+    make_volumes(1, 8 * MIB);
+    plx_simdisk_copy(disks[3], disks[0]);
+    devices[0] = plx_simdisk_attach(disks[2], "other");
+    FAILS(INVALID, change(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "another store (other)"));
+    plx_simdisk_resize(disks[0], 12 * MIB);
+    change_elsewhere(1, 0);
+    attach(1);
+    OK(change(1));
+    devices[0] = plx_simdisk_attach(disks[3], "older");
+    FAILS(CORRUPT, change(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "lie elsewhere"));
+    plx_store_get_info(store, &info);
+    CU_ASSERT_EQUAL(info.extents, 12);
+    close_store();
+    free_disks(4);
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"the size of extents", test_extent_size},
+        {"what cannot be formatted", test_format_refusals},
+        {"what cannot be added", test_add_refusals},
+        {"no more volumes", test_most_volumes},
+        {"no more ranges", test_most_ranges},
+        {"a volume that does not count yet", test_leftover},
+        {"an open store gets a volume", test_changed_more},
+        {"volumes that an open store does not take", test_changed_refusals},
+    };
+
+    return SUITE_RUN("volumes", tests);
+}
