@@ -416,7 +416,7 @@ struct plx_move {
  * the two are compared byte by byte, and if they are equal that one is mapped instead. Writes to
  * the block wait meanwhile; contents never change. It has happened durably when done says so.
  * Between plx_share_begin() and plx_share_end(). NOSPACE: there is no free block but such as should
- * be left to writes. */
+ * be left to writes, or a write to this one waits for room. */
 #define PLX_SHARE_BUFFER (2u * 4096)
 enum plx_share_result {
     PLX_SHARE_ABSENT,  /* nothing is mapped there */
