@@ -425,8 +425,10 @@ void plx_alloc_grown(struct plx_store *store)
 
 void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
 {
-    struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+    struct plx_extent *extent;
 
+    addr = plx_addr_block(addr);
+    extent = plx_extent_find(store, addr / store->info.extent_blocks);
     if (!extent)
         return;
     for (uint64_t at = addr - extent->base; count-- && at < store->info.extent_blocks; at++)

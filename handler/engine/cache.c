@@ -175,7 +175,7 @@ static int check_loaded(const struct load *load, uint32_t *ret_checksum)
 
     if (known && actual != known)
         why = "checksum mismatch"; /* INV-7 */
-    else if (!plx_format_node_valid(data, cache->store->addr_limit))
+    else if (!plx_format_node_valid(data, cache->nodes[load->node].level, cache->store->addr_limit))
         why = "impossible address";
     if (why) {
         plx_store_event(cache->store, PLX_ERR_CORRUPT, "radix node at block %llu: %s",

@@ -19,6 +19,8 @@
  *     all are read.
  * Q6  A record that was read may be in the device's cache only. It is flushed before anything is
  *     swept: no older one comes back that leads to more.
+ * Q7  Common blocks (share.c) are an exception to Q1 and Q3: another disk may come to name one that
+ *     it did not when it was read. So nothing becomes common while a collection is under way.
  * What this does not cover: a read of another instance that hangs in its device for longer than a
  * whole collection, of a block that has died meanwhile in an extent of nobody, may see what is
  * written there next.
@@ -201,8 +203,9 @@ int plx_collect_begin(struct plx_store *store, const struct plx_collect_options 
     struct plx_collect *c;
     int error;
 
-    if (store->collect)
-        return plx_fault_set(fault, PLX_ERR_BUSY, "a collection is under way");
+    if (store->collect || store->sharing) /* Q7 */
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "a collection or a deduplication is under way; try again after it");
     if (options->extent_count != store->info.extents)
         return has_grown(fault);
     c = collect_new(store, options);

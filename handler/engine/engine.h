@@ -145,6 +145,9 @@ int plx_store_grow(struct plx_store *store, const struct plx_grow *grow,
 int plx_store_add_volume(struct plx_store *store, struct plx_device *device,
                          const struct plx_grow *grow, struct plx_grown *ret_grown,
                          struct plx_fault *fault);
+/* The store may have common blocks from now on, and is refused by those who do not know what they
+ * are. Under the same conditions. */
+int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault);
 /* Of what the two return: nothing was written. */
 static inline bool plx_grow_refused(int error)
 {
@@ -388,6 +391,7 @@ enum plx_request_op {
     PLX_RESIZE,        /* length is the new size in bytes; growing only */
     PLX_KEYFRAME,      /* writes a key frame now */
     PLX_MOVE,          /* blocks that lie scattered are brought together (struct plx_move) */
+    PLX_SHARE,         /* a block becomes common, or another name of one (struct plx_share) */
 };
 
 #define PLX_COMPARE_MAX (64u << 10) /* bytes of one COMPARE_WRITE */
@@ -410,6 +414,25 @@ struct plx_move {
     uint64_t runs_before, runs_after;
 };
 
+/* A SHARE: offset and length are one block, the only iovec is memory to work with. Without a common
+ * block it makes one: a copy, which is mapped instead and may be mapped by others, too. With one,
+ * the two are compared byte by byte, and if they are equal that one is mapped instead. Writes to
+ * the block wait meanwhile; contents never change. It has happened durably when done says so.
+ * Between plx_share_begin() and plx_share_end(). NOSPACE: there is no free block but such as should
+ * be left to writes, or a write to this one waits for room. */
+#define PLX_SHARE_BUFFER (2u * 4096)
+enum plx_share_result {
+    PLX_SHARE_ABSENT,  /* nothing is mapped there */
+    PLX_SHARE_ALREADY, /* it is mapped to a common block, if one was given to that one */
+    PLX_SHARE_MADE,
+    PLX_SHARE_JOINED,
+    PLX_SHARE_DIFFERS,
+};
+struct plx_share {
+    uint64_t common; /* 0: make one; ALREADY, MADE: says which */
+    enum plx_share_result result;
+};
+
 /* Owned by the caller; untouched between plx_vdi_submit and done. done is called exactly once,
  * from plx_store_tick() or from within plx_vdi_submit(). */
 struct plx_request {
@@ -425,6 +448,7 @@ struct plx_request {
     int result;
     uint64_t miscompare_offset;
     struct plx_move *move;
+    struct plx_share *share;
     struct plx_fault fault; /* where and what, when result says CORRUPT or IO */
     void (*done)(struct plx_request *request);
     void *owner;
@@ -441,6 +465,11 @@ void plx_vdi_submit_ahead(struct plx_vdi *vdi, struct plx_request *request);
 /* Submits, ahead of requests that wait for their turn, and runs the loop until done. Returns the
  * result. */
 int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request);
+/* Addresses of common blocks hold from here to the end, in which no SHARE is under way any more: no
+ * collection of the store is, here or, which is the caller's duty, in another instance. BUSY; or
+ * UNSUPPORTED: plx_store_allow_common() comes first. */
+int plx_share_begin(struct plx_store *store, struct plx_fault *fault);
+void plx_share_end(struct plx_store *store);
 
 /* ---- History ----------------------------------------------------------------------------- */
 

@@ -20,7 +20,7 @@
 #define RANGE_BYTES 16u
 
 /* Bits set here are understood. */
-#define KNOWN_INCOMPATIBLE PLX_INCOMPATIBLE_RANGES
+#define KNOWN_INCOMPATIBLE (PLX_INCOMPATIBLE_RANGES | PLX_INCOMPATIBLE_COMMON)
 #define KNOWN_READ_COMPATIBLE 0ull
 
 /* ---- Little-endian access ---- */
@@ -184,12 +184,19 @@ void plx_node_set_read_only(void *node)
     }
 }
 
-bool plx_format_node_valid(const void *node, uint64_t addr_limit)
+/* Block 0 is a superblock: nobody maps it, and an address of 0 is none. */
+static bool data_addr_valid(uint64_t addr, uint64_t addr_limit)
+{
+    return plx_addr_block(addr) && plx_addr_block(addr) < addr_limit;
+}
+
+bool plx_format_node_valid(const void *node, unsigned level, uint64_t addr_limit)
 {
     for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
-        uint64_t entry = plx_node_entry(node, i);
+        uint64_t entry = plx_node_entry(node, i), addr = plx_entry_addr(entry);
+        bool valid = level == 1 && addr ? data_addr_valid(addr, addr_limit) : addr < addr_limit;
 
-        if (plx_entry_addr(entry) >= addr_limit || (entry & PLX_ENTRY_SUPERPAGE))
+        if (!valid || (entry & PLX_ENTRY_SUPERPAGE))
             return false;
     }
     return true;
@@ -256,7 +263,7 @@ static bool power_of_two(uint64_t v)
 /* Each further on than the one before, and not its continuation. */
 static bool ranges_plausible(const struct plx_superblock *s)
 {
-    uint64_t limit = PLX_ADDR_MAX / s->extent_blocks, from = 0;
+    uint64_t limit = PLX_BLOCK_MAX / s->extent_blocks, from = 0;
 
     for (uint32_t i = 0; i < s->ranges; i++) {
         const struct plx_superblock_range *range = &s->range[i];
@@ -827,8 +834,9 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
     case PLX_RECORD_MAP:
         r->addr = word;
         r->checksums = payload;
-        return r->count >= 1 && r->count <= PLX_RECORD_MAP_MAX && word != 0 && word < addr_limit &&
-               r->count <= addr_limit - word && r->vblock + r->count <= PLX_VBLOCK_MAX + 1;
+        return r->count >= 1 && r->count <= PLX_RECORD_MAP_MAX &&
+               data_addr_valid(word, addr_limit) && r->count <= addr_limit - plx_addr_block(word) &&
+               r->vblock + r->count <= PLX_VBLOCK_MAX + 1;
     case PLX_RECORD_UNMAP:
         r->count = word;
         return word >= 1 && word <= PLX_RECORD_UNMAP_MAX &&

@@ -13,6 +13,8 @@
  *
  * Every other extent starts with its pages, two blocks (slots A and B) each: page 0 says type and
  * owner, every page carries 32,000 bits of the allocation bitmap. Then come the blocks.
+ * A leaf's entry or a MAP record whose address has its top bit set names a common block, which any
+ * number of them may name (share.c); a superblock of such a store has the feature bit COMMON.
  * A volume that became larger after others had followed it has further ranges of extents, which lie
  * behind the first one on the volume; only such a superblock has the feature bit RANGES. Which
  * volumes there are volume 0 says; another one may still name fewer of them, and a volume that is
@@ -109,6 +111,12 @@ static inline uint64_t plx_entry_addr(uint64_t entry)
     return entry & PLX_ADDR_MAX;
 }
 
+/* Whether it names a block that is not common. */
+static inline bool plx_entry_is_own(uint64_t entry)
+{
+    return plx_entry_addr(entry) && !plx_addr_is_common(plx_entry_addr(entry));
+}
+
 static inline uint32_t plx_entry_checksum(uint64_t entry)
 {
     return (uint32_t)(entry >> PLX_ADDR_BITS) & 0xffffff;
@@ -123,13 +131,15 @@ uint64_t plx_node_entry(const void *node, unsigned index);
 void plx_node_set_entry(void *node, unsigned index, uint64_t entry);
 /* Every entry that names something. */
 void plx_node_set_read_only(void *node);
-/* The gate: whether every entry names a block of the store, or none. */
-bool plx_format_node_valid(const void *node, uint64_t addr_limit);
+/* The gate: whether every entry names a block of the store, or none. Only leaves name common ones.
+ */
+bool plx_format_node_valid(const void *node, unsigned level, uint64_t addr_limit);
 
 /* ---- Superblock ---- */
 
 #define PLX_RANGES_MAX 64u                  /* of one volume */
 #define PLX_INCOMPATIBLE_RANGES (1ull << 0) /* the volume has more than one */
+#define PLX_INCOMPATIBLE_COMMON (1ull << 1) /* of volume 0: the store may have common blocks */
 
 struct plx_superblock_range {
     uint64_t first, extents;

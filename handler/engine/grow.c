@@ -1,4 +1,4 @@
-/* grow.c - superblocks written: a new store, volumes that became larger, further volumes.
+/* grow.c - superblocks written: a new store, volumes that became larger, further volumes, features.
  *
  * G1  Before a superblock counts an extent, its header pages are zero, durably: never used
  *     (extent.c, E3); likewise the VDI records of a volume that comes.
@@ -184,8 +184,8 @@ static int format_geometry(struct plx_device **devices, unsigned count,
         };
         extent += extents;
     }
-    if (extent > PLX_ADDR_MAX / (extent_bytes >> PLX_BLOCK_SHIFT))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "a store holds at most 1 PiB");
+    if (extent > PLX_BLOCK_MAX / (extent_bytes >> PLX_BLOCK_SHIFT))
+        return plx_fault_set(fault, PLX_ERR_INVALID, "a store holds at most 512 TiB");
     if (segment_bytes < 4 * PLX_BLOCK_SIZE || segment_bytes % PLX_BLOCK_SIZE ||
         supers[0].segment_blocks > PLX_SEGMENT_BLOCKS_MAX ||
         supers[0].segment_blocks > supers[0].extent_blocks / 4)
@@ -298,7 +298,7 @@ static int growth_begin(struct plx_store *store, const struct plx_grow *options,
 
 static uint64_t extent_limit(const struct growth *g)
 {
-    return PLX_ADDR_MAX / g->store->info.extent_blocks;
+    return PLX_BLOCK_MAX / g->store->info.extent_blocks;
 }
 
 /* G6: what failed on a volume of the store may have been a flush. */
@@ -449,6 +449,25 @@ int plx_store_grow(struct plx_store *store, const struct plx_grow *options,
     return error;
 }
 
+/* ---- Features ---- */
+
+int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
+{
+    const struct plx_grow options = {.dry_run = false};
+    struct plx_superblock super = store->volumes[0].super;
+    struct growth g;
+    int error = growth_begin(store, &options, fault, &g);
+
+    if (!error)
+        error = settle(&g);
+    if (!error && !(super.incompatible & PLX_INCOMPATIBLE_COMMON)) {
+        super.volumes = store->info.volumes;
+        super.incompatible |= PLX_INCOMPATIBLE_COMMON;
+        error = write_superblock(&g, &store->volumes[0], &super);
+    }
+    return growth_end(&g, store->info.volumes, error);
+}
+
 /* ---- A further volume ---- */
 
 enum standing {
@@ -490,7 +509,7 @@ static int check_further(struct growth *g, struct plx_device *device)
                              "%u; a further volume's must not be larger",
                              device->name, device->block_size, plx_store_device_block(store));
     if (device->bytes / extent_bytes > extent_limit(g) - g->extents)
-        return plx_fault_set(g->fault, PLX_ERR_INVALID, "a store holds at most 1 PiB");
+        return plx_fault_set(g->fault, PLX_ERR_INVALID, "a store holds at most 512 TiB");
     return check_extents(device, extent_bytes, g->fault);
 }
 

@@ -4,6 +4,8 @@
  * M2  A mapping is reported writable only when no snapshot, taken or submitted, sees it (INV-3).
  * M3  A death is recorded once, and only for a block that no snapshot sees.
  * M4  A checksum is reported only while it holds: VOIDED slots and voided entries hide it.
+ * M5  A common block is never writable, keeps its checksum, and its death is nobody's to record:
+ *     others may map it (share.c).
  * Loop: the VDI's. Crash story: memory only; the store has the base and the log.
  */
 #include "engine/map.h"
@@ -12,6 +14,8 @@
 
 void plx_deaths_add(struct plx_deaths *deaths, uint64_t addr)
 {
+    if (plx_addr_is_common(addr)) /* M5 */
+        return;
     if (deaths->count == deaths->capacity) {
         size_t capacity = deaths->capacity ? deaths->capacity * 2 : 64;
         uint64_t *bigger = realloc(deaths->addrs, capacity * sizeof *bigger);
@@ -83,7 +87,7 @@ static enum overlay_answer ask_overlay(const struct plx_map *map, const struct p
         *ret = (struct plx_mapping){
             .addr = plx_entry_addr(slot->value),
             .checksum = plx_entry_checksum(slot->value),
-            .writable = plx_entry_addr(slot->value) &&
+            .writable = plx_entry_is_own(slot->value) &&
                         plx_overlay_gen(overlay, slot) == map->gen_submitted, /* M2 */
         };
         return ret->addr ? SAYS_MAPPED : SAYS_ABSENT;
@@ -125,9 +129,9 @@ static void from_base(const struct plx_map *map, uint64_t vblock, uint64_t entry
     *ret = (struct plx_mapping){
         .addr = plx_entry_addr(entry),
         .checksum = plx_entry_checksum(entry),
-        .writable = plx_entry_addr(entry) && !read_only && map->base.gen == map->gen_submitted,
+        .writable = plx_entry_is_own(entry) && !read_only && map->base.gen == map->gen_submitted,
     };
-    if (!read_only && ret->checksum &&
+    if (!read_only && ret->checksum && plx_entry_is_own(entry) &&
         (voided_in(map, &map->active, leaf) ||
          (map->is_frozen && voided_in(map, &map->frozen, leaf))))
         ret->checksum = 0; /* M4 */
@@ -297,7 +301,8 @@ static void void_frozen_block(struct plx_map *map, uint64_t vblock)
     struct plx_slot *slot;
     bool is_new;
 
-    if (!below || !plx_entry_addr(below->value) || plx_overlay_gen(&map->frozen, below) != map->gen)
+    if (!below || !plx_entry_is_own(below->value) ||
+        plx_overlay_gen(&map->frozen, below) != map->gen)
         return;
     slot = plx_overlay_put(&map->active, PLX_OVERLAY_BLOCK, vblock, &is_new);
     slot->value = plx_entry_addr(below->value) | PLX_SLOT_OLDER;
@@ -312,7 +317,7 @@ void plx_map_apply_void(struct plx_map *map, uint64_t leaf)
     for (uint64_t v = leaf << PLX_NODE_SHIFT; v < (leaf + 1) << PLX_NODE_SHIFT; v++) {
         struct plx_slot *slot = plx_overlay_find(overlay, PLX_OVERLAY_BLOCK, v);
 
-        if (slot && plx_overlay_gen(overlay, slot) == map->gen)
+        if (slot && plx_entry_is_own(slot->value) && plx_overlay_gen(overlay, slot) == map->gen)
             slot->value = plx_entry_void(slot->value);
         else if (!slot && !hidden && map->is_frozen)
             void_frozen_block(map, v);

@@ -74,8 +74,10 @@ static int no_memory(const struct plx_reach *reach)
 
 int plx_reach_mark(struct plx_reach *reach, uint64_t addr, uint64_t count)
 {
-    uint64_t extent = addr / reach->store->info.extent_blocks;
+    uint64_t extent;
 
+    addr = plx_addr_block(addr);
+    extent = addr / reach->store->info.extent_blocks;
     if (extent >= reach->used.extents || !reach->counts[extent])
         return 0;
     if (count > reach->store->info.extent_blocks - addr % reach->store->info.extent_blocks)
@@ -132,13 +134,14 @@ static int bad_node(const struct plx_reach *reach, uint64_t entry, const char *w
                          (unsigned long long)plx_entry_addr(entry), why);
 }
 
-static int check_node(const struct plx_reach *reach, uint64_t entry, const uint8_t *node)
+static int check_node(const struct plx_reach *reach, uint64_t entry, unsigned level,
+                      const uint8_t *node)
 {
     uint32_t known = plx_entry_checksum(entry);
 
     if (known && plx_checksum24(plx_crc32c(node, PLX_BLOCK_SIZE)) != known)
         return bad_node(reach, entry, "checksum mismatch");
-    if (!plx_format_node_valid(node, reach->store->addr_limit))
+    if (!plx_format_node_valid(node, level, reach->store->addr_limit))
         return bad_node(reach, entry, "it names no block of the store");
     return 0;
 }
@@ -191,7 +194,7 @@ static int read_nodes(struct plx_reach *reach, const struct child *children, siz
         error = plx_fault_set(reach->fault, join.error, "virtual disk %s: reading radix nodes: %s",
                               reach->name, plx_error_text(join.error));
     for (size_t i = 0; i < count && !error; i++)
-        error = check_node(reach, children[i].entry, nodes + i * PLX_BLOCK_SIZE);
+        error = check_node(reach, children[i].entry, level, nodes + i * PLX_BLOCK_SIZE);
     reach->nodes += count;
     return error;
 }

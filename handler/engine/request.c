@@ -11,11 +11,11 @@
  * Q6  Nothing is allocated here: operations exist since the VDI was opened.
  * Q7  A move gives blocks another place and never other contents: it reads, checks and logs under
  *     the range lock of a write. What a snapshot has come to see in between stays where it is. It
- *     takes no room that writes wait for.
+ *     takes no room that writes wait for. So does a share, block by block (share.c).
  * Q8  Writes that wait for history to give way hold nobody up who may have to do with that: what
  *     the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody waits
- *     for ahead of initiators have operations of their own, and a move does not wait for such a
- *     write's range.
+ *     for ahead of initiators have operations of their own, and a move or a share does not wait
+ *     for such a write's range.
  * Loop: the VDI's. Crash story: log.c has it; a write in place is torn at most where it was
  *   never acknowledged.
  */
@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "engine/move.h"
+#include "engine/share.h"
 
 /* Q8 */
 #define OWN_OPS 2u /* a synchronous call and an automatic snapshot, at most one of each */
@@ -265,7 +266,7 @@ static int fail_at(struct plx_op *op, int error, unsigned block, const char *wha
     return plx_fault_set(&op->request->fault, error,
                          "virtual disk %s, virtual block %llu, store block %llu: %s",
                          op->vdi->record.name, (unsigned long long)(op->first_block + block),
-                         (unsigned long long)op->mappings[block].addr, what);
+                         (unsigned long long)plx_addr_block(op->mappings[block].addr), what);
 }
 
 /* ---- Submitting ---- */
@@ -290,6 +291,13 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
     case PLX_MOVE:
         if (request->offset % PLX_BLOCK_SIZE || request->length % PLX_BLOCK_SIZE ||
             request->iovcnt != 1 || request->iov->iov_len < PLX_MOVE_BUFFER)
+            return PLX_ERR_INVALID;
+        if (request->offset > vdi->size_bytes ||
+            request->length > vdi->size_bytes - request->offset)
+            return PLX_ERR_RANGE;
+        break;
+    case PLX_SHARE:
+        if (plx_share_check(vdi->store, request))
             return PLX_ERR_INVALID;
         if (request->offset > vdi->size_bytes ||
             request->length > vdi->size_bytes - request->offset)
@@ -335,6 +343,7 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
     case PLX_UNMAP:
     case PLX_COMPARE_WRITE:
     case PLX_MOVE:
+    case PLX_SHARE:
         op->state = OP_WINDOW;
         break;
     case PLX_SNAPSHOT:
@@ -555,6 +564,17 @@ static bool moving(const struct plx_op *op)
     return op->request->op == PLX_MOVE;
 }
 
+static bool sharing(const struct plx_op *op)
+{
+    return op->request->op == PLX_SHARE;
+}
+
+/* Q7 */
+static bool keeps_contents(const struct plx_op *op)
+{
+    return moving(op) || sharing(op);
+}
+
 /* Bytes from the start of the request's (write) data to a block's first covered byte. */
 static uint64_t data_offset(const struct plx_op *op, unsigned block)
 {
@@ -710,7 +730,8 @@ static bool overlaps(const struct plx_op *a, const struct plx_op *b)
            b->first_block < a->first_block + a->blocks;
 }
 
-/* Q1: nobody who came earlier and holds or wants the range. 0, PLX_WAIT or, to a move, NOSPACE. */
+/* Q1: nobody who came earlier and holds or wants the range. 0, PLX_WAIT or, to a move or a share,
+ * NOSPACE. */
 static int lock(struct plx_op *op)
 {
     if (moving(op) && op->request->move->dry_run) /* it only looks */
@@ -718,7 +739,7 @@ static int lock(struct plx_op *op)
     for (const struct plx_op *other = op->vdi->oldest; other; other = other->next) {
         if (other != op && other->locks && overlaps(op, other) &&
             (other->state != OP_LOCK || other->ticket < op->ticket)) {
-            if (moving(op) && other->state == OP_ROOM) /* Q8 */
+            if (keeps_contents(op) && other->state == OP_ROOM) /* Q8 */
                 return PLX_ERR_NOSPACE;
             op->locks = true; /* stands in line */
             op->state = OP_LOCK;
@@ -737,7 +758,7 @@ static int lock(struct plx_op *op)
 static int look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
-    bool writing = op->request->op != PLX_READ && !comparing(op) && !moving(op);
+    bool writing = op->request->op != PLX_READ && !comparing(op) && !keeps_contents(op);
 
     plx_walk_resume(&op->walk);
     if (op->looked_up == 0)
@@ -770,7 +791,7 @@ static int look_up(struct plx_op *op)
 
 static bool wanted_for_read(const struct plx_op *op, unsigned block)
 {
-    if (moving(op))
+    if (keeps_contents(op))
         return op->actions[block] == PLX_ACTION_NEW;
     return op->request->op == PLX_READ || comparing(op) || edge_of(op, block);
 }
@@ -859,6 +880,19 @@ static int submit_reads(struct plx_op *op)
     return 0;
 }
 
+/* What a share's block is to be compared with. Behind submit_reads(). */
+static void submit_common_read(struct plx_op *op)
+{
+    uint64_t common = op->request->share->common;
+    uint8_t *own, *other;
+
+    if (!common)
+        return;
+    plx_share_buffers(op, &own, &other);
+    op->iovs[op->iov_count++] = (struct iovec){other, PLX_BLOCK_SIZE};
+    submit_run(op, PLX_IO_READ, op->iov_count - 1, common, 1);
+}
+
 /* After the reads: checksums. 0; PLX_WAIT: look up again (Q4); or CORRUPT. */
 static int verify_reads(struct plx_op *op)
 {
@@ -929,8 +963,8 @@ static bool always_copies(const struct plx_vdi *vdi)
     return vdi->copy_always || plx_protect_copies(vdi);
 }
 
-/* What moves is settled: plx_move_plan(). A checksum that was not known is from now on. */
-static void checksum_moved(struct plx_op *op)
+/* What gets another place is settled. A checksum that was not known is from now on. */
+static void checksum_kept(struct plx_op *op)
 {
     for (unsigned i = 0; i < op->blocks; i++)
         if (op->actions[i] == PLX_ACTION_NEW)
@@ -1016,7 +1050,7 @@ static int append_void(struct plx_op *op)
 static void release_pieces(struct plx_op *op)
 {
     for (unsigned i = 0; i < op->piece_count; i++)
-        if (op->pieces[i].addr)
+        if (op->pieces[i].addr && !plx_addr_is_common(op->pieces[i].addr))
             plx_alloc_free(op->vdi->store, op->pieces[i].addr, op->pieces[i].count);
     op->piece_count = 0;
 }
@@ -1137,6 +1171,18 @@ static int lay_out_move(struct plx_op *op)
     return 0;
 }
 
+/* The common block that is there, or a new one that will be. */
+static int lay_out_share(struct plx_op *op)
+{
+    const struct plx_share *share = op->request->share;
+
+    if (!share->common)
+        return lay_out_move(op);
+    op->pieces[0] = (struct plx_piece){op->first_block, share->common, 1};
+    op->piece_count = 1;
+    return 0;
+}
+
 static size_t pieces_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
 {
     struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
@@ -1146,7 +1192,8 @@ static size_t pieces_encode(struct plx_log_item *item, uint8_t *out, uint32_t *r
         const struct plx_piece *piece = &op->pieces[i];
 
         if (piece->addr)
-            bytes += plx_record_put_map(out + bytes, piece->vblock, piece->count, piece->addr,
+            bytes += plx_record_put_map(out + bytes, piece->vblock, piece->count,
+                                        plx_share_addr(op, piece),
                                         &op->checksums[piece->vblock - op->first_block]);
         else
             bytes += plx_record_put_unmap(out + bytes, piece->vblock, piece->count);
@@ -1169,7 +1216,7 @@ static void pieces_apply(struct plx_log_item *item)
             continue;
         }
         for (uint32_t b = 0; b < piece->count; b++)
-            plx_map_apply_map(map, piece->vblock + b, piece->addr + b,
+            plx_map_apply_map(map, piece->vblock + b, plx_share_addr(op, piece) + b,
                               plx_checksum24(checksums[b]));
     }
 }
@@ -1191,7 +1238,7 @@ static int make_item(struct plx_op *op)
         .task = &op->task,
         .bytes = bytes,
         .slots = slots,
-        .needs_durable = op->request->fua,
+        .needs_durable = op->request->fua || sharing(op),
         .changes = true,
     };
     return plx_log_reserve(&op->vdi->log, &op->item);
@@ -1221,7 +1268,7 @@ static unsigned submit_new(struct plx_op *op)
         unsigned first_iov = op->iov_count, run = 0;
         uint64_t addr = piece->addr + sent;
 
-        if (!piece->addr) {
+        if (!piece->addr || plx_addr_is_common(piece->addr)) {
             piece++;
             continue;
         }
@@ -1316,7 +1363,9 @@ static int issue(struct plx_op *op)
     if (has_new)
         error = metadata_room(op);
     if (!error)
-        error = moving(op) ? lay_out_move(op) : lay_out_pieces(op, &op->vdi->run);
+        error = moving(op)    ? lay_out_move(op)
+                : sharing(op) ? lay_out_share(op)
+                              : lay_out_pieces(op, &op->vdi->run);
     if (!error && op->piece_count)
         error = make_item(op);
     if (error) {
@@ -1365,7 +1414,7 @@ static int wait_for_history(struct plx_op *op)
     op->retries = 0;
     op->state = OP_ROOM;
     plx_queue_push(&store->room_waiters, &op->task);
-    wake_all(store, &op->vdi->range_waiters); /* a move does not wait for it (Q8) */
+    wake_all(store, &op->vdi->range_waiters); /* moves and shares do not wait for it (Q8) */
     return PLX_WAIT;
 }
 
@@ -1375,7 +1424,7 @@ static int wait_for_room(struct plx_op *op, int error)
     if (error == PLX_WAIT) { /* for an extent: the registry is asked */
         op->vdi->store->counters.registry_calls_on_data_path++;
         op->state = OP_RETRY;
-    } else if (error == PLX_ERR_NOSPACE && !moving(op)) { /* Q7 */
+    } else if (error == PLX_ERR_NOSPACE && !keeps_contents(op)) { /* Q7 */
         error = wait_for_deaths(op);
         if (error == PLX_ERR_NOSPACE)
             error = wait_for_history(op);
@@ -1602,12 +1651,19 @@ static void op_run(struct plx_op *op)
                 op->state = OP_WINDOW;
                 break;
             }
+            if (sharing(op) && !plx_share_plan(op)) {
+                op->done_bytes += op->window_bytes;
+                op->state = OP_WINDOW;
+                break;
+            }
             op->state = OP_ISSUE;
-            if (op->request->op == PLX_READ || comparing(op) || moving(op) ||
+            if (op->request->op == PLX_READ || comparing(op) || keeps_contents(op) ||
                 (has_edges(op) && !op->edges_read)) {
                 error = submit_reads(op);
                 if (error)
                     goto fail;
+                if (sharing(op))
+                    submit_common_read(op);
                 op->state = OP_READ;
                 if (!end_join(op))
                     return;
@@ -1653,6 +1709,11 @@ static void op_run(struct plx_op *op)
                 op->state = OP_LOOKUP;
                 break;
             }
+            if (sharing(op) && !plx_share_compare(op)) {
+                op->done_bytes += op->window_bytes;
+                op->state = OP_WINDOW;
+                break;
+            }
             merge_edges(op);
             op->edges_read = true;
             op->state = OP_ISSUE;
@@ -1682,8 +1743,8 @@ static void op_run(struct plx_op *op)
                 break;
             }
             must_void = false;
-            if (moving(op))
-                checksum_moved(op);
+            if (keeps_contents(op))
+                checksum_kept(op);
             else
                 classify(op, &must_void);
             if (must_void) {
@@ -1741,6 +1802,8 @@ static void op_run(struct plx_op *op)
             break;
         case OP_DURABLE:
             op->in_place = false;
+            if (sharing(op))
+                plx_share_done(op);
             if (moving(op))
                 end_move(op);
             else

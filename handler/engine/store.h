@@ -143,6 +143,7 @@ struct plx_store {
     uint64_t grants;             /* extents that this instance was given so far */
     uint64_t collections;        /* plx_store_set_collections() */
     struct plx_collect *collect; /* under way here */
+    bool sharing;                /* plx_share_begin() */
     struct plx_held_back {       /* blocks that come back later (A7) */
         uint64_t *addrs;
         size_t count, capacity;

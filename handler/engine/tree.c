@@ -233,7 +233,7 @@ static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *cha
     }
     if (!plx_entry_addr(old))
         return 0;
-    if (slot || (changes->voided && !old_read_only &&
+    if (slot || (changes->voided && !old_read_only && plx_entry_is_own(old) &&
                  plx_overlay_gen(frozen, changes->voided) == tree->map->base.gen))
         old = plx_entry_void(old);
     return inherited ? old | PLX_ENTRY_READ_ONLY : old;

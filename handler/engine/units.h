@@ -1,18 +1,22 @@
 /* units.h - sizes, and what the numbers in names mean.
  *
- * A block is 4 KiB. addr: a block's number in the store (38 bits, 1 PiB). vblock: a block's number
- * in a virtual disk (36 bits, 256 TiB). pos: a log position, in bytes of the VDI's endless log:
- * segment number times segment size plus the offset in it.
+ * A block is 4 KiB. addr: a block's number in the store (37 bits, 512 TiB), with a 38th bit on top
+ * where the block is common (share.c). vblock: a block's number in a virtual disk (36 bits, 256
+ * TiB). pos: a log position, in bytes of the VDI's endless log: segment number times segment size
+ * plus the offset in it.
  */
 #ifndef PLX_UNITS_H
 #define PLX_UNITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PLX_BLOCK_SHIFT 12
 #define PLX_BLOCK_SIZE (1u << PLX_BLOCK_SHIFT)
 #define PLX_ADDR_BITS 38
 #define PLX_ADDR_MAX ((1ull << PLX_ADDR_BITS) - 1)
+#define PLX_ADDR_COMMON (1ull << (PLX_ADDR_BITS - 1))
+#define PLX_BLOCK_MAX (PLX_ADDR_COMMON - 1)
 #define PLX_NODE_SHIFT 9
 #define PLX_NODE_ENTRIES (1u << PLX_NODE_SHIFT)
 #define PLX_LEVELS_MAX 4
@@ -26,6 +30,18 @@ static inline uint64_t plx_min_u64(uint64_t a, uint64_t b)
 static inline uint64_t plx_max_u64(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+
+/* Whether many may map the block, so that it is nobody's (share.c). */
+static inline bool plx_addr_is_common(uint64_t addr)
+{
+    return addr & PLX_ADDR_COMMON;
+}
+
+/* The block's number: where it lies. */
+static inline uint64_t plx_addr_block(uint64_t addr)
+{
+    return addr & ~PLX_ADDR_COMMON;
 }
 
 /* For qsort() and bsearch() of numbers. */

@@ -6,7 +6,7 @@
  * F1  Superblocks, extent pages and VDI records: at least one copy of each is whole.
  * F2  Trees: nodes match their checksums and lie, as their data does, in extents of their type.
  * F3  What a live disk may overwrite in place has no other user: no second place in a tree, no
- *     snapshot, no other disk.
+ *     snapshot, no other disk. A common block (share.c) is common to all its users.
  * F4  Logs are chains.
  * F5  What retained snapshots are opened through is whole.
  * F6  What is in use is allocated. What is allocated and not in use is counted by extent, apart
@@ -19,7 +19,7 @@
  * two disks, or between a disk and a bitmap, is only a suspect at first: in a second look all who
  * have the block are found, and it counts if none of their records has changed since.
  *
- * Synchronous; runs the loop while it reads or, to keep to the rate, waits. Memory: four bits per
+ * Synchronous; runs the loop while it reads or, to keep to the rate, waits. Memory: five bits per
  * block of the extents in use, and as much for the disk being read.
  */
 #include "engine/verify.h"
@@ -135,6 +135,7 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
     size_t used;
     va_list args;
 
+    addr = plx_addr_block(addr);
     if (v->error ||
         (v->mode == PLX_VERIFY_CONTENTS ? strcmp(kind, "data") != 0 : v->mode != PLX_VERIFY_LIVE))
         return;
@@ -263,10 +264,12 @@ static bool read_extent(struct plx_verify *v, uint64_t number,
 
 bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type)
 {
-    uint64_t number = addr / v->store->info.extent_blocks;
     struct plx_extent_page page;
     const uint8_t *bits;
+    uint64_t number;
 
+    addr = plx_addr_block(addr);
+    number = addr / v->store->info.extent_blocks;
     if (addr >= v->store->addr_limit)
         return false;
     /* It may have come into use since. */
@@ -485,28 +488,42 @@ static void describe(const struct plx_use *use, const char *name, char ret_text[
 
     if (use->vblock != PLX_NO_VBLOCK)
         snprintf(block, sizeof block, " %llu", (unsigned long long)use->vblock);
-    snprintf(ret_text, 512, "virtual disk %s (%s%s%s%s)", name,
+    snprintf(ret_text, 512, "virtual disk %s (%s%s%s%s%s)", name,
              use->vblock == PLX_NO_VBLOCK ? use->what : "block", block,
-             use->snapshot ? ", in a snapshot" : "",
+             use->snapshot ? ", in a snapshot" : "", use->common ? ", as a common block" : "",
              use->writable ? ", which it may overwrite in place" : "");
 }
 
-/* Whether those who have the block still are what they were when it was read; the records of the
- * first two. */
-static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t count,
-                       struct plx_vdi_record *ret_records)
+/* Whether who has the block still is what it was when it was read. */
+static bool user_stays(struct plx_verify *v, const struct plx_use *use,
+                       struct plx_vdi_record *ret_record)
 {
-    for (size_t i = 0; i < count; i++) {
-        struct plx_vdi_record record;
-        uint8_t which;
+    uint8_t which;
 
-        if (plx_vdi_record_read(v->store, uses[i].slot, &record, &which, NULL) ||
-            record.generation != uses[i].generation)
-            return false;
-        if (i < 2)
-            ret_records[i] = record;
-    }
-    return true;
+    return plx_vdi_record_read(v->store, use->slot, ret_record, &which, NULL) == 0 &&
+           ret_record->generation == use->generation;
+}
+
+static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t count)
+{
+    struct plx_vdi_record record;
+    bool stay = true;
+
+    for (size_t i = 0; i < count && stay; i++)
+        stay = user_stays(v, &uses[i], &record);
+    return stay;
+}
+
+/* Of those who have a block, ordered: one who does not fit the first; 0: all do. */
+static size_t misfit(const struct plx_use *uses, size_t count)
+{
+    size_t at = 1;
+
+    if (count > 1 && uses[0].writable)
+        return 1;
+    while (at < count && uses[at].common == uses[0].common)
+        at++;
+    return at < count ? at : 0;
 }
 
 /* The first of those who have a block, in v->uses. */
@@ -528,19 +545,21 @@ static size_t first_use(const struct plx_verify *v, uint64_t addr)
 /* True when it is settled, one way or the other. */
 static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspect, bool last)
 {
-    struct plx_vdi_record records[2];
+    struct plx_vdi_record record, other;
     char first[512], second[512];
-    size_t at = first_use(v, suspect->addr), count = 0;
+    size_t at = first_use(v, suspect->addr), count = 0, odd;
     const struct plx_use *uses = v->uses + at;
     bool shared, missing, named = false, stay;
 
     for (; at + count < v->use_count && uses[count].addr == suspect->addr; count++)
         named = named || uses[count].named;
-    shared = suspect->shared && count > 1 && uses[0].writable;
+    odd = misfit(uses, count);
+    shared = suspect->shared && odd;
     missing = suspect->missing && count && !named && !allocated(v, suspect->addr);
     if (!shared && !missing)
         return true;
-    stay = users_stay(v, uses, plx_min_u64(count, USERS_MAX), records);
+    stay = users_stay(v, uses, plx_min_u64(count, USERS_MAX)) &&
+           user_stays(v, &uses[odd], &other) && user_stays(v, &uses[0], &record);
     if (!stay && !last)
         return false;
     if (!stay) {
@@ -549,13 +568,13 @@ static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspec
                         "again when the disks are closed or quiet");
         return true;
     }
-    v->record = &records[0];
-    describe(&uses[0], records[0].name, first);
+    v->record = &record;
+    describe(&uses[0], record.name, first);
     if (missing)
         plx_verify_find(v, PLX_FINDING_ERROR, "free", suspect->addr, uses[0].vblock,
                         "in use by %s but marked as free", first);
     if (shared) {
-        describe(&uses[1], records[1].name, second);
+        describe(&uses[odd], other.name, second);
         plx_verify_find(v, PLX_FINDING_ERROR, "shared", suspect->addr, uses[0].vblock,
                         "two have one block: %s and %s", first, second);
     }
@@ -633,12 +652,14 @@ static void tell_leaks(struct plx_verify *v, uint64_t held, uint64_t left)
     if (held)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
                         "%llu blocks are allocated but unused in extents that an instance holds: "
-                        "its reserves, or what it left when it died",
+                        "its reserves, what it left when it died, or common blocks that nobody "
+                        "maps any more",
                         (unsigned long long)held);
     if (left)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
-                        "%llu blocks are allocated but unused in extents that nobody holds, left "
-                        "by a crash: to be collected, nothing is lost",
+                        "%llu blocks are allocated but unused in extents that nobody holds: left "
+                        "by a crash, or common and mapped by nobody any more; to be collected, "
+                        "nothing is lost",
                         (unsigned long long)left);
 }
 

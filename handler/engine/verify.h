@@ -12,12 +12,13 @@
 #define PLX_VERIFY_DATA 256u      /* blocks read in one go, at most */
 #define PLX_VERIFY_KEPT 1000u     /* findings of one attempt that are kept */
 
-/* What is known of a block: four bits, for each extent that something is found in. */
+/* What is known of a block: five bits, for each extent that something is found in. */
 enum plx_mark {
     PLX_MARK_REACHED,  /* by a tree, or seen by a snapshot: must be allocated */
     PLX_MARK_WRITABLE, /* a live disk may overwrite it in place: nobody else may have it */
     PLX_MARK_NAMED,    /* by a log behind its key frame: need not be allocated yet */
     PLX_MARK_PARTLY,   /* a node that was reached, but not all that it leads to was claimed */
+    PLX_MARK_COMMON,   /* reached or named as a common block */
     PLX_MARKS,
 };
 
@@ -28,7 +29,7 @@ struct plx_marks {
 /* A block that does not fit, and who has it. */
 struct plx_suspect {
     uint64_t addr;
-    bool shared;  /* one of those who have it may write in place */
+    bool shared;  /* one of those who have it may write in place, or it is common to some only */
     bool missing; /* in use but not allocated */
 };
 
@@ -36,7 +37,7 @@ struct plx_use {
     uint64_t addr, vblock, generation; /* generation: of the record that was read */
     uint32_t slot;
     const char *what;
-    bool writable, named, snapshot;
+    bool common, writable, named, snapshot;
 };
 
 /* A data block whose contents are to be read. */

@@ -214,7 +214,7 @@ static void on_unmap(struct plx_verify *v, struct log_walk *log, const struct pl
 
 static void void_change(struct plx_change *change)
 {
-    if (change && !change->seen)
+    if (change && !change->seen && !plx_addr_is_common(change->addr))
         change->checksum = 0;
 }
 

@@ -2,8 +2,9 @@
  *
  * F2  Every node matches its checksum and lies in a metadata extent, every block it names in a
  *     data extent.
- * F3  A block that a live disk may overwrite in place has one user. Users that do not fit make it
- *     a suspect; verify.c looks at suspects again and tells who they are.
+ * F3  A block that a live disk may overwrite in place has one user. A common one has any number,
+ *     and all of them call it so. Users that do not fit make it a suspect; verify.c looks at
+ *     suspects again and tells who they are.
  * A read-only node that was walked is not walked again: what lies below it is the same; unless a
  * snapshot did not see all of it, for another may.
  * Contents are read in the order of the store, adjacent blocks in one go. A block of a disk that
@@ -22,8 +23,10 @@ bool plx_marked(const struct plx_marks *marks, const struct plx_store *store, en
                 uint64_t addr)
 {
     uint64_t blocks = store->info.extent_blocks;
-    const uint64_t *bits = marks->extents[addr / blocks];
+    const uint64_t *bits;
 
+    addr = plx_addr_block(addr);
+    bits = marks->extents[addr / blocks];
     return bits && (bits[(mark * blocks + addr % blocks) / 64] >> addr % 64 & 1);
 }
 
@@ -31,8 +34,10 @@ bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum p
                   uint64_t addr)
 {
     uint64_t blocks = store->info.extent_blocks;
-    uint64_t **bits = &marks->extents[addr / blocks];
+    uint64_t **bits;
 
+    addr = plx_addr_block(addr);
+    bits = &marks->extents[addr / blocks];
     if (!*bits)
         *bits = calloc(PLX_MARKS * blocks / 64, sizeof **bits);
     if (*bits)
@@ -106,24 +111,35 @@ static void gather(struct plx_verify *v, const struct plx_use *use)
     v->uses[v->use_count++] = *use;
 }
 
+/* Whether somebody else has claimed it, and that as a common block or as one that is not. */
+static bool claimed_as(const struct plx_verify *v, uint64_t addr, bool common)
+{
+    bool claimed = has(v, PLX_MARK_REACHED, addr) || has(v, PLX_MARK_NAMED, addr);
+
+    return claimed && has(v, PLX_MARK_COMMON, addr) == common;
+}
+
 void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
                       bool writable, bool named, bool snapshot)
 {
     bool read = has(v, PLX_MARK_REACHED, addr), written = has(v, PLX_MARK_WRITABLE, addr);
+    bool common = plx_addr_is_common(addr), mixed = claimed_as(v, addr, !common);
 
+    writable = writable && !common;
     if (v->mode == PLX_VERIFY_GATHER) {
-        struct plx_use use = {.addr = addr,
+        struct plx_use use = {.addr = plx_addr_block(addr),
                               .vblock = vblock,
                               .generation = v->record->generation,
                               .slot = v->record->slot,
                               .what = what,
+                              .common = common,
                               .writable = writable,
                               .named = named,
                               .snapshot = snapshot};
 
         gather(v, &use);
-    } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read))) { /* F3 */
-        plx_verify_suspect(v, addr, false);
+    } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read) || mixed)) { /* F3 */
+        plx_verify_suspect(v, plx_addr_block(addr), false);
     }
     if (!named)
         set(v, PLX_MARK_REACHED, addr);
@@ -131,6 +147,8 @@ void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, cons
         set(v, PLX_MARK_NAMED, addr);
     if (writable)
         set(v, PLX_MARK_WRITABLE, addr);
+    if (common)
+        set(v, PLX_MARK_COMMON, addr);
 }
 
 void plx_verify_segment(struct plx_verify *v, uint64_t addr, bool named)
@@ -195,7 +213,8 @@ static bool says_the_same(struct plx_verify *v, const struct plx_vdi_record *rec
     v->record = read;
     if (plx_history_tells(&behind, expected->vblock, &addr, &checksum)) {
         /* and that is newer than any tree */
-    } else if (plx_history_voided(&behind, expected->vblock >> PLX_NODE_SHIFT, 0)) {
+    } else if (!plx_addr_is_common(addr) &&
+               plx_history_voided(&behind, expected->vblock >> PLX_NODE_SHIFT, 0)) {
         checksum = 0;
     } else if (look_up(v, record, expected->vblock, &entry) == 0) {
         addr = plx_entry_addr(entry);
@@ -295,7 +314,7 @@ static void bad_address(struct plx_verify *v, uint64_t addr, uint64_t vblock, co
 {
     plx_verify_find(v, PLX_FINDING_ERROR, "address", addr, vblock,
                     "virtual disk %s: %s at block %llu of the store, which is in no %s extent",
-                    v->record->name, what, (unsigned long long)addr, type);
+                    v->record->name, what, (unsigned long long)plx_addr_block(addr), type);
 }
 
 /* Returns whether it was looked at: not when a snapshot does not see it. */
@@ -303,7 +322,8 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
                        uint64_t at, bool read_only)
 {
     uint64_t addr = plx_entry_addr(entry);
-    bool shared = read_only || walk->read_only, snapshot = walk->exclude != NULL, known;
+    bool common = plx_addr_is_common(addr), shared = read_only || walk->read_only || common;
+    bool snapshot = walk->exclude != NULL, known;
 
     if (walk->index) {
         if (at >= walk->first_segment && at < walk->last_segment)
@@ -324,8 +344,9 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
     }
     known = shared && has(v, PLX_MARK_REACHED, addr);
     plx_verify_claim(v, addr, at, "data", !shared, false, snapshot);
-    if (known || (!read_only && plx_history_voided(snapshot ? walk->exclude : walk->behind,
-                                                   at >> PLX_NODE_SHIFT, walk->seq)))
+    if (known || (!read_only && !common &&
+                  plx_history_voided(snapshot ? walk->exclude : walk->behind, at >> PLX_NODE_SHIFT,
+                                     walk->seq)))
         return true; /* read already, or its checksum does not hold any more */
     plx_verify_data(v, addr, at, plx_entry_checksum(entry), walk->behind != NULL);
     return true;
@@ -370,7 +391,8 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
 
     if (v->error)
         return true;
-    if ((entry & PLX_ENTRY_SUPERPAGE) || !plx_verify_type_is(v, addr, PLX_EXTENT_META)) {
+    if ((entry & PLX_ENTRY_SUPERPAGE) || plx_addr_is_common(addr) ||
+        !plx_verify_type_is(v, addr, PLX_EXTENT_META)) {
         bad_address(v, addr, PLX_NO_VBLOCK, "a node", "metadata");
         return true;
     }

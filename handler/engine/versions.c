@@ -169,7 +169,7 @@ static int void_leaf(struct plx_versions *v, uint64_t leaf)
     for (unsigned i = 0; i < PLX_NODE_ENTRIES && v->capacity; i++) {
         struct plx_version *version = plx_versions_at(v, (leaf << PLX_NODE_SHIFT) + i);
 
-        if (version->used && version->birth == v->gen)
+        if (version->used && version->birth == v->gen && !plx_addr_is_common(version->addr))
             version->voided = true;
     }
     return push(&v->leaves, &v->leaf_count, &v->leaf_capacity, leaf) ? 0 : PLX_ERR_NOMEM;

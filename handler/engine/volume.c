@@ -197,7 +197,7 @@ static unsigned collect_ranges(const struct plx_volume *volumes, unsigned count,
 static int check_ranges(const struct plx_volume *volumes, const struct plx_extent_range *ranges,
                         unsigned count, struct plx_fault *fault)
 {
-    uint64_t limit = PLX_ADDR_MAX / volumes[0].super.extent_blocks, extent = 0;
+    uint64_t limit = PLX_BLOCK_MAX / volumes[0].super.extent_blocks, extent = 0;
 
     for (unsigned i = 0; i < count; i++) {
         if (ranges[i].first != extent || ranges[i].extents > limit - extent)
@@ -269,10 +269,12 @@ bool plx_store_range(const struct plx_store *store, unsigned index,
 
 bool plx_store_place(const struct plx_store *store, uint64_t addr, struct plx_place *ret_place)
 {
-    uint64_t blocks = store->info.extent_blocks, extent = addr / blocks;
+    uint64_t blocks = store->info.extent_blocks, extent;
     unsigned low = 0, high = store->range_count;
     const struct plx_extent_range *range;
 
+    addr = plx_addr_block(addr);
+    extent = addr / blocks;
     if (addr >= store->addr_limit)
         return false;
     while (high - low > 1) { /* the last one that begins at or before it (U2) */

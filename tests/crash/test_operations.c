@@ -315,6 +315,86 @@ static void run_delete(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_write(w, &w->vdis[1], 0, 4 * BLOCK, false, false);
 }
 
+/* ---- Common blocks ---- */
+
+/* Two disks that are equal. */
+static void twins(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_disk *twin = &w->vdis[1];
+
+    plx_sim_create(w, disk->host, twin, NULL, NULL);
+    plx_sim_open(w, disk->host, twin);
+    for (uint64_t b = 0; b < 6; b++)
+        plx_sim_write_both(w, disk, twin, b * BLOCK, BLOCK);
+    plx_sim_drain(w);
+}
+
+static void twins_with_history(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    twins(w, disk);
+    plx_sim_keyframe(w, disk);
+    plx_sim_drain(w);
+    plx_sim_snapshot(w, disk);
+    plx_sim_snapshot(w, &w->vdis[1]);
+    plx_sim_drain(w);
+    plx_sim_write_both(w, disk, &w->vdis[1], BLOCK, BLOCK);
+    plx_sim_drain(w);
+}
+
+static void run_share(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_disk *twin = &w->vdis[1];
+
+    plx_sim_share(w, disk, 1, twin, 1);
+    plx_sim_share(w, disk, 2, twin, 2);
+    plx_sim_write(w, disk, 2 * BLOCK + 1, 1, false, false); /* waits, then goes elsewhere */
+    plx_sim_drain(w);
+    plx_sim_write(w, twin, BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+}
+
+static void run_share_and_keyframes(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_disk *twin = &w->vdis[1];
+
+    plx_sim_share(w, disk, 1, twin, 1);
+    plx_sim_snapshot(w, twin);
+    plx_sim_drain(w);
+    plx_sim_keyframe(w, disk);
+    plx_sim_keyframe(w, twin);
+    plx_sim_write(w, disk, BLOCK, BLOCK, false, false);
+    plx_sim_drain(w);
+}
+
+static void twins_sharing(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_disk *twin = &w->vdis[1];
+
+    twins(w, disk);
+    for (uint64_t b = 0; b < 4; b++)
+        plx_sim_share(w, disk, b, twin, b);
+    plx_sim_drain(w);
+    plx_sim_write(w, disk, 0, BLOCK, false, false);
+    plx_sim_write(w, twin, 0, 2 * BLOCK, false, false); /* nobody has the first any more */
+    plx_sim_keyframe(w, twin);
+    plx_sim_drain(w);
+}
+
+/* What comes back is written by the other disk, which has what was common to both. */
+static void run_delete_and_collect(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    struct plx_sim_disk *twin = &w->vdis[1];
+
+    plx_sim_delete(w, disk);
+    plx_sim_drain(w);
+    if (plx_sim_interrupted(w))
+        return;
+    plx_sim_collect(w, twin->host, NULL);
+    plx_sim_write(w, twin, 8 * BLOCK, 8 * BLOCK, false, false);
+    plx_sim_keyframe(w, twin);
+    plx_sim_drain(w);
+}
+
 /* ---- Collections ---- */
 
 /* A clone, its clone, and the disk between the two gone, with blocks of its own. */
@@ -589,6 +669,18 @@ static void with_big_disk(struct plx_world_options *options)
     options->forks = 6;
 }
 
+static void with_sharing(struct plx_world_options *options)
+{
+    options->vdis = 2;
+    options->share_weight = 20;
+}
+
+static void with_sharing_in_write_back(struct plx_world_options *options)
+{
+    with_sharing(options);
+    in_write_back(options);
+}
+
 static void with_two_disks(struct plx_world_options *options)
 {
     options->vdis = 2;
@@ -654,6 +746,11 @@ static const struct operation operations[] = {
     {"move between what is shared", NULL, scattered_partly_shared, run_move},
     {"move and a snapshot", NULL, scattered_in_tree, run_move_and_snapshot},
     {"move, and the old places are used again", NULL, scattered_in_tree, run_move_and_reuse},
+    {"blocks become common", with_sharing, twins, run_share},
+    {"blocks become common, write-back", with_sharing_in_write_back, twins, run_share},
+    {"blocks that snapshots see become common", with_sharing, twins_with_history, run_share},
+    {"common blocks and key frames", with_sharing, twins_with_history, run_share_and_keyframes},
+    {"common blocks and a collection", with_sharing, twins_sharing, run_delete_and_collect},
     {"key frame", NULL, some_blocks, run_keyframe},
     {"key frame, write-back", in_write_back, some_blocks, run_keyframe},
     {"key frame after snapshots", NULL, history, run_keyframe},
@@ -690,6 +787,7 @@ static void options_for(const struct operation *operation, uint64_t seed,
     ret->tear_bytes = seed % 3 ? 0 : 4096;
     ret->volatile_cache = seed % 4 != 0;
     ret->write_back = ret->copy = ret->toggle_cache = false;
+    ret->share_weight = 0;
     ret->sector_size = 512;
     ret->in_flight = 8;
     ret->keyframe_mappings = 1000; /* only when asked for */

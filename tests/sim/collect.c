@@ -148,6 +148,9 @@ static bool enter(struct collecting *c)
 {
     struct plx_simregistry *registry = &c->w->registry;
 
+    for (unsigned i = 0; i < PLX_SIM_HOSTS; i++)
+        if (plx_sim_instance_lives(c->w, c->w->hosts[i].instance) && c->w->hosts[i].sharing)
+            return false;
     if (registry->collections % 2 && plx_sim_instance_lives(c->w, registry->collector))
         return false;
     registry->collections += registry->collections % 2 == 0;

@@ -143,6 +143,30 @@ static void move_ended(struct plx_sim_op *op)
                      (unsigned long long)move->runs_after, (unsigned long long)move->runs_before);
 }
 
+static void share_block(struct plx_world *w, struct plx_sim_disk *disk, uint64_t block,
+                        uint64_t common, struct plx_sim_disk *joins, uint64_t joins_at);
+
+static void share_ended(struct plx_sim_op *op)
+{
+    struct plx_world *w = op->world;
+    struct plx_sim_host *host = op->host;
+    struct plx_sim_disk *joins = op->joins;
+    enum plx_share_result result = op->share.result;
+
+    if (op->request.result != PLX_ERR_NOSPACE)
+        expect_success(op, "share");
+    PLX_SIM_TRACE(w, "share on %u: %d, common block %llx", op->disk->slot, (int)result,
+                  (unsigned long long)op->share.common);
+    if (!op->request.result) {
+        w->result.joined += result == PLX_SHARE_JOINED;
+        if (joins && joins->vdi && joins->host == host &&
+            (result == PLX_SHARE_MADE || result == PLX_SHARE_ALREADY))
+            share_block(w, joins, op->joins_at, op->share.common, NULL, 0); /* op may be used */
+    }
+    if (!--host->sharing)
+        plx_share_end(host->store);
+}
+
 /* P1 */
 static void unheard(struct plx_sim_op *op)
 {
@@ -222,6 +246,9 @@ static void op_done(struct plx_request *request)
         break;
     case PLX_MOVE:
         move_ended(op);
+        break;
+    case PLX_SHARE:
+        share_ended(op);
         break;
     }
 }
@@ -317,21 +344,36 @@ static void set_range(struct plx_sim_op *op, enum plx_request_op kind, uint64_t 
     op->count = count;
 }
 
-void plx_sim_write(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count,
-                   bool zeroes, bool fua)
+static void write_id(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count,
+                     uint64_t id, bool fua)
 {
     struct plx_sim_op *op = plx_sim_op_new(w, disk);
-    uint64_t id;
 
     if (!op)
         return;
-    id = zeroes ? 0 : ++w->next_id;
     set_range(op, PLX_WRITE, first, count);
     op->request.fua = fua;
     plx_sector_fill(op->buffer, id, first, count);
     cut_iov(w, op, op->request.length);
     op->token = plx_oracle_write_begin(disk->oracle, first, count, id);
     plx_sim_op_submit(w, op);
+}
+
+void plx_sim_write(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count,
+                   bool zeroes, bool fua)
+{
+    write_id(w, disk, first, count, zeroes ? 0 : ++w->next_id, fua);
+}
+
+void plx_sim_write_both(struct plx_world *w, struct plx_sim_disk *disk, struct plx_sim_disk *other,
+                        uint64_t first, uint64_t count)
+{
+    uint64_t unit = other->sector_size / PLX_SECTOR, id = ++w->next_id;
+
+    write_id(w, disk, first, count, id, false);
+    if (other != disk && other->vdi && !other->still && !other->host->dead && first % unit == 0 &&
+        count % unit == 0 && (first + count) * PLX_SECTOR <= other->size)
+        write_id(w, other, first, count, id, false);
 }
 
 void plx_sim_unmap(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first, uint64_t count)
@@ -428,6 +470,37 @@ void plx_sim_move(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first
     op->request.iov = op->iov;
     op->request.iovcnt = 1;
     plx_sim_op_submit(w, op);
+}
+
+static void share_block(struct plx_world *w, struct plx_sim_disk *disk, uint64_t block,
+                        uint64_t common, struct plx_sim_disk *joins, uint64_t joins_at)
+{
+    struct plx_sim_op *op = plx_sim_op_new(w, disk);
+    struct plx_fault fault;
+
+    if (!op || disk->still || (block + 1) * PLX_BLOCK_SIZE > disk->size)
+        return;
+    if (!disk->host->sharing && plx_share_begin(disk->host->store, &fault)) {
+        plx_sim_fail(w, "blocks cannot be shared: %s", fault.text);
+        return;
+    }
+    disk->host->sharing++;
+    set_range(op, PLX_SHARE, block * BLOCK_SECTORS, BLOCK_SECTORS);
+    op->share = (struct plx_share){.common = common};
+    op->joins = joins;
+    op->joins_at = joins_at;
+    op->request.share = &op->share;
+    op->iov[0] = (struct iovec){op->buffer, PLX_SHARE_BUFFER};
+    op->request.iov = op->iov;
+    op->request.iovcnt = 1;
+    plx_sim_op_submit(w, op);
+}
+
+void plx_sim_share(struct plx_world *w, struct plx_sim_disk *disk, uint64_t block,
+                   struct plx_sim_disk *joins, uint64_t joins_at)
+{
+    if (w->registry.collections % 2 == 0) /* as the registry would have it */
+        share_block(w, disk, block, 0, joins, joins_at);
 }
 
 void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes)
@@ -643,6 +716,59 @@ static void move_anything(struct plx_world *w, struct plx_sim_disk *disk)
                      plx_sim_chance(w, 70) ? blocks - first : plx_sim_below(w, blocks - first));
 }
 
+static struct plx_view *look_at_block(struct plx_sim_disk *disk, uint64_t block)
+{
+    struct plx_view *view =
+        plx_oracle_view_open(disk->oracle, block * BLOCK_SECTORS, BLOCK_SECTORS);
+
+    plx_oracle_view_close(disk->oracle, view);
+    return view;
+}
+
+/* Whether two disks may have the same in a block, and that not zeroes. */
+static bool may_be_equal(struct plx_sim_disk *a, struct plx_sim_disk *b, uint64_t block)
+{
+    struct plx_view *in_a = look_at_block(a, block), *in_b = look_at_block(b, block);
+    bool equal = true, zeroes = true;
+
+    for (uint64_t s = block * BLOCK_SECTORS; s < (block + 1) * BLOCK_SECTORS; s++) {
+        uint64_t id = plx_view_any(in_a, s);
+
+        equal = equal && plx_view_allows(in_b, s, id);
+        zeroes = zeroes && !id;
+    }
+    plx_view_free(in_a);
+    plx_view_free(in_b);
+    return equal && !zeroes;
+}
+
+/* Equal blocks lie at the same place: a sector's contents depend on it. */
+static bool share_equal(struct plx_world *w, struct plx_sim_disk *disk, struct plx_sim_disk *joins)
+{
+    uint64_t blocks = plx_min_u64(disk->size, joins->size) / PLX_BLOCK_SIZE;
+    uint64_t first = plx_sim_below(w, 1 + plx_sim_below(w, blocks));
+
+    for (uint64_t block = first; block < plx_min_u64(blocks, first + 200); block++)
+        if (may_be_equal(disk, joins, block)) {
+            plx_sim_share(w, disk, block, joins, block);
+            return true;
+        }
+    return false;
+}
+
+static void share_anything(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first)
+{
+    uint64_t block = first / BLOCK_SECTORS;
+
+    for (unsigned i = 0; i < w->options.vdis && plx_sim_chance(w, 90); i++) {
+        struct plx_sim_disk *joins = &w->vdis[i];
+
+        if (joins != disk && joins->vdi && joins->host == disk->host && share_equal(w, disk, joins))
+            return;
+    }
+    plx_sim_share(w, disk, block, disk, block + plx_sim_below(w, 2));
+}
+
 static void read_anything(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first,
                           uint64_t count)
 {
@@ -661,7 +787,8 @@ void plx_sim_submit_random(struct plx_world *w)
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
     unsigned unmaps = w->options.unmap_weight, snapshots = w->options.snapshot_weight;
     unsigned writes = 101 + unmaps + snapshots;
-    uint64_t kind = plx_sim_below(w, writes + w->options.move_weight), first, count;
+    unsigned moves = writes + w->options.move_weight;
+    uint64_t kind = plx_sim_below(w, moves + w->options.share_weight), first, count;
     bool fua = plx_sim_chance(w, 15);
 
     if (!disk->vdi || disk->still || disk->in_flight >= 12 || disk->host->dead)
@@ -669,7 +796,9 @@ void plx_sim_submit_random(struct plx_world *w)
     if (w->options.protect && disk->snapshot_count > PLX_SIM_SNAPSHOTS / 2)
         kind = 50; /* hardly any room: reads change nothing */
     choose_range(w, disk, &first, &count);
-    if (kind < 45)
+    if (kind < 45 && w->options.share_weight && plx_sim_chance(w, 40))
+        plx_sim_write_both(w, disk, &w->vdis[plx_sim_below(w, w->options.vdis)], first, count);
+    else if (kind < 45)
         plx_sim_write(w, disk, first, count, false, fua);
     else if (kind < 50)
         plx_sim_write(w, disk, first, count, true, fua);
@@ -689,6 +818,8 @@ void plx_sim_submit_random(struct plx_world *w)
         plx_sim_set_write_back(w, disk, !disk->write_back);
     else if (kind >= 101 && kind < 101 + unmaps)
         unmap_anything(w, disk, first, count);
+    else if (kind >= moves)
+        share_anything(w, disk, first);
     else if (kind >= writes)
         move_anything(w, disk);
     else if (kind >= 101 + unmaps)

@@ -117,7 +117,8 @@ struct plx_sim_host {
     struct plx_store *store; /* NULL: not at work */
     struct plx_device *devices[PLX_SIM_DISKS];
     uint64_t instance;
-    bool dead;                             /* killed or fenced; its store is still to be closed */
+    bool dead;        /* killed or fenced; its store is still to be closed */
+    unsigned sharing; /* requests under way, while it lives: nobody collects meanwhile */
     struct plx_vdi *zombies[PLX_SIM_VDIS]; /* what it had open when it died */
     unsigned zombie_count;
 };
@@ -137,6 +138,9 @@ struct plx_sim_op {
     uint64_t frozen; /* the snapshot that is read; 0: the live disk */
     unsigned snapshot, label;
     struct plx_move move;
+    struct plx_share share;
+    struct plx_sim_disk *joins; /* which is to map the common block, too; or NULL */
+    uint64_t joins_at;          /* its block */
     struct iovec iov[8];
     uint8_t *buffer;
 };
@@ -293,6 +297,12 @@ void plx_sim_keyframe(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_move(struct plx_world *w, struct plx_sim_disk *disk, uint64_t first_block,
                   uint64_t blocks);
 void plx_sim_resize(struct plx_world *w, struct plx_sim_disk *disk, uint64_t bytes);
+/* The same to both, if it fits. */
+void plx_sim_write_both(struct plx_world *w, struct plx_sim_disk *disk, struct plx_sim_disk *other,
+                        uint64_t first, uint64_t count);
+/* Makes a block common; then another one, of a disk that is open on the same host, may join it. */
+void plx_sim_share(struct plx_world *w, struct plx_sim_disk *disk, uint64_t block,
+                   struct plx_sim_disk *joins, uint64_t joins_at);
 void plx_sim_label(struct plx_world *w, struct plx_sim_disk *disk, bool remove);
 /* Another mode of protection, or none. */
 void plx_sim_protect(struct plx_world *w, struct plx_sim_disk *disk);

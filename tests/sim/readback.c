@@ -393,9 +393,9 @@ static void check_finding(void *context, enum plx_finding_severity severity, con
         plx_sim_fail(w, "check: %s", text);
 }
 
-/* Only deaths, errors, deletions, and blocks that died while another host held their extent may
- * leave blocks behind that nothing names. (Nodes: a snapshot taken while a key frame is being
- * announced leaves the old one's.) */
+/* Only deaths, errors, deletions, common blocks, and blocks that died while another host held their
+ * extent may leave blocks behind that nothing names. (Nodes: a snapshot taken while a key frame is
+ * being announced leaves the old one's.) */
 static bool leaks_explained(const struct plx_world *w)
 {
     const struct plx_world_options *o = &w->options;
@@ -404,7 +404,7 @@ static bool leaks_explained(const struct plx_world *w)
         if (w->vdis[i].thinned) /* what is being let go may end up nowhere */
             return true;
     return !w->ended || o->hosts > 1 || w->deletions || w->result.crashes || w->result.kills ||
-           o->faults || o->lies || o->tight;
+           o->faults || o->lies || o->tight || o->share_weight;
 }
 
 static void check_leak(void *context, const struct plx_leak *leak)

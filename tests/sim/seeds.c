@@ -44,6 +44,7 @@ void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_r
     sum->rewinds += result->rewinds;
     sum->rewinds_past += result->rewinds_past;
     sum->moved += result->moved;
+    sum->joined += result->joined;
     sum->crashes += result->crashes;
     sum->kills += result->kills;
     sum->recovery_crashes += result->recovery_crashes;

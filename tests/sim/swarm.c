@@ -398,6 +398,11 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
     o.rewind_weight = plx_simrng_chance(&rng, 40) ? (unsigned)plx_simrng_below(&rng, 25) : 0;
     o.collect_weight = plx_simrng_chance(&rng, 60) ? (unsigned)plx_simrng_below(&rng, 15) : 0;
     o.move_weight = plx_simrng_chance(&rng, 50) ? (unsigned)plx_simrng_below(&rng, 20) : 0;
+    if (plx_simrng_chance(&rng, 40)) {
+        o.share_weight = 1 + (unsigned)plx_simrng_below(&rng, 40);
+        o.vdis = o.vdis < 3 ? 3 : o.vdis;
+        o.sync_weight += 8; /* clones */
+    }
     *ret = o;
 }
 

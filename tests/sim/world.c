@@ -124,6 +124,7 @@ int plx_sim_host_start(struct plx_world *w, struct plx_sim_host *host, bool read
 
     host->instance = read_only ? 0 : ++w->instances;
     host->dead = false;
+    host->sharing = 0;
     host->env.instance = options.instance = host->instance;
     options.host.b[0] = (uint8_t)(host - w->hosts + 1);
     memset(host->env.asked, 0, sizeof host->env.asked);
@@ -289,6 +290,14 @@ void plx_sim_host_init(struct plx_world *w, struct plx_sim_host *host)
     host->world = w;
 }
 
+static void allow_common(struct plx_world *w, struct plx_sim_host *host)
+{
+    struct plx_fault fault = {0};
+
+    if (!w->result.failed && plx_store_allow_common(host->store, &fault))
+        plx_sim_fail(w, "common blocks cannot be allowed: %s", fault.text);
+}
+
 struct plx_world *plx_sim_new(const struct plx_world_options *options)
 {
     struct plx_world *w = calloc(1, sizeof *w);
@@ -311,8 +320,11 @@ struct plx_world *plx_sim_new(const struct plx_world_options *options)
     make_store(w);
     w->power.on_event = plx_sim_on_event;
     w->power.context = w;
-    for (unsigned i = 0; i < options->hosts && !w->result.failed; i++)
+    for (unsigned i = 0; i < options->hosts && !w->result.failed; i++) {
         plx_sim_host_start(w, &w->hosts[i], false);
+        if (!i && options->share_weight)
+            allow_common(w, &w->hosts[0]);
+    }
     if (!w->result.failed)
         plx_sim_create(w, &w->hosts[0], &w->vdis[0], NULL, NULL);
     if (!w->result.failed)

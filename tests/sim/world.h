@@ -32,7 +32,7 @@ struct plx_world_options {
     bool write_back, copy;
     /* Workload. */
     unsigned steps, in_flight;
-    unsigned unmap_weight, snapshot_weight, sync_weight, move_weight;
+    unsigned unmap_weight, snapshot_weight, sync_weight, move_weight, share_weight;
     bool big_io;
     bool protect;      /* disks take snapshots by themselves, in modes that change now and then */
     bool toggle_cache; /* the cache mode changes now and then */
@@ -59,8 +59,8 @@ struct plx_world_result {
     char failure[512];
     uint64_t collected;    /* blocks */
     uint64_t rewinds_past; /* that history has moved past */
-    uint64_t requests, snapshots, rewinds, moved, crashes, kills, recovery_crashes, sectors_checked,
-        io_events, nospace;
+    uint64_t requests, snapshots, rewinds, moved, joined, crashes, kills, recovery_crashes,
+        sectors_checked, io_events, nospace;
     uint64_t
         states; /* different contents of the disks that a power cut left and that were judged */
     uint64_t trace_hash; /* of the disks' images and the events: the same for the same options */

@@ -127,7 +127,7 @@ static void test_superblock_values(void)
 {
     struct plx_superblock noname = good_super(), ranges = good_super();
 
-    REFUSED_SUPER(UNSUPPORTED, incompatible, 2);
+    REFUSED_SUPER(UNSUPPORTED, incompatible, 4);
     REFUSED_SUPER(UNSUPPORTED, incompatible, 1ull << 63);
     REFUSED_SUPER(CORRUPT, volumes, 0);
     REFUSED_SUPER(CORRUPT, volumes, PLX_VOLUMES_MAX + 1);
@@ -595,6 +595,10 @@ static void test_record_values(void)
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 0), 100, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), 0, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), ADDR_LIMIT - 1, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), PLX_ADDR_COMMON | 100, 0), 0);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), PLX_ADDR_COMMON, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 2), PLX_ADDR_COMMON | (ADDR_LIMIT - 1), 0),
+                    PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, PLX_VBLOCK_MAX, 2), 100, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_MAP, 5, 200), 100, 0), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(lone(WORD(PLX_RECORD_UNMAP, 5, 0), 0, 0), PLX_ERR_CORRUPT);
@@ -672,13 +676,33 @@ static void test_entries(void)
     plx_node_set_entry(block, 511, entry);
     CU_ASSERT_EQUAL(plx_node_entry(block, 511), entry);
     memset(block, 0, sizeof block);
-    CU_ASSERT(plx_format_node_valid(block, ADDR_LIMIT));
+    CU_ASSERT(plx_format_node_valid(block, 1, ADDR_LIMIT));
     plx_node_set_entry(block, 511, plx_entry_make(ADDR_LIMIT - 1, 5) | PLX_ENTRY_READ_ONLY);
-    CU_ASSERT(plx_format_node_valid(block, ADDR_LIMIT));
+    CU_ASSERT(plx_format_node_valid(block, 1, ADDR_LIMIT));
     plx_node_set_entry(block, 0, ADDR_LIMIT);
-    CU_ASSERT(!plx_format_node_valid(block, ADDR_LIMIT));
+    CU_ASSERT(!plx_format_node_valid(block, 1, ADDR_LIMIT));
     plx_node_set_entry(block, 0, PLX_ENTRY_SUPERPAGE | 5);
-    CU_ASSERT(!plx_format_node_valid(block, ADDR_LIMIT));
+    CU_ASSERT(!plx_format_node_valid(block, 1, ADDR_LIMIT));
+}
+
+/* Leaves and MAP records name them, and nothing else does. */
+static void test_common(void)
+{
+    uint64_t last = PLX_ADDR_COMMON | (ADDR_LIMIT - 1);
+
+    CU_ASSERT(plx_addr_is_common(last) && !plx_addr_is_common(ADDR_LIMIT - 1));
+    CU_ASSERT_EQUAL(plx_addr_block(last), ADDR_LIMIT - 1);
+    CU_ASSERT_EQUAL(plx_addr_block(5), 5);
+    CU_ASSERT(plx_entry_is_own(plx_entry_make(5, 1)));
+    CU_ASSERT(!plx_entry_is_own(plx_entry_make(last, 1)) && !plx_entry_is_own(0));
+    memset(block, 0, sizeof block);
+    plx_node_set_entry(block, 7, plx_entry_make(last, 5));
+    CU_ASSERT(plx_format_node_valid(block, 1, ADDR_LIMIT));
+    CU_ASSERT(!plx_format_node_valid(block, 2, ADDR_LIMIT));
+    plx_node_set_entry(block, 7, plx_entry_make(last + 1, 5));
+    CU_ASSERT(!plx_format_node_valid(block, 1, ADDR_LIMIT));
+    plx_node_set_entry(block, 7, plx_entry_make(PLX_ADDR_COMMON, 5));
+    CU_ASSERT(!plx_format_node_valid(block, 1, ADDR_LIMIT));
 }
 
 int main(void)
@@ -698,6 +722,7 @@ int main(void)
         {"records: any bytes", test_random_records},
         {"checksums", test_checksums},
         {"entries", test_entries},
+        {"common blocks", test_common},
     };
 
     return SUITE_RUN("format", tests);

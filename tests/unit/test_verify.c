@@ -504,6 +504,32 @@ static void test_sharing(void)
     end_store();
 }
 
+/* Any number may have a common block; nobody has it otherwise. */
+static void test_common(void)
+{
+    uint64_t mine, another, common;
+
+    make_history();
+    mine = entry_of(1, 17);
+    another = entry_of(1, 18);
+    common = plx_entry_make(plx_entry_addr(mine) | PLX_ADDR_COMMON, plx_entry_checksum(mine));
+    forge_entry(1, 17, common);
+    CLEAN();
+    forge_entry(1, 18, common);
+    forge_entry(0, 2, common);
+    CLEAN();
+    forge_entry(1, 18, common | PLX_ENTRY_READ_ONLY);
+    CLEAN();
+    forge_entry(1, 18, mine | PLX_ENTRY_READ_ONLY);
+    EXPECT("shared", "as a common block");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "v1 (block 18"));
+    forge_entry(1, 18, mine);
+    EXPECT("shared", "v1 (block 18, which it may overwrite in place)");
+    forge_entry(1, 18, another);
+    CLEAN();
+    end_store();
+}
+
 static void test_addresses(void)
 {
     struct plx_vdi_record record;
@@ -1148,6 +1174,7 @@ int main(void)
         {"what snapshots see", test_snapshot_contents},
         {"what clones began with", test_origin_contents},
         {"sharing", test_sharing},
+        {"common blocks", test_common},
         {"addresses", test_addresses},
         {"rewound", test_rewound},
         {"log", test_log},
