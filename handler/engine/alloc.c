@@ -12,7 +12,9 @@
  *     nobody. So the owner frees where the extent was its own already when the block died; or where
  *     no collection has begun between that and the extent becoming its own.
  * A7  While blocks are held back no metadata that was in use becomes free, unless room is wanted.
- * Data does: a collection never reads it. Loop: the store's. Crash story: see extent.c.
+ *     Data does: a collection never reads it.
+ * Loop: the store's.
+ * Crash story: see extent.c.
  */
 #include <stdlib.h>
 

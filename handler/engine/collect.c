@@ -1,4 +1,4 @@
-/* collect.c - mark and sweep: which blocks nobody uses any more (DESIGN section 5; Parallax 3.4).
+/* collect.c - mark and sweep: which blocks nobody uses any more (Parallax 3.4).
  *
  * What letting snapshots go and overwriting free at once is not its affair; it finds the blocks of
  * deleted disks and what crashes left. Nothing stops meanwhile, so this is what it relies on:
@@ -9,9 +9,9 @@
  *     this instance's it is known: what was handed out since the collection began is noted (born),
  *     what was under way when it began is asked for (spare_pending). Others' are not looked at.
  * Q3  A disk is read at one time, later than the beginning. What it leads to ever after it led to
- *     then, or it was handed out since: so reading each disk once is enough. References come to
- *     a disk from another only when a clone is made. So slots are looked through again until there
- *     is no disk that was not read; a clone that comes later than that finds its parent read.
+ *     then, or it was handed out since: so reading each disk once is enough. References come to a
+ *     disk from another only when a clone is made. So slots are looked through again until there is
+ *     no disk that was not read; a clone that comes later than that finds its parent read.
  * Q4  While a disk is read no node or log segment that its record leads to is used again. If it is
  *     open here, those that are freed are held back; else the record is the same afterwards.
  * Q5  What is dead and will be freed by its owner is no garbage: it would be freed twice. Whatever
@@ -25,8 +25,8 @@
  * whole collection, of a block that has died meanwhile in an extent of nobody, may see what is
  * written there next.
  *
- * Synchronous; runs the loop while it reads. Crash story: it changes nothing; the sweep (extent.c)
- *   changes bitmaps only.
+ * Synchronous; runs the loop while it reads.
+ * Crash story: it changes nothing; the sweep (extent.c) changes bitmaps only.
  */
 #include <stdlib.h>
 #include <string.h>

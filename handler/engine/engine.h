@@ -542,7 +542,7 @@ int plx_range_change_list(struct plx_store *store, uint32_t slot, uint64_t vbloc
                           bool (*visit)(void *context, const struct plx_range_change *change),
                           void *context, struct plx_fault *fault);
 
-/* ---- Counters (DESIGN section 9) ----------------------------------------------------------- */
+/* ---- Counters -------------------------------------------------------------------------------- */
 
 #define PLX_HISTOGRAM_BUCKETS 40 /* bucket i counts latencies in [2^i, 2^(i+1)) ns */
 

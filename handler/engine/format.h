@@ -96,7 +96,7 @@ uint32_t plx_crc32c_more(uint32_t crc, const void *bytes, size_t count);
 uint32_t plx_checksum24(uint32_t crc32c);
 uint64_t plx_hash64(const void *bytes, size_t count);
 
-/* ---- Entries of a radix node (DESIGN section 4; Parallax 3.1) ---- */
+/* ---- Entries of a radix node (Parallax 3.1) ---- */
 
 #define PLX_ENTRY_READ_ONLY (1ull << 63)
 #define PLX_ENTRY_SUPERPAGE (1ull << 62)

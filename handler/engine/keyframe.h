@@ -1,4 +1,4 @@
-/* keyframe.h - writing a VDI's map out whole, in the background (DESIGN section 5).
+/* keyframe.h - writing a VDI's map out whole, in the background.
  *
  * One at a time per VDI, as a task on the loop: freeze the changes at the applied log position,
  * merge them into a new tree, index the log's segments, write the bitmaps, flush, flip the VDI

@@ -11,10 +11,9 @@
  *     within one disk, because nothing is freed meanwhile that its record leads to; across disks,
  *     if nobody can have used its block again since.
  * G4  Of the tree that a clone began with only the nodes count: they tell what is not the clone's
- * to free (reclaim.c, C4). Its data is its parent's, or seen by the clone itself, or nobody's.
- *
+ *     to free (reclaim.c, C4). Its data is its parent's, or seen by the clone itself, or nobody's.
  * G5  What died behind the record's key frame its owner is still to free, with the next one: it
- * counts.
+ *     counts.
  *
  * Nodes are read in the order of the store, many at once, past the node cache: it keeps what disks
  * at work need. Synchronous; runs the loop while it reads and pauses between batches.

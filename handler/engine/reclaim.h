@@ -1,4 +1,4 @@
-/* reclaim.h - letting go of snapshots (DESIGN section 5, reclaim).
+/* reclaim.h - letting go of snapshots.
  *
  * History is a chain of key frames and the log between them. Any snapshots of it can go: a stretch
  * of the log is written anew without them, and what was seen by none but them comes back. At the

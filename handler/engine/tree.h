@@ -1,4 +1,4 @@
-/* tree.h - builds a changed radix tree out of place, bottom-up (DESIGN section 5, key frames).
+/* tree.h - builds a changed radix tree out of place, bottom-up.
  *
  * The builder is a machine that the owner steps: plx_tree_step() returns PLX_WAIT while it waits
  * (the owner's task becomes ready again), 0 when *root is complete (written, not yet flushed), or

@@ -10,8 +10,10 @@
  * W4  A disk's blocks count if its record is the same after they were read, else it is read again
  *     (TRIES times). Of one that stays busy what was reached at last still counts against the
  *     others.
- * Synchronous; runs the loop while it reads. Memory: four bits for each block in use, two more
- *   for those of the disk at hand and one for those of its family. Crash story: reads only.
+ * Synchronous; runs the loop while it reads.
+ * Memory: four bits for each block in use, two more for those of the disk at hand and one for those
+ *   of its family.
+ * Crash story: reads only.
  */
 #include <stdio.h>
 #include <stdlib.h>

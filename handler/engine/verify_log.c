@@ -1,21 +1,20 @@
 /* verify_log.c - the checker's own reading of a disk's log, and of what its snapshots see.
  *
  * F4  The segments form a chain from the first retained one to the key frame's position: numbers,
- *     hashes, sequence numbers, epochs that never fall, durable marks that never fall and never
- *     run ahead. Behind it the chain ends at the first batch that does not fit, unless a later
- *     mark says that this batch was durable.
+ *     hashes, sequence numbers, epochs that never fall, durable marks that never fall and never run
+ *     ahead. Behind it the chain ends at the first batch that does not fit, unless a later mark
+ *     says that this batch was durable.
  * F5  The key frame through which a retained snapshot is opened is whole, and what the snapshot
  *     sees may be overwritten by nobody. History begins with the record's oldest key frame, which
- * is whole; and so is one that the log calls so, or behind whose position a snapshot was taken
+ *     is whole; and so is one that the log calls so, or behind whose position a snapshot was taken
  *     before the next one was announced.
- *
  * F6  Where history was thinned out the log says where it goes on, always forward; segments may be
  *     missing there, and nowhere else.
  *
  * The view of a snapshot is that of the one before it plus what the log mapped in between; the
  * first one's is the tree of the key frame before it, less what had changed. So all of them
- * together cost one reading of the log, and of each tree only the nodes that are new in it.
- * What is kept in memory are the changes since the key frame in effect.
+ * together cost one reading of the log, and of each tree only the nodes that are new in it. What is
+ * kept in memory are the changes since the key frame in effect.
  */
 #include <stdlib.h>
 #include <string.h>

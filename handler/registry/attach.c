@@ -1,7 +1,7 @@
 /* attach.c - see attach.h.
  *
  * A1  Nothing is allocated from a dead instance's extents before every VDI that it held has had
- *     the blocks of its log marked (DESIGN section 5).
+ *     the blocks of its log marked.
  * A2  A VDI's registry lock is held from before its record names this instance until after the
  *     record names nobody. When closing fails the lock stays, and the next attach recovers.
  * A3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So a
@@ -1602,6 +1602,7 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
 {
     struct held_vdi *held = find_vdi(a, vdi);
     struct plx_thin slice = *thin;
+    struct plx_vdi_info before, after;
     uint64_t *kept = NULL;
     int error, ended;
 
@@ -1619,9 +1620,13 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
     if (!error) {
         slice.kept = kept;
         lock(a);
+        plx_vdi_get_info(vdi, &before);
         error = plx_vdi_thin(vdi, &slice, ret_thinned, fault);
+        plx_vdi_get_info(vdi, &after);
         unlock(a);
         free(kept);
+        if (after.rewinds_held < before.rewinds_held) /* what only they had is garbage */
+            plx_registry_collection_want(a->registry, a->row.id);
     }
     ended = plx_registry_intent_end(a->registry, &held->lock);
     if (ended && !error)

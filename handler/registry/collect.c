@@ -10,8 +10,8 @@
  * W4  Whatever moved to other instances while the disks were read makes the reading start again:
  *     nodes there may be other ones by now.
  * W5  Deleted disks are forgotten when all slices are through: nothing of them is left, but in
- * extents of other processes, which need no record to be found. Threads: one call at a time on an
- * attach; inside pause() others may use it.
+ *     extents of other processes, which need no record to be found.
+ * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
  * K2  It ends by the instance that began it, or goes on in one that has proven that one dead.
  * K3  What was found in an extent is entered only if the extent has not changed hands since the
  *     collection began, and holds until it does. It is taken out before it is swept: whatever is
- * used again after that is not swept twice. Threads and crash story: as registry.c. A collection
- * whose instance died keeps others from freeing in extents of nobody until somebody goes on with
- * it; that is what it would find.
+ *     used again after that is not swept twice.
+ * Threads and crash story: as registry.c. A collection whose instance died keeps others from
+ * freeing in extents of nobody until somebody goes on with it; that is what it would find.
  */
 #include "registry/collections.h"
 

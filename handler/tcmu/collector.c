@@ -2,11 +2,13 @@
  *
  * L1  attach_lock is held while a collection works and given up many times a second: whoever opens,
  *     closes or changes a disk waits for a few nodes to be read, no longer.
- * L2  By itself it begins when the registry says that something was left (a deleted disk, a crash),
- * or that one was broken off; and takes care not to be in anybody's way (GENTLE_RATE). L3  What
- * goes wrong by itself is told once, until one has gone well. Lock order: attach_lock, then `lock`,
- * which is held for a moment only. Threads: the collector's own, but for start, stop, ask, status
- * and interrupt.
+ * L2  By itself it begins when the registry says that something was left (a deleted disk, a crash,
+ *     history that began anew after a rewind), or that one was broken off; and takes care not to be
+ *     in anybody's way (GENTLE_RATE).
+ * L3  What goes wrong by itself is told once, until one has gone well; that others are busy only
+ *     when it does not end.
+ * Lock order: attach_lock, then `lock`, which is held for a moment only.
+ * Threads: the collector's own, but for start, stop, ask, status and interrupt.
  */
 #include "tcmu/collector.h"
 

@@ -2,9 +2,9 @@
  *
  * M1  Requests are checked here: they are root's, but may be of another version or mistyped.
  * M2  A LUN that a command works on stays open: luns_lock is held. But nobody waits for
- * tcmu-runner's main thread with it, nor at all without a limit: that thread may be closing a LUN
- * (waiting for luns_lock) or the store (waiting for this thread). Threads: the control server's,
- * one request at a time.
+ *     tcmu-runner's main thread with it, nor at all without a limit: that thread may be closing a
+ *     LUN (waiting for luns_lock) or the store (waiting for this thread).
+ * Threads: the control server's, one request at a time.
  */
 #include "tcmu/commands.h"
 

@@ -5,10 +5,10 @@
  * O2  An op belongs to its command from the callback to the completion; it is free again before
  *     tcmu-runner hears of the completion, which may bring the next command in the same breath.
  * O3  Nothing is allocated on the way, but for the pattern of WRITE SAME. All ops taken: the
- * command fails with TASK SET FULL, and the initiator comes again. O4  Commands of length 0, or
- * outside the LUN, do not reach the engine. O5  tcmu-runner reports a failed UNMAP as GOOD. So it
- * is tried again here, and an operator hears of it when it fails for good. Nothing is lost by it
- * but space: data reads as before.
+ *     command fails with TASK SET FULL, and the initiator comes again.
+ * O4  Commands of length 0, or outside the LUN, do not reach the engine.
+ * O5  tcmu-runner reports a failed UNMAP as GOOD. So it is tried again here, and an operator hears
+ *     of it when it fails for good. Nothing is lost by it but space: data reads as before.
  *
  * Threads: callbacks come from the device's command thread, or from within a completion (compound
  * commands) on whatever thread holds the loop. ops_lock is held for a few instructions only.

@@ -1,16 +1,17 @@
 /* plugin.c - what tcmu-runner loads: handler_init and the life of a LUN.
  *
  * L1  A LUN is opened only if the VDI's size and sector size are those the kernel was told; a
- * device that is smaller than it claims loses data, one that is larger hides some. L2  A VDI is
- * open for writing at most once in this process. L3  tcmu-runner says nothing of why an open
- * failed, so the reason goes to its log, in full, and check_config refuses beforehand whatever can
- * be known by then. L4  Nothing here aborts for what an administrator or initiator did: that would
- * take down every LUN of the host.
+ *     device that is smaller than it claims loses data, one that is larger hides some.
+ * L2  A VDI is open for writing at most once in this process.
+ * L3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full, and
+ *     check_config refuses beforehand whatever can be known by then.
+ * L4  Nothing here aborts for what an administrator or initiator did: that would take down every
+ *     LUN of the host.
  *
  * Threads: check_config, open, close and reconfig come from tcmu-runner's main thread (open and
  * close also from its recovery thread); everything else from command threads (io.c, scsi.c).
  * Crash story: close() is called on SIGTERM and writes a key frame; after kill -9 it was not, and
- * the next open replays the log. Kernel and initiators hold their commands meanwhile.
+ *   the next open replays the log. Kernel and initiators hold their commands meanwhile.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
  *     other way): commands behind it wait, those before it go on, neighbours do not notice.
  * C3  ORWRITE is atomic: compare-and-write against what was read, until nobody came between.
  * C4  The bits of a CDB that ask for what is not there (protection information, anchors) are
- * refused, not ignored. C5  Unmap granularity alignment is never 0 and unmaps are not split:
- * tcmu-runner would divide by the first, and call us once per 4 KiB for the second. Block limits
- * page: answers.c.
+ *     refused, not ignored.
+ * C5  Unmap granularity alignment is never 0 and unmaps are not split: tcmu-runner would divide by
+ *     the first, and call us once per 4 KiB for the second. Block limits page: answers.c.
  *
  * Threads: a device's command thread.
  */
