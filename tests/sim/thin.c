@@ -205,10 +205,10 @@ void plx_sim_make_room(struct plx_world *w)
         struct plx_sim_host *host = &w->hosts[h];
         bool made = false;
 
-        if (!host->env.room_wanted || !host->store || host->dead)
+        if (!host->env.room_wanted || !host->store)
             continue;
         host->env.room_wanted = false;
-        for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w); i++)
+        for (unsigned i = 0; i < w->options.vdis && !host->dead && !plx_sim_interrupted(w); i++)
             if (w->vdis[i].host == host && w->vdis[i].vdi)
                 made |= give_way(w, &w->vdis[i]);
         if (host->store)
