@@ -391,6 +391,12 @@ static void record_failed(struct plx_keyframe_op *op, int error)
     give_up(op, error);
 }
 
+bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_keyframe *keyframe)
+{
+    return keyframe->pos < record->oldest.pos ||
+           (keyframe->pos == record->oldest.pos && keyframe->root != record->oldest.root);
+}
+
 const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record)
 {
     const struct plx_rewind *last = record->rewinds ? &record->rewind[record->rewinds - 1] : NULL;

@@ -65,6 +65,9 @@ void plx_keyframe_request(struct plx_vdi *vdi, struct plx_task *task);
 int plx_keyframe_run(struct plx_vdi *vdi);
 /* Starts one when it is due. Called once a turn. */
 void plx_keyframe_pump(struct plx_vdi *vdi);
+/* One that the log names and that is gone: it stood before the one with which history begins,
+ * perhaps at its very position, for two do so when between them only checksums were voided. */
+bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_keyframe *keyframe);
 /* The rewind that the record's key frame is, by recovery's hand or not; NULL: it is none. */
 const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record);
 /* Logs that the record's key frame exists; needed before a snapshot in a segment that began

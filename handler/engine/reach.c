@@ -488,8 +488,8 @@ static int announced(struct log_walk *log, const struct plx_keyframe *keyframe)
     bool same = keyframe->pos == log->keyframe.pos && keyframe->root == log->keyframe.root;
     int error = 0;
 
-    if (keyframe->pos < log->keyframe.pos || same)
-        return 0; /* from before history begins */
+    if (keyframe->pos < log->keyframe.pos || same || plx_keyframe_is_past(log->record, keyframe))
+        return 0;
     if (log->snapshots > log->keyframe.snap_seq)
         error = keep_nodes(log);
     log->keyframe = *keyframe;

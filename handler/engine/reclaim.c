@@ -372,7 +372,8 @@ static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, 
     bool same = keyframe->pos == last->keyframe.pos && keyframe->root == last->keyframe.root;
     int error = 0;
 
-    if (keyframe->pos < last->keyframe.pos || r->looked_enough)
+    if (keyframe->pos < last->keyframe.pos || r->looked_enough ||
+        plx_keyframe_is_past(&r->record, keyframe))
         return 0;
     if (keyframe->pos > last->keyframe.pos && last_rewind(r, keyframe->pos) > last->keyframe.pos)
         return reach_rewind(r, keyframe);
@@ -479,7 +480,8 @@ static int seek_previous(struct reclaim *r)
         r->reader.cursor = start;
         r->reader.epoch = 0;
         if (!error && last.seq)
-            return push_base(r, named.pos < r->record.oldest.pos ? &r->record.oldest : &named);
+            return push_base(r,
+                             plx_keyframe_is_past(&r->record, &named) ? &r->record.oldest : &named);
         if (start.pos / plx_log_segment_bytes(r->store) == r->record.first_segment)
             break;
         limit = plx_min_u64(limit - 1, start.snap_seq);

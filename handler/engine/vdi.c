@@ -618,10 +618,11 @@ static int no_snapshot(const struct plx_log_reader *reader, uint64_t seq, struct
 static struct plx_keyframe kept_keyframe(const struct plx_vdi_record *record,
                                          const struct plx_keyframe *named)
 {
-    return named->pos >= record->oldest.pos ? *named : record->oldest;
+    return plx_keyframe_is_past(record, named) ? record->oldest : *named;
 }
 
 struct keyframe_search {
+    const struct plx_vdi_record *record;
     uint64_t seq;
     struct plx_keyframe best;
     bool found; /* the snapshot */
@@ -632,7 +633,8 @@ static bool search_keyframe(void *context, const struct plx_record *record)
     struct keyframe_search *search = context;
 
     if (plx_record_announces(record) && record->keyframe.snap_seq < search->seq &&
-        record->keyframe.pos >= search->best.pos)
+        record->keyframe.pos >= search->best.pos &&
+        !plx_keyframe_is_past(search->record, &record->keyframe))
         search->best = record->keyframe;
     if (record->type != PLX_RECORD_SNAPSHOT)
         return true;
@@ -646,7 +648,7 @@ static bool search_keyframe(void *context, const struct plx_record *record)
 static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
                          struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
 {
-    struct keyframe_search search = {.seq = seq};
+    struct keyframe_search search = {.record = reader->record, .seq = seq};
     int error;
 
     if (!seq) {

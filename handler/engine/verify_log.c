@@ -292,8 +292,9 @@ static void on_keyframe(struct plx_verify *v, struct log_walk *log,
     bool news;
 
     /* The later one counts: two may stand at one position, when between them only checksums were
-     * voided. One from before history begins is gone. */
-    if (keyframe->pos < log->keyframe.pos || keyframe->pos < v->record->oldest.pos)
+     * voided. One from before history begins is gone, and so is one that was there before the one
+     * with which history begins. */
+    if (keyframe->pos < log->keyframe.pos || keyframe->pos <= v->record->oldest.pos)
         return;
     news = keyframe->batch_seq != log->keyframe.batch_seq;
     if (log->taken > log->keyframe.snap_seq && keyframe->root != log->keyframe.root)
