@@ -407,6 +407,13 @@ void plx_sim_fork_now(struct plx_world *w)
     free(fates);
 }
 
+static uint64_t fork_every(const struct plx_world *w)
+{
+    uint64_t dense = w->options.forks_dense;
+
+    return w->options.fork_every * (dense ? 1 + plx_sim_states_count(w->states) / dense : 1);
+}
+
 void plx_sim_on_event(void *world)
 {
     struct plx_world *w = world;
@@ -419,6 +426,6 @@ void plx_sim_on_event(void *world)
         if (host)
             plx_sim_kill(w, host, plx_sim_chance(w, 50));
     }
-    if (w->forks_on && w->power.events % w->options.fork_every == 0)
+    if (w->forks_on && w->power.events % fork_every(w) == 0)
         plx_sim_fork_now(w);
 }

@@ -445,6 +445,7 @@ void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
     o.crashes = 1;
     o.kills = o.hosts > 1;
     o.fork_every = 1 + (unsigned)plx_simrng_below(&rng, 7);
+    o.forks_dense = 250;
     o.forks = 8 + (unsigned)plx_simrng_below(&rng, 24);
     *ret = o;
 }

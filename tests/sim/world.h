@@ -46,10 +46,12 @@ struct plx_world_options {
     unsigned
         lies; /* reads that return other bytes, likewise; everything needs its checksum (copy) */
     /* Death. */
-    unsigned crashes;    /* power cuts */
-    unsigned kills;      /* of one host; half of them fenced instead, alive a while longer */
-    unsigned fork_every; /* forks are made at every so many-th event; 0: never */
-    unsigned forks;      /* at most so many at one event */
+    unsigned crashes;     /* power cuts */
+    unsigned kills;       /* of one host; half of them fenced instead, alive a while longer */
+    unsigned fork_every;  /* forks are made at every so many-th event; 0: never */
+    unsigned forks_dense; /* after so many states twice as rarely, three times after as many again;
+                             0: as ever */
+    unsigned forks;       /* at most so many at one event */
     bool trace;
 };
 
