@@ -395,13 +395,19 @@ static int find_handler(struct plx_cli *cli, const char *store,
     return rc;
 }
 
+/* Takes the reference of the request; ret_result may be NULL. */
 static int call_handler(struct plx_cli *cli, struct plx_control_client *client, json_t *request,
                         json_t **ret_result)
 {
-    int rc = request ? plx_control_call(client, request, CALL_TIMEOUT_MS, ret_result, &cli->fault)
+    json_t *result = NULL;
+    int rc = request ? plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &cli->fault)
                      : plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
 
     json_decref(request);
+    if (!rc && ret_result)
+        *ret_result = result;
+    else
+        json_decref(result);
     return rc;
 }
 
