@@ -56,7 +56,7 @@ static void print(struct plx_cli *cli, const struct plx_collected *collected, bo
 int plx_cmd_gc(struct plx_cli *cli)
 {
     struct progress progress = {.bar.cli = cli};
-    struct plx_session_collecting collecting = {
+    struct plx_session_job collecting = {
         .dry_run = plx_cli_get(cli, "dry-run") != NULL, .progress = show, .context = &progress};
     struct plx_collected collected = {0};
     struct plx_name name;

@@ -69,6 +69,7 @@ int plx_cmd_cdp_timeline(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);
 int plx_cmd_gc(struct plx_cli *cli);
+int plx_cmd_dedup(struct plx_cli *cli);
 int plx_cmd_du(struct plx_cli *cli);
 
 /* After a resize: the target's saved configuration follows, if there is one. */

@@ -394,6 +394,24 @@ const struct plx_command plx_commands[] = {
          {"rate", "SIZE", "read at most so much metadata a second"},
          {"memory", "SIZE", "for one bit a block (default 256M); with less it works in slices"}),
      plx_cmd_gc},
+    {"dedup", NULL, "STORE", "Let equal blocks of virtual disks share their space.",
+     "Blocks of one or several virtual disks that are equal, byte by byte, become one; a write to "
+     "one of them does not show in the others. Contents stay as they are, and disks go on "
+     "meanwhile. Blocks that a snapshot or a clone sees stay where they are, so of a disk that "
+     "takes snapshots by itself hardly any is shared; and so do blocks that were overwritten in "
+     "place, until they move or are written anew. The virtual disks are those that a handler of "
+     "this host has open, or all of the store when none has the store open. Metadata is read "
+     "once, or more often with little memory, and then the blocks that may have an equal. No "
+     "collection is under way meanwhile. May be interrupted and begun again at any time. Handlers "
+     "from before there was this command cannot open the store afterwards.",
+     "dedup demo --dry-run\n"
+     "dedup demo --rate 50M\n"
+     "dedup demo --memory 64M --json",
+     OPTIONS(
+         {"dry-run", NULL, "only tell how much would be shared"},
+         {"rate", "SIZE", "read at most so much data a second"},
+         {"memory", "SIZE", "for 24 bytes a block (default 256M); with less it works in slices"}),
+     plx_cmd_dedup},
     {"du", NULL, "STORE[/VDI[@A..B]]", "Show what uses a store's space, and what deleting frees.",
      "Of each virtual disk with its snapshots: all its blocks, those that nobody else has (what "
      "deleting it and 'gc' would free), and those that others have, too; likewise of families, "

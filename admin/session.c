@@ -11,6 +11,7 @@
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
  *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop (no "vdi")
+ *   dedup, dedup-status, dedup-stop: likewise
  *   keyframe
  *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
  *     it ended early, with "code" and "message"
@@ -418,31 +419,39 @@ static bool says(const json_t *status, const char *state)
     return word && strcmp(word, state) == 0;
 }
 
+/* A job of a handler's background thread (tcmu/collector.h). */
+struct job {
+    const char *command, *status, *stop; /* commands */
+    const char *first, *second;          /* states in which it is under way */
+};
+
+static const struct job collection = {"collect", "collect-status", "collect-stop", "mark", "sweep"};
+static const struct job deduplication = {"dedup", "dedup-status", "dedup-stop", "look", "compare"};
+
 /* Until it has ended; *ret_status is its last word. */
-static int follow_handler(struct plx_cli *cli, struct plx_control_client *client,
-                          const struct plx_session_collecting *collecting, json_t **ret_status)
+static int follow_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
+                      const struct plx_session_job *how, json_t **ret_status)
 {
     const struct timespec pause = {.tv_nsec = 100000000};
     bool stopped = false;
 
     for (;;) {
         json_t *status = NULL;
-        int rc =
-            call_handler(cli, client, json_pack("{s:s}", "command", "collect-status"), &status);
+        int rc = call_handler(cli, client, json_pack("{s:s}", "command", job->status), &status);
 
         if (rc)
             return rc;
-        if (!says(status, "mark") && !says(status, "sweep")) {
+        if (!says(status, job->first) && !says(status, job->second)) {
             *ret_status = status;
             return 0;
         }
-        if (collecting->progress)
-            collecting->progress(collecting->context, says(status, "sweep"),
-                                 number_of(status, "done"), number_of(status, "total"));
+        if (how->progress)
+            how->progress(how->context, says(status, job->second), number_of(status, "done"),
+                          number_of(status, "total"));
         json_decref(status);
         if (plx_interrupted && !stopped) {
             stopped = true;
-            rc = call_handler(cli, client, json_pack("{s:s}", "command", "collect-stop"), NULL);
+            rc = call_handler(cli, client, json_pack("{s:s}", "command", job->stop), NULL);
             if (rc)
                 return rc;
         }
@@ -450,21 +459,31 @@ static int follow_handler(struct plx_cli *cli, struct plx_control_client *client
     }
 }
 
-static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
-                         const struct plx_session_collecting *collecting,
-                         struct plx_collected *ret_collected)
+/* *ret_status comes back unless the handler could not be asked. */
+static int run_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
+                   const struct plx_session_job *how, json_t **ret_status)
 {
-    json_t *status = NULL;
     int rc = call_handler(cli, client,
-                          json_pack("{s:s,s:b,s:I,s:I}", "command", "collect", "dry_run",
-                                    collecting->dry_run, "memory", (json_int_t)collecting->memory,
-                                    "rate", (json_int_t)collecting->rate),
+                          json_pack("{s:s,s:b,s:I,s:I}", "command", job->command, "dry_run",
+                                    how->dry_run, "memory", (json_int_t)how->memory, "rate",
+                                    (json_int_t)how->rate),
                           NULL);
 
     if (!rc)
-        rc = follow_handler(cli, client, collecting, &status);
-    if (rc)
-        return rc;
+        rc = follow_job(cli, client, job, how, ret_status);
+    if (!rc && says(*ret_status, "failed"))
+        rc = plx_cli_fail(cli,
+                          plx_error_code(json_string_value(json_object_get(*ret_status, "code"))),
+                          "%.400s", json_string_value(json_object_get(*ret_status, "error")));
+    return rc;
+}
+
+static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
+                         const struct plx_session_job *how, struct plx_collected *ret_collected)
+{
+    json_t *status = NULL;
+    int rc = run_job(cli, client, &collection, how, &status);
+
     *ret_collected = (struct plx_collected){
         .found = number_of(status, "found"),
         .swept = number_of(status, "swept"),
@@ -477,9 +496,6 @@ static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
         .slices = (unsigned)number_of(status, "slices"),
         .resumed = json_is_true(json_object_get(status, "resumed")),
     };
-    if (says(status, "failed"))
-        rc = plx_cli_fail(cli, plx_error_code(json_string_value(json_object_get(status, "code"))),
-                          "%.400s", json_string_value(json_object_get(status, "error")));
     json_decref(status);
     return rc;
 }
@@ -489,17 +505,16 @@ static bool is_interrupted(void *context)
     return plx_interrupted;
 }
 
-static int collect_here(struct plx_cli *cli, const char *store,
-                        const struct plx_session_collecting *collecting,
+static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
                         struct plx_collected *ret_collected)
 {
     const struct plx_attach_collect_options options = {
-        .dry_run = collecting->dry_run,
-        .memory = collecting->memory,
-        .rate = collecting->rate,
-        .progress = collecting->progress,
+        .dry_run = how->dry_run,
+        .memory = how->memory,
+        .rate = how->rate,
+        .progress = how->progress,
         .interrupted = is_interrupted,
-        .context = collecting->context,
+        .context = how->context,
     };
     int rc;
 
@@ -509,16 +524,94 @@ static int collect_here(struct plx_cli *cli, const char *store,
     return rc ? rc : plx_attach_collect(cli->session.attach, &options, ret_collected, &cli->fault);
 }
 
-int plx_session_collect(struct plx_cli *cli, const char *store,
-                        const struct plx_session_collecting *collecting,
+int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
                         struct plx_collected *ret_collected)
 {
     struct plx_control_client *client = NULL;
     int rc = find_handler(cli, store, &client);
 
     if (!rc)
-        rc = client ? collect_there(cli, client, collecting, ret_collected)
-                    : collect_here(cli, store, collecting, ret_collected);
+        rc = client ? collect_there(cli, client, how, ret_collected)
+                    : collect_here(cli, store, how, ret_collected);
+    plx_control_disconnect(client);
+    return rc;
+}
+
+/* ---- Deduplicating ---- */
+
+static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
+                       const struct plx_session_job *how, struct plx_attach_deduped *ret_deduped)
+{
+    json_t *status = NULL;
+    int rc = run_job(cli, client, &deduplication, how, &status);
+
+    *ret_deduped = (struct plx_attach_deduped){
+        .what = {.mapped = number_of(status, "mapped"),
+                 .common = number_of(status, "common"),
+                 .seen = number_of(status, "seen"),
+                 .unknown = number_of(status, "unknown"),
+                 .compared = number_of(status, "compared"),
+                 .unreadable = number_of(status, "unreadable"),
+                 .joined = number_of(status, "joined"),
+                 .made = number_of(status, "made"),
+                 .disks = (unsigned)number_of(status, "disks"),
+                 .slices = (unsigned)number_of(status, "slices")},
+        .elsewhere = (unsigned)number_of(status, "elsewhere"),
+        .nanoseconds = number_of(status, "nanoseconds"),
+    };
+    json_decref(status);
+    return rc;
+}
+
+/* Nobody else comes in; but with a rate, time passes here. */
+static void pause_here(void *context)
+{
+    const struct timespec pause = {.tv_nsec = 100000};
+
+    nanosleep(&pause, NULL);
+}
+
+static int dedup_here(struct plx_cli *cli, const struct plx_session_job *job,
+                      struct plx_attach_deduped *ret_deduped)
+{
+    const struct plx_dedup_options how = {
+        .dry_run = job->dry_run,
+        .memory = job->memory,
+        .rate = job->rate,
+        .progress = job->progress,
+        .pause = pause_here,
+        .interrupted = is_interrupted,
+        .context = job->context,
+    };
+    const struct plx_attach_dedup_options options = {.open = true, .how = how};
+
+    return plx_attach_dedup(cli->session.attach, &options, ret_deduped, &cli->fault);
+}
+
+/* This process's affair even if a handler shares: the loop stands still, no disk is open. */
+static int allow_common(struct plx_cli *cli)
+{
+    const struct plx_attach_growth growth = {.common = true};
+    struct plx_grown grown;
+
+    return plx_store_allows_common(plx_session_store(cli))
+               ? 0
+               : plx_attach_grow(cli->session.attach, &growth, &grown, &cli->fault);
+}
+
+int plx_session_dedup(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
+                      struct plx_attach_deduped *ret_deduped)
+{
+    struct plx_control_client *client = NULL;
+    int rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
+
+    if (!rc && !how->dry_run)
+        rc = allow_common(cli);
+    if (!rc)
+        rc = find_handler(cli, store, &client);
+    if (!rc)
+        rc =
+            client ? dedup_there(cli, client, how, ret_deduped) : dedup_here(cli, how, ret_deduped);
     plx_control_disconnect(client);
     return rc;
 }

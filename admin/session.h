@@ -78,17 +78,20 @@ struct plx_session_thinning {
     const struct plx_name *name;
 };
 struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning);
-/* plx_attach_collect(), by the handler of this host that has the store open, if there is one: not
- * all garbage can be seen from outside. A signal ends it. progress may be NULL. */
-struct plx_session_collecting {
+/* What is long and done by the handler of this host that has the store open, if there is one, else
+ * here. A signal ends it. progress may be NULL. */
+struct plx_session_job {
     bool dry_run;
     uint64_t memory, rate;
-    void (*progress)(void *context, bool sweeping, uint64_t done, uint64_t total);
+    void (*progress)(void *context, bool second, uint64_t done, uint64_t total);
     void *context;
 };
-int plx_session_collect(struct plx_cli *cli, const char *store,
-                        const struct plx_session_collecting *collecting,
+/* plx_attach_collect(): not all garbage can be seen from outside a handler. */
+int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
                         struct plx_collected *ret_collected);
+/* plx_attach_dedup(), of the disks that the handler has open; here of all. */
+int plx_session_dedup(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
+                      struct plx_attach_deduped *ret_deduped);
 /* A PLX_MOVE of what lies at or after move->upto, by a slice. move grows however it ended. */
 int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint64_t end,
                          struct plx_move *move);

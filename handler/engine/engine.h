@@ -148,6 +148,8 @@ int plx_store_add_volume(struct plx_store *store, struct plx_device *device,
 /* The store may have common blocks from now on, and is refused by those who do not know what they
  * are. Under the same conditions. */
 int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault);
+/* Whether it may, as far as this instance knows. */
+bool plx_store_allows_common(const struct plx_store *store);
 /* Of what the two return: nothing was written. */
 static inline bool plx_grow_refused(int error)
 {
@@ -671,6 +673,39 @@ int plx_collect_mark(struct plx_collect *collect, struct plx_fault *fault);
 int plx_collect_garbage(struct plx_collect *collect, uint64_t extent, uint64_t *ret_bits,
                         uint64_t *ret_count, struct plx_fault *fault);
 void plx_collect_end(struct plx_collect *collect);
+
+/* ---- Deduplication (dedup.c) --------------------------------------------------------------- */
+
+struct plx_dedup_options {
+    bool dry_run;    /* only counts; reads the same */
+    uint64_t memory; /* bytes, 0: 256 MiB; with less, metadata is read more often */
+    uint64_t rate;   /* bytes of data read a second at most, 0: no limit */
+    /* pause: between two turns of the loop, nothing of this is under way: others may call in. It
+     * should sleep for a moment. interrupted: true ends it with BUSY. progress: blocks looked at,
+     * or, comparing, steps of what is to be done in the slice at hand. The last two may be NULL. */
+    void (*pause)(void *context);
+    bool (*interrupted)(void *context);
+    void (*progress)(void *context, bool comparing, uint64_t done, uint64_t total);
+    void *context;
+};
+
+struct plx_deduped {
+    uint64_t mapped;     /* blocks of these disks; of them: */
+    uint64_t common;     /* were common already */
+    uint64_t seen;       /* by snapshots or clones: they stay as they are */
+    uint64_t unknown;    /* have no checksum, for they were overwritten in place */
+    uint64_t compared;   /* were read, for their checksum was not the only one of its kind */
+    uint64_t unreadable; /* could not be */
+    uint64_t joined;     /* have become one with another: so many blocks come free */
+    uint64_t made;       /* common blocks that there are now for it */
+    unsigned disks, slices;
+};
+
+/* Equal blocks of the disks that are open for writing here become one, each a PLX_SHARE. They go on
+ * meanwhile. Conditions and errors of plx_share_begin(), unless it is a dry run; NOSPACE: there is
+ * no room to copy a block. What was done before an error stays, and is told. Synchronous. */
+int plx_store_dedup(struct plx_store *store, const struct plx_dedup_options *options,
+                    struct plx_deduped *ret_deduped, struct plx_fault *fault);
 
 /* ---- Accounting of space (usage.c) --------------------------------------------------------- */
 

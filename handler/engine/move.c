@@ -74,17 +74,7 @@ bool plx_move_plan(struct plx_op *op)
  * the tree yet. */
 static uint64_t empty_end(const struct plx_op *op, uint64_t end)
 {
-    const struct plx_map *map = &op->vdi->map;
-    const struct plx_walk *walk = &op->walk;
-    unsigned shift = walk->level * PLX_NODE_SHIFT;
-
-    if (walk->under_way || walk->vblock != end - 1 || walk->level < 2 ||
-        walk->base_changes != map->base_changes)
-        return end;
-    return plx_min_u64(
-        ((end - 1) >> shift << shift) + (1ull << shift),
-        plx_min_u64(plx_overlay_next_block(&map->active, end),
-                    map->is_frozen ? plx_overlay_next_block(&map->frozen, end) : UINT64_MAX));
+    return op->walk.level < 2 ? end : plx_vdi_absent_end(op->vdi, &op->walk, end - 1);
 }
 
 uint64_t plx_move_end(struct plx_op *op)

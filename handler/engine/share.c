@@ -24,9 +24,14 @@
 
 /* ---- The store ---- */
 
+bool plx_store_allows_common(const struct plx_store *store)
+{
+    return store->volumes[0].super.incompatible & PLX_INCOMPATIBLE_COMMON;
+}
+
 int plx_share_begin(struct plx_store *store, struct plx_fault *fault)
 {
-    if (!(store->volumes[0].super.incompatible & PLX_INCOMPATIBLE_COMMON))
+    if (!plx_store_allows_common(store))
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "the store is not prepared for common blocks, or this instance has "
                              "not learned that it is");

@@ -1085,7 +1085,7 @@ int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
     return visit_log(store, slot, &v.log, fault);
 }
 
-/* ---- Which ranges are mapped ---- */
+/* ---- What is mapped ---- */
 
 /* The first block at or after vblock that the sorted overlay says something about. */
 static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
@@ -1105,18 +1105,66 @@ static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
                                 : UINT64_MAX;
 }
 
-/* After a lookup that found nothing in the base: how many blocks are surely absent, too. */
-static uint64_t absent_span(const struct plx_vdi *vdi, const struct plx_walk *walk, uint64_t vblock)
+uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *walk, uint64_t vblock)
 {
+    const struct plx_map *map = &vdi->map;
     unsigned shift = walk->level * PLX_NODE_SHIFT;
     uint64_t end, change;
 
-    if (walk->under_way || walk->vblock != vblock || walk->level == 0 || vdi->map.active.count ||
-        !vdi->snapshot)
-        return 1;
+    if (walk->under_way || walk->vblock != vblock || walk->level == 0 ||
+        walk->base_changes != map->base_changes)
+        return vblock + 1;
     end = ((vblock >> shift) + 1) << shift;
-    change = next_change(&vdi->map.frozen, vblock);
-    return change <= vblock ? 1 : plx_min_u64(end, change) - vblock;
+    if (vdi->snapshot)
+        change = next_change(&map->frozen, vblock);
+    else
+        change = plx_min_u64(plx_overlay_next_block(&map->active, vblock + 1),
+                             map->is_frozen ? plx_overlay_next_block(&map->frozen, vblock + 1)
+                                            : UINT64_MAX);
+    return change <= vblock ? vblock + 1 : plx_min_u64(end, change);
+}
+
+/* Waits for the nodes that it takes. */
+static int look_up(struct plx_vdi *vdi, uint64_t vblock, struct plx_walk *walk,
+                   struct plx_mapping *ret_mapping, struct plx_fault *fault)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+    int error;
+
+    plx_walk_resume(walk);
+    while ((error = plx_map_lookup(&vdi->map, vblock, walk, &waiter.task, ret_mapping)) ==
+           PLX_WAIT) {
+        error = plx_waiter_wait(vdi->store, &waiter);
+        plx_walk_resume(walk);
+        if (error)
+            break;
+    }
+    return error ? plx_fault_set(fault, error, "virtual disk %s, block %llu: %s", vdi->record.name,
+                                 (unsigned long long)vblock, plx_error_text(error))
+                 : 0;
+}
+
+int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock,
+                         void (*visit)(void *context, uint64_t vblock,
+                                       const struct plx_mapping *mapping),
+                         void *context, struct plx_fault *fault)
+{
+    uint64_t end = vdi->size_bytes >> PLX_BLOCK_SHIFT;
+    struct plx_walk walk = {0};
+
+    for (; lookups > 0 && *vblock < end; lookups--) {
+        struct plx_mapping mapping;
+        int error = look_up(vdi, *vblock, &walk, &mapping, fault);
+
+        if (error)
+            return error;
+        if (mapping.addr)
+            visit(context, *vblock, &mapping);
+        *vblock = mapping.addr ? *vblock + 1 : plx_vdi_absent_end(vdi, &walk, *vblock);
+    }
+    if (*vblock >= end)
+        *vblock = UINT64_MAX;
+    return 0;
 }
 
 int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
@@ -1130,30 +1178,20 @@ int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
     if (end > vdi->size_bytes || end < offset)
         return plx_fault_set(fault, PLX_ERR_RANGE, "beyond the end of the disk");
     while (at < end) {
-        struct plx_waiter waiter = PLX_WAITER;
-        uint64_t vblock = at >> PLX_BLOCK_SHIFT, span;
+        uint64_t vblock = at >> PLX_BLOCK_SHIFT, next;
         struct plx_mapping mapping;
-        int error = 0;
+        int error = look_up(vdi, vblock, &walk, &mapping, fault);
 
-        plx_walk_resume(&walk);
-        while ((error = plx_map_lookup(&vdi->map, vblock, &walk, &waiter.task, &mapping)) ==
-               PLX_WAIT) {
-            error = plx_waiter_wait(vdi->store, &waiter);
-            plx_walk_resume(&walk);
-            if (error)
-                break;
-        }
         if (error)
-            return plx_fault_set(fault, error, "virtual disk %s, block %llu: %s", vdi->record.name,
-                                 (unsigned long long)vblock, plx_error_text(error));
+            return error;
         if ((mapping.addr != 0) != run_mapped) {
             if (at > run_start && !visit(context, run_start, at - run_start, run_mapped))
                 return 0;
             run_start = at;
             run_mapped = mapping.addr != 0;
         }
-        span = mapping.addr ? 1 : absent_span(vdi, &walk, vblock);
-        at = plx_min_u64(end, (vblock + span) << PLX_BLOCK_SHIFT);
+        next = mapping.addr ? vblock + 1 : plx_vdi_absent_end(vdi, &walk, vblock);
+        at = plx_min_u64(end, next << PLX_BLOCK_SHIFT);
     }
     if (end > run_start)
         visit(context, run_start, end - run_start, run_mapped);

@@ -145,6 +145,15 @@ struct plx_whole {
     struct plx_deaths made;
 };
 int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx_whole *ret_whole);
+/* After a lookup with this walk that found nothing: up to where surely nothing is mapped. */
+uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *walk,
+                            uint64_t vblock);
+/* Calls visit for what is mapped from *vblock on, at most so many. Comes back with where to go on;
+ * UINT64_MAX: that was the last whole block. Synchronous. */
+int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock,
+                         void (*visit)(void *context, uint64_t vblock,
+                                       const struct plx_mapping *mapping),
+                         void *context, struct plx_fault *fault);
 /* Whether the record on the store is another one by now (or cannot be read). */
 bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *record);
 int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,

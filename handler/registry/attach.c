@@ -502,6 +502,8 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
     struct plx_device *device;
     int error;
 
+    if (growth->common)
+        return plx_store_allow_common(a->store, fault);
     if (!growth->path)
         return plx_store_grow(a->store, &growth->how, ret_grown, fault);
     made = growth->create_bytes && access(growth->path, F_OK) != 0;
@@ -547,7 +549,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     return error ? error : ended ? registry_fault(a->registry, ended, fault) : 0;
 }
 
-/* ---- For collect.c ---- */
+/* ---- For collect.c and dedup.c ---- */
 
 void plx_attach_get_inside(struct plx_attach *a, struct plx_attach_inside *ret_inside)
 {

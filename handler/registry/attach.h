@@ -119,15 +119,33 @@ struct plx_collected {
 int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collect_options *options,
                        struct plx_collected *ret_collected, struct plx_fault *fault);
 
+/* plx_store_dedup(), with collections kept out wherever the store is open. open: of all disks,
+ * those that are not open yet are for as long; else of those that are open for writing here. Others
+ * are told. BUSY: another process is collecting, or deduplicating; or a collection was broken off
+ * and has to be gone on with first. pause: as for plx_attach_collect(), but not NULL. */
+struct plx_attach_dedup_options {
+    bool open;
+    struct plx_dedup_options how;
+};
+struct plx_attach_deduped {
+    struct plx_deduped what;
+    unsigned elsewhere; /* disks that are open in other processes, or cannot be opened */
+    uint64_t nanoseconds;
+};
+int plx_attach_dedup(struct plx_attach *attach, const struct plx_attach_dedup_options *options,
+                     struct plx_attach_deduped *ret_deduped, struct plx_fault *fault);
+
 /* Data blocks that can still be written to new places, as far as `enough` of them. */
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
 
-/* Makes the store larger (plx_store_grow, plx_store_add_volume), and then the registry. BUSY:
+/* Makes the store larger (plx_store_grow, plx_store_add_volume), and then the registry; or changes
+ * what else takes the same right. BUSY:
  * another process is doing so. Other instances are told afterwards by the caller. */
 struct plx_attach_growth {
     const char *path;      /* of a further volume; NULL: those that there are became larger */
     uint64_t create_bytes; /* it is a file, to be made of this size; 0: it exists */
+    bool common;           /* nothing grows: plx_store_allow_common() */
     struct plx_grow how;
 };
 int plx_attach_grow(struct plx_attach *attach, const struct plx_attach_growth *growth,

@@ -2,6 +2,8 @@
  *
  * K1  One collection at a time in a store. Its number is odd while it is under way, and only grows:
  *     extents.c hands it out with every extent, and the engine compares (alloc.c, A6).
+ *     Who must keep collections out, as a deduplication must (dedup.c), enters as one that finds
+ *     nothing.
  * K2  It ends by the instance that began it, or goes on in one that has proven that one dead.
  * K3  What was found in an extent is entered only if the extent has not changed hands since the
  *     collection began, and holds until it does. It is taken out before it is swept: whatever is
@@ -70,7 +72,8 @@ int plx_registry_collection_begin(struct plx_registry *reg, int64_t store, uint6
 
     return code > 0
                ? plx_sql_fail(reg, PLX_ERR_BUSY,
-                              "another process is collecting in this store; wait for it to end")
+                              "another process is collecting in this store, or deduplicating; wait "
+                              "for it to end")
                : code;
 }
 
@@ -108,6 +111,22 @@ int plx_registry_collection_end(struct plx_registry *reg, int64_t store, uint64_
     const struct plx_sql batch[] = {
         SQL_MUST(end, SQL_INT(store), SQL_INT(instance), SQL_INT(collected), SQL_INT(plx_sql_now()),
                  SQL_INT(wanted)),
+        SQL(drop, SQL_INT(store)),
+    };
+
+    return change(reg, batch, SQL_COUNT(batch));
+}
+
+/* What died meanwhile in extents of nobody was left to a collection (K1). What a dead one had
+ * entered before all was found goes: the next one finds it again. */
+int plx_registry_collection_leave(struct plx_registry *reg, int64_t store, uint64_t instance)
+{
+    static const char leave[] =
+        "UPDATE collections SET number = number + 1, phase = 'none', wanted = wanted + 1"
+        " WHERE store = ?1 AND instance = ?2 AND number % 2 = 1 AND phase = 'mark' RETURNING 0";
+    static const char drop[] = "DELETE FROM garbage WHERE store = ?1";
+    const struct plx_sql batch[] = {
+        SQL_MUST(leave, SQL_INT(store), SQL_INT(instance)),
         SQL(drop, SQL_INT(store)),
     };
 

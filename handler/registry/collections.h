@@ -32,6 +32,10 @@ int plx_registry_collection_sweep(struct plx_registry *reg, int64_t store, uint6
 int plx_registry_collection_end(struct plx_registry *reg, int64_t store, uint64_t instance,
                                 uint64_t collected, uint64_t wanted);
 
+/* It was none, but somebody who keeps them out meanwhile: a deduplication (dedup.c). There should
+ * be one now. */
+int plx_registry_collection_leave(struct plx_registry *reg, int64_t store, uint64_t instance);
+
 struct plx_registry_garbage {
     uint64_t extent, generation, blocks;
     char *runs; /* to be freed */

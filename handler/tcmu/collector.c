@@ -1,12 +1,13 @@
 /* collector.c - see collector.h.
  *
- * L1  attach_lock is held while a collection works and given up many times a second: whoever opens,
+ * L1  attach_lock is held while a job works and given up many times a second: whoever opens,
  *     closes or changes a disk waits for a few nodes to be read, no longer.
  * L2  By itself it begins when the registry says that something was left (a deleted disk, a crash,
  *     history that began anew after a rewind), or that one was broken off; and takes care not to be
  *     in anybody's way (GENTLE_RATE).
  * L3  What goes wrong by itself is told once, until one has gone well; that others are busy only
  *     when it does not end.
+ * L4  One job at a time: a collection and a deduplication keep each other out.
  * Lock order: attach_lock, then `lock`, which is held for a moment only.
  * Threads: the collector's own, but for start, stop, ask, status and interrupt.
  */
@@ -28,13 +29,27 @@
 
 enum state {
     STATE_NONE,
-    STATE_MARK,
-    STATE_SWEEP,
+    STATE_FIRST,  /* reading metadata */
+    STATE_SECOND, /* sweeping, comparing */
     STATE_ENDED,
     STATE_FAILED,
 };
 
-static const char *const state_names[] = {"none", "mark", "sweep", "ended", "failed"};
+static const char *const state_names[PLX_JOBS][5] = {
+    [PLX_JOB_COLLECT] = {"none", "mark", "sweep", "ended", "failed"},
+    [PLX_JOB_DEDUP] = {"none", "look", "compare", "ended", "failed"},
+};
+
+/* How a job stands, or how the last one of its kind ended. */
+struct report {
+    enum state state;
+    uint64_t done, total;
+    union {
+        struct plx_collected collected;
+        struct plx_attach_deduped deduped;
+    } result;
+    struct plx_fault fault;
+};
 
 struct plx_collector {
     struct plx_store_home *home;
@@ -42,11 +57,8 @@ struct plx_collector {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t cond;
     bool stop, interrupt, asked;
-    struct plx_attach_collect_options options; /* asked for */
-    enum state state;
-    uint64_t done, total;
-    struct plx_collected result;
-    struct plx_fault fault;
+    struct plx_job job; /* asked for, or under way */
+    struct report reports[PLX_JOBS];
     /* The thread's own. */
     unsigned failures; /* one after the other */
     bool told;         /* operators know */
@@ -54,14 +66,15 @@ struct plx_collector {
 
 /* ---- While one is under way ---- */
 
-static void on_progress(void *context, bool sweeping, uint64_t done, uint64_t total)
+static void on_progress(void *context, bool second, uint64_t done, uint64_t total)
 {
     struct plx_collector *c = context;
+    struct report *report = &c->reports[c->job.kind];
 
     pthread_mutex_lock(&c->lock);
-    c->state = sweeping ? STATE_SWEEP : STATE_MARK;
-    c->done = done;
-    c->total = total;
+    report->state = second ? STATE_SECOND : STATE_FIRST;
+    report->done = done;
+    report->total = total;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -87,29 +100,73 @@ static bool on_interrupted(void *context)
     return interrupted;
 }
 
-static int collect(struct plx_collector *c, struct plx_attach_collect_options options)
+static int collect(struct plx_collector *c, struct report *ret_report)
 {
-    struct plx_collected result;
-    struct plx_fault fault = {0};
+    const struct plx_attach_collect_options options = {
+        .dry_run = c->job.dry_run,
+        .memory = c->job.memory,
+        .rate = c->job.rate,
+        .progress = on_progress,
+        .pause = on_pause,
+        .interrupted = on_interrupted,
+        .context = c,
+    };
+
+    return plx_attach_collect(c->home->attach, &options, &ret_report->result.collected,
+                              &ret_report->fault);
+}
+
+static int dedup(struct plx_collector *c, struct report *ret_report)
+{
+    const struct plx_dedup_options how = {
+        .dry_run = c->job.dry_run,
+        .memory = c->job.memory,
+        .rate = c->job.rate,
+        .progress = on_progress,
+        .pause = on_pause,
+        .interrupted = on_interrupted,
+        .context = c,
+    };
+    const struct plx_attach_dedup_options options = {.how = how};
+
+    return plx_attach_dedup(c->home->attach, &options, &ret_report->result.deduped,
+                            &ret_report->fault);
+}
+
+static int run_job(struct plx_collector *c)
+{
+    struct report report = {0};
     int error;
 
-    options.progress = on_progress;
-    options.pause = on_pause;
-    options.interrupted = on_interrupted;
-    options.context = c;
-    on_progress(c, false, 0, 0);
     pthread_mutex_lock(&c->home->attach_lock);
-    error = plx_attach_collect(c->home->attach, &options, &result, &fault);
+    error = c->job.kind == PLX_JOB_DEDUP ? dedup(c, &report) : collect(c, &report);
     pthread_mutex_unlock(&c->home->attach_lock);
+    report.state = error ? STATE_FAILED : STATE_ENDED;
     pthread_mutex_lock(&c->lock);
-    c->result = result;
-    c->fault = fault;
-    c->state = error ? STATE_FAILED : STATE_ENDED;
+    c->reports[c->job.kind] = report;
     pthread_mutex_unlock(&c->lock);
     return error;
 }
 
 /* ---- The thread ---- */
+
+/* L4. false: another one is under way. asked: the thread is told. */
+static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked)
+{
+    bool busy = false;
+
+    pthread_mutex_lock(&c->lock);
+    for (unsigned i = 0; i < PLX_JOBS; i++)
+        busy = busy || c->reports[i].state == STATE_FIRST || c->reports[i].state == STATE_SECOND;
+    if (!busy) {
+        c->job = *job;
+        c->asked = asked;
+        c->reports[job->kind] = (struct report){.state = STATE_FIRST};
+        pthread_cond_signal(&c->cond);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return !busy;
+}
 
 /* L2 */
 static bool is_wanted(struct plx_collector *c)
@@ -130,24 +187,23 @@ static bool is_wanted(struct plx_collector *c)
 
 static void collect_by_itself(struct plx_collector *c)
 {
-    const struct plx_attach_collect_options gentle = {.rate = GENTLE_RATE};
+    const struct plx_job gentle = {.kind = PLX_JOB_COLLECT, .rate = GENTLE_RATE};
     int error;
 
-    if (!is_wanted(c))
+    if (!is_wanted(c) || !begin(c, &gentle, false))
         return;
-    error = collect(c, gentle);
+    error = run_job(c);
     c->failures = error && !on_interrupted(c) ? c->failures + 1 : 0;
     c->told = c->told && error;
     if (c->failures && !c->told && (error != PLX_ERR_BUSY || c->failures >= BUSY_TOLD)) {
         tcmu_warn("%s: garbage cannot be collected: %s; tried again every minute\n", c->home->name,
-                  c->fault.text);
+                  c->reports[PLX_JOB_COLLECT].fault.text);
         c->told = true;
     }
 }
 
 /* Returns false when it is time to end. */
-static bool wait_for_work(struct plx_collector *c, bool *ret_asked,
-                          struct plx_attach_collect_options *ret_options)
+static bool wait_for_work(struct plx_collector *c, bool *ret_asked)
 {
     struct timespec due;
     int timeout = 0;
@@ -159,7 +215,6 @@ static bool wait_for_work(struct plx_collector *c, bool *ret_asked,
     while (!c->stop && !c->asked && timeout == 0)
         timeout = pthread_cond_timedwait(&c->cond, &c->lock, &due);
     *ret_asked = c->asked;
-    *ret_options = c->options;
     c->asked = c->interrupt = false;
     stop = c->stop;
     pthread_mutex_unlock(&c->lock);
@@ -168,14 +223,13 @@ static bool wait_for_work(struct plx_collector *c, bool *ret_asked,
 
 static void *serve(void *argument)
 {
-    struct plx_attach_collect_options options;
     struct plx_collector *c = argument;
     bool asked;
 
     pthread_setname_np(pthread_self(), "plx-collector");
-    while (wait_for_work(c, &asked, &options)) {
+    while (wait_for_work(c, &asked)) {
         if (asked)
-            collect(c, options);
+            run_job(c);
         else
             collect_by_itself(c);
     }
@@ -224,43 +278,53 @@ void plx_collector_stop(struct plx_collector *c)
 
 /* ---- What others ask for ---- */
 
-int plx_collector_ask(struct plx_collector *c, bool dry_run, uint64_t memory, uint64_t rate,
-                      struct plx_fault *fault)
+int plx_collector_ask(struct plx_collector *c, const struct plx_job *job, struct plx_fault *fault)
 {
-    bool busy;
-
-    pthread_mutex_lock(&c->lock);
-    busy = c->asked || c->state == STATE_MARK || c->state == STATE_SWEEP;
-    if (!busy) {
-        c->options =
-            (struct plx_attach_collect_options){.dry_run = dry_run, .memory = memory, .rate = rate};
-        c->asked = true;
-        c->state = STATE_MARK;
-        c->done = c->total = 0;
-        pthread_cond_signal(&c->cond);
-    }
-    pthread_mutex_unlock(&c->lock);
-    return busy ? plx_fault_set(fault, PLX_ERR_BUSY, "%s: a collection is under way already",
-                                c->home->name)
-                : 0;
+    return begin(c, job, true)
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_BUSY,
+                               "%s: a collection or a deduplication is under way already",
+                               c->home->name);
 }
 
-json_t *plx_collector_status(struct plx_collector *c)
+static json_t *collected_json(const struct plx_collected *r)
 {
-    const struct plx_collected *r = &c->result;
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "found", (json_int_t)r->found,
+                     "swept", (json_int_t)r->swept, "looked", (json_int_t)r->looked, "missed",
+                     (json_int_t)r->missed, "elsewhere", (json_int_t)r->elsewhere, "unreadable",
+                     (json_int_t)r->unreadable, "metadata_bytes", (json_int_t)r->metadata_bytes,
+                     "nanoseconds", (json_int_t)r->nanoseconds, "slices", (json_int_t)r->slices,
+                     "resumed", r->resumed);
+}
+
+static json_t *deduped_json(const struct plx_attach_deduped *r)
+{
+    const struct plx_deduped *d = &r->what;
+
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "mapped",
+                     (json_int_t)d->mapped, "common", (json_int_t)d->common, "seen",
+                     (json_int_t)d->seen, "unknown", (json_int_t)d->unknown, "compared",
+                     (json_int_t)d->compared, "unreadable", (json_int_t)d->unreadable, "joined",
+                     (json_int_t)d->joined, "made", (json_int_t)d->made, "disks",
+                     (json_int_t)d->disks, "slices", (json_int_t)d->slices, "elsewhere",
+                     (json_int_t)r->elsewhere, "nanoseconds", (json_int_t)r->nanoseconds);
+}
+
+json_t *plx_collector_status(struct plx_collector *c, enum plx_job_kind kind)
+{
+    const struct report *report = &c->reports[kind];
     json_t *status;
 
     pthread_mutex_lock(&c->lock);
-    status = json_pack(
-        "{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "state", state_names[c->state],
-        "done", (json_int_t)c->done, "total", (json_int_t)c->total, "found", (json_int_t)r->found,
-        "swept", (json_int_t)r->swept, "looked", (json_int_t)r->looked, "missed",
-        (json_int_t)r->missed, "elsewhere", (json_int_t)r->elsewhere, "unreadable",
-        (json_int_t)r->unreadable, "metadata_bytes", (json_int_t)r->metadata_bytes, "nanoseconds",
-        (json_int_t)r->nanoseconds, "slices", (json_int_t)r->slices, "resumed", r->resumed);
-    if (status && c->state == STATE_FAILED)
-        json_object_update_new(status, json_pack("{s:s,s:s}", "error", c->fault.text, "code",
-                                                 plx_error_name(c->fault.code)));
+    status = kind == PLX_JOB_DEDUP ? deduped_json(&report->result.deduped)
+                                   : collected_json(&report->result.collected);
+    if (status)
+        json_object_update_new(
+            status, json_pack("{s:s,s:I,s:I}", "state", state_names[kind][report->state], "done",
+                              (json_int_t)report->done, "total", (json_int_t)report->total));
+    if (status && report->state == STATE_FAILED)
+        json_object_update_new(status, json_pack("{s:s,s:s}", "error", report->fault.text, "code",
+                                                 plx_error_name(report->fault.code)));
     pthread_mutex_unlock(&c->lock);
     return status;
 }

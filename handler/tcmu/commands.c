@@ -332,20 +332,45 @@ static int do_info(struct call *call)
     return 0;
 }
 
+static int ask_collector(struct call *call, enum plx_job_kind kind)
+{
+    const struct plx_job job = {
+        .kind = kind,
+        .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
+        .memory = number_of(call, "memory"),
+        .rate = number_of(call, "rate"),
+    };
+
+    return plx_collector_ask(call->home->collector, &job, &call->fault);
+}
+
+static int tell_status(struct call *call, enum plx_job_kind kind)
+{
+    call->result = plx_collector_status(call->home->collector, kind);
+    return call->result ? 0 : PLX_ERR_NOMEM;
+}
+
 static int do_collect(struct call *call)
 {
-    return plx_collector_ask(call->home->collector,
-                             json_is_true(json_object_get(call->request, "dry_run")),
-                             number_of(call, "memory"), number_of(call, "rate"), &call->fault);
+    return ask_collector(call, PLX_JOB_COLLECT);
 }
 
 static int do_collect_status(struct call *call)
 {
-    call->result = plx_collector_status(call->home->collector);
-    return call->result ? 0 : PLX_ERR_NOMEM;
+    return tell_status(call, PLX_JOB_COLLECT);
 }
 
-static int do_collect_stop(struct call *call)
+static int do_dedup(struct call *call)
+{
+    return ask_collector(call, PLX_JOB_DEDUP);
+}
+
+static int do_dedup_status(struct call *call)
+{
+    return tell_status(call, PLX_JOB_DEDUP);
+}
+
+static int do_stop(struct call *call)
 {
     plx_collector_interrupt(call->home->collector);
     return 0;
@@ -369,7 +394,10 @@ static const struct command {
     {"thin", do_thin, true},
     {"collect", do_collect, false},
     {"collect-status", do_collect_status, false},
-    {"collect-stop", do_collect_stop, false},
+    {"collect-stop", do_stop, false},
+    {"dedup", do_dedup, false},
+    {"dedup-status", do_dedup_status, false},
+    {"dedup-stop", do_stop, false},
     {"volumes", do_volumes, false},
     {"move", do_move, true},
 };

@@ -338,19 +338,29 @@ static void write_end(struct bench_disk *d, uint64_t token, uint64_t offset, uin
     fault_alloc_resume();
 }
 
-int bench_write(struct bench *b, unsigned n, uint64_t offset, uint64_t length)
+static int write_as(struct bench *b, unsigned n, uint64_t offset, uint64_t length, uint64_t id)
 {
     struct bench_disk *d = &b->disks[n];
     struct iovec iov = {b->buffer, length};
     struct plx_request request = {
         .op = PLX_WRITE, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
-    uint64_t id = ++b->ids, token = write_begin(b, d, offset, length, id);
+    uint64_t token = write_begin(b, d, offset, length, id);
     int error;
 
     plx_sector_fill(b->buffer, id, offset / PLX_SECTOR, length / PLX_SECTOR);
     error = run(b, n, &request);
     write_end(d, token, offset, length, error);
     return error;
+}
+
+int bench_write(struct bench *b, unsigned n, uint64_t offset, uint64_t length)
+{
+    return write_as(b, n, offset, length, ++b->ids);
+}
+
+int bench_write_again(struct bench *b, unsigned n, uint64_t offset, uint64_t length)
+{
+    return write_as(b, n, offset, length, b->ids);
 }
 
 int bench_compare_write(struct bench *b, unsigned n, uint64_t offset, uint64_t length)

@@ -94,6 +94,8 @@ int bench_close_store(struct bench *b); /* the store is closed, whatever is retu
 void bench_crash(struct bench *b);
 
 int bench_write(struct bench *b, unsigned n, uint64_t offset, uint64_t length);
+/* What the write before wrote: on another disk, at the same place, its blocks are equal. */
+int bench_write_again(struct bench *b, unsigned n, uint64_t offset, uint64_t length);
 int bench_compare_write(struct bench *b, unsigned n, uint64_t offset, uint64_t length);
 /* From the disk's beginning. */
 int bench_move(struct bench *b, unsigned n, uint64_t length);

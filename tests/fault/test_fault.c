@@ -538,6 +538,32 @@ static int run_move(struct bench *b)
     return bench_move(b, 0, 1536 * KIB);
 }
 
+static void twins(struct bench *b) /* partly in the tree */
+{
+    MUST(bench_open_store(b, 1));
+    MUST(plx_store_allow_common(b->store, &b->fault));
+    MUST(bench_open(b, 0, false));
+    MUST(bench_open(b, 1, false));
+    write_history(b);
+    MUST(bench_write(b, 0, 512 * KIB, 32 * KIB));
+    MUST(bench_write_again(b, 1, 512 * KIB, 32 * KIB));
+    MUST(bench_keyframe(b, 0));
+    MUST(bench_write(b, 0, 640 * KIB, 16 * KIB));
+    MUST(bench_write_again(b, 1, 640 * KIB, 16 * KIB));
+}
+
+static void go_on(void *context)
+{
+}
+
+static int run_dedup(struct bench *b)
+{
+    const struct plx_dedup_options options = {.memory = 1, .pause = go_on};
+    struct plx_deduped deduped;
+
+    return plx_store_dedup(b->store, &options, &deduped, &b->fault);
+}
+
 static int run_segment(struct bench *b)
 {
     int error = 0;
@@ -655,6 +681,7 @@ static const struct operation {
     {"diff", varied_history, run_diff, run_diff, 0},
     {"move", scattered, run_move, run_move, NEIGHBOUR},
     {"move-cold", scattered_cold, run_move, run_move, 0},
+    {"dedup", twins, run_dedup, run_dedup, NEIGHBOUR},
     {"rewind-write-back", write_back_history, run_rewind, run_rewind, 0},
     {"segment", segment_almost_full, run_segment, NULL, 0},
     {"flush", write_back_history, run_flush, run_flush, NEIGHBOUR},

@@ -439,12 +439,189 @@ static void test_checksum(void)
     end_store();
 }
 
+/* ---- Finding them ---- */
+
+#define DISKS 3u
+#define BLOCKS 512u /* of each that are used */
+
+/* What disks hold: a byte for each block, 0: nothing. Meanwhile they are written. */
+static struct finding {
+    struct plx_vdi *disks[DISKS];
+    uint8_t bytes[DISKS][BLOCKS];
+    unsigned pauses, left; /* until a disk is closed */
+    bool write;
+} finding;
+
+static void change(unsigned d, unsigned block, uint8_t byte)
+{
+    run(finding.disks[d], byte ? PLX_WRITE : PLX_UNMAP, block * BLOCK, BLOCK, byte);
+    finding.bytes[d][block] = byte;
+}
+
+static void on_pause(void *context)
+{
+    finding.pauses++;
+    if (finding.write && finding.disks[1])
+        for (unsigned i = 0; i < 4; i++)
+            change(1, (unsigned)rand() % BLOCKS, (uint8_t)(rand() % 40));
+    if (finding.left && --finding.left == 0) {
+        OK(plx_vdi_close(finding.disks[1]));
+        finding.disks[1] = NULL;
+    }
+}
+
+static bool not_any_more(void *context)
+{
+    return finding.pauses >= 10;
+}
+
+static struct plx_deduped find(bool dry_run, uint64_t memory)
+{
+    const struct plx_dedup_options options = {
+        .dry_run = dry_run, .memory = memory, .pause = on_pause};
+    struct plx_deduped deduped;
+
+    OK(plx_store_dedup(store, &options, &deduped, &fault));
+    return deduped;
+}
+
+static void compare_all(void)
+{
+    for (unsigned d = 0; d < DISKS; d++)
+        for (unsigned b = 0; b < BLOCKS && finding.disks[d]; b++)
+            CU_ASSERT(reads_as(finding.disks[d], b * BLOCK, BLOCK, finding.bytes[d][b]));
+    check();
+}
+
+static void begin_finding(void)
+{
+    make_store(true);
+    finding = (struct finding){0};
+    srand(4711);
+    for (unsigned d = 0; d < DISKS; d++) {
+        create(d);
+        finding.disks[d] = open_vdi(d);
+        for (unsigned b = 0; b < BLOCKS; b++)
+            change(d, b, (uint8_t)(rand() % 40));
+    }
+}
+
+/* Returns how many blocks of data they use. */
+static uint64_t end_finding(void)
+{
+    uint64_t used;
+
+    for (unsigned d = 0; d < DISKS; d++)
+        if (finding.disks[d])
+            OK(plx_vdi_close(finding.disks[d]));
+    used = data_used();
+    settle_store();
+    collect();
+    open_store(1);
+    CU_ASSERT_EQUAL(leaked(), 0);
+    open_store(1);
+    for (unsigned d = 0; d < DISKS; d++)
+        finding.disks[d] = open_vdi(d);
+    compare_all();
+    for (unsigned d = 0; d < DISKS; d++)
+        OK(plx_vdi_close(finding.disks[d]));
+    end_store();
+    return used;
+}
+
+/* As many are left as there are different ones, which is what a table of bytes tells. */
+static void test_find(void)
+{
+    struct plx_deduped dry, deduped;
+    uint64_t mapped = 0, different = 0, used;
+    bool is_there[256] = {0};
+
+    begin_finding();
+    for (unsigned i = 0; i < DISKS * BLOCKS; i++) {
+        uint8_t byte = finding.bytes[i / BLOCKS][i % BLOCKS];
+
+        mapped += byte != 0;
+        different += byte && !is_there[byte];
+        is_there[byte] = true;
+    }
+    dry = find(true, 0);
+    used = data_used();
+    deduped = find(false, 0);
+    CU_ASSERT_EQUAL(dry.mapped, mapped);
+    CU_ASSERT_EQUAL(dry.joined, mapped - different);
+    CU_ASSERT(deduped.joined == dry.joined && deduped.made == dry.made && dry.made == different);
+    CU_ASSERT_EQUAL(dry.disks, DISKS);
+    compare_all();
+    deduped = find(false, 0);
+    CU_ASSERT(deduped.joined == 0 && deduped.compared == 0 && deduped.common == mapped);
+    CU_ASSERT(used > different);
+    CU_ASSERT_EQUAL(end_finding(), different);
+}
+
+/* Whatever happens meanwhile, contents stay what they are. */
+static void test_find_beside(void)
+{
+    const struct plx_dedup_options options = {.pause = on_pause, .interrupted = not_any_more};
+    struct plx_deduped deduped;
+
+    begin_finding();
+    finding.write = true;
+    deduped = find(false, 0);
+    CU_ASSERT(deduped.joined > 500 && finding.pauses > 50);
+    compare_all();
+    run(finding.disks[0], PLX_SNAPSHOT, 0, 0, 0);
+    for (unsigned b = 0; b < BLOCKS; b++)
+        change(2, b, (uint8_t)(rand() % 40));
+    finding.left = 20; /* a disk that is closed in the midst of it */
+    find(false, 0);
+    CU_ASSERT_PTR_NULL(finding.disks[1]);
+    compare_all();
+    finding.disks[1] = open_vdi(1);
+    finding.pauses = 0;
+    for (unsigned b = 0; b < BLOCKS; b++)
+        change(2, b, (uint8_t)(rand() % 40));
+    FAILS(BUSY, plx_store_dedup(store, &options, &deduped, &fault));
+    find(false, 0); /* nothing is left over of it */
+    compare_all();
+    end_finding();
+}
+
+/* So little memory that one checksum fills it. */
+static void test_find_in_slices(void)
+{
+    struct plx_deduped deduped;
+
+    make_store(true);
+    finding = (struct finding){0};
+    create(0);
+    finding.disks[0] = open_vdi(0);
+    for (uint64_t at = 0; at < 8; at += 2)
+        run(finding.disks[0], PLX_WRITE, at * MIB, 2 * MIB, 5);
+    for (unsigned b = 0; b < 1200; b++)
+        run(finding.disks[0], PLX_WRITE, 8 * MIB + b * BLOCK, BLOCK, 100 + (int)(b % 100));
+    deduped = find(false, 1);
+    CU_ASSERT(deduped.slices > 1 && deduped.mapped == 2048 + 1200);
+    for (unsigned i = 0; i < 3; i++) /* what did not fit comes the next time */
+        deduped = find(false, 1);
+    CU_ASSERT(deduped.joined == 0 && deduped.common == deduped.mapped);
+    CU_ASSERT(reads_as(finding.disks[0], 6 * MIB, 2 * MIB, 5));
+    check();
+    OK(plx_vdi_close(finding.disks[0]));
+    CU_ASSERT_EQUAL(data_used(), 101);
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
-        {"refusals", test_refusals},     {"joining", test_join},
-        {"overwriting", test_overwrite}, {"snapshots", test_snapshots},
+        {"refusals", test_refusals},
+        {"joining", test_join},
+        {"overwriting", test_overwrite},
+        {"snapshots", test_snapshots},
         {"checksums", test_checksum},
+        {"finding", test_find},
+        {"finding beside writes", test_find_beside},
+        {"finding in slices", test_find_in_slices},
     };
 
     return SUITE_RUN("dedup", tests);

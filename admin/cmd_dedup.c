@@ -1,0 +1,85 @@
+/* cmd_dedup.c - parallax dedup: equal blocks of a store's virtual disks share their space. */
+#include <inttypes.h>
+
+#include "commands.h"
+#include "output.h"
+
+struct progress {
+    struct plx_progress bar;
+    bool begun, comparing;
+};
+
+/* How many blocks there are is not known before they have been looked at. */
+static void show(void *context, bool comparing, uint64_t done, uint64_t total)
+{
+    struct progress *p = context;
+
+    if (!p->begun || p->comparing != comparing) {
+        if (p->begun)
+            plx_progress_end(&p->bar);
+        plx_progress_begin(&p->bar, p->bar.cli, comparing ? "comparing" : "reading metadata", 0);
+        p->begun = true;
+        p->comparing = comparing;
+    }
+    p->bar.total = total * PLX_BLOCK_SIZE;
+    plx_progress_show(&p->bar, done * PLX_BLOCK_SIZE);
+}
+
+static void print(struct plx_cli *cli, const struct plx_attach_deduped *deduped, bool dry_run)
+{
+    static const struct plx_column columns[] = {
+        {"disks", "Virtual disks", PLX_COLUMN_NUMBER},
+        {"mapped_bytes", "Mapped", PLX_COLUMN_SIZE},
+        {"common_bytes", "  shared before", PLX_COLUMN_SIZE},
+        {"seen_bytes", "  seen by snapshots or clones", PLX_COLUMN_SIZE},
+        {"unknown_bytes", "  without a checksum", PLX_COLUMN_SIZE},
+        {"compared_bytes", "Compared", PLX_COLUMN_SIZE},
+        {"saved_bytes", "Saved", PLX_COLUMN_SIZE},
+        {"unreadable", "Unreadable blocks", PLX_COLUMN_NUMBER},
+        {"slices", "Slices", PLX_COLUMN_NUMBER},
+        {"duration_ns", "Time", PLX_COLUMN_DURATION},
+        {NULL, NULL, 0},
+    };
+    const struct plx_deduped *d = &deduped->what;
+
+    plx_out_object(cli, columns,
+                   json_pack("{s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:I,s:b}", "disks",
+                             (int)d->disks, "disks_elsewhere", (int)deduped->elsewhere,
+                             "mapped_bytes", (json_int_t)(d->mapped * PLX_BLOCK_SIZE),
+                             "common_bytes", (json_int_t)(d->common * PLX_BLOCK_SIZE), "seen_bytes",
+                             (json_int_t)(d->seen * PLX_BLOCK_SIZE), "unknown_bytes",
+                             (json_int_t)(d->unknown * PLX_BLOCK_SIZE), "compared_bytes",
+                             (json_int_t)(d->compared * PLX_BLOCK_SIZE), "saved_bytes",
+                             (json_int_t)(d->joined * PLX_BLOCK_SIZE), "unreadable",
+                             (json_int_t)d->unreadable, "slices", (int)d->slices, "duration_ns",
+                             (json_int_t)deduped->nanoseconds, "dry_run", dry_run));
+}
+
+int plx_cmd_dedup(struct plx_cli *cli)
+{
+    struct progress progress = {.bar.cli = cli};
+    struct plx_session_job how = {
+        .dry_run = plx_cli_get(cli, "dry-run") != NULL, .progress = show, .context = &progress};
+    struct plx_attach_deduped deduped = {0};
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_cli_size(cli, "memory", &how.memory)) ||
+        (rc = plx_cli_size(cli, "rate", &how.rate)))
+        return rc;
+    rc = plx_session_dedup(cli, name.store, &how, &deduped);
+    if (progress.begun)
+        plx_progress_end(&progress.bar);
+    if (rc)
+        return rc;
+    if (how.dry_run)
+        plx_out_note(cli, "this is what would be; nothing was changed");
+    if (deduped.elsewhere)
+        plx_out_note(cli,
+                     "%u virtual disks are open in another process, closed beside a handler, or "
+                     "cannot be opened, and were left out",
+                     deduped.elsewhere);
+    print(cli, &deduped, how.dry_run);
+    return 0;
+}
