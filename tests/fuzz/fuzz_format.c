@@ -156,7 +156,7 @@ static void check_record(const struct plx_record *r)
     size_t bytes, offset = 0;
 
     if (r->type == PLX_RECORD_MAP)
-        FUZZ_CHECK(r->addr && r->addr + r->count <= LIMIT);
+        FUZZ_CHECK(plx_addr_block(r->addr) && plx_addr_block(r->addr) + r->count <= LIMIT);
     if (r->type == PLX_RECORD_MAP || r->type == PLX_RECORD_UNMAP)
         FUZZ_CHECK(r->count && r->vblock + r->count <= PLX_VBLOCK_MAX + 1);
     if (plx_record_announces(r))
