@@ -23,11 +23,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/gather.h"
 #include "engine/map.h"
 #include "engine/vdi.h"
 
 #define RETRIES_MAX 3u
-#define IN_FLIGHT_MAX PLX_BATCHES
 
 enum {
     BATCH_WRITING,
@@ -467,6 +467,19 @@ static bool form_batch(struct plx_log *log)
     return true;
 }
 
+/* Group commit: a batch costs an I/O however little is in it. */
+static bool may_form(const struct plx_log *log)
+{
+    unsigned items = 0;
+
+    if (log->batch_count < PLX_FEW_TRANSFERS)
+        return true;
+    for (const struct plx_log_item *item = log->head; item && items < PLX_MANY_WRITES;
+         item = item->next)
+        items++;
+    return log->batch_count < PLX_BATCHES && items == PLX_MANY_WRITES;
+}
+
 void plx_log_pump(struct plx_log *log)
 {
     /* What was acknowledged in write-back mode may be gone, and nothing may be built on it. */
@@ -475,7 +488,7 @@ void plx_log_pump(struct plx_log *log)
     if (plx_log_has_patience(log) && !log->vdi->closing &&
         log->store->env->monotonic_ns(log->store->env) < log->patience_ns)
         return;
-    while (log->head && !log->failing && !log->sticky && log->batch_count < IN_FLIGHT_MAX)
+    while (log->head && !log->failing && !log->sticky && may_form(log))
         if (!form_batch(log))
             break;
 }

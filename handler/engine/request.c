@@ -475,6 +475,7 @@ void plx_vdi_pump(struct plx_vdi *vdi)
         plx_log_fail(&vdi->log, vdi->store->flush_error);
     plx_keyframe_pump(vdi);
     plx_protect_pump(vdi);
+    plx_gather_pump(&vdi->gather);
     plx_log_pump(&vdi->log);
 }
 
@@ -807,13 +808,23 @@ static bool adjoins(const struct plx_op *op, unsigned block)
            addr % op->vdi->store->info.extent_blocks != 0;
 }
 
+static struct plx_xfer *prepare_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov,
+                                    uint64_t addr, unsigned blocks)
+{
+    struct plx_xfer *xfer = &op->xfers[op->xfer_count++];
+
+    plx_store_prepare(op->vdi->store, xfer, io_op, PLX_KIND_DATA, addr, 0,
+                      (size_t)blocks * PLX_BLOCK_SIZE, &op->iovs[first_iov],
+                      (int)(op->iov_count - first_iov), &op->join);
+    return xfer;
+}
+
 static void submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov, uint64_t addr,
                        unsigned blocks)
 {
-    plx_store_xfer(op->vdi->store, &op->xfers[op->xfer_count], io_op, PLX_KIND_DATA, addr, 0,
-                   (size_t)blocks * PLX_BLOCK_SIZE, &op->iovs[first_iov],
-                   (int)(op->iov_count - first_iov), &op->join);
-    op->xfer_count++;
+    struct plx_xfer *xfer = prepare_run(op, io_op, first_iov, addr, blocks);
+
+    plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
 }
 
 static void cut_window(struct plx_op *op, unsigned blocks)
@@ -1267,6 +1278,7 @@ static unsigned submit_new(struct plx_op *op)
     while (piece < end) {
         unsigned first_iov = op->iov_count, run = 0;
         uint64_t addr = piece->addr + sent;
+        struct plx_xfer *xfer;
 
         if (!piece->addr || plx_addr_is_common(piece->addr)) {
             piece++;
@@ -1281,8 +1293,9 @@ static unsigned submit_new(struct plx_op *op)
             }
         }
         PLX_ASSERT(run > 0);
-        submit_run(op, PLX_IO_WRITE, first_iov, addr, run);
-        op->xfers[op->xfer_count - 1].io.done = new_data_done;
+        xfer = prepare_run(op, PLX_IO_WRITE, first_iov, addr, run);
+        xfer->io.done = new_data_done;
+        plx_gather_write(&op->vdi->gather, xfer);
         data++;
         op->vdi->store->counters.blocks_new += run;
         op->vdi->counters.blocks_new += run;

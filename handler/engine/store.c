@@ -104,17 +104,15 @@ static void xfer_done(struct plx_io *io)
     join_done(xfer->store, xfer->join, io->result);
 }
 
-void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
-                    enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
-                    const struct iovec *iov, int iovcnt, struct plx_join *join)
+void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
+                       enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
+                       const struct iovec *iov, int iovcnt, struct plx_join *join)
 {
-    struct plx_volume *volume;
     struct plx_place place;
 
     PLX_ASSERT(op != PLX_IO_WRITE || store->options.instance);
     PLX_ASSERT(plx_store_place(store, addr, &place));
     PLX_ASSERT(offset + bytes <= place.blocks << PLX_BLOCK_SHIFT);
-    volume = &store->volumes[place.volume];
     xfer->store = store;
     xfer->join = join;
     xfer->volume = place.volume;
@@ -128,9 +126,23 @@ void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_
         .done = xfer_done,
     };
     join->pending++;
-    volume->under_way++;
-    count_io(&store->counters, &xfer->io);
-    volume->device->ops->submit(volume->device, &xfer->io);
+    store->volumes[place.volume].under_way++;
+}
+
+void plx_store_submit(struct plx_store *store, unsigned volume, struct plx_io *io)
+{
+    struct plx_device *device = store->volumes[volume].device;
+
+    count_io(&store->counters, io);
+    device->ops->submit(device, io);
+}
+
+void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
+                    enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
+                    const struct iovec *iov, int iovcnt, struct plx_join *join)
+{
+    plx_store_prepare(store, xfer, op, kind, addr, offset, bytes, iov, iovcnt, join);
+    plx_store_submit(store, xfer->volume, &xfer->io);
 }
 
 static int transfer_sync(struct plx_store *store, enum plx_io_op op, enum plx_io_kind kind,

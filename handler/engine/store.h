@@ -177,8 +177,14 @@ int plx_waiter_wait(struct plx_store *store, struct plx_waiter *waiter);
 
 /* ---- I/O ---- */
 
-/* Submits bytes at byte `offset` from block addr. The range lies in one volume. join->pending is
- * raised here. */
+/* Says what a transfer is to do: bytes at byte `offset` from block addr. The range lies in one
+ * volume. It counts as under way and join->pending is raised from now on: it must be submitted. */
+void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
+                       enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
+                       const struct iovec *iov, int iovcnt, struct plx_join *join);
+/* Hands an I/O to a volume's device. */
+void plx_store_submit(struct plx_store *store, unsigned volume, struct plx_io *io);
+/* Both at once. */
 void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
                     enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
                     const struct iovec *iov, int iovcnt, struct plx_join *join);

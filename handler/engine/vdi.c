@@ -335,6 +335,7 @@ static struct plx_vdi *vdi_new(struct plx_store *store, const struct plx_vdi_rec
     vdi->record_slot = record_slot;
     vdi->size_bytes = record->keyframe.size_bytes;
     vdi->protect.policy = record->protection;
+    plx_gather_init(&vdi->gather, store);
     if (plx_ops_init(vdi)) {
         free(vdi);
         return NULL;

@@ -2,6 +2,7 @@
 #ifndef PLX_VDI_H
 #define PLX_VDI_H
 
+#include "engine/gather.h"
 #include "engine/keyframe.h"
 #include "engine/log.h"
 #include "engine/map.h"
@@ -105,6 +106,7 @@ struct plx_vdi {
     uint64_t last_snapshot_ns;
     struct plx_protect protect;
     struct plx_run run; /* to allocate from */
+    struct plx_gather gather;
     struct plx_counters counters;
     struct plx_fault fault;
 };

@@ -1,0 +1,148 @@
+/* test_gather.c - a deep queue of small writes becomes few transfers, a shallow one waits for
+ * nobody, and everyone has a result of his own (gather.c).
+ */
+#include <string.h>
+
+#include "engine/vdi.h"
+#include "ok.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define DEEP 64u
+#define PLACE(i) ((uint64_t)(i)*37 % 512 * BLOCK) /* no two neighbours */
+
+struct queued {
+    struct plx_request request;
+    struct iovec iov;
+    bool done;
+};
+
+static struct queued queued[DEEP];
+static struct plx_vdi *vdi;
+
+static void set_up(void)
+{
+    fixture.disk = (struct plx_simdisk_options){
+        .block_size = 512, .volatile_cache = true, .patience = 90, .seed = 5};
+    make_store(64 * MIB, 4 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 8 * MIB, BLOCK, 1)); /* has an extent from now on */
+}
+
+static void tear_down(void)
+{
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+static void queued_done(struct plx_request *request)
+{
+    ((struct queued *)request->owner)->done = true;
+}
+
+/* Block i gets byte i + 1. Each is followed by a turn, as if each came by itself. */
+static void submit(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        uint8_t *bytes = buffer + (size_t)i * BLOCK;
+
+        memset(bytes, (int)i + 1, BLOCK);
+        queued[i] = (struct queued){.iov = {bytes, BLOCK}};
+        queued[i].request = (struct plx_request){
+            .op = PLX_WRITE,
+            .offset = PLACE(i),
+            .length = BLOCK,
+            .iov = &queued[i].iov,
+            .iovcnt = 1,
+            .done = queued_done,
+            .owner = &queued[i],
+        };
+        plx_vdi_submit(vdi, &queued[i].request);
+        plx_store_tick(store);
+    }
+}
+
+static void wait_for_all(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        plx_store_run_until_true(store, &queued[i].done);
+}
+
+static struct plx_counters counters(void)
+{
+    struct plx_counters c;
+
+    plx_store_counters(store, &c);
+    return c;
+}
+
+static void test_few_transfers(void)
+{
+    struct plx_counters before, after;
+
+    set_up();
+    before = counters();
+    submit(DEEP);
+    wait_for_all(DEEP);
+    after = counters();
+    CU_ASSERT_EQUAL(after.blocks_new - before.blocks_new, DEEP);
+    CU_ASSERT(after.device_writes[PLX_KIND_DATA] - before.device_writes[PLX_KIND_DATA] <= DEEP / 2);
+    CU_ASSERT(after.device_writes[PLX_KIND_LOG] - before.device_writes[PLX_KIND_LOG] <= DEEP / 2);
+    CU_ASSERT_EQUAL(after.device_write_bytes[PLX_KIND_DATA] -
+                        before.device_write_bytes[PLX_KIND_DATA],
+                    DEEP * BLOCK);
+    for (unsigned i = 0; i < DEEP; i++) {
+        OK(queued[i].request.result);
+        CU_ASSERT(reads_as(vdi, PLACE(i), BLOCK, (int)i + 1));
+    }
+    tear_down();
+}
+
+static void test_shallow_queue_waits_for_nobody(void)
+{
+    struct plx_counters before, after;
+
+    set_up();
+    before = counters();
+    submit(PLX_FEW_TRANSFERS);
+    after = counters();
+    CU_ASSERT_PTR_NULL(vdi->gather.head);
+    CU_ASSERT_EQUAL(after.device_writes[PLX_KIND_DATA] - before.device_writes[PLX_KIND_DATA],
+                    PLX_FEW_TRANSFERS);
+    wait_for_all(PLX_FEW_TRANSFERS);
+    tear_down();
+}
+
+/* G3: a place that cannot be written fails who was to lie there, and nobody who went with him. */
+static void test_bad_place_fails_one(void)
+{
+    uint64_t bad;
+    unsigned failed = 0;
+
+    set_up();
+    bad = vdi->run.addr + DEEP / 2; /* in use by then, and in company */
+    plx_simdisk_fail_range(disk, bad * BLOCK, BLOCK, false, true);
+    submit(DEEP);
+    wait_for_all(DEEP);
+    plx_simdisk_heal(disk);
+    for (unsigned i = 0; i < DEEP; i++) {
+        failed += queued[i].request.result == PLX_ERR_IO_WRITE;
+        CU_ASSERT(queued[i].request.result == 0 || queued[i].request.result == PLX_ERR_IO_WRITE);
+        CU_ASSERT(reads_as(vdi, PLACE(i), BLOCK, queued[i].request.result ? 0 : (int)i + 1));
+    }
+    CU_ASSERT_EQUAL(failed, 1);
+    tear_down();
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"a deep queue becomes few transfers", test_few_transfers},
+        {"a shallow queue waits for nobody", test_shallow_queue_waits_for_nobody},
+        {"a bad place fails one write", test_bad_place_fails_one},
+    };
+
+    return SUITE_RUN("gather", tests);
+}
