@@ -217,6 +217,8 @@ void plx_store_settle(struct plx_store *store);
 uint64_t plx_store_due_ns(const struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
+/* I/Os that have not completed. Each makes a descriptor of plx_store_event_fds() readable. */
+unsigned plx_store_under_way(const struct plx_store *store);
 
 /* ---- Virtual disks ---------------------------------------------------------------------- */
 

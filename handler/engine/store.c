@@ -374,12 +374,17 @@ uint64_t plx_store_due_ns(const struct plx_store *store)
 
 bool plx_store_busy(const struct plx_store *store)
 {
-    if (store->ready.head || store->flushing || store->flush_joining.head)
-        return true;
+    return store->ready.head || store->flushing || store->flush_joining.head ||
+           plx_store_under_way(store) > 0;
+}
+
+unsigned plx_store_under_way(const struct plx_store *store)
+{
+    unsigned count = 0;
+
     for (unsigned i = 0; i < store->info.volumes; i++)
-        if (store->volumes[i].under_way)
-            return true;
-    return false;
+        count += store->volumes[i].under_way;
+    return count;
 }
 
 void plx_store_event(struct plx_store *store, int code, const char *format, ...)

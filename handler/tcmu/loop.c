@@ -12,6 +12,9 @@
  * P6  The loop's own thread sleeps no longer than until the engine is due (a timer): it counts that
  *     into its timeout, and whoever makes a turn that brings the time forward wakes it, once. So a
  *     timer costs no system call for each request.
+ * P7  While FEW I/Os or more are under way, who posts leaves it to the loop's own thread, until
+ *     MANY wait: one turn, and one call of the kernel, for what came in meanwhile. That thread is
+ * up then or is woken: it says that it goes to sleep before P2's look into the inbox.
  *
  * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
  * mutex, then tcmu-runner's own locks (in completions); jobs_lock is taken alone.
@@ -30,6 +33,8 @@
 #include <unistd.h>
 
 #define TURNS_AT_ONCE 64 /* of a thread that has other things to do, too */
+#define FEW 4u
+#define MANY 16u
 #define IDLE_MS 5
 #define BUSY_WAIT_MS 100 /* in case nothing announces what the engine waits for */
 #define QUIET_WAIT_MS 1000
@@ -47,6 +52,10 @@ struct plx_loop {
     uint64_t sleeps_until_ns; /* P6: the loop's own thread, by the monotonic clock; 0: it is up */
     int cancelable;           /* P4: the state of who holds the mutex by plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
+    /* P7 */
+    atomic_uint posted;    /* since the inbox was taken in, about */
+    atomic_uint under_way; /* I/Os, when the mutex was given up last */
+    atomic_bool up;        /* the loop's own thread, or it is about to be */
 
     int epoll_fd, wake_fd;
     pthread_t server;
@@ -67,6 +76,7 @@ void plx_loop_tick(struct plx_loop *loop)
 {
     struct plx_work *newest = atomic_exchange(&loop->inbox, NULL), *oldest = NULL;
 
+    atomic_store_explicit(&loop->posted, 0, memory_order_relaxed);
     while (newest) {
         struct plx_work *work = newest;
 
@@ -109,13 +119,20 @@ static void turn(struct plx_loop *loop, unsigned count)
         plx_loop_wake(loop);
 }
 
+/* P7 */
+static void unlock(struct plx_loop *loop)
+{
+    atomic_store(&loop->under_way, loop->store ? plx_store_under_way(loop->store) : 0);
+    pthread_mutex_unlock(&loop->mutex);
+}
+
 /* P2: gives up the mutex, and takes it again for what came in meanwhile. */
 static void give_up(struct plx_loop *loop)
 {
-    pthread_mutex_unlock(&loop->mutex);
+    unlock(loop);
     while (atomic_load(&loop->inbox) && pthread_mutex_trylock(&loop->mutex) == 0) {
         turn(loop, TURNS_AT_ONCE);
-        pthread_mutex_unlock(&loop->mutex);
+        unlock(loop);
     }
 }
 
@@ -144,6 +161,11 @@ void plx_loop_post(struct plx_loop *loop, struct plx_work *work)
     work->next = atomic_load(&loop->inbox);
     while (!atomic_compare_exchange_weak(&loop->inbox, &work->next, work))
         ;
+    if (atomic_fetch_add(&loop->posted, 1) + 1 < MANY && atomic_load(&loop->under_way) >= FEW) {
+        if (!atomic_exchange(&loop->up, true))
+            plx_loop_wake(loop);
+        return;
+    }
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
     if (pthread_mutex_trylock(&loop->mutex) == 0) {
         turn(loop, TURNS_AT_ONCE);
@@ -265,9 +287,11 @@ static void *serve(void *argument)
     pthread_setname_np(pthread_self(), "plx-loop");
     while (!atomic_load(&loop->stop)) {
         wait_for_events(loop, timeout_ms);
+        atomic_store(&loop->up, true);
         pthread_mutex_lock(&loop->mutex);
         loop->sleeps_until_ns = 0;
         timeout_ms = timeout_after(loop, make_turns(loop, TURNS_AT_ONCE));
+        atomic_store(&loop->up, false);
         give_up(loop);
     }
     return NULL;
@@ -297,7 +321,7 @@ int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fa
     if (error == 0) {
         pthread_mutex_lock(&loop->mutex);
         loop->store = store;
-        pthread_mutex_unlock(&loop->mutex);
+        unlock(loop);
         atomic_store(&loop->stop, false);
         error = pthread_create(&loop->server, NULL, serve, loop);
     }
@@ -319,7 +343,7 @@ void plx_loop_stop(struct plx_loop *loop)
     pthread_mutex_lock(&loop->mutex);
     PLX_ASSERT(!atomic_load(&loop->inbox));
     loop->store = NULL;
-    pthread_mutex_unlock(&loop->mutex);
+    unlock(loop);
 }
 
 /* ---- The thread for what may block ------------------------------------------------------------
