@@ -10,6 +10,8 @@
 
 #include "engine/format.h"
 #include "engine/vdi.h"
+#include "fault/alloc.h"
+#include "fault/faultdev.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
@@ -1454,6 +1456,49 @@ static void test_lost_page(void)
     end_store();
 }
 
+/* Each of its allocations fails once: then it says so, instead of calling sound what it did not
+ * look at. */
+static void check_without_memory(const char *kind)
+{
+    struct plx_check_options options = {.data = true, .found = on_found};
+    uint64_t failed = 1;
+
+    for (uint64_t k = 1; failed; k++) {
+        int error;
+
+        memset(&heard, 0, sizeof heard);
+        fault_alloc_arm(k, false);
+        error = plx_store_check(store, &options, &result, &fault);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT_EQUAL(error, failed ? PLX_ERR_NOMEM : 0);
+        CU_ASSERT(!error || strstr(fault.text, "out of memory"));
+    }
+    CU_ASSERT(kind ? strstr(heard.kinds, kind) != NULL : heard.errors == 0);
+}
+
+static struct plx_device *attach_uncounted(void)
+{
+    static struct fault_plan plan; /* nothing fails */
+
+    return fault_device_attach(disk, &plan);
+}
+
+static void test_memory(void)
+{
+    fixture.attach = attach_uncounted;
+    make_history();
+    open_store(0);
+    check_without_memory(NULL);
+    forge_bit(plx_entry_addr(entry_of(0, 0)), false);
+    check_without_memory("free");
+    end_store();
+    make_moving();
+    check_without_memory(NULL);
+    OK(plx_vdi_close(moving));
+    end_store();
+    fixture.attach = NULL;
+}
+
 static void stop_now(struct plx_simenv *e)
 {
     heard.stop = true;
@@ -1515,6 +1560,7 @@ int main(void)
         {"very many blocks that do not fit", test_many_suspects},
         {"headers that are lost", test_lost_headers},
         {"a header page that is lost", test_lost_page},
+        {"without memory", test_memory},
         {"rate and interruption", test_rate},
     };
 
