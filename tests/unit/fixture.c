@@ -79,7 +79,7 @@ void leave_store(void)
     close_store();
 }
 
-void crash_store(void)
+void lose_power(void)
 {
     plx_simpower_cut(&power);
     while (store->vdis)
@@ -87,10 +87,14 @@ void crash_store(void)
     plx_store_close(store);
     plx_simpower_restore(&power);
     open_store(env.instance + 1);
+}
+
+void adopt_extents(void)
+{
     for (uint64_t e = 0; e < registry.count; e++) {
         struct plx_extent_info info;
 
-        if (!registry.extents[e].owner)
+        if (!registry.extents[e].owner || registry.extents[e].owner == env.instance)
             continue;
         OK(plx_store_extent_read(store, e, &info, &fault));
         registry.extents[e].used = info.type != PLX_EXTENT_UNUSED; /* or it never came into use */
@@ -98,6 +102,12 @@ void crash_store(void)
         if (registry.extents[e].used)
             OK(plx_store_extent_adopt(store, e, &fault));
     }
+}
+
+void crash_store(void)
+{
+    lose_power();
+    adopt_extents();
     for (uint32_t slot = 0; slot < store->info.vdi_slots; slot++)
         OK(plx_vdi_mark(store, slot, &fault));
     OK(plx_store_extents_adopted(store, &fault));

@@ -1,5 +1,6 @@
 /* test_log.c - the log at its edges: a device with larger blocks than the one it was begun on, a
- * flush that fails beside a write that waits for none, a segment that is begun in vain.
+ * flush that fails beside a write that waits for none, a segment that is begun in vain, a key frame
+ * without blocks.
  */
 #include <string.h>
 
@@ -298,6 +299,43 @@ static void test_begun_in_vain(void)
     end_store();
 }
 
+/* ---- A key frame that finds no blocks ---- */
+
+/* Of the blocks for its nodes there are some, and then none: it fails, and what it had begun with
+ * is neither lost nor used. Later it is written. */
+static void test_keyframe_without_blocks(void)
+{
+    uint64_t count;
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 16; i++)
+        OK(write_byte(vdi, i * 2 * MIB, BLOCK, (int)i + 1));
+    registry.limit = registry.granted;
+    eaten_count = 0;
+    while (plx_alloc_run(store, PLX_EXTENT_META, 1, NULL, &eaten[eaten_count], &count) == 0)
+        eaten_count++;
+    for (unsigned i = 0; i < 3; i++) { /* not next to each other */
+        plx_alloc_free(store, eaten[2 * i], 1);
+        eaten[2 * i] = eaten[--eaten_count];
+    }
+    FAILS(NOSPACE, try_run(vdi, PLX_KEYFRAME, 0, 0, NULL));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
+    CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
+    for (unsigned i = 0; i < 16; i++)
+        CU_ASSERT(reads_as(vdi, i * 2 * MIB, BLOCK, (int)i + 1));
+    registry.limit = 0;
+    while (eaten_count)
+        plx_alloc_free(store, eaten[--eaten_count], 1);
+    env.ns += 5000000000u;
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -305,6 +343,7 @@ int main(void)
         {"a flush that fails beside", test_flush_fails_beside},
         {"writing back ends", test_write_back_ends},
         {"a segment that is begun in vain", test_begun_in_vain},
+        {"a key frame that finds no blocks", test_keyframe_without_blocks},
     };
 
     fixture.format.segment_bytes = SEGMENT;
