@@ -26,7 +26,7 @@ static void write_blocks(unsigned n, int first)
 /* Disks of equal blocks. */
 static void make_disks(unsigned count)
 {
-    make_store(32 * MIB, MIB);
+    make_store(96 * MIB, MIB);
     OK(plx_store_allow_common(store, &fault));
     memset(disks, 0, sizeof disks);
     for (unsigned n = 0; n < count; n++) {
@@ -125,6 +125,27 @@ static void test_each_pause(void)
     }
 }
 
+/* Of a disk with more blocks than are looked at between two pauses. */
+static void test_closed_meanwhile(void)
+{
+    make_disks(2);
+    OK(create_vdi(2, 32 * MIB));
+    disks[2] = open_vdi(2);
+    for (unsigned i = 4; i < 24; i += 4)
+        OK(write_byte(disks[2], i * MIB, 4 * MIB, 9));
+    OK(plx_vdi_close(disks[1]));
+    disks[1] = disks[2];
+    memset(&beside, 0, sizeof beside);
+    beside.happens = close_one;
+    beside.at = 2; /* behind the first part of it */
+    OK(dedup(false));
+    CU_ASSERT(deduped.mapped > BLOCKS && deduped.mapped < BLOCKS + 5 * 1024);
+    disks[2] = open_vdi(2);
+    CU_ASSERT(reads_as(disks[2], 20 * MIB, 4 * MIB, 9));
+    OK(plx_vdi_close(disks[2]));
+    end_disks(2);
+}
+
 /* It ends at once; what was done stays, and the next one does the rest. */
 static void test_interrupted(void)
 {
@@ -175,6 +196,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"something in each pause", test_each_pause},
+        {"closed meanwhile", test_closed_meanwhile},
         {"interrupted", test_interrupted},
         {"counted", test_counted},
     };

@@ -626,6 +626,55 @@ static void forge_batch(uint64_t at, const struct plx_batch_header *header, unsi
     plx_simdisk_poke(disk, at, bytes, header->bytes);
 }
 
+/* A mapping that goes on behind the end of its extent, in the last batch of a log. */
+static void test_crossing(void)
+{
+    struct plx_batch_header header;
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    struct plx_record record;
+    struct plx_vdi *vdi;
+    uint8_t bytes[BLOCK];
+    uint64_t at, seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    fill(vdi, 0, 65536, 1);
+    seq = vdi->log.cursor.seq - 1;
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    at = find_batch(seq, &header);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_peek(disk, at, bytes, sizeof bytes);
+    OK(plx_record_next(bytes, &header, &offset, UINT32_MAX, &record));
+    CU_ASSERT(record.type == PLX_RECORD_MAP && record.count == 16);
+    forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
+    EXPECT("log", "a mapping crosses the end of an extent");
+    UNACCOUNTED("cross the end of an extent");
+    end_store();
+}
+
+/* A bitmap that lost a bit: the block is freed as if nothing were, and that is told. */
+static void test_free_already(void)
+{
+    struct plx_vdi *vdi;
+
+    make_history();
+    forge_bit(plx_entry_addr(entry_of(0, 2)), false);
+    open_store(2);
+    vdi = open_vdi(0);
+    run(vdi, PLX_UNMAP, 2 * BLOCK, BLOCK);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    plx_store_settle(store);
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "was to be freed but is free"), 1);
+    CU_ASSERT(reads_as(vdi, 2 * BLOCK, BLOCK, 0));
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    end_store();
+}
+
 static void test_log(void)
 {
     struct plx_vdi_record record, whole;
@@ -1545,6 +1594,8 @@ int main(void)
         {"addresses", test_addresses},
         {"rewound", test_rewound},
         {"log", test_log},
+        {"a mapping that crosses the end of an extent", test_crossing},
+        {"a block that is free already", test_free_already},
         {"impossible logs", test_impossible_log},
         {"damage while a disk is opened", test_rot_while_opened},
         {"letting go in a damaged log", test_thin_damaged},
