@@ -1,5 +1,6 @@
 /* test_request.c - requests at their edges: what one that has waited says when it fails, who comes
- * first when all operations are busy, more nodes read at a time than the cache has.
+ * first when all operations are busy, more nodes read at a time than the cache has, writes to a
+ * disk that is being closed.
  */
 #include <string.h>
 
@@ -138,12 +139,49 @@ static void test_ahead(void)
     end(vdi);
 }
 
+/* ---- Closing ---- */
+
+static struct plx_vdi *closing;
+static unsigned written;
+
+static void write_beside(struct plx_simenv *e)
+{
+    if (!closing->closing || !closing->map.is_frozen || ended != written)
+        return;
+    memset(buffer, 50 + (int)written, LEAVES * BLOCK);
+    plx_vdi_submit(closing, request_for(written++, PLX_WRITE));
+}
+
+/* Somebody writes behind each of the key frames that are to be the last: it is not closed cleanly,
+ * and has all that was written when it is opened again. */
+static void test_written_while_closed(void)
+{
+    struct plx_vdi *vdi = closing = make_cold();
+
+    ended = written = 0;
+    OK(write_byte(vdi, BLOCK, BLOCK, 40));
+    env.on_tick = write_beside;
+    FAILS(BUSY, plx_vdi_close(vdi));
+    env.on_tick = NULL;
+    CU_ASSERT(written >= 4 && ended == written);
+    FAILS(BUSY, try_open_vdi(0, false, &vdi));
+    OK(try_open_vdi(0, true, &vdi));
+    for (unsigned i = 0; i < written; i++)
+        CU_ASSERT(
+            reads_as(vdi, i * LEAF, BLOCK, many[i].request.result ? (int)i + 1 : 50 + (int)i));
+    CU_ASSERT(reads_as(vdi, BLOCK, BLOCK, 40));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"the reason after having waited", test_reason},
         {"a cache that is too small", test_small_cache},
         {"ahead of those that wait", test_ahead},
+        {"written while it is closed", test_written_while_closed},
     };
 
     fixture.open.cache_bytes = CACHED * BLOCK;
