@@ -64,7 +64,8 @@ static uint64_t run_length(const struct plx_extent *extent, uint64_t from, uint6
     return length;
 }
 
-static bool take_run(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr,
+/* There is a free block. */
+static void take_run(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr,
                      uint64_t *ret_count)
 {
     uint64_t blocks = extent->store->info.extent_blocks;
@@ -72,14 +73,12 @@ static bool take_run(struct plx_extent *extent, uint64_t want, uint64_t *ret_add
 
     if (at == blocks)
         at = next_free(extent, 0, extent->cursor);
-    if (extent->free_blocks == 0 || bit(extent, at))
-        return false;
+    PLX_ASSERT(!bit(extent, at));
     count = run_length(extent, at, want, blocks);
     set_bits(extent, at, count, true);
     extent->cursor = (at + count) % blocks;
     *ret_addr = extent->base + at;
     *ret_count = count;
-    return true;
 }
 
 /* The cursor stays: writes go on where they were. */
@@ -165,10 +164,11 @@ int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t w
 {
     do {
         for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
-            if (usable(extent, type) && take_run(extent, want, ret_addr, ret_count)) {
-                plx_alloc_spare(store, type, store->info.extent_blocks / 4);
-                return 0;
-            }
+            if (!usable(extent, type))
+                continue;
+            take_run(extent, want, ret_addr, ret_count);
+            plx_alloc_spare(store, type, store->info.extent_blocks / 4);
+            return 0;
         }
     } while (plx_alloc_give_way(store));
     return plx_alloc_wait(store, type, task);

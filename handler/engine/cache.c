@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "engine/store.h"
 
@@ -32,7 +31,6 @@ struct cached_node {
     uint8_t chances;   /* clock hands to survive */
     uint32_t checksum; /* 24 bits of the contents, once READY */
     struct plx_queue waiters;
-    struct load *load;
 };
 
 struct load {

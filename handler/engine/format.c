@@ -861,11 +861,11 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
     case PLX_RECORD_SKIP:
         return get_keyframe(payload, addr_limit, &r->keyframe);
     case PLX_RECORD_REWIND:
-        r->seq = word;
-        return get_keyframe(payload, addr_limit, &r->keyframe) && word >= 1 &&
-               word <= r->keyframe.snap_seq;
+        break;
     }
-    return false;
+    r->seq = word;
+    return get_keyframe(payload, addr_limit, &r->keyframe) && word >= 1 &&
+           word <= r->keyframe.snap_seq;
 }
 
 int plx_record_next(const void *batch, const struct plx_batch_header *header, size_t *offset,

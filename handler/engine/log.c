@@ -574,6 +574,7 @@ static void roll_back(struct plx_log *log)
     while (log->cursor.addr != first->before.addr) {
         if (!log->spare_addr)
             log->spare_addr = log->cursor.next_addr;
+        log->spare_error = 0;
         log->segment_count--;
         log->cursor.next_addr = log->cursor.addr;
         log->cursor.addr = log->segments[log->segment_count - 2];

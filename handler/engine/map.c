@@ -341,8 +341,7 @@ bool plx_map_freeze(struct plx_map *map)
     struct plx_overlay empty = map->frozen;
     size_t reserved = map->active.reserved;
 
-    if (map->is_frozen)
-        return false;
+    PLX_ASSERT(!map->is_frozen);
     /* What batches in flight have reserved moves along: the fresh layer needs the room. */
     plx_overlay_clear(&empty, map->gen);
     if (!plx_overlay_reserve(&empty, reserved)) {

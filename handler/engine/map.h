@@ -74,7 +74,8 @@ static inline void plx_walk_resume(struct plx_walk *walk)
 void plx_map_init(struct plx_map *map, struct plx_store *store, const struct plx_base *base);
 void plx_map_done(struct plx_map *map);
 
-/* 0; PLX_WAIT (task queued; call again with the same walk); or an error. */
+/* 0; or PLX_WAIT: the task is queued, and told if a node cannot be read; if not, call again with
+ * the same walk. */
 int plx_map_lookup(struct plx_map *map, uint64_t vblock, struct plx_walk *walk,
                    struct plx_task *task, struct plx_mapping *ret_mapping);
 /* Whether a block is known, from memory alone, to be absent or shared: a write to it is blind, it

@@ -259,8 +259,7 @@ static int meet_node(struct plx_reach *reach, const struct walk *walk, uint64_t 
 static int meet_data(struct plx_reach *reach, const struct walk *walk, uint64_t entry,
                      uint64_t vblock, bool *ret_all)
 {
-    if (!walk->data)
-        return 0;
+    PLX_ASSERT(walk->data); /* or the leaf would not be read */
     if (walk->since && was_replaced(walk->since, vblock)) {
         *ret_all = false;
         return 0;
@@ -298,8 +297,8 @@ static int walk_tree(struct plx_reach *reach, const struct walk *walk, uint64_t 
 
     if (!plx_entry_addr(root))
         return 0;
-    if (plx_entry_addr(root) >= reach->store->addr_limit || levels > PLX_LEVELS_MAX)
-        return bad_node(reach, root, "it lies beyond the store");
+    /* What named it passed the gate of records or of the log. */
+    PLX_ASSERT(plx_entry_addr(root) < reach->store->addr_limit && levels <= PLX_LEVELS_MAX);
     error = meet_node(reach, walk, child.entry, levels, &read);
     return error || !read ? error : walk_nodes(reach, walk, &child, 1, levels, &all);
 }

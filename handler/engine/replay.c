@@ -137,7 +137,7 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
 {
     uint64_t next = reader->record->next_addr, epoch = reader->record->epoch;
 
-    for (uint64_t s = last + 1; segment_addr_valid(reader->store, next); s++) {
+    for (uint64_t s = last + 1;; s++) {
         struct plx_segment_header header;
         int error = read_header(reader, s, next, &header);
 
@@ -153,7 +153,6 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
             return error;
         next = header.next_addr;
     }
-    return 0;
 }
 
 /* R3, for a record. Without a segment the log goes on in a new one. */

@@ -755,7 +755,7 @@ static int lock(struct plx_op *op)
 
 /* ---- Lookup ---- */
 
-/* Looks up what is still missing. 0, PLX_WAIT or an error. */
+/* Looks up what is still missing. 0 or PLX_WAIT: that a node cannot be read the task is told. */
 static int look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
@@ -779,8 +779,6 @@ static int look_up(struct plx_op *op)
         error = plx_map_lookup(map, vblock, &op->walk, &op->task, mapping);
         if (writing)
             op->vdi->store->counters.write_path_node_reads += op->walk.nodes_waited - waited;
-        if (error == PLX_ERR_CORRUPT || plx_error_class(error) == PLX_CLASS_IO)
-            return fail_at(op, error, op->looked_up, "its place in the map cannot be read");
         if (error)
             return error;
         op->looked_up++;
@@ -1035,14 +1033,13 @@ static void void_apply(struct plx_log_item *item)
 
 /* What is applied need not be durable when the record is formed (write-back): a second record,
  * formed when the first is durable and with it all before, carries the mark that covers it. Once
- * the first has taken its effect the disk depends on the second, so there must be room for it. */
+ * the first has taken its effect the disk depends on the second: for both there is room
+ * (room_for_void). */
 static int append_void(struct plx_op *op)
 {
     static const struct plx_log_item_ops ops = {void_encode, void_apply};
-    int error = op->vdi->write_back && !op->void_again ? plx_log_room(&op->vdi->log) : 0;
+    int error;
 
-    if (error)
-        return error;
     op->item = (struct plx_log_item){
         .ops = &ops,
         .task = &op->task,
@@ -1654,11 +1651,8 @@ static void op_run(struct plx_op *op)
                 op->state = OP_ISSUE;
                 break;
             }
-            error = look_up(op);
-            if (error == PLX_WAIT)
+            if (look_up(op) == PLX_WAIT)
                 return;
-            if (error)
-                goto fail;
             if (moving(op) && !plx_move_plan(op)) {
                 end_move(op);
                 op->state = OP_WINDOW;
@@ -1684,12 +1678,12 @@ static void op_run(struct plx_op *op)
             break;
         case OP_READ:
             if (moving(op) && op->moves_read < op->blocks && !op->join.error) {
+                bool done;
+
                 error = submit_reads(op);
-                if (error)
-                    goto fail;
-                if (!end_join(op))
-                    return;
-                break;
+                done = end_join(op);
+                PLX_ASSERT(!error && !done); /* a block is left */
+                return;
             }
             error = verify_reads(op);
             if (error == PLX_WAIT) {

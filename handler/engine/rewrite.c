@@ -184,8 +184,6 @@ static int write_batch(struct plx_rewrite *w)
     struct plx_batch_header header;
     int error = 0;
 
-    if (!w->records)
-        return 0;
     if (segment_bytes(w) - w->pos % segment_bytes(w) < bytes + block)
         error = next_segment(w);
     if (!error && (w->pos + bytes > w->to.pos || w->seq > w->to.batch_seq))
@@ -414,8 +412,6 @@ static int copy_stale(struct plx_rewrite *w, uint64_t number)
         if (!is_there(w, number))
             continue;
         error = plx_log_reader_seek_segment(&w->copier, number, w->fault);
-        if (error == PLX_ERR_CORRUPT && number == w->limit)
-            return 0; /* not begun yet: it will name a newer one */
         if (error || w->copier.header.keyframe.pos >= w->to.pos)
             return error;
         error = number == w->limit ? PLX_REWRITE_OPEN : copy_stale_one(w, number);

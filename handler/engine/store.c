@@ -392,8 +392,6 @@ void plx_store_event(struct plx_store *store, int code, const char *format, ...)
     char text[512];
     va_list args;
 
-    if (!store->env->event)
-        return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);

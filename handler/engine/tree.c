@@ -266,8 +266,7 @@ static void read_ahead(struct plx_tree *tree)
     const struct plx_overlay *frozen = &tree->map->frozen;
     unsigned most = plx_cache_ahead_max(tree->store->cache);
 
-    if (tree->ahead < tree->slot)
-        tree->ahead = tree->slot;
+    PLX_ASSERT(tree->ahead >= tree->slot); /* a leaf is built when it has been read */
     while (tree->ahead < frozen->count && tree->ahead_leaves < most &&
            leaf_ahead(tree, plx_slot_leaf(&frozen->sorted[tree->ahead]))) {
         tree->ahead = next_leaf(tree->map, tree->ahead);

@@ -475,9 +475,14 @@ static bool allocated(struct plx_verify *v, uint64_t addr)
     struct plx_extent_page page;
     const uint8_t *bits;
 
-    if (read_page(v, addr / blocks, (uint32_t)(block / PLX_EXTENT_PAGE_BITS), &page, &bits) !=
-        PAGE_GOOD)
+    switch (read_page(v, addr / blocks, (uint32_t)(block / PLX_EXTENT_PAGE_BITS), &page, &bits)) {
+    case PAGE_NONE:
+        return false;
+    case PAGE_BAD:
         return true; /* said before */
+    case PAGE_GOOD:
+        break;
+    }
     block %= PLX_EXTENT_PAGE_BITS;
     return bits[block / 8] >> block % 8 & 1;
 }

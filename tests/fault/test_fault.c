@@ -456,16 +456,55 @@ static void varied_history(struct bench *b)
     MUST(bench_keyframe(b, 0));
 }
 
-static void varied_cold(struct bench *b) /* its nodes are read */
+static void make_cold(struct bench *b)
 {
-    varied_history(b);
     MUST(bench_close(b, 0));
     MUST(bench_close(b, 1));
     MUST(bench_release(b));
     MUST(bench_close_store(b));
-    MUST(bench_open_store(b, 2));
-    MUST(bench_open(b, 0, false));
-    MUST(bench_open(b, 1, false));
+    open_cold(b);
+}
+
+static void varied_cold(struct bench *b) /* its nodes are read */
+{
+    varied_history(b);
+    make_cold(b);
+}
+
+/* What history begins with is overwritten. */
+static void begun_cold(struct bench *b)
+{
+    open_both(b);
+    MUST(bench_write(b, 0, 0, 64 * KIB));
+    MUST(bench_keyframe(b, 0));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_write(b, 0, 0, 8 * KIB));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_keyframe(b, 0));
+    MUST(bench_write(b, 0, 32 * KIB, 8 * KIB));
+    MUST(bench_snapshot(b, 0));
+    make_cold(b);
+}
+
+/* In the middle the tree grows; what goes begins with an UNMAP of what the tree has not. */
+static void grown_cold(struct bench *b)
+{
+    open_both(b);
+    MUST(bench_write(b, 0, 0, 64 * KIB));
+    MUST(bench_keyframe(b, 0));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_unmap(b, 0, 1024 * KIB, 64 * KIB));
+    MUST(bench_write(b, 0, 0, 8 * KIB));
+    MUST(bench_resize(b, 0, 600ull << 30));
+    MUST(bench_write_far(b, 0));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_keyframe(b, 0));
+    MUST(bench_unmap(b, 0, 0, 16 * KIB));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_write(b, 0, 32 * KIB, 8 * KIB));
+    MUST(bench_snapshot(b, 0));
+    MUST(bench_keyframe(b, 0));
+    make_cold(b);
 }
 
 static void varied_clone(struct bench *b) /* what it began with dies, too */
@@ -508,6 +547,18 @@ static int run_thin_oldest(struct bench *b)
     return error ? error : bench_thin(b, 0, 5);
 }
 
+static int run_thin_first(struct bench *b)
+{
+    return bench_thin(b, 0, 1);
+}
+
+static int run_thin_grown(struct bench *b)
+{
+    int error = bench_thin(b, 0, 2);
+
+    return error ? error : bench_thin(b, 0, 1);
+}
+
 static int run_thin_clone(struct bench *b)
 {
     return thin_many(b, 2);
@@ -526,11 +577,7 @@ static void scattered(struct bench *b) /* backwards, partly in the tree, a littl
 static void scattered_cold(struct bench *b)
 {
     scattered(b);
-    MUST(bench_close(b, 0));
-    MUST(bench_close(b, 1));
-    MUST(bench_release(b));
-    MUST(bench_close_store(b));
-    open_cold(b);
+    make_cold(b);
 }
 
 static int run_move(struct bench *b)
@@ -550,6 +597,12 @@ static void twins(struct bench *b) /* partly in the tree */
     MUST(bench_keyframe(b, 0));
     MUST(bench_write(b, 0, 640 * KIB, 16 * KIB));
     MUST(bench_write_again(b, 1, 640 * KIB, 16 * KIB));
+}
+
+static void twins_cold(struct bench *b)
+{
+    twins(b);
+    make_cold(b);
 }
 
 static void go_on(void *context)
@@ -675,6 +728,8 @@ static const struct operation {
     {"thin", long_history, run_thin, NULL, NEIGHBOUR},
     {"thin-varied", varied_history, run_thin_varied, NULL, 0},
     {"thin-cold", varied_cold, run_thin_oldest, NULL, 0},
+    {"thin-first", begun_cold, run_thin_first, NULL, 0},
+    {"thin-grown", grown_cold, run_thin_grown, NULL, 0},
     {"thin-clone", varied_clone, run_thin_clone, NULL, 0},
     {"find", varied_history, run_find, run_find, 0},
     {"changes", varied_history, run_changes, run_changes, 0},
@@ -682,6 +737,7 @@ static const struct operation {
     {"move", scattered, run_move, run_move, NEIGHBOUR},
     {"move-cold", scattered_cold, run_move, run_move, 0},
     {"dedup", twins, run_dedup, run_dedup, NEIGHBOUR},
+    {"dedup-cold", twins_cold, run_dedup, run_dedup, 0},
     {"rewind-write-back", write_back_history, run_rewind, run_rewind, 0},
     {"segment", segment_almost_full, run_segment, NULL, 0},
     {"flush", write_back_history, run_flush, run_flush, NEIGHBOUR},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/vdi.h" /* to know which disks are open */
 #include "ok.h"
 
 struct fixture fixture = {
@@ -76,6 +77,40 @@ void leave_store(void)
 {
     OK(plx_simenv_release_all(&env, &fault));
     close_store();
+}
+
+void lose_power(void)
+{
+    plx_simpower_cut(&power);
+    while (store->vdis)
+        plx_vdi_abandon(store->vdis);
+    plx_store_close(store);
+    plx_simpower_restore(&power);
+    open_store(env.instance + 1);
+}
+
+void adopt_extents(void)
+{
+    for (uint64_t e = 0; e < registry.count; e++) {
+        struct plx_extent_info info;
+
+        if (!registry.extents[e].owner || registry.extents[e].owner == env.instance)
+            continue;
+        OK(plx_store_extent_read(store, e, &info, &fault));
+        registry.extents[e].used = info.type != PLX_EXTENT_UNUSED; /* or it never came into use */
+        registry.extents[e].owner = registry.extents[e].used ? env.instance : 0;
+        if (registry.extents[e].used)
+            OK(plx_store_extent_adopt(store, e, &fault));
+    }
+}
+
+void crash_store(void)
+{
+    lose_power();
+    adopt_extents();
+    for (uint32_t slot = 0; slot < store->info.vdi_slots; slot++)
+        OK(plx_vdi_mark(store, slot, &fault));
+    OK(plx_store_extents_adopted(store, &fault));
 }
 
 static void print_finding(void *context, enum plx_finding_severity severity, const char *text)

@@ -37,6 +37,12 @@ void open_store(uint64_t instance);
 void close_store(void);
 /* Closes it as the last instance does: nobody has an extent any more. */
 void leave_store(void);
+/* A power cut: what is open is abandoned, and the next instance opens the store. */
+void lose_power(void);
+/* What other instances had, before it is known what the logs name. */
+void adopt_extents(void);
+/* All of that: the next instance takes all over. */
+void crash_store(void);
 /* Everything is closed; gives all extents up, and has the checker read everything. leaks: there may
  * be some. */
 void check_store(bool leaks);

@@ -1,5 +1,5 @@
-/* test_collect_refusals.c - the collector: what it refuses, when it must not begin or go on, how fast it
- * reads. What it finds and what it spares: sim/collect.c, test_usage.c, fault/test_fault.c.
+/* test_collect_refusals.c - the collector: what it refuses, when it must not begin or go on, how
+ * fast it reads. What it finds and what it spares: sim/collect.c, test_usage.c, fault/test_fault.c.
  */
 #include <string.h>
 
@@ -121,6 +121,52 @@ static void test_forgotten_nodes(void)
     end_test();
 }
 
+/* What a disk that has stopped has is known when it has been recovered. */
+static void test_stopped(void)
+{
+    begin_test();
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    expect_busy(begin(), "v0 has stopped");
+    plx_vdi_abandon(vdi);
+    OK(try_open_vdi(0, true, &vdi));
+    OK(begin());
+    plx_collect_end(collect);
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+/* Extents that may hold what an unreadable log names: nothing in them is garbage, and what else
+ * there is stays usable. */
+static void test_sealed(void)
+{
+    struct plx_vdi *other;
+    uint64_t blocks;
+
+    begin_test();
+    lose_power();
+    OK(create_vdi(1, 16 * MIB));
+    other = open_vdi(1);
+    OK(write_byte(other, 0, MIB, 2));
+    adopt_extents();
+    plx_store_extents_seal(store);
+    OK(plx_store_extents_adopted(store, &fault));
+    OK(write_byte(other, MIB, MIB, 2));
+    OK(plx_vdi_close(other));
+    leave_store();
+    open_store(3);
+    OK(try_open_vdi(0, true, &vdi)); /* its log can be read after all */
+    OK(plx_simenv_collect(&env, &blocks, &fault));
+    for (unsigned i = 0; i < 32; i++)
+        CU_ASSERT(reads_as(vdi, i * 4 * MIB, 4 * BLOCK, 1));
+    OK(plx_vdi_close(vdi));
+    other = open_vdi(1);
+    CU_ASSERT(reads_as(other, 0, 2 * MIB, 2));
+    OK(plx_vdi_close(other));
+    check_store(true);
+    end_store();
+}
+
 static uint64_t bytes_shown;
 
 static void on_progress(void *context, uint64_t bytes)
@@ -165,6 +211,8 @@ int main(void)
         {"a store that became larger", test_larger},
         {"beside a rewind", test_beside_rewind},
         {"nodes that were forgotten", test_forgotten_nodes},
+        {"a disk that has stopped", test_stopped},
+        {"extents that are sealed", test_sealed},
         {"no faster than it may", test_rate},
     };
 

@@ -390,6 +390,8 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(oldest.batch_seq, good_keyframe().batch_seq + 1);
     REFUSED_RECORD(origin_root, ADDR_LIMIT);
     REFUSED_RECORD(origin_levels, PLX_LEVELS_MAX + 1);
+    REFUSED_RECORD(protection.mode, PLX_PROTECT_WRITE + 1);
+    REFUSED_RECORD(protection.interval_ns, 1);
     REFUSED_RECORD(rewind[1].pos, good_keyframe().pos + 512);
     REFUSED_RECORD(rewind[1].pos, 0);
     REFUSED_RECORD(rewind[1].seq, 0);
@@ -705,6 +707,33 @@ static void test_common(void)
     CU_ASSERT(!plx_format_node_valid(block, 1, ADDR_LIMIT));
 }
 
+/* ---- Identities as text ---- */
+
+static void test_uuid_text(void)
+{
+    static const char text[] = "0123abcd-4567-89ef-0123-456789abcdef";
+    static const char *const refused[] = {
+        "",
+        "0123abcd-4567-89ef-0123-456789abcde",
+        "0123abcd-4567-89ef-0123-456789abcdef0",
+        "0123abcd04567-89ef-0123-456789abcdef",
+        "0123abcd-4567-89ef-0123456789abcdef-",
+        "0123abcd-4567-89ef-0123-456789abcdeg",
+        "0123abcd-4567-89ef-0123-456789abcd/f",
+        "g123abcd-4567-89ef-0123-456789abcdef",
+    };
+    struct plx_uuid id = store_id;
+    char back[37];
+
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        CU_ASSERT(!plx_uuid_parse(refused[i], &id));
+        CU_ASSERT(plx_uuid_equal(&id, &store_id));
+    }
+    CU_ASSERT(plx_uuid_parse("0123ABCD-4567-89ef-0123-456789abCDEF", &id));
+    plx_uuid_text(&id, back);
+    CU_ASSERT_STRING_EQUAL(back, text);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -723,6 +752,7 @@ int main(void)
         {"checksums", test_checksums},
         {"entries", test_entries},
         {"common blocks", test_common},
+        {"identities as text", test_uuid_text},
     };
 
     return SUITE_RUN("format", tests);

@@ -10,6 +10,8 @@
 
 #include "engine/format.h"
 #include "engine/vdi.h"
+#include "fault/alloc.h"
+#include "fault/faultdev.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
@@ -20,13 +22,18 @@ static struct plx_uuid store_id;
 
 /* ---- A store with something of everything ---- */
 
-static void make(uint64_t bytes)
+static void make_of(uint64_t bytes, uint64_t extent_bytes)
 {
     struct plx_store_info info;
 
-    make_store(bytes, MIB);
+    make_store(bytes, extent_bytes);
     plx_store_get_info(store, &info);
     store_id = info.id;
+}
+
+static void make(uint64_t bytes)
+{
+    make_of(bytes, MIB);
 }
 
 /* Blocks that differ. */
@@ -78,7 +85,7 @@ static void make_history(void)
 /* ---- Checking ---- */
 
 static struct {
-    unsigned errors, infos;
+    unsigned errors, infos, busy;
     char kinds[400];
     char text[200000];
     struct plx_finding first;
@@ -99,6 +106,7 @@ static void on_found(void *context, const struct plx_finding *finding)
 {
     if (finding->severity == PLX_FINDING_INFO) {
         heard.infos++;
+        heard.busy += strcmp(finding->kind, "busy") == 0;
         return;
     }
     if (!heard.errors++) {
@@ -198,8 +206,7 @@ static struct plx_vdi_record get_record(uint32_t slot)
 
     for (unsigned i = 0; i < 2; i++) {
         peek(record_addr(slot) + i, block);
-        if (plx_format_vdi_record_decode(block, &store_id, slot, 64 * EXTENT_BLOCKS, &record,
-                                         NULL) == 0 &&
+        if (plx_format_vdi_record_decode(block, &store_id, slot, UINT32_MAX, &record, NULL) == 0 &&
             record.generation > best.generation)
             best = record;
     }
@@ -619,6 +626,55 @@ static void forge_batch(uint64_t at, const struct plx_batch_header *header, unsi
     plx_simdisk_poke(disk, at, bytes, header->bytes);
 }
 
+/* A mapping that goes on behind the end of its extent, in the last batch of a log. */
+static void test_crossing(void)
+{
+    struct plx_batch_header header;
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    struct plx_record record;
+    struct plx_vdi *vdi;
+    uint8_t bytes[BLOCK];
+    uint64_t at, seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    fill(vdi, 0, 65536, 1);
+    seq = vdi->log.cursor.seq - 1;
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    at = find_batch(seq, &header);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_peek(disk, at, bytes, sizeof bytes);
+    OK(plx_record_next(bytes, &header, &offset, UINT32_MAX, &record));
+    CU_ASSERT(record.type == PLX_RECORD_MAP && record.count == 16);
+    forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
+    EXPECT("log", "a mapping crosses the end of an extent");
+    UNACCOUNTED("cross the end of an extent");
+    end_store();
+}
+
+/* A bitmap that lost a bit: the block is freed as if nothing were, and that is told. */
+static void test_free_already(void)
+{
+    struct plx_vdi *vdi;
+
+    make_history();
+    forge_bit(plx_entry_addr(entry_of(0, 2)), false);
+    open_store(2);
+    vdi = open_vdi(0);
+    run(vdi, PLX_UNMAP, 2 * BLOCK, BLOCK);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    plx_store_settle(store);
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "was to be freed but is free"), 1);
+    CU_ASSERT(reads_as(vdi, 2 * BLOCK, BLOCK, 0));
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    end_store();
+}
+
 static void test_log(void)
 {
     struct plx_vdi_record record, whole;
@@ -757,6 +813,188 @@ static void test_impossible_log(void)
     whole.generation = get_record(0).generation;
     put_record(&whole);
     UNREADABLE("it was rewound in log batch");
+    end_store();
+}
+
+/* The header of the segment in which a log ends goes bad while it is opened, in each turn of the
+ * loop: it is opened with all that was written, or refused and nothing is changed. */
+static struct {
+    uint64_t addr;
+    unsigned turns, at;
+} rot;
+
+static void rot_header(struct plx_simenv *e)
+{
+    if (++rot.turns == rot.at)
+        flip(rot.addr, 60);
+}
+
+static void test_rot_while_opened(void)
+{
+    struct plx_vdi *vdi = NULL;
+    unsigned refused = 0;
+    int error;
+
+    make_crashed(600);
+    open_store(2);
+    OK(try_open_vdi(0, true, &vdi));
+    for (unsigned i = 0; i < 600; i++)
+        fill(vdi, 5 * MIB + i % 100 * 8192, 4096, 9);
+    rot.addr = vdi->log.cursor.addr;
+    crash_store();
+    rot.at = 0;
+    do {
+        rot.at++;
+        rot.turns = 0;
+        env.on_tick = rot_header;
+        error = try_open_vdi(0, true, &vdi);
+        env.on_tick = NULL;
+        refused += error != 0;
+        if (error) {
+            CU_ASSERT_EQUAL(error, PLX_ERR_CORRUPT);
+            CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "log"));
+            flip(rot.addr, 60);
+        }
+    } while (error);
+    CU_ASSERT(refused > 2);
+    run(vdi, PLX_READ, 5 * MIB + 99 * 8192, 4096);
+    CU_ASSERT(buffer[1] == 9 && buffer[4095] == 9);
+    plx_vdi_abandon(vdi);
+    end_store();
+}
+
+/* ---- What letting go makes of them ---- */
+
+/* Four snapshots, key frames behind the first, the third and the last. Returns the number of the
+ * batch before the first key frame. */
+static uint64_t make_thinnable(struct plx_vdi **ret_vdi)
+{
+    struct plx_vdi *vdi;
+    uint64_t batch = 0;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (int i = 1; i <= 4; i++) {
+        fill(vdi, (uint64_t)i * 65536, 131072, i);
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+        if (i != 2)
+            run(vdi, PLX_KEYFRAME, 0, 0);
+        batch = i == 1 ? vdi->record.keyframe.batch_seq : batch;
+    }
+    *ret_vdi = vdi;
+    return batch;
+}
+
+static bool has_snapshots(unsigned count)
+{
+    struct plx_vdi *instant;
+
+    for (unsigned seq = 1; seq <= 4; seq++) {
+        if (plx_snapshot_open(store, 0, seq, &instant, &fault))
+            continue;
+        count--;
+        plx_vdi_abandon(instant);
+    }
+    return count == 0;
+}
+
+static struct {
+    uint64_t at;
+    struct plx_batch_header header;
+    unsigned turns, turn;
+} forging;
+
+static void forge_later(struct plx_simenv *e)
+{
+    struct plx_batch_header wrong = forging.header;
+
+    wrong.time_ns++;
+    if (++forging.turns == forging.turn)
+        forge_batch(forging.at, &wrong, 0, 0);
+}
+
+/* A record that cannot be; and a batch that becomes another one while it is worked on: what is not
+ * worked on, but copied, must be what the log goes on from. Nothing has gone then. */
+static void test_thin_damaged(void)
+{
+    const struct plx_thin thin = {.after = 2, .upto = 3};
+    struct plx_thinned thinned;
+    struct plx_vdi *vdi;
+    uint64_t batch;
+    int error;
+
+    batch = make_thinnable(&vdi);
+    forging.at = find_batch(vdi->record.keyframe.batch_seq, &forging.header);
+    CU_ASSERT_FATAL(forging.at != 0);
+    forge_batch(forging.at, &forging.header, PLX_BATCH_HEADER_BYTES, 0xff);
+    FAILS(CORRUPT, plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0: impossible log record"));
+    forge_batch(forging.at, &forging.header, PLX_BATCH_HEADER_BYTES, 0xff);
+    CU_ASSERT(has_snapshots(4));
+    forging.at = find_batch(batch, &forging.header);
+    CU_ASSERT_FATAL(forging.at != 0);
+    forging.turn = 0;
+    do {
+        forging.turn++;
+        forging.turns = 0;
+        env.on_tick = forge_later;
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        env.on_tick = NULL;
+        if (error) {
+            CU_ASSERT_EQUAL(error, PLX_ERR_CORRUPT);
+            CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0: log"));
+            forge_batch(forging.at, &forging.header, 0, 0);
+            CU_ASSERT(has_snapshots(4));
+        }
+    } while (error);
+    CU_ASSERT(forging.turn > 2);
+    CU_ASSERT_EQUAL(thinned.snapshots, 1);
+    CU_ASSERT(has_snapshots(3));
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    end_store();
+}
+
+/* A SKIP record that goes back. */
+static void forge_skips(void)
+{
+    static uint8_t bytes[PLX_BATCH_BYTES_MAX];
+    unsigned forged = 0;
+
+    for (uint64_t at = 0; at < fixture.disk.bytes; at += 512) {
+        struct plx_batch_header header;
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+        struct plx_record record;
+
+        plx_simdisk_peek(disk, at, bytes,
+                         (size_t)plx_min_u64(sizeof bytes, fixture.disk.bytes - at));
+        if (plx_format_batch_decode(bytes, sizeof bytes, &header) || !header.records ||
+            plx_record_next(bytes, &header, &offset, UINT32_MAX, &record) ||
+            record.type != PLX_RECORD_SKIP)
+            continue;
+        record.keyframe.batch_seq = 1;
+        plx_record_put_skip(bytes + PLX_BATCH_HEADER_BYTES, &record.keyframe);
+        plx_format_batch_encode(&header, bytes);
+        plx_simdisk_poke(disk, at, bytes, header.bytes);
+        forged++;
+    }
+    CU_ASSERT_EQUAL(forged, 1);
+}
+
+static void test_skip(void)
+{
+    struct plx_thinned thinned;
+    struct plx_vdi *vdi;
+
+    make_thinnable(&vdi);
+    OK(plx_vdi_thin(vdi, &(struct plx_thin){.after = 2, .upto = 3}, &thinned, &fault));
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    forge_skips();
+    EXPECT("log", "a SKIP record leads nowhere");
     end_store();
 }
 
@@ -1036,6 +1274,113 @@ static void test_damage_beside_changes(void)
     at_each_read(lose_record, damage_or_record_found);
 }
 
+static void lose_leaf(void)
+{
+    uint64_t path[PLX_LEVELS_MAX];
+    uint8_t leaf[BLOCK];
+    struct plx_vdi_record record = get_record(0);
+    unsigned count = load_leaf(&record, path, leaf);
+
+    plx_simdisk_fail_range(disk, path[count - 1] * BLOCK, BLOCK, true, false);
+}
+
+/* Of a block that no snapshot sees. What goes bad behind the check the next one finds. */
+static void damage_or_node_found(void)
+{
+    flip(addr_of(moving, 7), 9);
+    OK(check_at(0));
+    if (!heard.errors)
+        EXPECT("node", "v0");
+    CU_ASSERT(strstr(heard.kinds, "node") || strstr(heard.text, "block 7 does not match"));
+}
+
+static void lose_log(void)
+{
+    plx_simdisk_fail_range(disk, get_record(0).segment_addr * BLOCK, 64 * BLOCK, true, false);
+}
+
+/* What is damaged cannot be read either, from some moment on. */
+static void test_damage_beside_loss(void)
+{
+    struct plx_batch_header header;
+    uint64_t at;
+
+    at_each_read(lose_leaf, damage_or_node_found);
+    make_history();
+    at = find_batch(3, &header);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 90, 1);
+    memset(&beside, 0, sizeof beside);
+    beside.happens = lose_log;
+    do {
+        beside.reads = 0;
+        beside.at++;
+        EXPECT("log", "v0");
+        plx_simdisk_heal(disk);
+    } while (beside.reads >= beside.at);
+    beside.at = 0;
+    end_store();
+}
+
+/* A block of v0 that is in use, and that its bitmap on the store calls free. */
+static uint64_t call_free(void)
+{
+    uint64_t addr = addr_of(moving, damaged[0]);
+
+    forge_bit(addr, false);
+    return addr;
+}
+
+static void free_found(void)
+{
+    uint64_t addr;
+
+    run(moving, PLX_KEYFRAME, 0, 0); /* writes the bitmaps */
+    addr = call_free();
+    EXPECT("free", "marked as free");
+    forge_bit(addr, true);
+}
+
+static unsigned still_reads;
+
+static void keyframe_later(void)
+{
+    if (beside.reads > still_reads)
+        keyframe();
+}
+
+/* A block that does not fit is looked at again when who has it has moved on. If he does so each
+ * time, nothing is made up, and nothing is kept silent. */
+static void test_suspect_beside_changes(void)
+{
+    unsigned found = 0, busy = 0;
+    uint64_t addr;
+
+    at_each_read(keyframe, free_found);
+    make_moving();
+    run(moving, PLX_KEYFRAME, 0, 0);
+    memset(&beside, 0, sizeof beside);
+    CLEAN();
+    still_reads = beside.reads;
+    addr = call_free();
+    beside.at = 1;
+    beside.again = true;
+    beside.happens = keyframe_later;
+    for (unsigned i = 0; i < 12; i++, still_reads++) {
+        beside.reads = 0;
+        OK(check_at(0));
+        found += heard.errors != 0;
+        busy += heard.busy != 0;
+        CU_ASSERT(heard.errors ? strstr(heard.kinds, "free") != NULL : heard.infos > 0);
+    }
+    CU_ASSERT(busy > 0 && found + busy <= 12);
+    beside.at = 0;
+    forge_bit(addr, true);
+    CLEAN();
+    OK(plx_vdi_close(moving));
+    end_store();
+}
+
 /* Nothing is made up about a disk that never holds still. */
 static void test_unsettled(void)
 {
@@ -1132,6 +1477,77 @@ static void test_lost_headers(void)
     end_store();
 }
 
+/* Of an extent with several header pages one is lost, as if it had never been written: what it says
+ * of blocks in use is that they are free. */
+static void test_lost_page(void)
+{
+    uint8_t nothing[2 * BLOCK] = {0}, kept[2 * BLOCK];
+    uint64_t blocks = 256 * EXTENT_BLOCKS, segment, page;
+
+    make_of(1024 * MIB, 256 * MIB);
+    fill_store();
+    leave_store();
+    CLEAN();
+    segment = get_record(0).segment_addr;
+    page = segment / blocks * blocks + 2 * (segment % blocks / PLX_EXTENT_PAGE_BITS);
+    CU_ASSERT(page % blocks > 0);
+    plx_simdisk_peek(disk, page * BLOCK, kept, sizeof kept);
+    plx_simdisk_poke(disk, page * BLOCK, nothing, sizeof nothing);
+    EXPECT("free", "v0 (log segment");
+    for (unsigned i = 0; i < 2; i++) /* and of the first one both copies are damaged */
+        flip(segment / blocks * blocks + i, 300);
+    EXPECT("free", "v0 (log segment");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.kinds, "bitmap"));
+    for (unsigned i = 0; i < 2; i++)
+        flip(segment / blocks * blocks + i, 300);
+    plx_simdisk_poke(disk, page * BLOCK, kept, sizeof kept);
+    CLEAN();
+    end_store();
+}
+
+/* Each of its allocations fails once: then it says so, instead of calling sound what it did not
+ * look at. */
+static void check_without_memory(const char *kind)
+{
+    struct plx_check_options options = {.data = true, .found = on_found};
+    uint64_t failed = 1;
+
+    for (uint64_t k = 1; failed; k++) {
+        int error;
+
+        memset(&heard, 0, sizeof heard);
+        fault_alloc_arm(k, false);
+        error = plx_store_check(store, &options, &result, &fault);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT_EQUAL(error, failed ? PLX_ERR_NOMEM : 0);
+        CU_ASSERT(!error || strstr(fault.text, "out of memory"));
+    }
+    CU_ASSERT(kind ? strstr(heard.kinds, kind) != NULL : heard.errors == 0);
+}
+
+static struct plx_device *attach_uncounted(void)
+{
+    static struct fault_plan plan; /* nothing fails */
+
+    return fault_device_attach(disk, &plan);
+}
+
+static void test_memory(void)
+{
+    fixture.attach = attach_uncounted;
+    make_history();
+    open_store(0);
+    check_without_memory(NULL);
+    forge_bit(plx_entry_addr(entry_of(0, 0)), false);
+    check_without_memory("free");
+    end_store();
+    make_moving();
+    check_without_memory(NULL);
+    OK(plx_vdi_close(moving));
+    end_store();
+    fixture.attach = NULL;
+}
+
 static void stop_now(struct plx_simenv *e)
 {
     heard.stop = true;
@@ -1178,15 +1594,24 @@ int main(void)
         {"addresses", test_addresses},
         {"rewound", test_rewound},
         {"log", test_log},
+        {"a mapping that crosses the end of an extent", test_crossing},
+        {"a block that is free already", test_free_already},
         {"impossible logs", test_impossible_log},
+        {"damage while a disk is opened", test_rot_while_opened},
+        {"letting go in a damaged log", test_thin_damaged},
+        {"a log that goes on nowhere", test_skip},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},
         {"beside one change at each moment", test_beside_changes},
         {"damage beside a change at each moment", test_damage_beside_changes},
+        {"damage that cannot be read any more", test_damage_beside_loss},
+        {"a block that does not fit beside changes", test_suspect_beside_changes},
         {"a disk that never holds still", test_unsettled},
         {"very many findings", test_many_findings},
         {"very many blocks that do not fit", test_many_suspects},
         {"headers that are lost", test_lost_headers},
+        {"a header page that is lost", test_lost_page},
+        {"without memory", test_memory},
         {"rate and interruption", test_rate},
     };
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/format.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
@@ -260,6 +261,32 @@ static void test_changed_more(void)
     free_disks(2);
 }
 
+static void name_another_volume(struct plx_simdisk *of)
+{
+    struct plx_superblock super;
+    uint8_t block[BLOCK];
+
+    plx_simdisk_peek(of, 0, block, sizeof block);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    super.volume.b[0] ^= 1;
+    plx_format_superblock_encode(&super, block);
+    plx_simdisk_poke(of, 0, block, sizeof block);
+    plx_simdisk_poke(of, BLOCK, block, sizeof block);
+}
+
+static void test_probe(void)
+{
+    struct plx_superblock_info info = {.volumes = 9};
+
+    make_disks(1, 8 * MIB);
+    attach(1);
+    CU_ASSERT_NOT_EQUAL(plx_superblock_probe(devices[0], &info, &fault), 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim0: no Parallax superblock"));
+    CU_ASSERT_EQUAL(info.volumes, 9);
+    detach(1);
+    free_disks(1);
+}
+
 static void test_changed_refusals(void)
 {
     struct plx_store_info info;
@@ -282,6 +309,10 @@ static void test_changed_refusals(void)
     devices[0] = plx_simdisk_attach(disks[3], "older");
     FAILS(CORRUPT, change(1));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "lie elsewhere"));
+    name_another_volume(disks[3]);
+    devices[0] = plx_simdisk_attach(disks[3], "sim3");
+    FAILS(INVALID, change(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim3: another volume than sim0, which is open"));
     plx_store_get_info(store, &info);
     CU_ASSERT_EQUAL(info.extents, 12);
     close_store();
@@ -298,6 +329,7 @@ int main(void)
         {"no more ranges", test_most_ranges},
         {"a volume that does not count yet", test_leftover},
         {"an open store gets a volume", test_changed_more},
+        {"a disk without a superblock", test_probe},
         {"volumes that an open store does not take", test_changed_refusals},
     };
 

@@ -1,0 +1,352 @@
+/* test_log.c - the log at its edges: a device with larger blocks than the one it was begun on, a
+ * flush that fails beside a write that waits for none, a segment that is begun in vain, a key frame
+ * without blocks.
+ */
+#include <string.h>
+
+#include "engine/vdi.h" /* to see where the log stands, and to leave no room for it */
+#include "fault/faultdev.h"
+#include "ok.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define SEGMENT (16u << 10)
+
+static struct fault_plan plan;
+
+static struct plx_device *attach_planned(void)
+{
+    return fault_device_attach(disk, &plan);
+}
+
+/* ---- Larger blocks ---- */
+
+static void move_to_blocks_of(uint32_t bytes)
+{
+    struct plx_simdisk_options options = fixture.disk;
+    struct plx_simdisk *larger;
+
+    options.block_size = bytes;
+    larger = plx_simdisk_new(&options, &power);
+    plx_simdisk_copy(larger, disk);
+    plx_simdisk_free(disk);
+    disk = larger;
+}
+
+/* Where the log goes on a batch cannot begin any more: it goes on in the next segment. */
+static void test_larger_blocks(void)
+{
+    unsigned unaligned = 0;
+
+    for (unsigned writes = 1; writes <= 9; writes++) {
+        struct plx_vdi *vdi;
+        uint64_t seq;
+
+        make_store(32 * MIB, MIB);
+        OK(create_vdi(0, 16 * MIB));
+        vdi = open_vdi(0);
+        for (unsigned i = 0; i < writes; i++)
+            OK(write_byte(vdi, (uint64_t)i * BLOCK, BLOCK, 1));
+        run(vdi, PLX_SNAPSHOT, 0, 0); /* or the log would begin afresh */
+        OK(plx_vdi_close(vdi));
+        leave_store();
+        move_to_blocks_of(4096);
+        open_store(2);
+        vdi = open_vdi(0);
+        unaligned += vdi->record.keyframe.pos % 4096 != 0;
+        OK(write_byte(vdi, 512, 512, 2));
+        seq = run(vdi, PLX_SNAPSHOT, 0, 0);
+        OK(write_byte(vdi, 0, BLOCK, 3));
+        crash_store();
+        OK(try_open_vdi(0, true, &vdi));
+        CU_ASSERT(reads_as(vdi, 0, BLOCK, 3));
+        CU_ASSERT_EQUAL(vdi->map.gen, seq);
+        OK(plx_vdi_close(vdi));
+        OK(plx_snapshot_open(store, 0, seq, &vdi, &fault));
+        CU_ASSERT(reads_as(vdi, 512, 512, 2));
+        CU_ASSERT(reads_as(vdi, 1024, (uint64_t)writes * BLOCK - 1024, 1));
+        plx_vdi_abandon(vdi);
+        check_store(true);
+        end_store();
+    }
+    CU_ASSERT(unaligned > 0);
+}
+
+/* ---- A flush that fails ---- */
+
+/* Requests to v0, each submitted in a turn of the loop of its own. */
+struct planned {
+    unsigned at; /* 0: never */
+    enum plx_request_op op;
+    uint64_t offset;
+    bool fua, write_through; /* from now on */
+};
+
+static struct {
+    struct plx_vdi *vdi, *neighbour;
+    const struct planned *planned;
+    unsigned turns, submitted;
+    struct plx_request request[3];
+    bool done[3], done_before_flush[3];
+} beside;
+
+static uint8_t sevens[BLOCK];
+
+static void beside_done(struct plx_request *request)
+{
+    beside.done[request - beside.request] = true;
+}
+
+static void submit_beside(struct plx_simenv *e)
+{
+    static struct iovec iov = {sevens, BLOCK};
+
+    beside.turns++;
+    for (unsigned i = 0; i < 3; i++) {
+        const struct planned *p = &beside.planned[i];
+
+        if (p->at != beside.turns)
+            continue;
+        if (p->write_through)
+            plx_vdi_set_write_back(beside.vdi, false);
+        if (p->op == PLX_FLUSH)
+            memcpy(beside.done_before_flush, beside.done, sizeof beside.done);
+        beside.request[i] = (struct plx_request){.op = p->op,
+                                                 .offset = p->offset,
+                                                 .length = p->op == PLX_WRITE ? BLOCK : 0,
+                                                 .iov = &iov,
+                                                 .iovcnt = p->op == PLX_WRITE,
+                                                 .fua = p->fua,
+                                                 .done = beside_done};
+        beside.submitted++;
+        plx_vdi_submit(beside.vdi, &beside.request[i]);
+    }
+}
+
+/* Two disks; v0 writes back, and what was written is flushed. From now on there is the plan. */
+static void begin_beside(const struct planned *planned)
+{
+    memset(sevens, 7, BLOCK);
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    OK(create_vdi(1, 16 * MIB));
+    memset(&beside, 0, sizeof beside);
+    beside.vdi = open_vdi(0);
+    beside.neighbour = open_vdi(1);
+    OK(write_byte(beside.neighbour, 0, BLOCK, 5));
+    plx_vdi_set_write_back(beside.vdi, true);
+    OK(write_byte(beside.vdi, 0, BLOCK, 6));
+    run(beside.vdi, PLX_FLUSH, 0, 0);
+    beside.planned = planned;
+    env.on_tick = submit_beside;
+}
+
+static void wait_beside(void)
+{
+    for (unsigned i = 0; i < 3; i++)
+        while (beside.request[i].done && !beside.done[i])
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+    env.on_tick = NULL;
+}
+
+/* The neighbour's flush fails, and takes some of what was not durable with it. */
+static void fail_flush(void)
+{
+    fault_plan_arm(&plan, FAULT_IO_DROP, 1);
+    FAILS(STICKY, write_byte(beside.neighbour, MIB, BLOCK, 5));
+    CU_ASSERT(fault_plan_heal(&plan));
+}
+
+/* Whether v0's flush says that all is durable; if not, it has stopped, and said so. */
+static bool flushes(void)
+{
+    if (try_run(beside.vdi, PLX_FLUSH, 0, 0, NULL) == 0)
+        return true;
+    FAILS(STICKY, plx_vdi_health(beside.vdi, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "v0: its log cannot be written"), 1);
+    return false;
+}
+
+static void end_beside(const bool *promised)
+{
+    crash_store();
+    OK(try_open_vdi(0, true, &beside.vdi));
+    CU_ASSERT(reads_as(beside.vdi, 0, BLOCK, 6));
+    for (unsigned i = 0; i < 3; i++)
+        CU_ASSERT(!promised[i] || reads_as(beside.vdi, beside.planned[i].offset, BLOCK, 7));
+    OK(plx_vdi_close(beside.vdi));
+    end_store();
+}
+
+/* A disk that writes back learns of it before it builds on what may be gone: either its own flush
+ * fails, too, or all that it wrote is there. */
+static void test_flush_fails_beside(void)
+{
+    struct planned planned[3] = {{.op = PLX_WRITE, .offset = MIB}};
+    unsigned stopped = 0;
+
+    do {
+        bool durable;
+
+        planned[0].at++;
+        begin_beside(planned);
+        fail_flush();
+        wait_beside();
+        durable = flushes();
+        stopped += !durable;
+        end_beside(&(bool[3]){durable && beside.submitted}[0]);
+    } while (beside.submitted);
+    CU_ASSERT(stopped > 0);
+}
+
+/* It writes through from some moment on, while what it wrote back is under way: a write that has to
+ * be durable, another one behind it, then the change and a flush. */
+static void test_write_back_ends(void)
+{
+    struct planned planned[3] = {{.at = 1, .op = PLX_WRITE, .offset = MIB, .fua = true},
+                                 {.op = PLX_WRITE, .offset = 2 * MIB},
+                                 {.op = PLX_FLUSH, .write_through = true}};
+
+    for (planned[1].at = 1; planned[1].at < 20; planned[1].at++)
+        for (planned[2].at = planned[1].at; planned[2].at < 24; planned[2].at++) {
+            bool promised[3] = {true};
+
+            begin_beside(planned);
+            while (beside.submitted < 3)
+                plx_store_tick(store);
+            wait_beside();
+            for (unsigned i = 0; i < 3; i++)
+                OK(beside.request[i].result);
+            fail_flush();
+            promised[1] = flushes() || beside.done_before_flush[1];
+            end_beside(promised);
+        }
+}
+
+/* ---- A segment that is begun in vain ---- */
+
+static uint64_t eaten[4096];
+static size_t eaten_count;
+
+/* No segment can be allocated any more. */
+static void eat_segments(void)
+{
+    registry.limit = registry.granted;
+    eaten_count = 0;
+    while (plx_alloc_segment(store, NULL, &eaten[eaten_count]) == 0)
+        eaten_count++;
+}
+
+static void give_segments_back(void)
+{
+    registry.limit = 0;
+    while (eaten_count)
+        plx_alloc_free(store, eaten[--eaten_count], store->info.segment_blocks);
+    env.ns += 5000000000u; /* what was refused is asked for again after a while */
+}
+
+static int try_label(struct plx_vdi *vdi, uint64_t seq)
+{
+    struct plx_request request = {.op = PLX_LABEL, .seq = seq, .label = "here"};
+
+    return plx_vdi_run(vdi, &request);
+}
+
+/* Returns where the log stands then. */
+static uint64_t label(struct plx_vdi *vdi, uint64_t seq)
+{
+    OK(try_label(vdi, seq));
+    return vdi->log.cursor.pos;
+}
+
+/* The batch that begins a segment fails when there is no further one: the segment is used again
+ * (log.c, roll_back), by this log. */
+static void test_begun_in_vain(void)
+{
+    uint64_t seq, segment;
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
+    while (SEGMENT - label(vdi, seq) % SEGMENT > 512)
+        ;
+    segment = vdi->log.cursor.pos / SEGMENT;
+    eat_segments();
+    fault_plan_arm(&plan, FAULT_IO_ONCE, 1);
+    label(vdi, seq); /* is written again */
+    CU_ASSERT(fault_plan_heal(&plan));
+    CU_ASSERT_EQUAL(vdi->log.cursor.pos / SEGMENT, segment + 1);
+    while (SEGMENT - label(vdi, seq) % SEGMENT > 512)
+        ;
+    FAILS(NOSPACE, try_label(vdi, seq)); /* there was but that one */
+    give_segments_back();
+    label(vdi, seq);
+    OK(write_byte(vdi, 0, BLOCK, 2));
+    CU_ASSERT_EQUAL(run(vdi, PLX_SNAPSHOT, 0, 0), seq + 1);
+    crash_store();
+    OK(try_open_vdi(0, true, &vdi));
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
+    OK(plx_vdi_close(vdi));
+    OK(plx_snapshot_open(store, 0, seq, &vdi, &fault));
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 1));
+    plx_vdi_abandon(vdi);
+    check_store(true);
+    end_store();
+}
+
+/* ---- A key frame that finds no blocks ---- */
+
+/* Of the blocks for its nodes there are some, and then none: it fails, and what it had begun with
+ * is neither lost nor used. Later it is written. */
+static void test_keyframe_without_blocks(void)
+{
+    uint64_t count;
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 16; i++)
+        OK(write_byte(vdi, i * 2 * MIB, BLOCK, (int)i + 1));
+    registry.limit = registry.granted;
+    eaten_count = 0;
+    while (plx_alloc_run(store, PLX_EXTENT_META, 1, NULL, &eaten[eaten_count], &count) == 0)
+        eaten_count++;
+    for (unsigned i = 0; i < 3; i++) { /* not next to each other */
+        plx_alloc_free(store, eaten[2 * i], 1);
+        eaten[2 * i] = eaten[--eaten_count];
+    }
+    FAILS(NOSPACE, try_run(vdi, PLX_KEYFRAME, 0, 0, NULL));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
+    CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
+    for (unsigned i = 0; i < 16; i++)
+        CU_ASSERT(reads_as(vdi, i * 2 * MIB, BLOCK, (int)i + 1));
+    registry.limit = 0;
+    while (eaten_count)
+        plx_alloc_free(store, eaten[--eaten_count], 1);
+    env.ns += 5000000000u;
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"a device of larger blocks", test_larger_blocks},
+        {"a flush that fails beside", test_flush_fails_beside},
+        {"writing back ends", test_write_back_ends},
+        {"a segment that is begun in vain", test_begun_in_vain},
+        {"a key frame that finds no blocks", test_keyframe_without_blocks},
+    };
+
+    fixture.format.segment_bytes = SEGMENT;
+    fixture.attach = attach_planned;
+    return SUITE_RUN("log", tests);
+}

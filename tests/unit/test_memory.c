@@ -1,0 +1,210 @@
+/* test_memory.c - what needs more memory the longer history is: each allocation fails once. What
+ * failed says so, and changes nothing; what does without goes on.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/vdi.h"
+#include "fault/alloc.h"
+#include "fault/faultdev.h"
+#include "ok.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define LEAF (512ull * BLOCK)
+#define LEAVES 12u
+#define ROUNDS 72u
+
+static struct plx_device *attach_uncounted(void)
+{
+    static struct fault_plan plan; /* nothing fails */
+
+    return fault_device_attach(disk, &plan);
+}
+
+static struct plx_vdi *vdi, *chain;
+static unsigned writes;
+
+static void write_some(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++, writes++)
+        OK(write_byte(vdi, writes % LEAVES * LEAF + writes * 7 % 500 * BLOCK, BLOCK,
+                      (int)(writes % 250) + 1));
+}
+
+/* v0: snapshots and key frames by the dozen, over many segments, and once it went back. v1: many
+ * segments behind its key frame. */
+static void make_long(void)
+{
+    struct plx_rewind_options back = {.seq = 2};
+    struct plx_snapshot_info before;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, LEAVES * LEAF));
+    OK(create_vdi(1, LEAVES * LEAF));
+    vdi = open_vdi(0);
+    chain = open_vdi(1);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        write_some(4);
+        run(vdi, PLX_UNMAP, i % LEAVES * LEAF + 64 * BLOCK, (i % 3 ? 40 : 400) * BLOCK);
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+        if (i % 3 == 0)
+            run(vdi, PLX_KEYFRAME, 0, 0);
+        if (i == 4)
+            OK(plx_vdi_rewind(vdi, &back, &before, &fault));
+    }
+    for (unsigned i = 0; i < 600; i++)
+        OK(write_byte(chain, (uint64_t)i * BLOCK, BLOCK, 3));
+}
+
+static int thin(void)
+{
+    struct plx_thin all = {.upto = ROUNDS, .dry_run = true};
+    struct plx_thinned thinned;
+    int error;
+
+    do
+        error = plx_vdi_thin(vdi, &all, &thinned, &fault);
+    while (!error && thinned.upto > all.after && (all.after = thinned.upto) < ROUNDS);
+    return error;
+}
+
+static int thin_middle(void)
+{
+    struct plx_thin middle = {.after = 20, .upto = ROUNDS - 5, .dry_run = true};
+    struct plx_thinned thinned;
+
+    return plx_vdi_thin(vdi, &middle, &thinned, &fault);
+}
+
+static int open_instant(void)
+{
+    struct plx_vdi *instant;
+    int error = plx_snapshot_open(store, 1, 0, &instant, &fault);
+
+    if (!error)
+        plx_vdi_abandon(instant);
+    return error;
+}
+
+static int usage(void)
+{
+    struct plx_usage found;
+    int error = plx_store_usage(store, &(struct plx_usage_options){.kin = NULL}, &found, &fault);
+
+    if (!error)
+        plx_usage_done(&found);
+    return error;
+}
+
+static int unmap_all(void)
+{
+    return try_run(vdi, PLX_UNMAP, 0, LEAVES * LEAF, NULL);
+}
+
+static const struct {
+    const char *name;
+    int (*run)(void);
+} operations[] = {
+    {"letting all go", thin},  {"letting go in the middle", thin_middle},
+    {"opening", open_instant}, {"accounting", usage},
+    {"unmapping", unmap_all},
+};
+
+/* Returns how many there were. */
+static uint64_t fail_each(const char *name, int (*run_operation)(void))
+{
+    uint64_t failed = 1, k = 0;
+
+    while (failed) {
+        int error;
+
+        fault.text[0] = 0;
+        fault_alloc_arm(++k, false);
+        error = run_operation();
+        fault_alloc_disarm(&failed);
+        if (!error || (failed && error == PLX_ERR_NOMEM && strstr(fault.text, "memory")))
+            continue;
+        printf("\n  %s, %u: %s: %s", name, (unsigned)k, plx_error_name(error), fault.text);
+        CU_FAIL("without memory");
+    }
+    return k - 1;
+}
+
+static void test_each(void)
+{
+    make_long();
+    for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
+        CU_ASSERT(fail_each(operations[i].name, operations[i].run) > 0);
+    CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
+    CU_ASSERT(reads_as(vdi, 0, 4 * MIB, 0));
+    CU_ASSERT(reads_as(chain, 0, 600 * BLOCK, 3));
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_close(chain));
+    check_store(true);
+    end_store();
+}
+
+/* ---- Beside a collection ---- */
+
+static void want_keyframe(struct plx_simenv *e)
+{
+    if (store->held_back.on && !vdi->keyframe.running && vdi->map.active.count)
+        plx_keyframe_request(vdi, NULL);
+}
+
+static int collect(void)
+{
+    static uint8_t extents[16];
+    struct plx_collect_options options = {
+        .extents = extents, .extent_count = registry.count, .rate = 1000000000};
+    struct plx_collect *collection;
+    int error;
+
+    fault_alloc_suspend();
+    write_some(2);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    write_some(2);
+    memset(extents, PLX_COLLECT_LOOK, sizeof extents);
+    fault_alloc_resume();
+    error = plx_collect_begin(store, &options, &collection, &fault);
+    if (error)
+        return error;
+    env.on_tick = want_keyframe;
+    error = plx_collect_mark(collection, &fault);
+    env.on_tick = NULL;
+    plx_collect_end(collection);
+    CU_ASSERT_PTR_NULL(store->held_back.addrs);
+    return error;
+}
+
+/* A key frame is written while a disk is marked: what it frees is held back meanwhile. For want of
+ * memory it is left to the next collection. */
+static void test_held_back(void)
+{
+    uint64_t blocks;
+
+    make_store(16 * MIB, MIB);
+    OK(create_vdi(0, LEAVES * LEAF));
+    vdi = open_vdi(0);
+    fail_each("collecting", collect);
+    CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
+    OK(plx_simenv_collect(&env, &blocks, &fault));
+    CU_ASSERT(blocks > 0);
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"each allocation", test_each},
+        {"beside a collection", test_held_back},
+    };
+
+    fixture.format.segment_bytes = 16u << 10;
+    fixture.attach = attach_uncounted;
+    fixture.open.cache_bytes = 64 * BLOCK;
+    return SUITE_RUN("memory", tests);
+}

@@ -1,0 +1,189 @@
+/* test_request.c - requests at their edges: what one that has waited says when it fails, who comes
+ * first when all operations are busy, more nodes read at a time than the cache has, writes to a
+ * disk that is being closed.
+ */
+#include <string.h>
+
+#include "engine/vdi.h"
+#include "ok.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define LEAF (512ull * BLOCK)
+#define LEAVES 96u
+#define CACHED 32u /* nodes */
+
+/* v0 with a block in each leaf, the leaf's number + 1; nothing of it is cached. */
+static struct plx_vdi *make_cold(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, LEAVES * LEAF));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < LEAVES; i++)
+        OK(write_byte(vdi, i * LEAF, BLOCK, (int)i + 1));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    open_store(2);
+    return open_vdi(0);
+}
+
+static void end(struct plx_vdi *vdi)
+{
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
+/* It has waited for a node that was read well, and fails for something else: it says that. */
+static void test_reason(void)
+{
+    struct plx_vdi *vdi = make_cold();
+
+    memset(buffer, 9, 2 * BLOCK);
+    fault.text[0] = 0;
+    FAILS(MISCOMPARE, try_run(vdi, PLX_COMPARE_WRITE, 0, BLOCK, NULL));
+    CU_ASSERT_EQUAL(fault.code, PLX_ERR_MISCOMPARE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, plx_error_text(PLX_ERR_MISCOMPARE)));
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 1));
+    end(vdi);
+}
+
+/* ---- Many at a time ---- */
+
+static struct {
+    struct plx_request request;
+    struct iovec iov;
+    unsigned place; /* as the so-manieth it ended */
+} many[LEAVES];
+static unsigned ended;
+
+static void many_done(struct plx_request *request)
+{
+    *(unsigned *)request->owner = ++ended;
+}
+
+static struct plx_request *request_for(unsigned i, enum plx_request_op op)
+{
+    many[i].place = 0;
+    many[i].iov = (struct iovec){buffer + (size_t)i * BLOCK, BLOCK};
+    many[i].request = (struct plx_request){.op = op,
+                                           .offset = i * LEAF,
+                                           .length = op == PLX_KEYFRAME ? 0 : BLOCK,
+                                           .iov = &many[i].iov,
+                                           .iovcnt = op != PLX_KEYFRAME,
+                                           .done = many_done,
+                                           .owner = &many[i].place};
+    return &many[i].request;
+}
+
+static void wait_for(unsigned count)
+{
+    while (ended < count)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    for (unsigned i = 0; i < count; i++)
+        OK(many[i].request.result);
+}
+
+/* More leaves are wanted at the same time than the cache has room for, and a key frame is written
+ * meanwhile, whose nodes find no room: all is read, and so is what was written. */
+static void test_small_cache(void)
+{
+    struct plx_vdi *vdi, *writer;
+    unsigned patience = fixture.disk.patience;
+
+    fixture.disk.patience = 95;
+    vdi = make_cold();
+    OK(create_vdi(1, 4 * LEAF));
+    writer = open_vdi(1);
+    OK(write_byte(writer, LEAF, BLOCK, 77));
+    memset(buffer, 0, LEAVES * BLOCK);
+    ended = 0;
+    for (unsigned i = 0; i < LEAVES - 1; i++)
+        plx_vdi_submit(vdi, request_for(i, PLX_READ));
+    plx_vdi_submit(writer, request_for(LEAVES - 1, PLX_KEYFRAME));
+    wait_for(LEAVES);
+    for (unsigned i = 0; i < LEAVES - 1; i++)
+        CU_ASSERT(buffer[i * BLOCK] == i + 1 && buffer[(i + 1) * BLOCK - 1] == i + 1);
+    CU_ASSERT(reads_as(writer, LEAF, BLOCK, 77));
+    OK(plx_vdi_close(writer));
+    fixture.disk.patience = patience;
+    end(vdi);
+}
+
+/* All operations are busy, also those that are kept for who comes ahead: the next one of those
+ * waits, but before all that wait in turn. */
+static void test_ahead(void)
+{
+    unsigned in_turn = 20;
+    struct plx_vdi *vdi;
+
+    fixture.open.ops_per_vdi = 8;
+    vdi = make_cold();
+    memset(buffer, 0, LEAVES * BLOCK);
+    ended = 0;
+    for (unsigned i = 0; i < in_turn; i++)
+        plx_vdi_submit(vdi, request_for(i, PLX_READ));
+    CU_ASSERT_PTR_EQUAL(vdi->waiting, &many[8].request);
+    for (unsigned i = in_turn; i < in_turn + 3; i++)
+        plx_vdi_submit_ahead(vdi, request_for(i, PLX_READ));
+    CU_ASSERT_PTR_EQUAL(vdi->waiting, &many[in_turn + 2].request);
+    wait_for(in_turn + 3);
+    CU_ASSERT(many[in_turn + 2].place < many[in_turn - 1].place);
+    for (unsigned i = 0; i < in_turn + 3; i++)
+        CU_ASSERT_EQUAL(buffer[i * BLOCK], i + 1);
+    fixture.open.ops_per_vdi = 0;
+    end(vdi);
+}
+
+/* ---- Closing ---- */
+
+static struct plx_vdi *closing;
+static unsigned written;
+
+static void write_beside(struct plx_simenv *e)
+{
+    if (!closing->closing || !closing->map.is_frozen || ended != written)
+        return;
+    memset(buffer, 50 + (int)written, LEAVES * BLOCK);
+    plx_vdi_submit(closing, request_for(written++, PLX_WRITE));
+}
+
+/* Somebody writes behind each of the key frames that are to be the last: it is not closed cleanly,
+ * and has all that was written when it is opened again. */
+static void test_written_while_closed(void)
+{
+    struct plx_vdi *vdi = closing = make_cold();
+
+    ended = written = 0;
+    OK(write_byte(vdi, BLOCK, BLOCK, 40));
+    env.on_tick = write_beside;
+    FAILS(BUSY, plx_vdi_close(vdi));
+    env.on_tick = NULL;
+    CU_ASSERT(written >= 4 && ended == written);
+    FAILS(BUSY, try_open_vdi(0, false, &vdi));
+    OK(try_open_vdi(0, true, &vdi));
+    for (unsigned i = 0; i < written; i++)
+        CU_ASSERT(
+            reads_as(vdi, i * LEAF, BLOCK, many[i].request.result ? (int)i + 1 : 50 + (int)i));
+    CU_ASSERT(reads_as(vdi, BLOCK, BLOCK, 40));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"the reason after having waited", test_reason},
+        {"a cache that is too small", test_small_cache},
+        {"ahead of those that wait", test_ahead},
+        {"written while it is closed", test_written_while_closed},
+    };
+
+    fixture.open.cache_bytes = CACHED * BLOCK;
+    return SUITE_RUN("requests", tests);
+}
