@@ -194,11 +194,15 @@ class Parallax(Side):
     def __init__(self, bench):
         super().__init__(bench)
         self.handler = bench.program("handler_parallax.so")
-        self.volume = bench.path("parallax.img")
-        write_zeroes(self.volume, bench.room)
+        self.volume = self.make_volume()
         os.environ["PARALLAX_STATE_DIR"] = bench.path("state")
         self.parallax("store", "format", "bench", "--volume", self.volume, "--size", bench.room)
         self.snapshots = 0
+
+    def make_volume(self):
+        volume = self.bench.path("parallax.img")
+        write_zeroes(volume, self.bench.room)
+        return volume
 
     def parallax(self, *words):
         command(self.bench.program("parallax"), "-q", *words)
