@@ -113,8 +113,8 @@ def compare(row, peer, ours, theirs):
     return result
 
 
-def run_row(bench, row, everyone):
-    """Its results, and who was left out. A peer that fails is no peer any more: it is taken out of everyone."""
+def measure_all(bench, row, everyone):
+    """Slices of each side by its name, and who was left out. A peer that fails is no peer any more: it is taken out of everyone."""
     slices, skipped = {}, []
 
     def attempt(what, side):
@@ -124,7 +124,7 @@ def run_row(bench, row, everyone):
             side.close()
             skipped.append({"name": row.name, "peer": side.name, "reason": str(reason)})
         except Failure as reason:
-            if side.name in ("raw", "parallax"):
+            if side.essential:
                 raise
             side.remove()
             everyone.remove(side)
@@ -141,8 +141,7 @@ def run_row(bench, row, everyone):
                 slices[side.name].append(result)
     for side in everyone:
         side.close()
-    ours = slices.pop("parallax")
-    return [compare(row, peer, ours, theirs) for peer, theirs in slices.items()], skipped
+    return slices, skipped
 
 
 LINE = "{:<31}{:<11}{:>7}  {:>15}  {:<8}{:>10}{:>10} {:<6}{:>9}"
@@ -166,7 +165,9 @@ def compare_all(bench, rows, everyone):
     results, skipped = [], []
     show_head()
     for row in rows:
-        found, left_out = run_row(bench, row, everyone)
+        slices, left_out = measure_all(bench, row, everyone)
+        ours = slices.pop("parallax")
+        found = [compare(row, peer, ours, theirs) for peer, theirs in slices.items()]
         results += found
         skipped += left_out
         for result in found:
@@ -194,7 +195,7 @@ def parser_of(program, description, results):
     """results: what their file is called."""
     parser = argparse.ArgumentParser(prog=program, description=description.split("\n")[0])
     parser.add_argument("--build", default=f"{ROOT}/build", help="a folder built with -DCMAKE_BUILD_TYPE=Release (default build)")
-    parser.add_argument("--quick", action="store_true", help="small disks, few and short rounds: under a minute")
+    parser.add_argument("--quick", action="store_true", help="small disks, few and short rounds")
     parser.add_argument("--json", metavar="FILE", help=f"where results go; a chart beside it (default BUILD/{results}.json)")
     parser.set_defaults(results=results)
     parser.add_argument("--size", type=int, metavar="MIB", help="of a disk")

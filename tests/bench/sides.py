@@ -28,8 +28,8 @@ class Failure(Exception):
     """A side does not do what it must; there is nothing to compare then."""
 
 
-def command(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+def command(*words, env=None):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=env)
     if done.returncode:
         raise Failure(f"{' '.join(map(str, words))}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
@@ -58,9 +58,11 @@ def wait_for(path, process):
 
 class Side:
     name = handler = None
+    essential = False  # nothing can be said without it
+    environment = None
 
     def __init__(self, bench):
-        self.bench = bench
+        self.bench, self.size = bench, bench.size
         self.process = None
 
     def make(self, disk):
@@ -68,9 +70,10 @@ class Side:
 
     def fill(self, disk):
         """Makes it a full one."""
-        process = self.harness(disk, False, "--rw", "write", "--bs", MIB, "--iodepth", 4, "--ops", self.bench.size // MIB,
-                               stdout=subprocess.DEVNULL)
-        if process.wait():
+        self.write(disk, "--rw", "write", "--bs", MIB, "--iodepth", 4, "--ops", self.size // MIB)
+
+    def write(self, disk, *words):
+        if self.harness(disk, False, *words, stdout=subprocess.DEVNULL).wait():
             raise Failure(f"{self.name}: writing the disk failed: {self.bench.last_words()}")
 
     def address(self, disk, durable):
@@ -90,9 +93,8 @@ class Side:
     # ---- Driving it --------------------------------------------------------------------------
 
     def harness(self, disk, durable, *words, **streams):
-        size = str(self.bench.size)
-        return subprocess.Popen([self.bench.program("harness"), self.handler, self.address(disk, durable), "--size", size,
-                                 *map(str, words)], text=True, stderr=self.bench.log, **streams)
+        return subprocess.Popen([self.bench.program("harness"), self.handler, self.address(disk, durable), "--size", str(self.size),
+                                 *map(str, words)], text=True, stderr=self.bench.log, env=self.environment, **streams)
 
     def open(self, disk, durable=False):
         self.process = self.harness(disk, durable, "--serve", "--iodepth", DEPTH_MAX,
@@ -136,6 +138,7 @@ class Side:
 class Raw(Side):
     """The device itself. It has one disk, that is always full."""
     name = handler = "raw"
+    essential = True
 
     def __init__(self, bench):
         super().__init__(bench)
@@ -190,39 +193,42 @@ class Fio(Side):
 
 class Parallax(Side):
     name = "parallax"
+    essential = True
+    store = "bench"
 
     def __init__(self, bench):
         super().__init__(bench)
         self.handler = bench.program("handler_parallax.so")
         self.volume = self.make_volume()
-        os.environ["PARALLAX_STATE_DIR"] = bench.path("state")
-        self.parallax("store", "format", "bench", "--volume", self.volume, "--size", bench.room)
+        self.state = bench.path(f"{self.store}.state")
+        self.environment = os.environ | {"PARALLAX_STATE_DIR": self.state}
+        self.parallax("store", "format", self.store, "--volume", self.volume)
         self.snapshots = 0
 
     def make_volume(self):
-        volume = self.bench.path("parallax.img")
+        volume = self.bench.path(f"{self.store}.img")
         write_zeroes(volume, self.bench.room)
         return volume
 
     def parallax(self, *words):
-        command(self.bench.program("parallax"), "-q", *words)
+        return command(self.bench.program("parallax"), "-q", *words, env=self.environment)
 
     def make(self, disk):
-        self.parallax("vdi", "create", f"bench/{disk}", "--size", self.bench.size)
+        self.parallax("vdi", "create", f"{self.store}/{disk}", "--size", self.size)
 
     def address(self, disk, durable):
-        return f"parallax/bench/{disk};cache={'off' if durable else 'on'}"
+        return f"parallax/{self.store}/{disk};cache={'off' if durable else 'on'}"
 
     def file(self, disk):
         return self.volume
 
     def snapshot(self, disk):
         self.snapshots += 1
-        self.parallax("snap", "create", f"bench/{disk}@s{self.snapshots}")
+        self.parallax("snap", "create", f"{self.store}/{disk}@s{self.snapshots}")
 
     def snapshot_live(self, disk):
         with socket.socket(socket.AF_UNIX) as control:
-            control.connect(glob.glob(self.bench.path("state/run/control/*.sock"))[0])
+            control.connect(glob.glob(f"{self.state}/run/control/*.sock")[0])
             control.sendall(json.dumps({"command": "snapshot", "vdi": disk}).encode() + b"\n")
             answer = json.loads(control.makefile().readline())
         if not answer["ok"]:
