@@ -282,17 +282,17 @@ class Qemu(Qcow2):
         return "nbd"
 
     def address(self, disk, durable):
-        return f"nbd/{self.bench.path('nbd')}"
+        return f"nbd/{self.bench.path(self.name)}.nbd"
 
     def open(self, disk, durable=False):
-        nbd, qmp = self.bench.path("nbd"), self.bench.path("qmp")
+        nbd, qmp = self.bench.path(f"{self.name}.nbd"), self.bench.path(f"{self.name}.qmp")
         self.daemon = subprocess.Popen(
             ["qemu-storage-daemon",
-             "--blockdev", f"driver=file,node-name=file,filename={self.file(disk)},cache.direct=on,aio=native",
-             "--blockdev", "driver=qcow2,node-name=disk,file=file",
+             *self.nodes(disk),
              "--nbd-server", f"addr.type=unix,addr.path={nbd}",
-             "--export", f"nbd,id=nbd,node-name=disk,name=disk,writable=on,writethrough={'on' if durable else 'off'}",
-             "--chardev", f"socket,path={qmp},server=on,wait=off,id=qmp", "--monitor", "chardev=qmp"], stderr=self.bench.log)
+             "--export", f"nbd,id=nbd,node-name={self.top},name=disk,writable=on,writethrough={'on' if durable else 'off'}",
+             "--chardev", f"socket,path={qmp},server=on,wait=off,id=qmp", "--monitor", "chardev=qmp"],
+            stdout=self.bench.log, stderr=self.bench.log)
         wait_for(qmp, self.daemon)
         self.monitor = socket.socket(socket.AF_UNIX)
         self.monitor.connect(qmp)
@@ -300,6 +300,18 @@ class Qemu(Qcow2):
         self.answers.readline()
         self.ask("qmp_capabilities")
         super().open(disk)
+
+    def files(self, disk):
+        """Those that it consists of; what is missing in one is in the one before."""
+        return [self.file(disk)]
+
+    def nodes(self, disk):
+        words = []
+        for n, file in enumerate(self.files(disk)):
+            self.top, backing = f"disk{n}", f",backing=disk{n - 1}" if n else ""
+            words += ["--blockdev", f"driver=file,node-name=file{n},filename={file},cache.direct=on,aio=native",
+                      "--blockdev", f"driver=qcow2,node-name={self.top},file=file{n},cache.direct=on{backing}"]
+        return words
 
     def ask(self, what, **arguments):
         self.monitor.sendall(json.dumps({"execute": what, "arguments": arguments}).encode() + b"\n")
@@ -312,7 +324,7 @@ class Qemu(Qcow2):
 
     def snapshot_live(self, disk):
         self.snapshots += 1
-        self.ask("blockdev-snapshot-internal-sync", device="disk", name=f"s{self.snapshots}")
+        self.ask("blockdev-snapshot-internal-sync", device=self.top, name=f"s{self.snapshots}")
 
     def end(self):
         return super().end() | {"cpu_us": None}  # most of it is the daemon's
@@ -331,6 +343,35 @@ class Qemu(Qcow2):
         if self.daemon:
             self.daemon.kill()
             self.daemon.wait()
+
+
+class Chain(Qemu):
+    """The same with external snapshots: each is a further file, which has what was written since."""
+    name = "qcow2-chain"
+
+    def __init__(self, bench):
+        super().__init__(bench)
+        self.newest = {}  # number of a disk's newest file
+
+    def file(self, disk):
+        return self.files(disk)[-1]
+
+    def files(self, disk):
+        return [self.bench.path(f"{self.name}.{disk}.{n}") for n in range(self.newest[disk] + 1)]
+
+    def make(self, disk):
+        self.newest[disk] = 0
+        super().make(disk)
+
+    def snapshot(self, disk):
+        before = self.file(disk)
+        self.newest[disk] += 1
+        command("qemu-img", "create", "-q", "-f", "qcow2", "-o", f"compat={self.compat}", "-b", before, "-F", "qcow2", self.file(disk))
+
+    def snapshot_live(self, disk):
+        before, self.top = self.top, f"disk{self.newest[disk] + 1}"
+        self.newest[disk] += 1
+        self.ask("blockdev-snapshot-sync", **{"node-name": before, "snapshot-file": self.file(disk), "snapshot-node-name": self.top})
 
 
 class Reflink(Side):
@@ -386,7 +427,7 @@ class Btrfs(Reflink):
     name, mkfs, options = "btrfs", ("mkfs.btrfs", "-q", "-K"), ("nodiscard",)
 
 
-PEERS = (Raw, Qcow2, Qemu, Xfs, Btrfs, Fio)
+PEERS = (Raw, Qcow2, Qemu, Chain, Xfs, Btrfs, Fio)
 
 
 def own_mounts():

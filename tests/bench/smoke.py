@@ -21,7 +21,7 @@ with tempfile.TemporaryDirectory(prefix="plx-smoke-") as folder:
         with open(f"{folder}/b.json") as file:
             return json.load(file)
 
-    results = results_of("run", "--peers", "qcow2,qcow2-nbd")
+    results = results_of("run", "--peers", "qcow2,qcow2-nbd,qcow2-chain")
     growth = results_of("growth", "order")
 
 raw = [row for row in results["rows"] if row["peer"] == "raw"]
