@@ -2,7 +2,8 @@
 import math
 from xml.sax.saxutils import escape
 
-COLOURS = {"raw": "#333333", "qcow2": "#d55e00", "qcow2-nbd": "#e69f00", "xfs": "#0072b2", "btrfs": "#009e73", "fio": "#999999"}
+COLOURS = {"raw": "#333333", "qcow2": "#d55e00", "qcow2-nbd": "#e69f00", "qcow2-chain": "#cc79a7", "xfs": "#0072b2", "btrfs": "#009e73", "fio": "#999999",
+           "classic": "#d55e00", "thin": "#0072b2"}
 LEFT, WIDTH, LINE, TOP, RIGHT = 210, 560, 15, 46, 90
 
 

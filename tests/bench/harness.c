@@ -12,7 +12,9 @@
  *     --sector BYTES     (512)                      --flush N     a flush after every N writes
  *     --verify           every sector written carries its number and a counter; reads check them
  *     --seed N           --json                     --quiet       no log of the handler
- *     --serve            loads as they are asked for, on one LUN that stays open: a line of input
+ *     --within N         random requests go to N places only, which lie all over the disk: always
+ * the same ones, in the order in which randonce writes them
+ *     --serve            loads as they are asked for, on LUNs that stay open: a line of input
  *                        "WHAT BYTES DEPTH SECONDS" is one, at most 1 MiB and --iodepth deep;
  *                        a flush if it wrote, which counts, and a line of JSON end it
  *
@@ -37,7 +39,7 @@
 
 struct options {
     const char *handler, *cfgstring, *rw;
-    uint64_t size, ops, seed;
+    uint64_t size, ops, seed, within;
     uint32_t bs, bs_max, sector;
     unsigned luns, iodepth, flush_every;
     double runtime;
@@ -65,7 +67,7 @@ struct lun {
     struct slot *slots, *free;
     unsigned in_flight;
     uint64_t writes;
-    /* Per block of --bs. */
+    /* Per block of --bs, with --verify. */
     uint8_t *locked;
     uint32_t *version; /* 0: zeroes */
     uint64_t done[2], failed, wrong;
@@ -171,7 +173,8 @@ static void slot_done(struct runner_command *command)
              !block_is_right(lun, slot->offset, slot->buffer))
         lun->wrong++;
     if (slot->kind != FLUSH) {
-        lun->locked[block] = 0;
+        if (lun->locked)
+            lun->locked[block] = 0;
         lun->latency[bucket_of(now_ns() - slot->started_ns)]++;
         lun->done[slot->kind == WRITE]++;
     }
@@ -234,16 +237,27 @@ static void choose_kind(struct slot *slot)
         slot->kind = strstr(options->rw, "read") ? READ : WRITE;
 }
 
-/* A permutation of the blocks, whose number is a power of two: every step of it can be undone. */
+/* A permutation of the blocks: every step of it can be undone. It is one of the next power of two,
+ * so from a block beyond the end it goes on until it comes to one that there is. */
 static uint64_t shuffled(uint64_t block, uint64_t blocks)
 {
-    unsigned half = (unsigned)__builtin_ctzll(blocks) / 2 + 1;
+    unsigned bits = blocks > 1 ? 64 - (unsigned)__builtin_clzll(blocks - 1) : 0;
 
-    for (int round = 0; round < 3; round++) {
-        block = block * 0x9e3779b97f4a7c15u & (blocks - 1);
-        block ^= block >> half;
-    }
+    do {
+        for (int round = 0; round < 3; round++) {
+            block = block * 0x9e3779b97f4a7c15u & ((1ull << bits) - 1);
+            block ^= block >> (bits / 2 + 1);
+        }
+    } while (block >= blocks);
     return block;
+}
+
+/* Into how many places random requests go. */
+static uint64_t places(const struct options *options)
+{
+    uint64_t blocks = options->size / options->bs;
+
+    return options->within && options->within < blocks ? options->within : blocks;
 }
 
 /* False when the place is taken. */
@@ -256,14 +270,26 @@ static bool choose_place(struct slot *slot)
     if (strcmp(lun->options->rw, "randonce") == 0)
         block = shuffled(lun->written_once++, blocks);
     else if (strncmp(lun->options->rw, "rand", 4) == 0 || strcmp(lun->options->rw, "trim") == 0)
-        block = next_random(lun) % blocks;
+        block = shuffled(next_random(lun) % places(lun->options), blocks);
     else
         lun->next_offset = (block + 1) % blocks * lun->options->bs;
-    if (lun->options->verify && lun->locked[block])
-        return false;
-    lun->locked[block] = 1;
+    if (lun->locked) {
+        if (lun->locked[block])
+            return false;
+        lun->locked[block] = 1;
+    }
     slot->offset = block * lun->options->bs;
     return true;
+}
+
+static void choose_contents(struct slot *slot)
+{
+    struct lun *lun = slot->lun;
+    uint32_t *version = &lun->version[slot->offset / lun->options->bs];
+
+    *version = slot->kind == TRIM ? 0 : (uint32_t)next_random(lun) | 1;
+    if (slot->kind == WRITE)
+        fill_block(lun, slot->offset, *version, slot->buffer);
 }
 
 /* Under the mutex: a free slot with something to do. */
@@ -285,12 +311,9 @@ static struct slot *next_request(struct lun *lun)
     lun->free = slot->next_free;
     lun->in_flight++;
     if (slot->kind == WRITE || slot->kind == TRIM) {
-        uint32_t *version = &lun->version[slot->offset / lun->options->bs];
-
         lun->writes++;
-        *version = slot->kind == TRIM ? 0 : (uint32_t)next_random(lun) | 1;
-        if (slot->kind == WRITE && lun->options->verify)
-            fill_block(lun, slot->offset, *version, slot->buffer);
+        if (lun->options->verify)
+            choose_contents(slot);
     }
     return slot;
 }
@@ -344,8 +367,7 @@ static bool all_done(const struct lun *lun, uint64_t started)
     const struct options *options = lun->options;
 
     return (options->ops > 0 && started == options->ops) ||
-           (strcmp(options->rw, "randonce") == 0 &&
-            lun->written_once == options->size / options->bs) ||
+           (strcmp(options->rw, "randonce") == 0 && lun->written_once == places(options)) ||
            (lun->deadline_ns != NEVER && now_ns() >= lun->deadline_ns);
 }
 
@@ -386,8 +408,10 @@ static bool set_up_lun(struct lun *lun, const struct options *options, unsigned 
     lun->random = options->seed * 0x9e3779b97f4a7c15u + number + 1;
     pthread_mutex_init(&lun->mutex, NULL);
     pthread_cond_init(&lun->cond, NULL);
-    lun->locked = calloc(blocks, 1);
-    lun->version = calloc(blocks, sizeof *lun->version);
+    if (options->verify) {
+        lun->locked = calloc(blocks, 1);
+        lun->version = calloc(blocks, sizeof *lun->version);
+    }
     lun->slots = calloc(options->iodepth, sizeof *lun->slots);
     for (unsigned i = 0; i < options->iodepth; i++) {
         lun->slots[i].lun = lun;
@@ -485,15 +509,13 @@ static struct taken load(const struct options *options, struct lun *luns)
 static bool load_is_possible(const struct options *options)
 {
     uint64_t blocks = options->bs ? options->size / options->bs : 0;
-    bool power_of_two = (blocks & (blocks - 1)) == 0;
 
     return options->sector > 0 && options->iodepth > 0 && blocks > 0 &&
-           options->bs <= options->bs_max && options->bs % options->sector == 0 &&
-           (power_of_two || strcmp(options->rw, "randonce") != 0);
+           options->bs <= options->bs_max && options->bs % options->sector == 0;
 }
 
 /* Returns how many requests failed. */
-static uint64_t serve(struct options *options, struct lun *lun)
+static uint64_t serve(struct options *options, struct lun *luns)
 {
     unsigned iodepth_max = options->iodepth;
     uint64_t bad = 0;
@@ -508,8 +530,9 @@ static uint64_t serve(struct options *options, struct lun *lun)
             bad++;
             break;
         }
-        report(options, lun, load(options, lun));
-        bad += lun->failed;
+        report(options, luns, load(options, luns));
+        for (unsigned i = 0; i < options->luns; i++)
+            bad += luns[i].failed;
     }
     options->iodepth = iodepth_max;
     return bad;
@@ -562,7 +585,8 @@ int main(int argc, char **argv)
         {"bs", 1, NULL, 'b'},    {"iodepth", 1, NULL, 'd'}, {"runtime", 1, NULL, 't'},
         {"ops", 1, NULL, 'o'},   {"sector", 1, NULL, 'k'},  {"verify", 0, NULL, 'v'},
         {"seed", 1, NULL, 'e'},  {"json", 0, NULL, 'j'},    {"quiet", 0, NULL, 'q'},
-        {"flush", 1, NULL, 'f'}, {"serve", 0, NULL, 'S'},   {NULL, 0, NULL, 0},
+        {"flush", 1, NULL, 'f'}, {"serve", 0, NULL, 'S'},   {"within", 1, NULL, 'w'},
+        {NULL, 0, NULL, 0},
     };
     struct options options = {.rw = "randrw",
                               .bs = 4096,
@@ -616,6 +640,9 @@ int main(int argc, char **argv)
         case 'f':
             options.flush_every = (unsigned)number;
             break;
+        case 'w':
+            options.within = number;
+            break;
         case 'S':
             options.serve = options.json = true;
             options.bs = SERVED_BYTES_MIN;
@@ -626,11 +653,12 @@ int main(int argc, char **argv)
     }
     options.bs_max = options.serve ? SERVED_BYTES_MAX : options.bs;
     if (argc - optind != 2 || options.luns == 0 || !load_is_possible(&options) ||
-        (options.serve && (options.luns > 1 || options.verify))) {
+        (options.serve && options.verify)) {
         fprintf(
             stderr,
             "usage: harness HANDLER CFGSTRING --size BYTES [--luns N] [--rw WHAT] "
-            "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--verify | --serve] [--json]\n");
+            "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--within N] [--verify | --serve] "
+            "[--json]\n");
         return 2;
     }
     options.handler = argv[optind];

@@ -28,8 +28,8 @@ class Failure(Exception):
     """A side does not do what it must; there is nothing to compare then."""
 
 
-def command(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+def command(*words, env=None):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=env)
     if done.returncode:
         raise Failure(f"{' '.join(map(str, words))}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
@@ -58,9 +58,11 @@ def wait_for(path, process):
 
 class Side:
     name = handler = None
+    essential = False  # nothing can be said without it
+    environment = None
 
     def __init__(self, bench):
-        self.bench = bench
+        self.bench, self.size = bench, bench.size
         self.process = None
 
     def make(self, disk):
@@ -68,9 +70,10 @@ class Side:
 
     def fill(self, disk):
         """Makes it a full one."""
-        process = self.harness(disk, False, "--rw", "write", "--bs", MIB, "--iodepth", 4, "--ops", self.bench.size // MIB,
-                               stdout=subprocess.DEVNULL)
-        if process.wait():
+        self.write(disk, "--rw", "write", "--bs", MIB, "--iodepth", 4, "--ops", self.size // MIB)
+
+    def write(self, disk, *words):
+        if self.harness(disk, False, *words, stdout=subprocess.DEVNULL).wait():
             raise Failure(f"{self.name}: writing the disk failed: {self.bench.last_words()}")
 
     def address(self, disk, durable):
@@ -90,9 +93,8 @@ class Side:
     # ---- Driving it --------------------------------------------------------------------------
 
     def harness(self, disk, durable, *words, **streams):
-        size = str(self.bench.size)
-        return subprocess.Popen([self.bench.program("harness"), self.handler, self.address(disk, durable), "--size", size,
-                                 *map(str, words)], text=True, stderr=self.bench.log, **streams)
+        return subprocess.Popen([self.bench.program("harness"), self.handler, self.address(disk, durable), "--size", str(self.size),
+                                 *map(str, words)], text=True, stderr=self.bench.log, env=self.environment, **streams)
 
     def open(self, disk, durable=False):
         self.process = self.harness(disk, durable, "--serve", "--iodepth", DEPTH_MAX,
@@ -136,6 +138,7 @@ class Side:
 class Raw(Side):
     """The device itself. It has one disk, that is always full."""
     name = handler = "raw"
+    essential = True
 
     def __init__(self, bench):
         super().__init__(bench)
@@ -190,35 +193,42 @@ class Fio(Side):
 
 class Parallax(Side):
     name = "parallax"
+    essential = True
+    store = "bench"
 
     def __init__(self, bench):
         super().__init__(bench)
         self.handler = bench.program("handler_parallax.so")
-        self.volume = bench.path("parallax.img")
-        write_zeroes(self.volume, bench.room)
-        os.environ["PARALLAX_STATE_DIR"] = bench.path("state")
-        self.parallax("store", "format", "bench", "--volume", self.volume, "--size", bench.room)
+        self.volume = self.make_volume()
+        self.state = bench.path(f"{self.store}.state")
+        self.environment = os.environ | {"PARALLAX_STATE_DIR": self.state}
+        self.parallax("store", "format", self.store, "--volume", self.volume)
         self.snapshots = 0
 
+    def make_volume(self):
+        volume = self.bench.path(f"{self.store}.img")
+        write_zeroes(volume, self.bench.room)
+        return volume
+
     def parallax(self, *words):
-        command(self.bench.program("parallax"), "-q", *words)
+        return command(self.bench.program("parallax"), "-q", *words, env=self.environment)
 
     def make(self, disk):
-        self.parallax("vdi", "create", f"bench/{disk}", "--size", self.bench.size)
+        self.parallax("vdi", "create", f"{self.store}/{disk}", "--size", self.size)
 
     def address(self, disk, durable):
-        return f"parallax/bench/{disk};cache={'off' if durable else 'on'}"
+        return f"parallax/{self.store}/{disk};cache={'off' if durable else 'on'}"
 
     def file(self, disk):
         return self.volume
 
     def snapshot(self, disk):
         self.snapshots += 1
-        self.parallax("snap", "create", f"bench/{disk}@s{self.snapshots}")
+        self.parallax("snap", "create", f"{self.store}/{disk}@s{self.snapshots}")
 
     def snapshot_live(self, disk):
         with socket.socket(socket.AF_UNIX) as control:
-            control.connect(glob.glob(self.bench.path("state/run/control/*.sock"))[0])
+            control.connect(glob.glob(f"{self.state}/run/control/*.sock")[0])
             control.sendall(json.dumps({"command": "snapshot", "vdi": disk}).encode() + b"\n")
             answer = json.loads(control.makefile().readline())
         if not answer["ok"]:
@@ -272,17 +282,17 @@ class Qemu(Qcow2):
         return "nbd"
 
     def address(self, disk, durable):
-        return f"nbd/{self.bench.path('nbd')}"
+        return f"nbd/{self.bench.path(self.name)}.nbd"
 
     def open(self, disk, durable=False):
-        nbd, qmp = self.bench.path("nbd"), self.bench.path("qmp")
+        nbd, qmp = self.bench.path(f"{self.name}.nbd"), self.bench.path(f"{self.name}.qmp")
         self.daemon = subprocess.Popen(
             ["qemu-storage-daemon",
-             "--blockdev", f"driver=file,node-name=file,filename={self.file(disk)},cache.direct=on,aio=native",
-             "--blockdev", "driver=qcow2,node-name=disk,file=file",
+             *self.nodes(disk),
              "--nbd-server", f"addr.type=unix,addr.path={nbd}",
-             "--export", f"nbd,id=nbd,node-name=disk,name=disk,writable=on,writethrough={'on' if durable else 'off'}",
-             "--chardev", f"socket,path={qmp},server=on,wait=off,id=qmp", "--monitor", "chardev=qmp"], stderr=self.bench.log)
+             "--export", f"nbd,id=nbd,node-name={self.top},name=disk,writable=on,writethrough={'on' if durable else 'off'}",
+             "--chardev", f"socket,path={qmp},server=on,wait=off,id=qmp", "--monitor", "chardev=qmp"],
+            stdout=self.bench.log, stderr=self.bench.log)
         wait_for(qmp, self.daemon)
         self.monitor = socket.socket(socket.AF_UNIX)
         self.monitor.connect(qmp)
@@ -290,6 +300,18 @@ class Qemu(Qcow2):
         self.answers.readline()
         self.ask("qmp_capabilities")
         super().open(disk)
+
+    def files(self, disk):
+        """Those that it consists of; what is missing in one is in the one before."""
+        return [self.file(disk)]
+
+    def nodes(self, disk):
+        words = []
+        for n, file in enumerate(self.files(disk)):
+            self.top, backing = f"disk{n}", f",backing=disk{n - 1}" if n else ""
+            words += ["--blockdev", f"driver=file,node-name=file{n},filename={file},cache.direct=on,aio=native",
+                      "--blockdev", f"driver=qcow2,node-name={self.top},file=file{n},cache.direct=on{backing}"]
+        return words
 
     def ask(self, what, **arguments):
         self.monitor.sendall(json.dumps({"execute": what, "arguments": arguments}).encode() + b"\n")
@@ -302,7 +324,7 @@ class Qemu(Qcow2):
 
     def snapshot_live(self, disk):
         self.snapshots += 1
-        self.ask("blockdev-snapshot-internal-sync", device="disk", name=f"s{self.snapshots}")
+        self.ask("blockdev-snapshot-internal-sync", device=self.top, name=f"s{self.snapshots}")
 
     def end(self):
         return super().end() | {"cpu_us": None}  # most of it is the daemon's
@@ -321,6 +343,35 @@ class Qemu(Qcow2):
         if self.daemon:
             self.daemon.kill()
             self.daemon.wait()
+
+
+class Chain(Qemu):
+    """The same with external snapshots: each is a further file, which has what was written since."""
+    name = "qcow2-chain"
+
+    def __init__(self, bench):
+        super().__init__(bench)
+        self.newest = {}  # number of a disk's newest file
+
+    def file(self, disk):
+        return self.files(disk)[-1]
+
+    def files(self, disk):
+        return [self.bench.path(f"{self.name}.{disk}.{n}") for n in range(self.newest[disk] + 1)]
+
+    def make(self, disk):
+        self.newest[disk] = 0
+        super().make(disk)
+
+    def snapshot(self, disk):
+        before = self.file(disk)
+        self.newest[disk] += 1
+        command("qemu-img", "create", "-q", "-f", "qcow2", "-o", f"compat={self.compat}", "-b", before, "-F", "qcow2", self.file(disk))
+
+    def snapshot_live(self, disk):
+        before, self.top = self.top, f"disk{self.newest[disk] + 1}"
+        self.newest[disk] += 1
+        self.ask("blockdev-snapshot-sync", **{"node-name": before, "snapshot-file": self.file(disk), "snapshot-node-name": self.top})
 
 
 class Reflink(Side):
@@ -376,7 +427,7 @@ class Btrfs(Reflink):
     name, mkfs, options = "btrfs", ("mkfs.btrfs", "-q", "-K"), ("nodiscard",)
 
 
-PEERS = (Raw, Qcow2, Qemu, Xfs, Btrfs, Fio)
+PEERS = (Raw, Qcow2, Qemu, Chain, Xfs, Btrfs, Fio)
 
 
 def own_mounts():

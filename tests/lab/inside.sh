@@ -6,6 +6,7 @@ IQN=iqn.2026-11.org.lab:t
 PORTAL=127.0.0.1:3260
 CORE=/sys/kernel/config/target/core
 TPG=/sys/kernel/config/target/iscsi/$IQN/tpgt_1
+LOOP=/sys/kernel/config/target/loopback/naa.6001405000000001/tpgt_1
 RUNNER_PID=/run/plx-runner.pid
 RUNNER_OUT=/run/plx-runner.out
 PATH=$BUILD:$PATH
@@ -89,7 +90,7 @@ store_del() { rmdir "$CORE/user_0/$1"; }
 # lun_add LUN NAME: export the backstore; lun_del LUN NAME takes it away again.
 lun_add() {
     target_up || return
-    mkdir "$TPG/lun/lun_$1" && ln -s "$CORE/user_0/$2" "$TPG/lun/lun_$1/$2"
+    mkdir "$TPG/lun/lun_$1" && ln -s "$CORE"/*_0/"$2" "$TPG/lun/lun_$1/$2"
 }
 
 lun_del() { rm "$TPG/lun/lun_$1/$2" && rmdir "$TPG/lun/lun_$1"; }
@@ -105,8 +106,16 @@ take() { lun_del "$1" "v$1" && store_del "v$1"; }
 put_disk() {
     local dir=$CORE/iblock_0/v$1
     kernel_up && modprobe target_core_iblock && mkdir -p "$dir" || return
-    printf 'udev_path=%s' "$2" >"$dir/control" && echo "$2" >"$dir/udev_path" && echo 1 >"$dir/enable" || return
-    target_up && mkdir "$TPG/lun/lun_$1" && ln -s "$dir" "$TPG/lun/lun_$1/v$1"
+    printf 'udev_path=%s' "$2" >"$dir/control" && echo "$2" >"$dir/udev_path" || return
+    cat /proc/sys/kernel/random/uuid >"$dir/wwn/vpd_unit_serial" && echo 1 >"$dir/enable" || return
+    lun_add "$1" "v$1"
+}
+
+# loop_up: what is put from here on, in this shell, becomes a disk of this machine itself, by tcm_loop instead of iSCSI.
+loop_up() {
+    TPG=$LOOP
+    [ -d "$TPG" ] && return
+    kernel_up && modprobe tcm_loop && mkdir -p "$TPG" && echo naa.6001405000000002 >"$TPG/nexus"
 }
 
 target_down() {

@@ -391,6 +391,17 @@ class Command:
         return Result(self.code, self.out.decode(errors="replace"),
                       self.err.decode(errors="replace"))
 
+    def show(self, timeout=86400):
+        """Output as it comes, for a person who is waiting; the exit status."""
+        deadline, shown, more = time.monotonic() + timeout, {sys.stdout: 0, sys.stderr: 0}, True
+        while more:
+            more = self.frame(deadline)
+            for stream, data in ((sys.stdout, self.out), (sys.stderr, self.err)):
+                stream.buffer.write(data[shown[stream]:])
+                stream.flush()
+                shown[stream] = len(data)
+        return self.code
+
     def drain(self):
         """Collect output until the guest is gone or the command ends: for crash tests."""
         try:
