@@ -1,22 +1,23 @@
 /* session.c - registry, store, one open virtual disk, and whoever else has that one open.
  *
  * E1  A virtual disk is changed by its lock's holder only: this process, or the instance that has
- * it open, asked through its control socket. Which of them is looked up anew for each command. E2
- * Whatever a command does, plx_session_close() gives up locks and extents; a killed command's are
- * taken over by the next one (registry/attach.c).
+ *     it open, asked through its control socket. Which of them is looked up anew for each command.
+ * E2  Whatever a command does, plx_session_close() gives up locks and extents; a killed command's
+ *     are taken over by the next one (registry/attach.c).
  *
- * Requests to a live instance (control/control.h), all with "vdi": NAME:
+ * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
- *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop (no "vdi")
- *   dedup, dedup-status, dedup-stop: likewise
  *   keyframe
  *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
  *     it ended early, with "code" and "message"
  *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
- * and without it: volumes, the store has become larger.
+ * and of the store:
+ *   volumes: it has become larger         stats -> {counter: value, ...}
+ *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop
+ *   dedup, dedup-status, dedup-stop: likewise
  */
 #include "session.h"
 

@@ -170,9 +170,9 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
  * have been marked (plx_vdi_mark) and writes the adopted headers and bitmaps. */
 int plx_store_extent_adopt(struct plx_store *store, uint64_t extent, struct plx_fault *fault);
 int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault);
-/* The store's number of collections, as the registry had it when it granted an extent: odd while
- * one is under way in another instance. Before plx_store_extent_granted(), and once after opening.
- */
+/* The store's number of collections, as the registry had it when it gave an extent: odd while one
+ * is under way in another instance. Before plx_store_extent_granted() and _adopt() of that extent;
+ * up to the first call it counts as 0. */
 void plx_store_set_collections(struct plx_store *store, uint64_t collections);
 struct plx_extent_info {
     uint64_t number;
