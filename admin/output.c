@@ -14,16 +14,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "registry/clock.h"
+
 #define SHOW_INTERVAL_NS 100000000ull
 #define CELL_MAX 512
 #define JSON_FLAGS (JSON_INDENT(2) | JSON_REAL_PRECISION(9))
 
 uint64_t plx_out_monotonic_ns(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return plx_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* ---- Values ---- */

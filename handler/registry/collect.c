@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "registry/attach_inside.h"
+#include "registry/clock.h"
 #include "registry/collections.h"
 #include "registry/instance.h"
 
@@ -48,22 +48,9 @@ struct collect {
     uint64_t to_sweep;
 };
 
-static int registry_fault(const struct collect *c, int error)
-{
-    return plx_fault_set(c->fault, error, "%s", plx_registry_error(c->in.registry));
-}
-
 static int no_memory(const struct collect *c)
 {
     return plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- Hooks ---- */
@@ -106,7 +93,7 @@ static int list_living(struct collect *c, uint64_t collector, uint64_t *ret_dead
 
     *ret_dead = 0;
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     c->living_count = 0;
     free(c->living);
     c->living = calloc(count + 1, sizeof *c->living);
@@ -130,7 +117,7 @@ static int list_extents(const struct collect *c, struct extents *ret_extents)
     error = plx_registry_extent_list(c->in.registry, c->in.store_row, PLX_REGISTRY_ANY,
                                      &ret_extents->rows, &ret_extents->count);
 
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 static const struct plx_registry_extent *row_of(const struct extents *extents, uint64_t number)
@@ -347,7 +334,7 @@ static int enter(struct collect *c, const struct plx_registry_extent *row, uint6
         return 0;
     }
     c->to_sweep += blocks;
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 static int judge_extent(struct collect *c, struct plx_collect *mark,
@@ -406,13 +393,13 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     *ret_taken = !error;
     *ret_same = !error && ret_row->generation == garbage->generation + 1;
     if (error && error != PLX_ERR_BUSY && error != PLX_ERR_INVALID && error != PLX_ERR_NOT_FOUND)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     if (!error)
         return 0;
     error = plx_registry_extent_list(c->in.registry, c->in.store_row, c->in.instance, &own.rows,
                                      &own.count);
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     for (size_t i = 0; i < own.count; i++)
         if (own.rows[i].no == garbage->extent)
             *ret_same = own.rows[i].generation == garbage->generation;
@@ -432,7 +419,7 @@ static int give_back(const struct collect *c, struct plx_registry_extent *row,
             row->type = PLX_EXTENT_UNUSED;
     }
     error = plx_registry_extent_release(c->in.registry, c->in.store_row, row);
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 static int sweep_extent(struct collect *c, const struct plx_registry_garbage *garbage)
@@ -446,7 +433,7 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
     int given;
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     error = get_extent(c, garbage, &row, &taken, &same);
     if (error)
         return error;
@@ -492,7 +479,7 @@ static int sweep(struct collect *c)
         error =
             plx_registry_collection_sweep(c->in.registry, c->in.store_row, c->in.instance, false);
     c->to_sweep = 0;
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 /* ---- The whole ---- */
@@ -524,7 +511,7 @@ static int forget_deleted(const struct collect *c, const struct plx_registry_vdi
 
             some = some || !error;
             if (error && error != PLX_ERR_BUSY && error != PLX_ERR_NOT_FOUND)
-                return registry_fault(c, error);
+                return plx_registry_fault(c->in.registry, error, c->fault);
         }
     }
     return 0;
@@ -539,7 +526,7 @@ static int collect_all(struct collect *c)
         plx_registry_vdi_list(c->in.registry, c->in.store_row, true, NULL, 0, &deleted, &count);
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     error = list_extents(c, &c->before);
     for (size_t i = 0; i < c->before.count && !error; i++) {
         const struct plx_registry_extent *row = &c->before.rows[i];
@@ -592,7 +579,7 @@ static int collect_entered(struct collect *c, uint64_t dead)
                                               &entered);
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     if (entered.sweeping) {
         c->result->resumed = true;
         error = sweep(c);
@@ -606,7 +593,7 @@ static int collect_entered(struct collect *c, uint64_t dead)
     if (plx_registry_collection_end(c->in.registry, c->in.store_row, c->in.instance,
                                     c->result->swept, error ? 0 : entered.wanted) &&
         !error)
-        error = registry_fault(c, PLX_ERR_REGISTRY);
+        error = plx_registry_fault(c->in.registry, PLX_ERR_REGISTRY, c->fault);
     return error;
 }
 
@@ -616,7 +603,7 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collec
     struct collect c = {
         .attach = attach, .options = options, .result = ret_collected, .fault = fault};
     struct plx_registry_collection last = {0};
-    uint64_t begun_ns = now_ns(), dead = 0;
+    uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC), dead = 0;
     int error;
 
     *ret_collected = (struct plx_collected){0};
@@ -630,6 +617,6 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collec
     if (!error)
         error = options->dry_run ? collect_all(&c) : collect_entered(&c, dead);
     collect_done(&c);
-    ret_collected->nanoseconds = now_ns() - begun_ns;
+    ret_collected->nanoseconds = plx_clock_ns(CLOCK_MONOTONIC) - begun_ns;
     return error;
 }

@@ -10,9 +10,9 @@
  * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <stdlib.h>
-#include <time.h>
 
 #include "registry/attach_inside.h"
+#include "registry/clock.h"
 #include "registry/collections.h"
 #include "registry/instance.h"
 
@@ -27,19 +27,6 @@ struct dedup {
     size_t count;
 };
 
-static int registry_fault(const struct dedup *d, int error)
-{
-    return plx_fault_set(d->fault, error, "%s", plx_registry_error(d->in.registry));
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* ---- Keeping collections out (P1) ---- */
 
 /* Whose entry it is, if that instance is dead; else 0. */
@@ -53,7 +40,7 @@ static int find_dead(const struct dedup *d, uint64_t *ret_dead)
     plx_registry_collection_get(d->in.registry, d->in.store_row, &last); /* there may be none */
     error = plx_registry_instance_list(d->in.registry, d->in.store_row, &list, &count);
     if (error)
-        return registry_fault(d, error);
+        return plx_registry_fault(d->in.registry, error, d->fault);
     *ret_dead = last.instance;
     for (size_t i = 0; i < count; i++)
         if (list[i].id == last.instance && !plx_instance_is_dead(d->in.paths, &list[i], NULL))
@@ -73,7 +60,7 @@ static int enter(const struct dedup *d)
     error = plx_registry_collection_begin(d->in.registry, d->in.store_row, d->in.instance, dead,
                                           &entered);
     if (error)
-        return registry_fault(d, error);
+        return plx_registry_fault(d->in.registry, error, d->fault);
     return entered.sweeping ? plx_fault_set(d->fault, PLX_ERR_BUSY, /* P2 */
                                             "a collection was broken off; 'parallax gc' goes on "
                                             "with it, then try again")
@@ -84,7 +71,7 @@ static int leave(const struct dedup *d, int error)
 {
     int left = plx_registry_collection_leave(d->in.registry, d->in.store_row, d->in.instance);
 
-    return error ? error : left ? registry_fault(d, left) : 0;
+    return error ? error : left ? plx_registry_fault(d->in.registry, left, d->fault) : 0;
 }
 
 /* P3 */
@@ -112,7 +99,7 @@ static int open_disks(struct dedup *d, bool wanted)
         plx_registry_vdi_list(d->in.registry, d->in.store_row, false, NULL, 0, &d->rows, &d->count);
 
     if (error)
-        return registry_fault(d, error);
+        return plx_registry_fault(d->in.registry, error, d->fault);
     d->opened = calloc(d->count + 1, sizeof *d->opened);
     if (!d->opened)
         return plx_fault_set(d->fault, PLX_ERR_NOMEM, "out of memory");
@@ -201,7 +188,7 @@ int plx_attach_dedup(struct plx_attach *attach, const struct plx_attach_dedup_op
 {
     struct dedup d = {
         .attach = attach, .how = &options->how, .result = ret_deduped, .fault = fault};
-    uint64_t begun_ns = now_ns();
+    uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
     int error = 0;
 
     *ret_deduped = (struct plx_attach_deduped){0};
@@ -215,6 +202,6 @@ int plx_attach_dedup(struct plx_attach *attach, const struct plx_attach_dedup_op
         if (!error) /* closed before it leaves: a number that changes leaves more to collections */
             error = leave(&d, open_and_share(&d, options->open));
     }
-    ret_deduped->nanoseconds = now_ns() - begun_ns;
+    ret_deduped->nanoseconds = plx_clock_ns(CLOCK_MONOTONIC) - begun_ns;
     return error;
 }

@@ -438,7 +438,7 @@ int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault)
     if (result == 0 && names_label(config->snapshot))
         result = plx_registry_label_get(registry, vdi.id, config->snapshot, &label);
     if (result < 0)
-        plx_fault_set(fault, result, "%s", plx_registry_error(registry));
+        plx_registry_fault(registry, result, fault);
     plx_registry_close(registry);
     return result;
 }
