@@ -727,12 +727,6 @@ int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json
     return rc;
 }
 
-static bool keep_first(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return false;
-}
-
 static bool keep_last(void *context, const struct plx_snapshot_info *info)
 {
     *(struct plx_snapshot_info *)context = *info;
@@ -748,8 +742,7 @@ int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_i
 
     *ret_oldest = *ret_newest = (struct plx_snapshot_info){0};
     if ((rc = plx_vdi_read_info(store, slot, &info, &cli->fault)) ||
-        (rc = plx_snapshot_list(store, slot, 1, keep_first, ret_oldest, &cli->fault)) ||
-        !ret_oldest->seq)
+        (rc = plx_snapshot_first(store, slot, 1, ret_oldest, &cli->fault)) || !ret_oldest->seq)
         return rc;
     /* From the newest key frame on: what came before it need not be read. */
     return plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
@@ -759,7 +752,7 @@ int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_i
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
                                  struct plx_snapshot_info *ret_info)
 {
-    struct plx_snapshot_info info = {0};
+    struct plx_snapshot_info info;
     struct plx_registry_vdi row;
     uint64_t seq;
     int rc;
@@ -767,8 +760,7 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
     if ((rc = plx_session_vdi_row(cli, name, &row)) ||
         (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
                                           &cli->fault)) ||
-        (rc = plx_snapshot_list(plx_session_store(cli), row.slot, seq, keep_first, &info,
-                                &cli->fault)))
+        (rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
         return rc;
     if (info.seq != seq)
         return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,

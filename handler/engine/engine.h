@@ -489,6 +489,9 @@ struct plx_snapshot_info {
 int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
                       bool (*visit)(void *context, const struct plx_snapshot_info *info),
                       void *context, struct plx_fault *fault);
+/* The first one from seq `from` on; seq 0: there is none. */
+int plx_snapshot_first(struct plx_store *store, uint32_t slot, uint64_t from,
+                       struct plx_snapshot_info *ret_info, struct plx_fault *fault);
 /* The disk's contents become those of snapshot seq; its size stays, what lies behind the snapshot's
  * reads as zeroes. The state before becomes a snapshot, with the label if one is given; it comes
  * back in *ret_before also when the rewind fails after that. Requests wait meanwhile, for no

@@ -299,19 +299,13 @@ static bool has_room(struct plx_service *s, uint64_t blocks)
     return error || room >= blocks;
 }
 
-static bool take_first(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return false;
-}
-
 /* The oldest snapshot of the disk at hand; seq 0: none, or not to be learnt now. */
 static struct plx_snapshot_info oldest_of(struct plx_service *s)
 {
     struct plx_snapshot_info oldest = {0};
 
     plx_loop_lock(s->home->loop);
-    plx_snapshot_list(plx_attach_store(s->home->attach), s->at->slot, 1, take_first, &oldest, NULL);
+    plx_snapshot_first(plx_attach_store(s->home->attach), s->at->slot, 1, &oldest, NULL);
     plx_loop_unlock(s->home->loop);
     return oldest;
 }
