@@ -25,7 +25,6 @@
 #define CHECKSUMS (1u << 24)
 #define LOOKUPS 4096u /* between two pauses */
 #define DEPTH 32u     /* requests under way */
-#define NS 1000000000ull
 
 #define GONE UINT64_MAX /* the key of what does not take part any more */
 
@@ -66,15 +65,6 @@ struct dedup {
 
 /* ---- Turns ---- */
 
-static bool is_ahead(const struct dedup *d)
-{
-    struct plx_env *env = d->store->env;
-    uint64_t rate = d->options->rate;
-
-    return rate && (double)d->bytes_read / (double)rate * (double)NS >
-                       (double)(env->monotonic_ns(env) - d->begun_ns);
-}
-
 /* Others come in; time passes in pause(). */
 static int take_turns(struct dedup *d)
 {
@@ -87,7 +77,7 @@ static int take_turns(struct dedup *d)
             return plx_fault_set(d->fault, PLX_ERR_BUSY,
                                  "interrupted; what has become common stays so");
         options->pause(options->context);
-    } while (is_ahead(d));
+    } while (plx_store_too_fast(d->store, d->begun_ns, d->bytes_read, options->rate));
     return 0;
 }
 

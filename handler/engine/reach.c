@@ -27,8 +27,6 @@
 #include "engine/replay.h"
 #include "engine/vdi.h"
 
-#define NS 1000000000ull
-
 int plx_reach_init(struct plx_reach *reach, struct plx_store *store, const bool *counts,
                    const bool *moving, const struct plx_reach_hooks *hooks, struct plx_fault *fault)
 {
@@ -99,12 +97,9 @@ int plx_reach_believe(struct plx_reach *reach, bool whole)
 
 static bool too_fast(const struct plx_reach *reach)
 {
-    struct plx_env *env = reach->store->env;
     uint64_t bytes = (reach->nodes << PLX_BLOCK_SHIFT) + reach->log_bytes;
-    uint64_t rate = reach->hooks->rate;
 
-    return rate && (double)bytes / (double)rate * (double)NS >
-                       (double)(env->monotonic_ns(env) - reach->begun_ns);
+    return plx_store_too_fast(reach->store, reach->begun_ns, bytes, reach->hooks->rate);
 }
 
 /* Between two batches: others come in, and it is not faster than it should be. Where others may

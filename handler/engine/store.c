@@ -362,6 +362,13 @@ void plx_store_settle(struct plx_store *store)
             plx_store_wait(store);
 }
 
+bool plx_store_too_fast(const struct plx_store *store, uint64_t begun_ns, uint64_t bytes,
+                        uint64_t rate)
+{
+    return rate && (double)bytes / (double)rate * 1e9 >
+                       (double)(store->env->monotonic_ns(store->env) - begun_ns);
+}
+
 uint64_t plx_store_due_ns(const struct plx_store *store)
 {
     uint64_t due_ns = UINT64_MAX;

@@ -164,6 +164,10 @@ void plx_task_ready(struct plx_store *store, struct plx_task *task);
 void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending);
 void plx_store_run_until_true(struct plx_store *store, const bool *done);
 
+/* Whether so many bytes since then are more than `rate` a second allows. rate 0: never. */
+bool plx_store_too_fast(const struct plx_store *store, uint64_t begun_ns, uint64_t bytes,
+                        uint64_t rate);
+
 /* What a synchronous call hands in as the task that waits. */
 struct plx_waiter {
     struct plx_task task;

@@ -29,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS 1000000000ull
 #define USERS_MAX 16u     /* of one block, whose records are looked at again */
 #define TYPE_DAMAGED 0xff /* its header is, and that was said: anything may be in it */
 
@@ -46,13 +45,8 @@ static void report_progress(struct plx_verify *v)
 
 static void keep_to_rate(struct plx_verify *v)
 {
-    struct plx_env *env = v->store->env;
-    uint64_t rate = v->options->rate, bytes = v->result.bytes, due;
-
-    if (!rate)
-        return;
-    due = bytes / rate * NS + (uint64_t)((double)(bytes % rate) / (double)rate * (double)NS);
-    while (!v->error && env->monotonic_ns(env) - v->begun_ns < due) {
+    while (!v->error &&
+           plx_store_too_fast(v->store, v->begun_ns, v->result.bytes, v->options->rate)) {
         if (v->options->interrupted && v->options->interrupted(v->options->context))
             v->error = PLX_ERR_BUSY;
         else if (!plx_store_tick(v->store))
