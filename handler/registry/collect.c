@@ -407,12 +407,13 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     return 0;
 }
 
+/* known: what is in it by now. */
 static int give_back(const struct collect *c, struct plx_registry_extent *row,
-                     const struct plx_extent_info *info, bool swept)
+                     const struct plx_extent_info *info, bool known)
 {
     int error;
 
-    if (swept) {
+    if (known) { /* taking it has unsealed the row */
         row->free_blocks = info->blocks - info->used_blocks;
         row->sealed = info->sealed || row->free_blocks == 0;
         if (info->used_blocks == info->header_blocks && !info->sealed)
@@ -426,11 +427,10 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
 {
     struct plx_registry_extent row;
     struct plx_extent_info info = {0};
-    bool taken, same;
+    bool taken, same, known;
     uint64_t swept = 0;
     int error =
         plx_registry_garbage_drop(c->in.registry, c->in.store_row, garbage->extent); /* W3 */
-    int given;
 
     if (error)
         return plx_registry_fault(c->in.registry, error, c->fault);
@@ -445,11 +445,12 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
         error =
             plx_store_extent_sweep(c->in.store, garbage->extent, c->bits, &info, &swept, c->fault);
     }
+    known = (same && !error) ||
+            (taken && plx_store_extent_read(c->in.store, garbage->extent, &info, NULL) == 0);
     plx_attach_unlock(c->attach);
     c->result->missed += !same || error;
     c->result->swept += swept;
-    given = taken ? give_back(c, &row, &info, same && !error) : 0;
-    return given;
+    return taken ? give_back(c, &row, &info, known) : 0;
 }
 
 static int sweep(struct collect *c)
