@@ -69,20 +69,20 @@ struct dedup {
 
 /* ---- Turns ---- */
 
-/* Others come in; time passes in pause(). */
 static int take_turns(struct dedup *d)
 {
     const struct plx_dedup_options *options = d->options;
+    const struct plx_turns turns = {.rate = options->rate,
+                                    .pause = options->pause,
+                                    .interrupted = options->interrupted,
+                                    .context = options->context};
 
     if (options->progress)
         options->progress(options->context, d->steps_total != 0, d->steps, d->steps_total);
-    do {
-        if (options->interrupted && options->interrupted(options->context))
-            return plx_fault_set(d->fault, PLX_ERR_BUSY,
-                                 "interrupted; what has become common stays so");
-        options->pause(options->context);
-    } while (plx_store_too_fast(d->store, d->begun_ns, d->bytes_read, options->rate));
-    return 0;
+    return plx_store_take_turns(d->store, &turns, d->begun_ns, d->bytes_read)
+               ? 0
+               : plx_fault_set(d->fault, PLX_ERR_BUSY,
+                               "interrupted; what has become common stays so");
 }
 
 /* ---- Disks ---- */

@@ -685,9 +685,9 @@ struct plx_dedup_options {
     bool dry_run;    /* only counts; reads the same */
     uint64_t memory; /* bytes, 0: 256 MiB; with less, metadata is read more often */
     uint64_t rate;   /* bytes of data read a second at most, 0: no limit */
-    /* pause: between two turns of the loop, nothing of this is under way: others may call in. It
-     * should sleep for a moment. interrupted: true ends it with BUSY. progress: blocks looked at,
-     * or, comparing, steps of what is to be done in the slice at hand. The last two may be NULL. */
+    /* Each may be NULL. pause: between two turns of the loop, nothing of this is under way: others
+     * may call in. It should sleep for a moment. interrupted: true ends it with BUSY. progress:
+     * blocks looked at, or, comparing, steps of what is to be done in the slice at hand. */
     void (*pause)(void *context);
     bool (*interrupted)(void *context);
     void (*progress)(void *context, bool comparing, uint64_t done, uint64_t total);

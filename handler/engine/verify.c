@@ -43,26 +43,18 @@ static void report_progress(struct plx_verify *v)
                              v->total_bytes);
 }
 
-static void keep_to_rate(struct plx_verify *v)
-{
-    while (!v->error &&
-           plx_store_too_fast(v->store, v->begun_ns, v->result.bytes, v->options->rate)) {
-        if (v->options->interrupted && v->options->interrupted(v->options->context))
-            v->error = PLX_ERR_BUSY;
-        else if (!plx_store_tick(v->store))
-            plx_store_wait(v->store);
-    }
-}
-
 int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, void *buffer,
                     size_t bytes)
 {
-    if (v->options->interrupted && v->options->interrupted(v->options->context))
-        v->error = PLX_ERR_BUSY;
+    const struct plx_turns turns = {.rate = v->options->rate,
+                                    .interrupted = v->options->interrupted,
+                                    .context = v->options->context};
+
     if (v->error)
         return v->error;
     v->result.bytes += bytes;
-    keep_to_rate(v);
+    if (!plx_store_take_turns(v->store, &turns, v->begun_ns, v->result.bytes))
+        return v->error = PLX_ERR_BUSY;
     report_progress(v);
     return plx_store_read_sync(v->store, kind, addr, buffer, bytes);
 }
