@@ -506,10 +506,9 @@ static bool is_interrupted(void *context)
     return plx_interrupted;
 }
 
-static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
-                        struct plx_collected *ret_collected)
+static struct plx_attach_work work_here(const struct plx_session_job *how)
 {
-    const struct plx_attach_collect_options options = {
+    return (struct plx_attach_work){
         .dry_run = how->dry_run,
         .memory = how->memory,
         .rate = how->rate,
@@ -517,12 +516,18 @@ static int collect_here(struct plx_cli *cli, const char *store, const struct plx
         .interrupted = is_interrupted,
         .context = how->context,
     };
+}
+
+static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
+                        struct plx_collected *ret_collected)
+{
+    const struct plx_attach_work work = work_here(how);
     int rc;
 
     plx_registry_close(cli->session.registry);
     cli->session.registry = NULL;
     rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
-    return rc ? rc : plx_attach_collect(cli->session.attach, &options, ret_collected, &cli->fault);
+    return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
 }
 
 int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
@@ -564,29 +569,12 @@ static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
     return rc;
 }
 
-/* Nobody else comes in; but with a rate, time passes here. */
-static void pause_here(void *context)
-{
-    const struct timespec pause = {.tv_nsec = 100000};
-
-    nanosleep(&pause, NULL);
-}
-
-static int dedup_here(struct plx_cli *cli, const struct plx_session_job *job,
+static int dedup_here(struct plx_cli *cli, const struct plx_session_job *how,
                       struct plx_attach_deduped *ret_deduped)
 {
-    const struct plx_dedup_options how = {
-        .dry_run = job->dry_run,
-        .memory = job->memory,
-        .rate = job->rate,
-        .progress = job->progress,
-        .pause = pause_here,
-        .interrupted = is_interrupted,
-        .context = job->context,
-    };
-    const struct plx_attach_dedup_options options = {.open = true, .how = how};
+    const struct plx_attach_work work = work_here(how);
 
-    return plx_attach_dedup(cli->session.attach, &options, ret_deduped, &cli->fault);
+    return plx_attach_dedup(cli->session.attach, true, &work, ret_deduped, &cli->fault);
 }
 
 /* This process's affair even if a handler shares: the loop stands still, no disk is open. */

@@ -34,7 +34,7 @@ struct extents {
 struct collect {
     struct plx_attach *attach;
     struct plx_attach_inside in;
-    const struct plx_attach_collect_options *options;
+    const struct plx_attach_work *work;
     struct plx_collected *result;
     struct plx_fault *fault;
     uint64_t extent_blocks, extent_count;
@@ -60,8 +60,8 @@ static void on_progress(void *context, uint64_t metadata_bytes)
     struct collect *c = context;
 
     c->result->metadata_bytes = c->metadata_before + metadata_bytes;
-    if (c->options->progress)
-        c->options->progress(c->options->context, false, metadata_bytes, c->metadata_total);
+    if (c->work->progress)
+        c->work->progress(c->work->context, false, metadata_bytes, c->metadata_total);
 }
 
 static void on_pause(void *context)
@@ -69,7 +69,7 @@ static void on_pause(void *context)
     struct collect *c = context;
 
     plx_attach_unlock(c->attach);
-    c->options->pause(c->options->context);
+    c->work->pause(c->work->context);
     plx_attach_lock(c->attach);
 }
 
@@ -77,7 +77,7 @@ static bool on_interrupted(void *context)
 {
     struct collect *c = context;
 
-    return c->options->interrupted && c->options->interrupted(c->options->context);
+    return c->work->interrupted && c->work->interrupted(c->work->context);
 }
 
 /* ---- Who and what there is ---- */
@@ -150,7 +150,7 @@ static bool is_ours(const struct collect *c, const struct plx_registry_extent *r
 /* The classes of a slice that begins at the extent `from`; returns where the next one does. */
 static uint64_t choose_slice(struct collect *c, uint64_t from)
 {
-    uint64_t memory = c->options->memory ? c->options->memory : MEMORY_DEFAULT;
+    uint64_t memory = c->work->memory ? c->work->memory : MEMORY_DEFAULT;
     uint64_t room = plx_max_u64(1, memory / (c->extent_blocks / 8));
     uint64_t next = c->extent_count;
 
@@ -208,9 +208,9 @@ static int mark_once(struct collect *c, struct plx_collect **ret_mark)
         .extent_count = c->extent_count,
         .living = c->living,
         .living_count = c->living_count,
-        .rate = c->options->rate,
+        .rate = c->work->rate,
         .progress = on_progress,
-        .pause = c->options->pause ? on_pause : NULL,
+        .pause = c->work->pause ? on_pause : NULL,
         .interrupted = on_interrupted,
         .context = c,
     };
@@ -355,13 +355,13 @@ static int judge_extent(struct collect *c, struct plx_collect *mark,
     }
     c->result->looked++;
     c->result->found += count;
-    return count && !c->options->dry_run ? enter(c, row, count) : 0;
+    return count && !c->work->dry_run ? enter(c, row, count) : 0;
 }
 
 static int take_turns(struct collect *c)
 {
-    if (c->options->pause)
-        c->options->pause(c->options->context);
+    if (c->work->pause)
+        c->work->pause(c->work->context);
     return on_interrupted(c) ? plx_fault_set(c->fault, PLX_ERR_BUSY, "interrupted") : 0;
 }
 
@@ -471,8 +471,8 @@ static int sweep(struct collect *c)
         if (error)
             return error;
         done += garbage.blocks;
-        if (c->options->progress)
-            c->options->progress(c->options->context, true, done, c->to_sweep);
+        if (c->work->progress)
+            c->work->progress(c->work->context, true, done, c->to_sweep);
         if (take_turns(c))
             return PLX_ERR_BUSY;
     }
@@ -496,7 +496,7 @@ static int collect_slice(struct collect *c, uint64_t from, uint64_t *ret_next)
     end_mark(c, mark);
     c->result->slices++;
     c->metadata_before = c->result->metadata_bytes;
-    return error || c->options->dry_run ? error : sweep(c);
+    return error || c->work->dry_run ? error : sweep(c);
 }
 
 /* W5: clones before those they came from. */
@@ -541,7 +541,7 @@ static int collect_all(struct collect *c)
         error = collect_slice(c, from, &from);
     for (uint64_t e = 0; e < c->extent_count; e++)
         c->result->missed += c->moved[e];
-    if (!error && !c->options->dry_run)
+    if (!error && !c->work->dry_run)
         error = forget_deleted(c, deleted, count);
     free(deleted);
     return error;
@@ -598,11 +598,10 @@ static int collect_entered(struct collect *c, uint64_t dead)
     return error;
 }
 
-int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collect_options *options,
+int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_work *work,
                        struct plx_collected *ret_collected, struct plx_fault *fault)
 {
-    struct collect c = {
-        .attach = attach, .options = options, .result = ret_collected, .fault = fault};
+    struct collect c = {.attach = attach, .work = work, .result = ret_collected, .fault = fault};
     struct plx_registry_collection last = {0};
     uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC), dead = 0;
     int error;
@@ -616,7 +615,7 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collec
         error = list_living(&c, last.instance, &dead);
     }
     if (!error)
-        error = options->dry_run ? collect_all(&c) : collect_entered(&c, dead);
+        error = work->dry_run ? collect_all(&c) : collect_entered(&c, dead);
     collect_done(&c);
     ret_collected->nanoseconds = plx_clock_ns(CLOCK_MONOTONIC) - begun_ns;
     return error;

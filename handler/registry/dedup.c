@@ -19,7 +19,7 @@
 struct dedup {
     struct plx_attach *attach;
     struct plx_attach_inside in;
-    const struct plx_dedup_options *how;
+    const struct plx_attach_work *work;
     struct plx_attach_deduped *result;
     struct plx_fault *fault;
     struct plx_registry_vdi *rows;
@@ -135,8 +135,8 @@ static void on_progress(void *context, bool comparing, uint64_t done, uint64_t t
 {
     const struct dedup *d = context;
 
-    if (d->how->progress)
-        d->how->progress(d->how->context, comparing, done, total);
+    if (d->work->progress)
+        d->work->progress(d->work->context, comparing, done, total);
 }
 
 static void on_pause(void *context)
@@ -144,7 +144,7 @@ static void on_pause(void *context)
     const struct dedup *d = context;
 
     plx_attach_unlock(d->attach);
-    d->how->pause(d->how->context);
+    d->work->pause(d->work->context);
     plx_attach_lock(d->attach);
 }
 
@@ -152,7 +152,7 @@ static bool on_interrupted(void *context)
 {
     const struct dedup *d = context;
 
-    return d->how->interrupted && d->how->interrupted(d->how->context);
+    return d->work->interrupted && d->work->interrupted(d->work->context);
 }
 
 /* ---- The whole ---- */
@@ -160,10 +160,10 @@ static bool on_interrupted(void *context)
 static int share(struct dedup *d)
 {
     const struct plx_dedup_options options = {
-        .dry_run = d->how->dry_run,
-        .memory = d->how->memory,
-        .rate = d->how->rate,
-        .pause = on_pause,
+        .dry_run = d->work->dry_run,
+        .memory = d->work->memory,
+        .rate = d->work->rate,
+        .pause = d->work->pause ? on_pause : NULL,
         .interrupted = on_interrupted,
         .progress = on_progress,
         .context = d,
@@ -183,24 +183,23 @@ static int open_and_share(struct dedup *d, bool open)
     return close_disks(d, error ? error : share(d));
 }
 
-int plx_attach_dedup(struct plx_attach *attach, const struct plx_attach_dedup_options *options,
+int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_attach_work *work,
                      struct plx_attach_deduped *ret_deduped, struct plx_fault *fault)
 {
-    struct dedup d = {
-        .attach = attach, .how = &options->how, .result = ret_deduped, .fault = fault};
+    struct dedup d = {.attach = attach, .work = work, .result = ret_deduped, .fault = fault};
     uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
     int error = 0;
 
     *ret_deduped = (struct plx_attach_deduped){0};
     plx_attach_get_inside(attach, &d.in);
-    if (options->how.dry_run) {
-        error = open_and_share(&d, options->open);
+    if (work->dry_run) {
+        error = open_and_share(&d, open);
     } else {
         error = look_whether_allowed(&d);
         if (!error)
             error = enter(&d);
         if (!error) /* closed before it leaves: a number that changes leaves more to collections */
-            error = leave(&d, open_and_share(&d, options->open));
+            error = leave(&d, open_and_share(&d, open));
     }
     ret_deduped->nanoseconds = plx_clock_ns(CLOCK_MONOTONIC) - begun_ns;
     return error;

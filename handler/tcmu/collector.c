@@ -100,46 +100,25 @@ static bool on_interrupted(void *context)
     return interrupted;
 }
 
-static int collect(struct plx_collector *c, struct report *ret_report)
-{
-    const struct plx_attach_collect_options options = {
-        .dry_run = c->job.dry_run,
-        .memory = c->job.memory,
-        .rate = c->job.rate,
-        .progress = on_progress,
-        .pause = on_pause,
-        .interrupted = on_interrupted,
-        .context = c,
-    };
-
-    return plx_attach_collect(c->home->attach, &options, &ret_report->result.collected,
-                              &ret_report->fault);
-}
-
-static int dedup(struct plx_collector *c, struct report *ret_report)
-{
-    const struct plx_dedup_options how = {
-        .dry_run = c->job.dry_run,
-        .memory = c->job.memory,
-        .rate = c->job.rate,
-        .progress = on_progress,
-        .pause = on_pause,
-        .interrupted = on_interrupted,
-        .context = c,
-    };
-    const struct plx_attach_dedup_options options = {.how = how};
-
-    return plx_attach_dedup(c->home->attach, &options, &ret_report->result.deduped,
-                            &ret_report->fault);
-}
-
 static int run_job(struct plx_collector *c)
 {
+    const struct plx_attach_work work = {
+        .dry_run = c->job.dry_run,
+        .memory = c->job.memory,
+        .rate = c->job.rate,
+        .progress = on_progress,
+        .pause = on_pause,
+        .interrupted = on_interrupted,
+        .context = c,
+    };
+    struct plx_attach *attach = c->home->attach;
     struct report report = {0};
     int error;
 
     pthread_mutex_lock(&c->home->attach_lock);
-    error = c->job.kind == PLX_JOB_DEDUP ? dedup(c, &report) : collect(c, &report);
+    error = c->job.kind == PLX_JOB_DEDUP
+                ? plx_attach_dedup(attach, false, &work, &report.result.deduped, &report.fault)
+                : plx_attach_collect(attach, &work, &report.result.collected, &report.fault);
     pthread_mutex_unlock(&c->home->attach_lock);
     report.state = error ? STATE_FAILED : STATE_ENDED;
     pthread_mutex_lock(&c->lock);
