@@ -302,6 +302,15 @@ void plx_progress_begin(struct plx_progress *progress, const struct plx_cli *cli
     progress->started_ns = plx_out_monotonic_ns();
 }
 
+void plx_progress_part(struct plx_progress *progress, const char *what, uint64_t total)
+{
+    if (!progress->what || strcmp(progress->what, what) != 0) {
+        plx_progress_end(progress);
+        plx_progress_begin(progress, progress->cli, what, total);
+    }
+    progress->total = total;
+}
+
 void plx_progress_show(struct plx_progress *progress, uint64_t done)
 {
     char size[16], rate[16], left[32], total[16];
