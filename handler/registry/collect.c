@@ -84,28 +84,42 @@ static bool on_interrupted(void *context)
 
 /* Other instances than this one, all of which may be at work: the dead of this host are recovered.
  */
-static int list_living(struct collect *c, uint64_t collector, uint64_t *ret_dead)
+static int list_living(struct collect *c)
 {
     struct plx_registry_instance *list;
     size_t count;
     int error = plx_registry_instance_list(c->in.registry, c->in.store_row, &list, &count);
-    bool lives = false;
 
-    *ret_dead = 0;
     if (error)
         return plx_registry_fault(c->in.registry, error, c->fault);
     c->living_count = 0;
     free(c->living);
     c->living = calloc(count + 1, sizeof *c->living);
     for (size_t i = 0; c->living && i < count; i++)
-        if (list[i].id != c->in.instance && !plx_instance_is_dead(c->in.paths, &list[i], NULL)) {
+        if (list[i].id != c->in.instance && !plx_instance_is_dead(c->in.paths, &list[i], NULL))
             c->living[c->living_count++] = list[i].id;
-            lives = lives || list[i].id == collector;
-        }
     free(list);
-    if (!lives)
-        *ret_dead = collector;
     return c->living ? 0 : no_memory(c);
+}
+
+int plx_attach_dead_collector(const struct plx_attach_inside *in, uint64_t *ret_dead,
+                              struct plx_fault *fault)
+{
+    struct plx_registry_collection last = {0};
+    struct plx_registry_instance *list;
+    size_t count;
+    int error;
+
+    plx_registry_collection_get(in->registry, in->store_row, &last); /* there may be none */
+    error = plx_registry_instance_list(in->registry, in->store_row, &list, &count);
+    if (error)
+        return plx_registry_fault(in->registry, error, fault);
+    *ret_dead = last.instance;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].id == last.instance && !plx_instance_is_dead(in->paths, &list[i], NULL))
+            *ret_dead = 0;
+    free(list);
+    return 0;
 }
 
 static int list_extents(const struct collect *c, struct extents *ret_extents)
@@ -242,14 +256,13 @@ static int mark_slice(struct collect *c, uint64_t from, uint64_t *ret_next,
 
     for (unsigned round = 0; moved && !error; round++) {
         size_t lived = c->living_count;
-        uint64_t dead;
 
         error = list_extents(c, &c->before); /* W2: as it is before it begins */
         if (error)
             return error;
         *ret_next = choose_slice(c, from);
         error = mark_once(c, ret_mark);
-        if (error == PLX_ERR_BUSY && round + 1 < ROUNDS_MAX && list_living(c, 0, &dead) == 0 &&
+        if (error == PLX_ERR_BUSY && round + 1 < ROUNDS_MAX && list_living(c) == 0 &&
             c->living_count != lived) {
             error = 0; /* somebody came who may have what seemed to be nobody's */
             continue;
@@ -573,12 +586,16 @@ static void collect_done(struct collect *c)
 }
 
 /* W1 */
-static int collect_entered(struct collect *c, uint64_t dead)
+static int collect_entered(struct collect *c)
 {
     struct plx_registry_collection entered;
-    int error = plx_registry_collection_begin(c->in.registry, c->in.store_row, c->in.instance, dead,
-                                              &entered);
+    uint64_t dead;
+    int error = plx_attach_dead_collector(&c->in, &dead, c->fault);
 
+    if (error)
+        return error;
+    error = plx_registry_collection_begin(c->in.registry, c->in.store_row, c->in.instance, dead,
+                                          &entered);
     if (error)
         return plx_registry_fault(c->in.registry, error, c->fault);
     if (entered.sweeping) {
@@ -602,20 +619,17 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_work *
                        struct plx_collected *ret_collected, struct plx_fault *fault)
 {
     struct collect c = {.attach = attach, .work = work, .result = ret_collected, .fault = fault};
-    struct plx_registry_collection last = {0};
-    uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC), dead = 0;
+    uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
     int error;
 
     *ret_collected = (struct plx_collected){0};
     error = collect_init(&c);
     if (!error)
         error = plx_attach_recover(attach, fault);
-    if (!error) {
-        plx_registry_collection_get(c.in.registry, c.in.store_row, &last); /* there may be none */
-        error = list_living(&c, last.instance, &dead);
-    }
     if (!error)
-        error = work->dry_run ? collect_all(&c) : collect_entered(&c, dead);
+        error = list_living(&c);
+    if (!error)
+        error = work->dry_run ? collect_all(&c) : collect_entered(&c);
     collect_done(&c);
     ret_collected->nanoseconds = plx_clock_ns(CLOCK_MONOTONIC) - begun_ns;
     return error;

@@ -14,7 +14,6 @@
 #include "registry/attach_inside.h"
 #include "registry/clock.h"
 #include "registry/collections.h"
-#include "registry/instance.h"
 
 struct dedup {
     struct plx_attach *attach;
@@ -29,31 +28,11 @@ struct dedup {
 
 /* ---- Keeping collections out (P1) ---- */
 
-/* Whose entry it is, if that instance is dead; else 0. */
-static int find_dead(const struct dedup *d, uint64_t *ret_dead)
-{
-    struct plx_registry_collection last = {0};
-    struct plx_registry_instance *list;
-    size_t count;
-    int error;
-
-    plx_registry_collection_get(d->in.registry, d->in.store_row, &last); /* there may be none */
-    error = plx_registry_instance_list(d->in.registry, d->in.store_row, &list, &count);
-    if (error)
-        return plx_registry_fault(d->in.registry, error, d->fault);
-    *ret_dead = last.instance;
-    for (size_t i = 0; i < count; i++)
-        if (list[i].id == last.instance && !plx_instance_is_dead(d->in.paths, &list[i], NULL))
-            *ret_dead = 0;
-    free(list);
-    return 0;
-}
-
 static int enter(const struct dedup *d)
 {
     struct plx_registry_collection entered;
     uint64_t dead;
-    int error = find_dead(d, &dead);
+    int error = plx_attach_dead_collector(&d->in, &dead, d->fault);
 
     if (error)
         return error;
