@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "commands.h"
 #include "output.h"
+#include "registry/clock.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 
@@ -196,14 +196,6 @@ static void put_instant(json_t *row, const char *key, const struct plx_snapshot_
 
 #define SECOND_NS 1000000000ull
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
-
 /* The service had to let snapshots go before their time, and that still shows. */
 static void warn_shortened(struct plx_cli *cli, const char *vdi, uint64_t oldest_wanted_ns,
                            json_t *row)
@@ -225,7 +217,7 @@ static void warn_shortened(struct plx_cli *cli, const char *vdi, uint64_t oldest
 static void put_window(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
                        const struct plx_protection *policy, uint64_t oldest_ns, json_t *row)
 {
-    uint64_t now = now_ns(), asked_ns = plx_retention_window_ns(policy);
+    uint64_t now = plx_clock_ns(CLOCK_REALTIME), asked_ns = plx_retention_window_ns(policy);
     uint64_t is_ns = oldest_ns && now > oldest_ns ? now - oldest_ns : 0;
     char is[32], asked[32];
 
@@ -449,7 +441,8 @@ int plx_cmd_cdp_apply(struct plx_cli *cli)
             "to be kept, 'parallax snap delete' deletes some",
             name.store, name.vdi);
     plx_retention_set(&retention, &info.protection);
-    if ((rc = plx_retention_apply(&retention, now_ns(), &work, &sum, &cli->fault)))
+    if ((rc = plx_retention_apply(&retention, plx_clock_ns(CLOCK_REALTIME), &work, &sum,
+                                  &cli->fault)))
         return rc;
     uint64_t freed = (sum.blocks + sum.meta_blocks) * PLX_BLOCK_SIZE;
     plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s gone, %s came back", name.store, name.vdi,

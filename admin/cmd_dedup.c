@@ -4,25 +4,12 @@
 #include "commands.h"
 #include "output.h"
 
-struct progress {
-    struct plx_progress bar;
-    bool begun, comparing;
-};
-
 /* How many blocks there are is not known before they have been looked at. */
 static void show(void *context, bool comparing, uint64_t done, uint64_t total)
 {
-    struct progress *p = context;
-
-    if (!p->begun || p->comparing != comparing) {
-        if (p->begun)
-            plx_progress_end(&p->bar);
-        plx_progress_begin(&p->bar, p->bar.cli, comparing ? "comparing" : "reading metadata", 0);
-        p->begun = true;
-        p->comparing = comparing;
-    }
-    p->bar.total = total * PLX_BLOCK_SIZE;
-    plx_progress_show(&p->bar, done * PLX_BLOCK_SIZE);
+    plx_progress_part(context, comparing ? "comparing" : "reading metadata",
+                      total * PLX_BLOCK_SIZE);
+    plx_progress_show(context, done * PLX_BLOCK_SIZE);
 }
 
 static void print(struct plx_cli *cli, const struct plx_attach_deduped *deduped, bool dry_run)
@@ -57,7 +44,7 @@ static void print(struct plx_cli *cli, const struct plx_attach_deduped *deduped,
 
 int plx_cmd_dedup(struct plx_cli *cli)
 {
-    struct progress progress = {.bar.cli = cli};
+    struct plx_progress progress = {.cli = cli};
     struct plx_session_job how = {
         .dry_run = plx_cli_get(cli, "dry-run") != NULL, .progress = show, .context = &progress};
     struct plx_attach_deduped deduped = {0};
@@ -69,8 +56,7 @@ int plx_cmd_dedup(struct plx_cli *cli)
         (rc = plx_cli_size(cli, "rate", &how.rate)))
         return rc;
     rc = plx_session_dedup(cli, name.store, &how, &deduped);
-    if (progress.begun)
-        plx_progress_end(&progress.bar);
+    plx_progress_end(&progress);
     if (rc)
         return rc;
     if (how.dry_run)

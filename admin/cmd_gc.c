@@ -4,25 +4,14 @@
 #include "commands.h"
 #include "output.h"
 
-struct progress {
-    struct plx_progress bar;
-    bool begun, sweeping;
-};
-
 /* Reading first, then freeing: a bar for each. */
 static void show(void *context, bool sweeping, uint64_t done, uint64_t total)
 {
-    struct progress *p = context;
-
-    if (!p->begun || p->sweeping != sweeping) {
-        if (p->begun)
-            plx_progress_end(&p->bar);
-        plx_progress_begin(&p->bar, p->bar.cli, sweeping ? "freeing" : "reading metadata", 0);
-        p->begun = true;
-        p->sweeping = sweeping;
-    }
-    p->bar.total = sweeping ? total * PLX_BLOCK_SIZE : done < total ? total : 0;
-    plx_progress_show(&p->bar, sweeping ? done * PLX_BLOCK_SIZE : done);
+    if (sweeping)
+        plx_progress_part(context, "freeing", total * PLX_BLOCK_SIZE);
+    else
+        plx_progress_part(context, "reading metadata", done < total ? total : 0);
+    plx_progress_show(context, sweeping ? done * PLX_BLOCK_SIZE : done);
 }
 
 static void print(struct plx_cli *cli, const struct plx_collected *collected, bool dry_run)
@@ -55,7 +44,7 @@ static void print(struct plx_cli *cli, const struct plx_collected *collected, bo
 
 int plx_cmd_gc(struct plx_cli *cli)
 {
-    struct progress progress = {.bar.cli = cli};
+    struct plx_progress progress = {.cli = cli};
     struct plx_session_job collecting = {
         .dry_run = plx_cli_get(cli, "dry-run") != NULL, .progress = show, .context = &progress};
     struct plx_collected collected = {0};
@@ -67,8 +56,7 @@ int plx_cmd_gc(struct plx_cli *cli)
         (rc = plx_cli_size(cli, "rate", &collecting.rate)))
         return rc;
     rc = plx_session_collect(cli, name.store, &collecting, &collected);
-    if (progress.begun)
-        plx_progress_end(&progress.bar);
+    plx_progress_end(&progress);
     if (rc)
         return rc;
     if (collected.resumed)

@@ -1,7 +1,7 @@
 /* cmd_rewind.c - parallax rewind: a virtual disk's contents become those of an instant.
  *
  * R1  Refused while an initiator is logged in, unless --live is given: it would write what it has
- * in its caches over what it does not know of. Where nobody can tell, it counts as logged in.
+ *     in its caches over what it does not know of. Where nobody can tell, it counts as logged in.
  */
 #include <inttypes.h>
 #include <string.h>

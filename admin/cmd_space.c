@@ -188,12 +188,6 @@ int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store 
 /* ---- What history keeps of it ------------------------------------------------------------------
  */
 
-static bool take_first(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return false;
-}
-
 /* The oldest snapshot of all, and for how long policies ask to go back. */
 int plx_cmd_space_history(struct plx_cli *cli, const char *store,
                           const struct plx_registry_vdi *vdis, size_t count, json_t *object)
@@ -204,11 +198,10 @@ int plx_cmd_space_history(struct plx_cli *cli, const char *store,
     int rc = 0;
 
     for (size_t i = 0; i < count && !rc && !plx_interrupted; i++) {
-        struct plx_snapshot_info first = {0};
+        struct plx_snapshot_info first;
 
         if ((rc = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &cli->fault)) ||
-            (rc = plx_snapshot_list(plx_session_store(cli), vdis[i].slot, 1, take_first, &first,
-                                    &cli->fault)))
+            (rc = plx_snapshot_first(plx_session_store(cli), vdis[i].slot, 1, &first, &cli->fault)))
             break;
         if (info.protection.mode != PLX_PROTECT_OFF)
             window_ns = plx_max_u64(window_ns, plx_retention_window_ns(&info.protection));

@@ -381,11 +381,9 @@ const struct plx_command plx_commands[] = {
 
     {"gc", NULL, "STORE", "Collect what no virtual disk uses any more.",
      "Space of deleted virtual disks, and what crashes left allocated, comes back. Virtual disks "
-     "go "
-     "on meanwhile. A handler that has the store open does it by itself a minute or so after "
+     "go on meanwhile. A handler that has the store open does it by itself a minute or so after "
      "something was deleted; this is for at once, and for stores that no handler has open. Broken "
-     "off, "
-     "it goes on the next time.",
+     "off, it goes on the next time.",
      "gc demo\n"
      "gc demo --dry-run\n"
      "gc demo --rate 50M --memory 64M --json",

@@ -14,16 +14,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "registry/clock.h"
+
 #define SHOW_INTERVAL_NS 100000000ull
 #define CELL_MAX 512
 #define JSON_FLAGS (JSON_INDENT(2) | JSON_REAL_PRECISION(9))
 
 uint64_t plx_out_monotonic_ns(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return plx_clock_ns(CLOCK_MONOTONIC);
 }
 
 /* ---- Values ---- */
@@ -301,6 +300,15 @@ void plx_progress_begin(struct plx_progress *progress, const struct plx_cli *cli
     *progress = (struct plx_progress){.cli = cli, .what = what, .total = total};
     progress->on = !cli->quiet && !cli->json && isatty(STDERR_FILENO);
     progress->started_ns = plx_out_monotonic_ns();
+}
+
+void plx_progress_part(struct plx_progress *progress, const char *what, uint64_t total)
+{
+    if (!progress->what || strcmp(progress->what, what) != 0) {
+        plx_progress_end(progress);
+        plx_progress_begin(progress, progress->cli, what, total);
+    }
+    progress->total = total;
 }
 
 void plx_progress_show(struct plx_progress *progress, uint64_t done)

@@ -74,6 +74,9 @@ struct plx_progress {
 
 void plx_progress_begin(struct plx_progress *progress, const struct plx_cli *cli, const char *what,
                         uint64_t total);
+/* Of what has parts: begins, and begins anew where it comes to another one. Only progress->cli has
+ * to be set before; no part need ever come. */
+void plx_progress_part(struct plx_progress *progress, const char *what, uint64_t total);
 /* Redraws at most ten times a second: bytes, percent, rate, time left. */
 void plx_progress_show(struct plx_progress *progress, uint64_t done);
 /* Makes room for another line. */

@@ -1,22 +1,23 @@
 /* session.c - registry, store, one open virtual disk, and whoever else has that one open.
  *
  * E1  A virtual disk is changed by its lock's holder only: this process, or the instance that has
- * it open, asked through its control socket. Which of them is looked up anew for each command. E2
- * Whatever a command does, plx_session_close() gives up locks and extents; a killed command's are
- * taken over by the next one (registry/attach.c).
+ *     it open, asked through its control socket. Which of them is looked up anew for each command.
+ * E2  Whatever a command does, plx_session_close() gives up locks and extents; a killed command's
+ *     are taken over by the next one (registry/attach.c).
  *
- * Requests to a live instance (control/control.h), all with "vdi": NAME:
+ * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
- *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop (no "vdi")
- *   dedup, dedup-status, dedup-stop: likewise
  *   keyframe
  *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
  *     it ended early, with "code" and "message"
  *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
- * and without it: volumes, the store has become larger.
+ * and of the store:
+ *   volumes: it has become larger         stats -> {counter: value, ...}
+ *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop
+ *   dedup, dedup-status, dedup-stop: likewise
  */
 #include "session.h"
 
@@ -505,10 +506,9 @@ static bool is_interrupted(void *context)
     return plx_interrupted;
 }
 
-static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
-                        struct plx_collected *ret_collected)
+static struct plx_attach_work work_here(const struct plx_session_job *how)
 {
-    const struct plx_attach_collect_options options = {
+    return (struct plx_attach_work){
         .dry_run = how->dry_run,
         .memory = how->memory,
         .rate = how->rate,
@@ -516,12 +516,18 @@ static int collect_here(struct plx_cli *cli, const char *store, const struct plx
         .interrupted = is_interrupted,
         .context = how->context,
     };
+}
+
+static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
+                        struct plx_collected *ret_collected)
+{
+    const struct plx_attach_work work = work_here(how);
     int rc;
 
     plx_registry_close(cli->session.registry);
     cli->session.registry = NULL;
     rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
-    return rc ? rc : plx_attach_collect(cli->session.attach, &options, ret_collected, &cli->fault);
+    return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
 }
 
 int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
@@ -563,29 +569,12 @@ static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
     return rc;
 }
 
-/* Nobody else comes in; but with a rate, time passes here. */
-static void pause_here(void *context)
-{
-    const struct timespec pause = {.tv_nsec = 100000};
-
-    nanosleep(&pause, NULL);
-}
-
-static int dedup_here(struct plx_cli *cli, const struct plx_session_job *job,
+static int dedup_here(struct plx_cli *cli, const struct plx_session_job *how,
                       struct plx_attach_deduped *ret_deduped)
 {
-    const struct plx_dedup_options how = {
-        .dry_run = job->dry_run,
-        .memory = job->memory,
-        .rate = job->rate,
-        .progress = job->progress,
-        .pause = pause_here,
-        .interrupted = is_interrupted,
-        .context = job->context,
-    };
-    const struct plx_attach_dedup_options options = {.open = true, .how = how};
+    const struct plx_attach_work work = work_here(how);
 
-    return plx_attach_dedup(cli->session.attach, &options, ret_deduped, &cli->fault);
+    return plx_attach_dedup(cli->session.attach, true, &work, ret_deduped, &cli->fault);
 }
 
 /* This process's affair even if a handler shares: the loop stands still, no disk is open. */
@@ -726,12 +715,6 @@ int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json
     return rc;
 }
 
-static bool keep_first(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return false;
-}
-
 static bool keep_last(void *context, const struct plx_snapshot_info *info)
 {
     *(struct plx_snapshot_info *)context = *info;
@@ -747,8 +730,7 @@ int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_i
 
     *ret_oldest = *ret_newest = (struct plx_snapshot_info){0};
     if ((rc = plx_vdi_read_info(store, slot, &info, &cli->fault)) ||
-        (rc = plx_snapshot_list(store, slot, 1, keep_first, ret_oldest, &cli->fault)) ||
-        !ret_oldest->seq)
+        (rc = plx_snapshot_first(store, slot, 1, ret_oldest, &cli->fault)) || !ret_oldest->seq)
         return rc;
     /* From the newest key frame on: what came before it need not be read. */
     return plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
@@ -758,7 +740,7 @@ int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_i
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
                                  struct plx_snapshot_info *ret_info)
 {
-    struct plx_snapshot_info info = {0};
+    struct plx_snapshot_info info;
     struct plx_registry_vdi row;
     uint64_t seq;
     int rc;
@@ -766,8 +748,7 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
     if ((rc = plx_session_vdi_row(cli, name, &row)) ||
         (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
                                           &cli->fault)) ||
-        (rc = plx_snapshot_list(plx_session_store(cli), row.slot, seq, keep_first, &info,
-                                &cli->fault)))
+        (rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
         return rc;
     if (info.seq != seq)
         return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,

@@ -40,7 +40,7 @@
 struct plx_collect {
     struct plx_store *store;
     struct plx_collect_options options;
-    struct plx_reach_hooks hooks;
+    struct plx_turns turns;
     struct plx_reach reach;
     bool *look, *moving;   /* of each extent */
     struct plx_uuid *read; /* of each slot: the disk that was read */
@@ -171,10 +171,10 @@ static struct plx_collect *collect_new(struct plx_store *store,
         return NULL;
     c->store = store;
     c->options = *options;
-    c->hooks = (struct plx_reach_hooks){.rate = options->rate,
-                                        .pause = options->pause,
-                                        .interrupted = options->interrupted,
-                                        .context = options->context};
+    c->turns = (struct plx_turns){.rate = options->rate,
+                                  .pause = options->pause,
+                                  .interrupted = options->interrupted,
+                                  .context = options->context};
     c->slots = plx_vdi_slot_count(store);
     c->look = calloc(extents, sizeof *c->look);
     c->moving = calloc(extents, sizeof *c->moving);
@@ -211,7 +211,7 @@ int plx_collect_begin(struct plx_store *store, const struct plx_collect_options 
     c = collect_new(store, options);
     if (!c)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    error = plx_reach_init(&c->reach, store, c->look, c->moving, &c->hooks, fault);
+    error = plx_reach_init(&c->reach, store, c->look, c->moving, &c->turns, fault);
     if (!error && plx_extent_note_born(store))
         error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     if (!error)

@@ -12,6 +12,8 @@
  * D4  24 bits of checksum are too few for a large store: what has company is read and known by a
  *     hash of 64 bits from there on, before anything is written for it.
  * D5  Addresses of common blocks hold throughout (share.c, H5).
+ * D6  Nobody waits for long: millions of candidates are sorted in pieces, with turns in between,
+ * and in place. What is left without turns is to go through them once, some 10 ms for a million.
  * Loop: the store's. Synchronous; others come in at pauses, so disks are looked up anew after each.
  * Crash story: that of each share by itself; nothing is kept that would be resumed.
  */
@@ -24,8 +26,8 @@
 #define CANDIDATES_MIN 1024u
 #define CHECKSUMS (1u << 24)
 #define LOOKUPS 4096u /* between two pauses */
+#define SORTED 1024u  /* at once */
 #define DEPTH 32u     /* requests under way */
-#define NS 1000000000ull
 
 #define GONE UINT64_MAX /* the key of what does not take part any more */
 
@@ -57,6 +59,7 @@ struct dedup {
     struct plx_fault *fault;
     struct candidate *candidates;
     size_t count, capacity;
+    bool full;       /* no room can be made any more */
     uint32_t lo, hi; /* D3 */
     uint32_t slot;   /* of the disk that is being looked at */
     uint64_t begun_ns, bytes_read;
@@ -66,29 +69,20 @@ struct dedup {
 
 /* ---- Turns ---- */
 
-static bool is_ahead(const struct dedup *d)
-{
-    struct plx_env *env = d->store->env;
-    uint64_t rate = d->options->rate;
-
-    return rate && (double)d->bytes_read / (double)rate * (double)NS >
-                       (double)(env->monotonic_ns(env) - d->begun_ns);
-}
-
-/* Others come in; time passes in pause(). */
 static int take_turns(struct dedup *d)
 {
     const struct plx_dedup_options *options = d->options;
+    const struct plx_turns turns = {.rate = options->rate,
+                                    .pause = options->pause,
+                                    .interrupted = options->interrupted,
+                                    .context = options->context};
 
     if (options->progress)
         options->progress(options->context, d->steps_total != 0, d->steps, d->steps_total);
-    do {
-        if (options->interrupted && options->interrupted(options->context))
-            return plx_fault_set(d->fault, PLX_ERR_BUSY,
-                                 "interrupted; what has become common stays so");
-        options->pause(options->context);
-    } while (is_ahead(d));
-    return 0;
+    return plx_store_take_turns(d->store, &turns, d->begun_ns, d->bytes_read)
+               ? 0
+               : plx_fault_set(d->fault, PLX_ERR_BUSY,
+                               "interrupted; what has become common stays so");
 }
 
 /* ---- Disks ---- */
@@ -114,6 +108,14 @@ static struct plx_vdi *disk_of(const struct dedup *d, const struct candidate *c)
 
 /* ---- Candidates ---- */
 
+static void swap(struct candidate *a, struct candidate *b)
+{
+    struct candidate c = *a;
+
+    *a = *b;
+    *b = c;
+}
+
 static int by_key(const void *a, const void *b)
 {
     const struct candidate *x = a, *y = b;
@@ -127,14 +129,54 @@ static int by_key(const void *a, const void *b)
     return x->vblock < y->vblock ? -1 : x->vblock > y->vblock;
 }
 
+/* Of some, two at least: up to where those go that come before the others. Around one that nobody
+ * can foresee, so that no contents make it slow. */
+static size_t partition(struct dedup *d, size_t from, size_t to)
+{
+    struct candidate *c = d->candidates, pivot;
+    size_t low = from, high = to - 1;
+    uint64_t random;
+
+    d->store->env->random(d->store->env, &random, sizeof random);
+    swap(&c[from], &c[from + random % (to - from)]); /* so that the last one never is it */
+    pivot = c[from];
+    for (;;) {
+        while (by_key(&c[low], &pivot) < 0)
+            low++;
+        while (by_key(&c[high], &pivot) > 0)
+            high--;
+        if (low >= high)
+            return high + 1;
+        swap(&c[low++], &c[high--]);
+    }
+}
+
+/* D6: the smaller part by itself, then the larger one here. */
+static int sort_some(struct dedup *d, size_t from, size_t to)
+{
+    int error = 0;
+
+    while (!error && to - from > SORTED) {
+        size_t middle = partition(d, from, to);
+        bool lower = middle - from < to - middle;
+
+        error = lower ? sort_some(d, from, middle) : sort_some(d, middle, to);
+        *(lower ? &from : &to) = middle;
+    }
+    if (error)
+        return error;
+    qsort(d->candidates + from, to - from, sizeof *d->candidates, by_key);
+    return take_turns(d);
+}
+
 /* Sorts, and leaves one name of each common block. */
-static void sort(struct dedup *d)
+static int sort(struct dedup *d)
 {
     struct candidate last = {0};
     size_t kept = 0;
+    int error = sort_some(d, 0, d->count);
 
-    qsort(d->candidates, d->count, sizeof *d->candidates, by_key);
-    for (size_t i = 0; i < d->count; i++) {
+    for (size_t i = 0; i < d->count && !error; i++) {
         const struct candidate *c = &d->candidates[i];
 
         if (c->common && c->common == last.common && c->key == last.key)
@@ -143,6 +185,7 @@ static void sort(struct dedup *d)
         d->candidates[kept++] = last;
     }
     d->count = kept;
+    return error;
 }
 
 /* Behind the last one with the key of this. */
@@ -156,11 +199,13 @@ static size_t group_end(const struct dedup *d, size_t first)
 }
 
 /* Leaves groups in which there is something to do. */
-static void keep_groups(struct dedup *d)
+static int keep_groups(struct dedup *d)
 {
     size_t kept = 0;
+    int error = sort(d);
 
-    sort(d);
+    if (error)
+        return error;
     for (size_t first = 0, end; first < d->count; first = end) {
         end = group_end(d, first);
         if (d->candidates[first].key == GONE || end - first < 2 || d->candidates[end - 1].common)
@@ -169,28 +214,23 @@ static void keep_groups(struct dedup *d)
         kept += end - first;
     }
     d->count = kept;
+    return 0;
 }
 
-/* D3 */
-static void make_room(struct dedup *d)
+/* D3. Half of it at least; if it cannot be, never again in this slice. */
+static int make_room(struct dedup *d)
 {
     size_t kept = 0;
+    int error = sort(d);
 
-    sort(d);
-    if (d->count <= d->capacity / 2)
-        return;
+    if (error || d->count <= d->capacity / 2)
+        return error;
     d->hi = (uint32_t)plx_max_u64(d->lo + 1, d->candidates[d->count / 2].key);
     while (kept < d->count && d->candidates[kept].key < d->hi)
         kept++;
     d->count = kept;
-}
-
-static void add(struct dedup *d, const struct candidate *c)
-{
-    if (d->count == d->capacity)
-        make_room(d);
-    if (c->key < d->hi && d->count < d->capacity)
-        d->candidates[d->count++] = *c;
+    d->full = d->count > d->capacity / 2;
+    return 0;
 }
 
 static void on_mapping(void *context, uint64_t vblock, const struct plx_mapping *mapping)
@@ -207,8 +247,14 @@ static void on_mapping(void *context, uint64_t vblock, const struct plx_mapping 
         d->result->seen += !common && !mapping->writable;
         d->result->unknown += !common && mapping->writable && !mapping->checksum;
     }
-    if (takes_part && c.key >= d->lo && c.key < d->hi)
-        add(d, &c);
+    if (takes_part && c.key >= d->lo && c.key < d->hi && d->count < d->capacity)
+        d->candidates[d->count++] = c;
+}
+
+/* No more at once than there is room for. */
+static unsigned lookups(const struct dedup *d)
+{
+    return d->full ? LOOKUPS : (unsigned)plx_min_u64(LOOKUPS, d->capacity - d->count);
 }
 
 static int gather_disk(struct dedup *d, uint32_t slot)
@@ -222,13 +268,15 @@ static int gather_disk(struct dedup *d, uint32_t slot)
 
         if (!vdi || vdi->record.slot != slot)
             return 0;
-        error = plx_vdi_each_mapping(vdi, LOOKUPS, &vblock, on_mapping, d, d->fault);
+        error = plx_vdi_each_mapping(vdi, lookups(d), &vblock, on_mapping, d, d->fault);
         if (error == PLX_ERR_CORRUPT || error == PLX_ERR_IO_READ) { /* the check's affair */
             d->result->unreadable++;
             return 0;
         }
         if (!error)
             error = take_turns(d);
+        if (!error && d->count == d->capacity && !d->full)
+            error = make_room(d);
     }
     return error;
 }
@@ -239,6 +287,7 @@ static int gather(struct dedup *d)
     int error = 0;
 
     d->count = d->steps = d->steps_total = 0;
+    d->full = false;
     for (uint64_t slot = 0; !error && (vdi = next_disk(d->store, slot)); slot++) {
         slot = vdi->record.slot;
         d->result->disks += d->lo == 0;
@@ -402,14 +451,16 @@ static int do_slice(struct dedup *d)
 
     d->hi = CHECKSUMS;
     error = gather(d);
+    if (!error)
+        error = keep_groups(d);
     if (error)
         return error;
-    keep_groups(d);
     d->steps_total = d->count * 3;
     error = run_stage(d, STAGE_HASH);
+    if (!error)
+        error = keep_groups(d);
     if (error)
         return error;
-    keep_groups(d);
     d->steps_total = d->steps + d->count * 2;
     if (d->options->dry_run) {
         count_groups(d);

@@ -170,9 +170,9 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
  * have been marked (plx_vdi_mark) and writes the adopted headers and bitmaps. */
 int plx_store_extent_adopt(struct plx_store *store, uint64_t extent, struct plx_fault *fault);
 int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault);
-/* The store's number of collections, as the registry had it when it granted an extent: odd while
- * one is under way in another instance. Before plx_store_extent_granted(), and once after opening.
- */
+/* The store's number of collections, as the registry had it when it gave an extent: odd while one
+ * is under way in another instance. Before plx_store_extent_granted() and _adopt() of that extent;
+ * up to the first call it counts as 0. */
 void plx_store_set_collections(struct plx_store *store, uint64_t collections);
 struct plx_extent_info {
     uint64_t number;
@@ -489,6 +489,9 @@ struct plx_snapshot_info {
 int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
                       bool (*visit)(void *context, const struct plx_snapshot_info *info),
                       void *context, struct plx_fault *fault);
+/* The first one from seq `from` on; seq 0: there is none. */
+int plx_snapshot_first(struct plx_store *store, uint32_t slot, uint64_t from,
+                       struct plx_snapshot_info *ret_info, struct plx_fault *fault);
 /* The disk's contents become those of snapshot seq; its size stays, what lies behind the snapshot's
  * reads as zeroes. The state before becomes a snapshot, with the label if one is given; it comes
  * back in *ret_before also when the rewind fails after that. Requests wait meanwhile, for no
@@ -682,9 +685,9 @@ struct plx_dedup_options {
     bool dry_run;    /* only counts; reads the same */
     uint64_t memory; /* bytes, 0: 256 MiB; with less, metadata is read more often */
     uint64_t rate;   /* bytes of data read a second at most, 0: no limit */
-    /* pause: between two turns of the loop, nothing of this is under way: others may call in. It
-     * should sleep for a moment. interrupted: true ends it with BUSY. progress: blocks looked at,
-     * or, comparing, steps of what is to be done in the slice at hand. The last two may be NULL. */
+    /* Each may be NULL. pause: between two turns of the loop, nothing of this is under way: others
+     * may call in. It should sleep for a moment. interrupted: true ends it with BUSY. progress:
+     * blocks looked at, or, comparing, steps of what is to be done in the slice at hand. */
     void (*pause)(void *context);
     bool (*interrupted)(void *context);
     void (*progress)(void *context, bool comparing, uint64_t done, uint64_t total);

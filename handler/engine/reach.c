@@ -27,16 +27,14 @@
 #include "engine/replay.h"
 #include "engine/vdi.h"
 
-#define NS 1000000000ull
-
 int plx_reach_init(struct plx_reach *reach, struct plx_store *store, const bool *counts,
-                   const bool *moving, const struct plx_reach_hooks *hooks, struct plx_fault *fault)
+                   const bool *moving, const struct plx_turns *turns, struct plx_fault *fault)
 {
     uint64_t extents = store->info.extents, blocks = store->info.extent_blocks;
     bool ready;
 
     *reach = (struct plx_reach){.store = store,
-                                .hooks = hooks,
+                                .turns = turns,
                                 .fault = fault,
                                 .counts = counts,
                                 .moving = moving,
@@ -95,33 +93,14 @@ int plx_reach_believe(struct plx_reach *reach, bool whole)
     return added ? 0 : no_memory(reach);
 }
 
-/* ---- Taking turns ---- */
-
-static bool too_fast(const struct plx_reach *reach)
-{
-    struct plx_env *env = reach->store->env;
-    uint64_t bytes = (reach->nodes << PLX_BLOCK_SHIFT) + reach->log_bytes;
-    uint64_t rate = reach->hooks->rate;
-
-    return rate && (double)bytes / (double)rate * (double)NS >
-                       (double)(env->monotonic_ns(env) - reach->begun_ns);
-}
-
-/* Between two batches: others come in, and it is not faster than it should be. Where others may
- * come in, time passes in pause(): a wait in here would keep them out. */
+/* Between two batches. */
 static int take_turns(struct plx_reach *reach)
 {
-    const struct plx_reach_hooks *hooks = reach->hooks;
+    uint64_t bytes = (reach->nodes << PLX_BLOCK_SHIFT) + reach->log_bytes;
 
-    do {
-        if (hooks->interrupted && hooks->interrupted(hooks->context))
-            return plx_fault_set(reach->fault, PLX_ERR_BUSY, "interrupted");
-        if (hooks->pause)
-            hooks->pause(hooks->context);
-        else if (too_fast(reach) && !plx_store_tick(reach->store))
-            plx_store_wait(reach->store);
-    } while (too_fast(reach));
-    return 0;
+    return plx_store_take_turns(reach->store, reach->turns, reach->begun_ns, bytes)
+               ? 0
+               : plx_fault_set(reach->fault, PLX_ERR_BUSY, "interrupted");
 }
 
 /* ---- Nodes ---- */

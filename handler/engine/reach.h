@@ -12,19 +12,9 @@
 
 #define PLX_REACH_BATCH 64u /* nodes read at once */
 
-struct plx_reach_hooks {
-    uint64_t rate; /* bytes read a second at most, 0: no limit */
-    /* Nothing of the engine is under way when it is called, so others may come in meanwhile: disks
-     * may be opened, closed, made and deleted. Takes a moment: it is called again and again while
-     * it goes faster than `rate`. May be NULL. */
-    void (*pause)(void *context);
-    bool (*interrupted)(void *context); /* true ends it with BUSY; may be NULL */
-    void *context;
-};
-
 struct plx_reach {
     struct plx_store *store;
-    const struct plx_reach_hooks *hooks;
+    const struct plx_turns *turns;
     struct plx_fault *fault;
     struct plx_blockmap used;  /* what was reached, in the extents that count */
     struct plx_blockmap seen;  /* nodes below which everything was */
@@ -45,8 +35,7 @@ struct plx_vdi_record;
 
 /* counts: one for each extent, kept by the caller, as is moving (NULL: none). */
 int plx_reach_init(struct plx_reach *reach, struct plx_store *store, const bool *counts,
-                   const bool *moving, const struct plx_reach_hooks *hooks,
-                   struct plx_fault *fault);
+                   const bool *moving, const struct plx_turns *turns, struct plx_fault *fault);
 void plx_reach_done(struct plx_reach *reach);
 /* All that the record leads to. It may be read while the disk is open and moves on, as long as
  * nothing is freed meanwhile that the record leads to; whoever cannot be sure looks afterwards

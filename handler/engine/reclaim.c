@@ -23,10 +23,11 @@
  *     time (C7).
  * C9  When nothing else before a rewind can go, and all that is left there may, history begins with
  *     that rewind's key frame: it is whole, for all of it is read-only. What rewinds up to it went
- * to is held by them alone, and goes with them. So a snapshot behind it sees only what that tree
- *     names or the log behind it maps. What nobody has then is not looked for: blocks came to life
- *     again there, and a collection knows how to. It is no more anybody's to free: what dies behind
- *     that key frame before a snapshot saw it does not come back here either (versions.c, N1).
+ *     to is held by them alone, and goes with them. So a snapshot behind it sees only what that
+ *     tree names or the log behind it maps. What nobody has then is not looked for: blocks came to
+ *     life again there, and a collection knows how to. It is no more anybody's to free: what dies
+ *     behind that key frame before a snapshot saw it does not come back here either (versions.c,
+ *     N1).
  *
  * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
  * trees say below the record's key frame does not change meanwhile.

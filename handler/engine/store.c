@@ -362,6 +362,28 @@ void plx_store_settle(struct plx_store *store)
             plx_store_wait(store);
 }
 
+static bool too_fast(const struct plx_store *store, uint64_t begun_ns, uint64_t bytes,
+                     uint64_t rate)
+{
+    return rate && (double)bytes / (double)rate * 1e9 >
+                       (double)(store->env->monotonic_ns(store->env) - begun_ns);
+}
+
+/* Where others may come in, time passes in pause(): a wait in here would keep them out. */
+bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns, uint64_t begun_ns,
+                          uint64_t bytes)
+{
+    do {
+        if (turns->interrupted && turns->interrupted(turns->context))
+            return false;
+        if (turns->pause)
+            turns->pause(turns->context);
+        else if (too_fast(store, begun_ns, bytes, turns->rate) && !plx_store_tick(store))
+            plx_store_wait(store);
+    } while (too_fast(store, begun_ns, bytes, turns->rate));
+    return true;
+}
+
 uint64_t plx_store_due_ns(const struct plx_store *store)
 {
     uint64_t due_ns = UINT64_MAX;

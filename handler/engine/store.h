@@ -164,6 +164,20 @@ void plx_task_ready(struct plx_store *store, struct plx_task *task);
 void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending);
 void plx_store_run_until_true(struct plx_store *store, const bool *done);
 
+/* How a synchronous call that reads much lets others come in. */
+struct plx_turns {
+    uint64_t rate; /* bytes read a second at most, 0: no limit */
+    /* Nothing of the caller is under way when it is called: disks may be opened, closed, made and
+     * deleted meanwhile. Takes a moment: it is called again and again while it goes faster than
+     * `rate`. May be NULL. */
+    void (*pause)(void *context);
+    bool (*interrupted)(void *context); /* may be NULL */
+    void *context;
+};
+/* Between two steps, so many bytes having been read since it began. false: interrupted. */
+bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns, uint64_t begun_ns,
+                          uint64_t bytes);
+
 /* What a synchronous call hands in as the task that waits. */
 struct plx_waiter {
     struct plx_task task;

@@ -34,7 +34,7 @@ struct census {
     const struct plx_usage_options *options;
     struct plx_fault *fault;
     struct plx_usage usage;
-    struct plx_reach_hooks hooks;
+    struct plx_turns turns;
     struct plx_reach reach;
     bool *counts; /* of each extent: all */
     bool counting;
@@ -339,7 +339,7 @@ static int census_init(struct census *c)
     struct plx_blockmap *maps[] = {&c->vdis.one, &c->vdis.more, &c->families.one, &c->families.more,
                                    &c->family};
     bool ready = true;
-    int error = plx_reach_init(&c->reach, c->store, NULL, NULL, &c->hooks, c->fault);
+    int error = plx_reach_init(&c->reach, c->store, NULL, NULL, &c->turns, c->fault);
 
     if (error)
         return error;
@@ -387,7 +387,7 @@ int plx_store_usage(struct plx_store *store, const struct plx_usage_options *opt
     struct census c = {.store = store, .options = options, .fault = fault};
     int error;
 
-    c.hooks = (struct plx_reach_hooks){.interrupted = show_and_ask, .context = &c};
+    c.turns = (struct plx_turns){.interrupted = show_and_ask, .context = &c};
     error = census_init(&c);
     if (!error)
         error = take_census(&c);

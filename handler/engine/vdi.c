@@ -994,6 +994,23 @@ int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
     return visit_log(store, slot, &v.log, fault);
 }
 
+static bool take_first(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return false;
+}
+
+int plx_snapshot_first(struct plx_store *store, uint32_t slot, uint64_t from,
+                       struct plx_snapshot_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_snapshot_info first = {0};
+    int error = plx_snapshot_list(store, slot, from, take_first, &first, fault);
+
+    if (!error)
+        *ret_info = first;
+    return error;
+}
+
 struct time_search {
     const struct plx_log_reader *reader;
     uint64_t segment, forgotten, time_ns;

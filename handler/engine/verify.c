@@ -29,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS 1000000000ull
 #define USERS_MAX 16u     /* of one block, whose records are looked at again */
 #define TYPE_DAMAGED 0xff /* its header is, and that was said: anything may be in it */
 
@@ -44,31 +43,18 @@ static void report_progress(struct plx_verify *v)
                              v->total_bytes);
 }
 
-static void keep_to_rate(struct plx_verify *v)
-{
-    struct plx_env *env = v->store->env;
-    uint64_t rate = v->options->rate, bytes = v->result.bytes, due;
-
-    if (!rate)
-        return;
-    due = bytes / rate * NS + (uint64_t)((double)(bytes % rate) / (double)rate * (double)NS);
-    while (!v->error && env->monotonic_ns(env) - v->begun_ns < due) {
-        if (v->options->interrupted && v->options->interrupted(v->options->context))
-            v->error = PLX_ERR_BUSY;
-        else if (!plx_store_tick(v->store))
-            plx_store_wait(v->store);
-    }
-}
-
 int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, void *buffer,
                     size_t bytes)
 {
-    if (v->options->interrupted && v->options->interrupted(v->options->context))
-        v->error = PLX_ERR_BUSY;
+    const struct plx_turns turns = {.rate = v->options->rate,
+                                    .interrupted = v->options->interrupted,
+                                    .context = v->options->context};
+
     if (v->error)
         return v->error;
     v->result.bytes += bytes;
-    keep_to_rate(v);
+    if (!plx_store_take_turns(v->store, &turns, v->begun_ns, v->result.bytes))
+        return v->error = PLX_ERR_BUSY;
     report_progress(v);
     return plx_store_read_sync(v->store, kind, addr, buffer, bytes);
 }

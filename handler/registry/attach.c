@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "registry/attach_inside.h"
+#include "registry/clock.h"
 #include "registry/collections.h"
 #include "registry/holds.h"
 #include "registry/instance.h"
@@ -89,11 +90,6 @@ struct plx_attach {
     struct held_extent *extents;
     struct held_vdi *vdis;
 };
-
-static int registry_fault(struct plx_registry *registry, int error, struct plx_fault *fault)
-{
-    return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
-}
 
 static void lock(struct plx_attach *a)
 {
@@ -171,22 +167,14 @@ static struct plx_attach *attach_of(struct plx_env *env)
     return (struct plx_attach *)(void *)((char *)env - offsetof(struct plx_attach, env));
 }
 
-static uint64_t clock_ns(clockid_t id)
-{
-    struct timespec t;
-
-    clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t env_now(struct plx_env *env)
 {
-    return clock_ns(CLOCK_REALTIME);
+    return plx_clock_ns(CLOCK_REALTIME);
 }
 
 static uint64_t env_monotonic(struct plx_env *env)
 {
-    return clock_ns(CLOCK_MONOTONIC);
+    return plx_clock_ns(CLOCK_MONOTONIC);
 }
 
 static void env_random(struct plx_env *env, void *bytes, unsigned count)
@@ -514,7 +502,7 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                     : plx_registry_growth_join(a->registry, a->row.id, a->instance.row.id,
                                                device->name);
     if (error)
-        registry_fault(a->registry, error, fault);
+        plx_registry_fault(a->registry, error, fault);
     else
         error = plx_store_add_volume(a->store, device, &growth->how, ret_grown, fault);
     if (error || !ret_grown->added || dry_run)
@@ -533,7 +521,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
         return grow_by(a, growth, ret_grown, fault);
     error = plx_registry_growth_begin(a->registry, a->row.id, a->instance.row.id);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before us, */
     if (!error)                                   /* and have left the registry behind */
         error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
@@ -546,7 +534,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     if (error && !plx_grow_refused(error))
         return error;
     ended = plx_registry_growth_end(a->registry, a->row.id, a->instance.row.id);
-    return error ? error : ended ? registry_fault(a->registry, ended, fault) : 0;
+    return error ? error : ended ? plx_registry_fault(a->registry, ended, fault) : 0;
 }
 
 /* ---- For collect.c and dedup.c ---- */
@@ -581,7 +569,7 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
     int error = plx_registry_extent_list(a->registry, a->row.id, dead, &list, &count);
 
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     for (size_t i = 0; i < count && !error; i++) {
         struct plx_registry_extent row;
         struct plx_extent_info info;
@@ -589,7 +577,7 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
         error = plx_registry_extent_take(a->registry, a->row.id, list[i].no, dead,
                                          a->instance.row.id, &row);
         if (error) {
-            registry_fault(a->registry, error, fault);
+            plx_registry_fault(a->registry, error, fault);
             break;
         }
         lock(a);
@@ -608,7 +596,7 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
             row.type = PLX_EXTENT_UNUSED;
             error = plx_registry_extent_release(a->registry, a->row.id, &row);
             if (error)
-                registry_fault(a->registry, error, fault);
+                plx_registry_fault(a->registry, error, fault);
         } else if (!error) {
             remember_extent(a, &row);
         }
@@ -645,14 +633,14 @@ static int tell_labels(struct plx_attach *a, const struct plx_registry_lock *hel
     int error = plx_labels_drop_known(a->registry, held->vdi, labels);
 
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     lock(a);
     error = plx_labels_times(a->store, slot, labels, fault);
     unlock(a);
     if (error)
         return error;
     error = plx_labels_tell(a->registry, held, labels);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* A4 */
@@ -668,7 +656,7 @@ static int settle(struct plx_attach *a, const struct plx_registry_lock *held,
     if (!error)
         error = plx_policy_keep(a->registry, held->vdi, &info->protection);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     error = read_labels(a, info, &labels, fault);
     if (!error)
         error = tell_labels(a, held, info->slot, &labels, fault);
@@ -685,7 +673,7 @@ static int finish_creation(struct plx_attach *a, const struct plx_registry_lock 
         error = plx_registry_vdi_unlock(a->registry, held);
     if (!error)
         error = plx_registry_vdi_purge(a->registry, held->vdi);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, uint64_t dead,
@@ -700,7 +688,7 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     memcpy(held.vdi, row->id, sizeof held.vdi);
     error = plx_registry_vdi_takeover(a->registry, &held, a->instance.row.id, &ours);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     lock(a);
     error = plx_vdi_read_info(a->store, row->slot, &info, fault);
     unlock(a);
@@ -757,7 +745,7 @@ static int locked_by(struct plx_attach *a, uint64_t instance, struct plx_registr
 {
     int error = plx_registry_locks_of(a->registry, instance, ret_list, ret_count);
 
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 static int mark_logs(struct plx_attach *a, uint64_t dead, struct plx_fault *fault)
@@ -797,7 +785,7 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
     /* What could not be recovered is locked by us now: opening it says why. */
     error = plx_registry_instance_unregister(a->registry, dead->id);
     if (error)
-        return failed ? 0 : registry_fault(a->registry, error, fault);
+        return failed ? 0 : plx_registry_fault(a->registry, error, fault);
     plx_instance_bury(&a->paths, dead);
     return 0;
 }
@@ -834,7 +822,7 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
         return error;
     error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     for (size_t i = 0; i < count; i++)
         if (list[i].id != a->instance.row.id && plx_instance_is_dead(&a->paths, &list[i], NULL))
             list[dead++] = list[i];
@@ -871,7 +859,7 @@ static int register_instance(struct plx_attach *a, struct plx_fault *fault)
     a->instance.row.store = a->row.id;
     error = plx_registry_instance_register(a->registry, &a->instance.row);
     if (error) {
-        registry_fault(a->registry, error, fault);
+        plx_registry_fault(a->registry, error, fault);
         plx_instance_close(&a->paths, &a->instance, true);
         return error;
     }
@@ -923,7 +911,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     if (!error) {
         error = plx_registry_store_get(a->registry, options->store, &a->row);
         if (error)
-            registry_fault(a->registry, error, fault);
+            plx_registry_fault(a->registry, error, fault);
     }
     if (!error && !options->read_only)
         error = register_instance(a, fault);
@@ -1056,7 +1044,7 @@ static int get_vdi(struct plx_attach *a, const char *name, struct plx_registry_v
 {
     int error = plx_registry_vdi_get(a->registry, a->row.id, name, ret_row);
 
-    return error ? registry_fault(a->registry, error, fault) : keep_up(a, fault);
+    return error ? plx_registry_fault(a->registry, error, fault) : keep_up(a, fault);
 }
 
 static bool is_held(const struct plx_attach *a, const char *id)
@@ -1080,17 +1068,17 @@ static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
 
         memcpy(ours.vdi, row->id, sizeof ours.vdi);
         error = plx_registry_vdi_takeover(a->registry, &ours, a->instance.row.id, ret_lock);
-        return error ? registry_fault(a->registry, error, fault) : 0;
+        return error ? plx_registry_fault(a->registry, error, fault) : 0;
     }
     error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
 
     if (error == PLX_ERR_BUSY) { /* its holder may have died since we attached */
-        registry_fault(a->registry, error, fault);
+        plx_registry_fault(a->registry, error, fault);
         if (plx_attach_recover(a, fault))
             return error;
         error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
     }
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* Made before the disk is opened: what is open is always held. */
@@ -1134,7 +1122,7 @@ static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uin
         return error;
     error =
         plx_hold_wait(a->registry, &a->paths, vdi, seq, a->instance.row.id, HOLD_WAIT_MS, ret_hold);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 static void release_instant(struct plx_attach *a, uint64_t hold)
@@ -1283,7 +1271,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     plx_store_get_info(a->store, &info);
     error = plx_registry_vdi_create(a->registry, row, info.vdi_slots, row);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     memcpy(held.vdi, row->id, sizeof held.vdi);
     options->slot = row->slot;
     lock(a);
@@ -1304,7 +1292,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
         error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
     if (!error)
         error = plx_registry_vdi_unlock(a->registry, &held);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_options *options,
@@ -1358,7 +1346,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     if (!error)
         error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
     if (error)
-        registry_fault(a->registry, error, fault);
+        plx_registry_fault(a->registry, error, fault);
     else if (count)
         error = plx_fault_set(fault, PLX_ERR_BUSY,
                               "virtual disk %s: snapshot %llu is being read or cloned; close it "
@@ -1402,7 +1390,7 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     error = plx_registry_vdi_delete(a->registry, &held);
     if (error) /* A3: it stays locked, for the record is gone; recovery finishes it, or a repetition
                 */
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     plx_registry_vdi_unlock(a->registry, &held);
     plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
     return 0;
@@ -1435,7 +1423,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     snprintf(request.label, sizeof request.label, "%s", label);
     error = plx_registry_label_get(a->registry, held->lock.vdi, label, &row);
     if (error && error != PLX_ERR_NOT_FOUND)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     if (request.remove) {
         if (error)
             return plx_fault_set(fault, error, "there is no label %s", label);
@@ -1455,7 +1443,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     error = request.remove ? plx_registry_label_remove(a->registry, &held->lock, label)
                            : plx_registry_label_set(a->registry, &held->lock, &row);
     held->behind = held->behind || error;
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_bytes,
@@ -1469,7 +1457,7 @@ int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_b
         return error;
     error = plx_registry_vdi_resize(a->registry, &held->lock, size_bytes);
     held->behind = held->behind || error;
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* ---- Protection ---- */
@@ -1487,7 +1475,7 @@ int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
         return error;
     error = plx_policy_keep(a->registry, held->lock.vdi, protection);
     held->behind = held->behind || error;
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* ---- Rewinding ---- */
@@ -1546,7 +1534,7 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
 
     *ret_before = (struct plx_snapshot_info){0};
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     lock(a);
     error = plx_vdi_rewind(vdi, &options, ret_before, fault);
     unlock(a);
@@ -1555,7 +1543,7 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
         return error;
     error = enter_rewind(a, held, seq, ret_label, ret_before);
     held->behind = held->behind || error;
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* ---- Letting snapshots go ---- */
@@ -1579,7 +1567,7 @@ static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault 
     }
     free(list);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     return dead ? plx_attach_recover(a, fault) : 0;
 }
 
@@ -1618,7 +1606,7 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
         return error;
     error = plx_registry_intent_begin(a->registry, &held->lock, &kept, &slice.kept_count);
     if (error)
-        registry_fault(a->registry, error, fault);
+        plx_registry_fault(a->registry, error, fault);
     if (!error) {
         slice.kept = kept;
         lock(a);
@@ -1632,7 +1620,7 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
     }
     ended = plx_registry_intent_end(a->registry, &held->lock);
     if (ended && !error)
-        error = registry_fault(a->registry, ended, fault);
+        error = plx_registry_fault(a->registry, ended, fault);
     return error;
 }
 
@@ -1650,7 +1638,7 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
         error =
             plx_registry_extent_room(a->registry, a->row.id, keep_unused(a), extents, &claimable);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);
     return 0;
 }
@@ -1822,7 +1810,7 @@ int plx_attach_snapshot_resolve(struct plx_attach *a, const char *name, const ch
         *ret_seq = label.seq;
     else if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID)
         return resolve_time(a, &row, snapshot, ret_seq, fault);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 /* ---- Formatting ---- */
@@ -1906,7 +1894,7 @@ int plx_attach_format(const char *state_dir, const char *const *paths, unsigned 
         store_rows(ret_info, (const char *const *)absolute, &store, volumes);
         error = plx_registry_store_create(a.registry, &store, volumes, count, NULL);
         if (error)
-            registry_fault(a.registry, error, fault);
+            plx_registry_fault(a.registry, error, fault);
     }
     free_paths(absolute);
     plx_registry_close(a.registry);
@@ -2032,7 +2020,7 @@ static int import_labels(struct plx_attach *a, const struct plx_registry_vdi *ro
     if (!error && labels.count) {
         error = plx_registry_import_labels(a->registry, row->id, labels.list, labels.count);
         if (error)
-            registry_fault(a->registry, error, fault);
+            plx_registry_fault(a->registry, error, fault);
     }
     plx_labels_done(&labels);
     return error;
@@ -2047,7 +2035,7 @@ static int import_protection(struct plx_attach *a, const struct plx_registry_vdi
     if (error)
         return error;
     error = plx_policy_keep(a->registry, row->id, &info.protection);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 static int import_found(struct plx_attach *a, const struct found *found, struct plx_fault *fault)
@@ -2060,7 +2048,7 @@ static int import_found(struct plx_attach *a, const struct found *found, struct 
     if (!error)
         error = plx_registry_import_vdis(a->registry, found->vdis, found->vdi_count);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     for (size_t i = 0; i < found->vdi_count && !error; i++) {
         if (found->vdis[i].deleted)
             continue;
@@ -2086,13 +2074,13 @@ static int enter_store(struct plx_attach *a, const struct plx_store_info *info,
     if (error == PLX_ERR_NOT_FOUND)
         error = plx_registry_store_create(a->registry, &row, volumes, 1, &a->row);
     if (error)
-        return registry_fault(a->registry, error, fault);
+        return plx_registry_fault(a->registry, error, fault);
     error = plx_volumes_register(a->registry, a->row.id, a->store, paths, fault);
     if (error)
         return error;
     for (unsigned i = 0; i < info->volumes && !error; i++)
         error = plx_registry_volume_set_path(a->registry, a->row.id, i, volumes[i].path);
-    return error ? registry_fault(a->registry, error, fault) : 0;
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 static int rebuild_from(struct plx_attach *a, unsigned count, struct plx_device **devices,

@@ -91,22 +91,24 @@ int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t s
 int plx_attach_thin(struct plx_attach *attach, struct plx_vdi *vdi, const struct plx_thin *thin,
                     struct plx_thinned *ret_thinned, struct plx_fault *fault);
 
-/* Finds and frees the blocks that no disk uses any more: those of deleted disks, and what crashes
- * left (engine.h, collecting). Beside all I/O, and in slices when the map of one bit a block would
- * be larger than `memory`. What died with an instance that collected is gone on with first. BUSY:
- * another process is collecting, or see plx_collect_begin(). */
-struct plx_attach_collect_options {
+/* How something long is done. The hooks may be NULL. progress: done of total (0: not known), in its
+ * first part or its second. pause: with neither lock held: others may use the attach until it
+ * returns; it should sleep for a moment. interrupted: true ends it with BUSY. */
+struct plx_attach_work {
     bool dry_run;    /* only finds */
     uint64_t memory; /* bytes, 0: 256 MiB */
-    uint64_t rate;   /* bytes of metadata read a second at most, 0: no limit */
-    /* Each may be NULL. progress: done of total (0: not known) bytes of metadata, or of blocks that
-     * are swept. pause: with neither lock held: others may use the attach until it returns; it
-     * should sleep for a moment. */
-    void (*progress)(void *context, bool sweeping, uint64_t done, uint64_t total);
+    uint64_t rate;   /* bytes read a second at most, 0: no limit */
+    void (*progress)(void *context, bool second, uint64_t done, uint64_t total);
     void (*pause)(void *context);
     bool (*interrupted)(void *context);
     void *context;
 };
+
+/* Finds and frees the blocks that no disk uses any more: those of deleted disks, and what crashes
+ * left (engine.h, collecting). Beside all I/O, and in slices when the map of one bit a block would
+ * be larger than `memory`. What died with an instance that collected is gone on with first.
+ * Progress: bytes of metadata, then blocks that are swept. BUSY: another process is collecting, or
+ * see plx_collect_begin(). */
 struct plx_collected {
     uint64_t found, swept;   /* blocks */
     uint64_t looked, missed; /* extents: missed, because they changed hands */
@@ -116,23 +118,19 @@ struct plx_collected {
     unsigned slices;
     bool resumed; /* there was one to go on with */
 };
-int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collect_options *options,
+int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_work *work,
                        struct plx_collected *ret_collected, struct plx_fault *fault);
 
 /* plx_store_dedup(), with collections kept out wherever the store is open. open: of all disks,
  * those that are not open yet are for as long; else of those that are open for writing here. Others
  * are told. BUSY: another process is collecting, or deduplicating; or a collection was broken off
- * and has to be gone on with first. pause: as for plx_attach_collect(), but not NULL. */
-struct plx_attach_dedup_options {
-    bool open;
-    struct plx_dedup_options how;
-};
+ * and has to be gone on with first. */
 struct plx_attach_deduped {
     struct plx_deduped what;
     unsigned elsewhere; /* disks that are open in other processes, or cannot be opened */
     uint64_t nanoseconds;
 };
-int plx_attach_dedup(struct plx_attach *attach, const struct plx_attach_dedup_options *options,
+int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_attach_work *work,
                      struct plx_attach_deduped *ret_deduped, struct plx_fault *fault);
 
 /* Data blocks that can still be written to new places, as far as `enough` of them. */

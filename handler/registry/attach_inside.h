@@ -20,5 +20,8 @@ void plx_attach_lock(struct plx_attach *attach);
 void plx_attach_unlock(struct plx_attach *attach);
 /* What instances of this host that are proven dead have left. */
 int plx_attach_recover(struct plx_attach *attach, struct plx_fault *fault);
+/* Of a collection that is under way (collect.c): its instance, if that is dead; else 0. */
+int plx_attach_dead_collector(const struct plx_attach_inside *in, uint64_t *ret_dead,
+                              struct plx_fault *fault);
 
 #endif

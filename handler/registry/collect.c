@@ -17,9 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "registry/attach_inside.h"
+#include "registry/clock.h"
 #include "registry/collections.h"
 #include "registry/instance.h"
 
@@ -34,7 +34,7 @@ struct extents {
 struct collect {
     struct plx_attach *attach;
     struct plx_attach_inside in;
-    const struct plx_attach_collect_options *options;
+    const struct plx_attach_work *work;
     struct plx_collected *result;
     struct plx_fault *fault;
     uint64_t extent_blocks, extent_count;
@@ -48,22 +48,9 @@ struct collect {
     uint64_t to_sweep;
 };
 
-static int registry_fault(const struct collect *c, int error)
-{
-    return plx_fault_set(c->fault, error, "%s", plx_registry_error(c->in.registry));
-}
-
 static int no_memory(const struct collect *c)
 {
     return plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- Hooks ---- */
@@ -73,8 +60,8 @@ static void on_progress(void *context, uint64_t metadata_bytes)
     struct collect *c = context;
 
     c->result->metadata_bytes = c->metadata_before + metadata_bytes;
-    if (c->options->progress)
-        c->options->progress(c->options->context, false, metadata_bytes, c->metadata_total);
+    if (c->work->progress)
+        c->work->progress(c->work->context, false, metadata_bytes, c->metadata_total);
 }
 
 static void on_pause(void *context)
@@ -82,7 +69,7 @@ static void on_pause(void *context)
     struct collect *c = context;
 
     plx_attach_unlock(c->attach);
-    c->options->pause(c->options->context);
+    c->work->pause(c->work->context);
     plx_attach_lock(c->attach);
 }
 
@@ -90,35 +77,49 @@ static bool on_interrupted(void *context)
 {
     struct collect *c = context;
 
-    return c->options->interrupted && c->options->interrupted(c->options->context);
+    return c->work->interrupted && c->work->interrupted(c->work->context);
 }
 
 /* ---- Who and what there is ---- */
 
 /* Other instances than this one, all of which may be at work: the dead of this host are recovered.
  */
-static int list_living(struct collect *c, uint64_t collector, uint64_t *ret_dead)
+static int list_living(struct collect *c)
 {
     struct plx_registry_instance *list;
     size_t count;
     int error = plx_registry_instance_list(c->in.registry, c->in.store_row, &list, &count);
-    bool lives = false;
 
-    *ret_dead = 0;
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     c->living_count = 0;
     free(c->living);
     c->living = calloc(count + 1, sizeof *c->living);
     for (size_t i = 0; c->living && i < count; i++)
-        if (list[i].id != c->in.instance && !plx_instance_is_dead(c->in.paths, &list[i], NULL)) {
+        if (list[i].id != c->in.instance && !plx_instance_is_dead(c->in.paths, &list[i], NULL))
             c->living[c->living_count++] = list[i].id;
-            lives = lives || list[i].id == collector;
-        }
     free(list);
-    if (!lives)
-        *ret_dead = collector;
     return c->living ? 0 : no_memory(c);
+}
+
+int plx_attach_dead_collector(const struct plx_attach_inside *in, uint64_t *ret_dead,
+                              struct plx_fault *fault)
+{
+    struct plx_registry_collection last = {0};
+    struct plx_registry_instance *list;
+    size_t count;
+    int error;
+
+    plx_registry_collection_get(in->registry, in->store_row, &last); /* there may be none */
+    error = plx_registry_instance_list(in->registry, in->store_row, &list, &count);
+    if (error)
+        return plx_registry_fault(in->registry, error, fault);
+    *ret_dead = last.instance;
+    for (size_t i = 0; i < count; i++)
+        if (list[i].id == last.instance && !plx_instance_is_dead(in->paths, &list[i], NULL))
+            *ret_dead = 0;
+    free(list);
+    return 0;
 }
 
 static int list_extents(const struct collect *c, struct extents *ret_extents)
@@ -130,7 +131,7 @@ static int list_extents(const struct collect *c, struct extents *ret_extents)
     error = plx_registry_extent_list(c->in.registry, c->in.store_row, PLX_REGISTRY_ANY,
                                      &ret_extents->rows, &ret_extents->count);
 
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 static const struct plx_registry_extent *row_of(const struct extents *extents, uint64_t number)
@@ -163,7 +164,7 @@ static bool is_ours(const struct collect *c, const struct plx_registry_extent *r
 /* The classes of a slice that begins at the extent `from`; returns where the next one does. */
 static uint64_t choose_slice(struct collect *c, uint64_t from)
 {
-    uint64_t memory = c->options->memory ? c->options->memory : MEMORY_DEFAULT;
+    uint64_t memory = c->work->memory ? c->work->memory : MEMORY_DEFAULT;
     uint64_t room = plx_max_u64(1, memory / (c->extent_blocks / 8));
     uint64_t next = c->extent_count;
 
@@ -221,9 +222,9 @@ static int mark_once(struct collect *c, struct plx_collect **ret_mark)
         .extent_count = c->extent_count,
         .living = c->living,
         .living_count = c->living_count,
-        .rate = c->options->rate,
+        .rate = c->work->rate,
         .progress = on_progress,
-        .pause = c->options->pause ? on_pause : NULL,
+        .pause = c->work->pause ? on_pause : NULL,
         .interrupted = on_interrupted,
         .context = c,
     };
@@ -255,14 +256,13 @@ static int mark_slice(struct collect *c, uint64_t from, uint64_t *ret_next,
 
     for (unsigned round = 0; moved && !error; round++) {
         size_t lived = c->living_count;
-        uint64_t dead;
 
         error = list_extents(c, &c->before); /* W2: as it is before it begins */
         if (error)
             return error;
         *ret_next = choose_slice(c, from);
         error = mark_once(c, ret_mark);
-        if (error == PLX_ERR_BUSY && round + 1 < ROUNDS_MAX && list_living(c, 0, &dead) == 0 &&
+        if (error == PLX_ERR_BUSY && round + 1 < ROUNDS_MAX && list_living(c) == 0 &&
             c->living_count != lived) {
             error = 0; /* somebody came who may have what seemed to be nobody's */
             continue;
@@ -347,7 +347,7 @@ static int enter(struct collect *c, const struct plx_registry_extent *row, uint6
         return 0;
     }
     c->to_sweep += blocks;
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 static int judge_extent(struct collect *c, struct plx_collect *mark,
@@ -368,13 +368,13 @@ static int judge_extent(struct collect *c, struct plx_collect *mark,
     }
     c->result->looked++;
     c->result->found += count;
-    return count && !c->options->dry_run ? enter(c, row, count) : 0;
+    return count && !c->work->dry_run ? enter(c, row, count) : 0;
 }
 
 static int take_turns(struct collect *c)
 {
-    if (c->options->pause)
-        c->options->pause(c->options->context);
+    if (c->work->pause)
+        c->work->pause(c->work->context);
     return on_interrupted(c) ? plx_fault_set(c->fault, PLX_ERR_BUSY, "interrupted") : 0;
 }
 
@@ -406,13 +406,13 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     *ret_taken = !error;
     *ret_same = !error && ret_row->generation == garbage->generation + 1;
     if (error && error != PLX_ERR_BUSY && error != PLX_ERR_INVALID && error != PLX_ERR_NOT_FOUND)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     if (!error)
         return 0;
     error = plx_registry_extent_list(c->in.registry, c->in.store_row, c->in.instance, &own.rows,
                                      &own.count);
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     for (size_t i = 0; i < own.count; i++)
         if (own.rows[i].no == garbage->extent)
             *ret_same = own.rows[i].generation == garbage->generation;
@@ -420,33 +420,33 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     return 0;
 }
 
+/* known: what is in it by now. */
 static int give_back(const struct collect *c, struct plx_registry_extent *row,
-                     const struct plx_extent_info *info, bool swept)
+                     const struct plx_extent_info *info, bool known)
 {
     int error;
 
-    if (swept) {
+    if (known) { /* taking it has unsealed the row */
         row->free_blocks = info->blocks - info->used_blocks;
         row->sealed = info->sealed || row->free_blocks == 0;
         if (info->used_blocks == info->header_blocks && !info->sealed)
             row->type = PLX_EXTENT_UNUSED;
     }
     error = plx_registry_extent_release(c->in.registry, c->in.store_row, row);
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 static int sweep_extent(struct collect *c, const struct plx_registry_garbage *garbage)
 {
     struct plx_registry_extent row;
     struct plx_extent_info info = {0};
-    bool taken, same;
+    bool taken, same, known;
     uint64_t swept = 0;
     int error =
         plx_registry_garbage_drop(c->in.registry, c->in.store_row, garbage->extent); /* W3 */
-    int given;
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     error = get_extent(c, garbage, &row, &taken, &same);
     if (error)
         return error;
@@ -458,11 +458,12 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
         error =
             plx_store_extent_sweep(c->in.store, garbage->extent, c->bits, &info, &swept, c->fault);
     }
+    known = (same && !error) ||
+            (taken && plx_store_extent_read(c->in.store, garbage->extent, &info, NULL) == 0);
     plx_attach_unlock(c->attach);
     c->result->missed += !same || error;
     c->result->swept += swept;
-    given = taken ? give_back(c, &row, &info, same && !error) : 0;
-    return given;
+    return taken ? give_back(c, &row, &info, known) : 0;
 }
 
 static int sweep(struct collect *c)
@@ -483,8 +484,8 @@ static int sweep(struct collect *c)
         if (error)
             return error;
         done += garbage.blocks;
-        if (c->options->progress)
-            c->options->progress(c->options->context, true, done, c->to_sweep);
+        if (c->work->progress)
+            c->work->progress(c->work->context, true, done, c->to_sweep);
         if (take_turns(c))
             return PLX_ERR_BUSY;
     }
@@ -492,7 +493,7 @@ static int sweep(struct collect *c)
         error =
             plx_registry_collection_sweep(c->in.registry, c->in.store_row, c->in.instance, false);
     c->to_sweep = 0;
-    return error ? registry_fault(c, error) : 0;
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
 }
 
 /* ---- The whole ---- */
@@ -508,7 +509,7 @@ static int collect_slice(struct collect *c, uint64_t from, uint64_t *ret_next)
     end_mark(c, mark);
     c->result->slices++;
     c->metadata_before = c->result->metadata_bytes;
-    return error || c->options->dry_run ? error : sweep(c);
+    return error || c->work->dry_run ? error : sweep(c);
 }
 
 /* W5: clones before those they came from. */
@@ -524,7 +525,7 @@ static int forget_deleted(const struct collect *c, const struct plx_registry_vdi
 
             some = some || !error;
             if (error && error != PLX_ERR_BUSY && error != PLX_ERR_NOT_FOUND)
-                return registry_fault(c, error);
+                return plx_registry_fault(c->in.registry, error, c->fault);
         }
     }
     return 0;
@@ -539,7 +540,7 @@ static int collect_all(struct collect *c)
         plx_registry_vdi_list(c->in.registry, c->in.store_row, true, NULL, 0, &deleted, &count);
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->in.registry, error, c->fault);
     error = list_extents(c, &c->before);
     for (size_t i = 0; i < c->before.count && !error; i++) {
         const struct plx_registry_extent *row = &c->before.rows[i];
@@ -553,7 +554,7 @@ static int collect_all(struct collect *c)
         error = collect_slice(c, from, &from);
     for (uint64_t e = 0; e < c->extent_count; e++)
         c->result->missed += c->moved[e];
-    if (!error && !c->options->dry_run)
+    if (!error && !c->work->dry_run)
         error = forget_deleted(c, deleted, count);
     free(deleted);
     return error;
@@ -585,14 +586,18 @@ static void collect_done(struct collect *c)
 }
 
 /* W1 */
-static int collect_entered(struct collect *c, uint64_t dead)
+static int collect_entered(struct collect *c)
 {
     struct plx_registry_collection entered;
-    int error = plx_registry_collection_begin(c->in.registry, c->in.store_row, c->in.instance, dead,
-                                              &entered);
+    uint64_t dead;
+    int error = plx_attach_dead_collector(&c->in, &dead, c->fault);
 
     if (error)
-        return registry_fault(c, error);
+        return error;
+    error = plx_registry_collection_begin(c->in.registry, c->in.store_row, c->in.instance, dead,
+                                          &entered);
+    if (error)
+        return plx_registry_fault(c->in.registry, error, c->fault);
     if (entered.sweeping) {
         c->result->resumed = true;
         error = sweep(c);
@@ -606,30 +611,26 @@ static int collect_entered(struct collect *c, uint64_t dead)
     if (plx_registry_collection_end(c->in.registry, c->in.store_row, c->in.instance,
                                     c->result->swept, error ? 0 : entered.wanted) &&
         !error)
-        error = registry_fault(c, PLX_ERR_REGISTRY);
+        error = plx_registry_fault(c->in.registry, PLX_ERR_REGISTRY, c->fault);
     return error;
 }
 
-int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_collect_options *options,
+int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_work *work,
                        struct plx_collected *ret_collected, struct plx_fault *fault)
 {
-    struct collect c = {
-        .attach = attach, .options = options, .result = ret_collected, .fault = fault};
-    struct plx_registry_collection last = {0};
-    uint64_t begun_ns = now_ns(), dead = 0;
+    struct collect c = {.attach = attach, .work = work, .result = ret_collected, .fault = fault};
+    uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
     int error;
 
     *ret_collected = (struct plx_collected){0};
     error = collect_init(&c);
     if (!error)
         error = plx_attach_recover(attach, fault);
-    if (!error) {
-        plx_registry_collection_get(c.in.registry, c.in.store_row, &last); /* there may be none */
-        error = list_living(&c, last.instance, &dead);
-    }
     if (!error)
-        error = options->dry_run ? collect_all(&c) : collect_entered(&c, dead);
+        error = list_living(&c);
+    if (!error)
+        error = work->dry_run ? collect_all(&c) : collect_entered(&c);
     collect_done(&c);
-    ret_collected->nanoseconds = now_ns() - begun_ns;
+    ret_collected->nanoseconds = plx_clock_ns(CLOCK_MONOTONIC) - begun_ns;
     return error;
 }

@@ -65,11 +65,6 @@ __attribute__((format(printf, 4, 5))) static void differs(struct compare *c,
     c->count++;
 }
 
-static int registry_fault(struct compare *c, int error)
-{
-    return plx_fault_set(c->fault, error, "%s", plx_registry_error(c->registry));
-}
-
 /* ---- Volumes and instances ---- */
 
 /* R3 */
@@ -83,7 +78,7 @@ static int compare_ranges(struct compare *c)
     int error = plx_registry_range_list(c->registry, c->row.id, &list, &count);
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->registry, error, c->fault);
     for (; plx_store_range(c->store, i, &range); i++) {
         behind = i >= count || (i == count - 1 && list[i].extents < range.extents);
         if (i < count && (list[i].volume != range.volume || list[i].first != range.first ||
@@ -113,7 +108,7 @@ static int compare_volumes(struct compare *c)
     int error = plx_registry_volume_list(c->registry, c->row.id, &list, &count);
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->registry, error, c->fault);
     if (count > c->info.volumes) /* fewer: R3 */
         differs(c, PLX_FINDING_ERROR, "",
                 "the registry knows %zu volumes, the store has %u" REBUILD, count, c->info.volumes);
@@ -143,7 +138,7 @@ static int check_instance(struct compare *c, uint64_t id, const char *vdi, const
             "%s belongs to instance %llu on the store, which the registry does not know" REBUILD,
             what, (unsigned long long)id);
     else if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->registry, error, c->fault);
     return 0;
 }
 
@@ -214,7 +209,7 @@ static int compare_extents(struct compare *c)
     int error = plx_registry_extent_list(c->registry, c->row.id, PLX_REGISTRY_ANY, &list, &count);
 
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->registry, error, c->fault);
     for (unsigned r = 0; plx_store_range(c->store, r, &range) && !error; r++) {
         for (uint64_t no = range.first + (range.at == 0);
              no < range.first + range.extents && !error; no++) {
@@ -301,7 +296,7 @@ static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, con
     if (error)
         plx_fault_set(c->fault, error, "%s", why.text);
     else if ((error = plx_registry_label_list(c->registry, id, &rows, &count)))
-        registry_fault(c, error);
+        plx_registry_fault(c->registry, error, c->fault);
     for (size_t i = 0; i < labels.count && !error; i++) {
         const struct plx_registry_label *row = find_label(rows, count, labels.list[i].name);
 
@@ -374,7 +369,7 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
         return 0;
     }
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->registry, error, c->fault);
     if (!*ret_live) {
         if (!row.deleted && !row.owner)
             differs(c, PLX_FINDING_ERROR, ret_vdi->name,
@@ -405,7 +400,7 @@ static int compare_vdis(struct compare *c)
         return error;
     error = plx_registry_vdi_list(c->registry, c->row.id, false, NULL, 0, &list, &count);
     if (error)
-        return registry_fault(c, error);
+        return plx_registry_fault(c->registry, error, c->fault);
     for (size_t i = 0; i < count; i++) {
         if (plx_vdi_read_info(c->store, list[i].slot, &vdi, NULL) == 0) {
             plx_uuid_text(&vdi.id, id);
@@ -449,7 +444,7 @@ int plx_attach_compare(struct plx_attach *attach,
     plx_uuid_text(&first.info.id, id);
     error = plx_registry_store_get(first.registry, id, &first.row);
     if (error)
-        return registry_fault(&first, error);
+        return plx_registry_fault(first.registry, error, fault);
     again = first;
     error = compare_once(&first);
     if (!error && first.count) { /* R1 */

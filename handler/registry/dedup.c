@@ -10,16 +10,15 @@
  * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <stdlib.h>
-#include <time.h>
 
 #include "registry/attach_inside.h"
+#include "registry/clock.h"
 #include "registry/collections.h"
-#include "registry/instance.h"
 
 struct dedup {
     struct plx_attach *attach;
     struct plx_attach_inside in;
-    const struct plx_dedup_options *how;
+    const struct plx_attach_work *work;
     struct plx_attach_deduped *result;
     struct plx_fault *fault;
     struct plx_registry_vdi *rows;
@@ -27,53 +26,20 @@ struct dedup {
     size_t count;
 };
 
-static int registry_fault(const struct dedup *d, int error)
-{
-    return plx_fault_set(d->fault, error, "%s", plx_registry_error(d->in.registry));
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* ---- Keeping collections out (P1) ---- */
-
-/* Whose entry it is, if that instance is dead; else 0. */
-static int find_dead(const struct dedup *d, uint64_t *ret_dead)
-{
-    struct plx_registry_collection last = {0};
-    struct plx_registry_instance *list;
-    size_t count;
-    int error;
-
-    plx_registry_collection_get(d->in.registry, d->in.store_row, &last); /* there may be none */
-    error = plx_registry_instance_list(d->in.registry, d->in.store_row, &list, &count);
-    if (error)
-        return registry_fault(d, error);
-    *ret_dead = last.instance;
-    for (size_t i = 0; i < count; i++)
-        if (list[i].id == last.instance && !plx_instance_is_dead(d->in.paths, &list[i], NULL))
-            *ret_dead = 0;
-    free(list);
-    return 0;
-}
 
 static int enter(const struct dedup *d)
 {
     struct plx_registry_collection entered;
     uint64_t dead;
-    int error = find_dead(d, &dead);
+    int error = plx_attach_dead_collector(&d->in, &dead, d->fault);
 
     if (error)
         return error;
     error = plx_registry_collection_begin(d->in.registry, d->in.store_row, d->in.instance, dead,
                                           &entered);
     if (error)
-        return registry_fault(d, error);
+        return plx_registry_fault(d->in.registry, error, d->fault);
     return entered.sweeping ? plx_fault_set(d->fault, PLX_ERR_BUSY, /* P2 */
                                             "a collection was broken off; 'parallax gc' goes on "
                                             "with it, then try again")
@@ -84,7 +50,7 @@ static int leave(const struct dedup *d, int error)
 {
     int left = plx_registry_collection_leave(d->in.registry, d->in.store_row, d->in.instance);
 
-    return error ? error : left ? registry_fault(d, left) : 0;
+    return error ? error : left ? plx_registry_fault(d->in.registry, left, d->fault) : 0;
 }
 
 /* P3 */
@@ -112,7 +78,7 @@ static int open_disks(struct dedup *d, bool wanted)
         plx_registry_vdi_list(d->in.registry, d->in.store_row, false, NULL, 0, &d->rows, &d->count);
 
     if (error)
-        return registry_fault(d, error);
+        return plx_registry_fault(d->in.registry, error, d->fault);
     d->opened = calloc(d->count + 1, sizeof *d->opened);
     if (!d->opened)
         return plx_fault_set(d->fault, PLX_ERR_NOMEM, "out of memory");
@@ -148,8 +114,8 @@ static void on_progress(void *context, bool comparing, uint64_t done, uint64_t t
 {
     const struct dedup *d = context;
 
-    if (d->how->progress)
-        d->how->progress(d->how->context, comparing, done, total);
+    if (d->work->progress)
+        d->work->progress(d->work->context, comparing, done, total);
 }
 
 static void on_pause(void *context)
@@ -157,7 +123,7 @@ static void on_pause(void *context)
     const struct dedup *d = context;
 
     plx_attach_unlock(d->attach);
-    d->how->pause(d->how->context);
+    d->work->pause(d->work->context);
     plx_attach_lock(d->attach);
 }
 
@@ -165,7 +131,7 @@ static bool on_interrupted(void *context)
 {
     const struct dedup *d = context;
 
-    return d->how->interrupted && d->how->interrupted(d->how->context);
+    return d->work->interrupted && d->work->interrupted(d->work->context);
 }
 
 /* ---- The whole ---- */
@@ -173,10 +139,10 @@ static bool on_interrupted(void *context)
 static int share(struct dedup *d)
 {
     const struct plx_dedup_options options = {
-        .dry_run = d->how->dry_run,
-        .memory = d->how->memory,
-        .rate = d->how->rate,
-        .pause = on_pause,
+        .dry_run = d->work->dry_run,
+        .memory = d->work->memory,
+        .rate = d->work->rate,
+        .pause = d->work->pause ? on_pause : NULL,
         .interrupted = on_interrupted,
         .progress = on_progress,
         .context = d,
@@ -196,25 +162,24 @@ static int open_and_share(struct dedup *d, bool open)
     return close_disks(d, error ? error : share(d));
 }
 
-int plx_attach_dedup(struct plx_attach *attach, const struct plx_attach_dedup_options *options,
+int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_attach_work *work,
                      struct plx_attach_deduped *ret_deduped, struct plx_fault *fault)
 {
-    struct dedup d = {
-        .attach = attach, .how = &options->how, .result = ret_deduped, .fault = fault};
-    uint64_t begun_ns = now_ns();
+    struct dedup d = {.attach = attach, .work = work, .result = ret_deduped, .fault = fault};
+    uint64_t begun_ns = plx_clock_ns(CLOCK_MONOTONIC);
     int error = 0;
 
     *ret_deduped = (struct plx_attach_deduped){0};
     plx_attach_get_inside(attach, &d.in);
-    if (options->how.dry_run) {
-        error = open_and_share(&d, options->open);
+    if (work->dry_run) {
+        error = open_and_share(&d, open);
     } else {
         error = look_whether_allowed(&d);
         if (!error)
             error = enter(&d);
         if (!error) /* closed before it leaves: a number that changes leaves more to collections */
-            error = leave(&d, open_and_share(&d, options->open));
+            error = leave(&d, open_and_share(&d, open));
     }
-    ret_deduped->nanoseconds = now_ns() - begun_ns;
+    ret_deduped->nanoseconds = plx_clock_ns(CLOCK_MONOTONIC) - begun_ns;
     return error;
 }

@@ -57,21 +57,19 @@ int plx_labels_read(struct plx_store *store, uint32_t slot, uint64_t from,
     return error;
 }
 
-static bool take_time(void *context, const struct plx_snapshot_info *info)
-{
-    *(uint64_t *)context = info->time_ns;
-    return false;
-}
-
 int plx_labels_times(struct plx_store *store, uint32_t slot, struct plx_labels *labels,
                      struct plx_fault *fault)
 {
+    struct plx_snapshot_info first;
     int error = 0;
 
-    for (size_t i = 0; i < labels->count && !error; i++)
-        if (labels->list[i].seq)
-            error = plx_snapshot_list(store, slot, labels->list[i].seq, take_time,
-                                      &labels->list[i].time_ns, fault);
+    for (size_t i = 0; i < labels->count && !error; i++) {
+        if (!labels->list[i].seq)
+            continue;
+        error = plx_snapshot_first(store, slot, labels->list[i].seq, &first, fault);
+        if (!error && first.seq)
+            labels->list[i].time_ns = first.time_ns;
+    }
     return error;
 }
 

@@ -209,7 +209,7 @@ static int load_policy(struct plx_registry *registry, const char *vdi, const cha
     if (error == PLX_ERR_NOT_FOUND)
         return 0;
     if (error)
-        return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
+        return plx_registry_fault(registry, error, fault);
     return parse(text, protection, fault);
 }
 

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "registry/clock.h"
 #include "registry/sql.h"
 
 const char plx_sql_event[] = "INSERT INTO events (time_ns, who, what, subject, detail)"
@@ -60,6 +60,11 @@ void plx_registry_close(struct plx_registry *reg)
 const char *plx_registry_error(const struct plx_registry *reg)
 {
     return reg->fault.text;
+}
+
+int plx_registry_fault(const struct plx_registry *reg, int code, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, code, "%s", reg->fault.text);
 }
 
 static void read_text(void *item, const struct plx_sql_value *columns)
@@ -115,10 +120,7 @@ void plx_sql_copy(char *to, size_t size, const struct plx_sql_value *column)
 
 uint64_t plx_sql_now(void)
 {
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return plx_clock_ns(CLOCK_REALTIME);
 }
 
 struct sink {

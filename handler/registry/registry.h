@@ -45,6 +45,8 @@ int plx_registry_open(const char *where, const char *who, struct plx_registry **
 void plx_registry_close(struct plx_registry *reg); /* NULL is allowed */
 /* Text of this handle's last failure. Valid until the next call. */
 const char *plx_registry_error(const struct plx_registry *reg);
+/* As plx_fault_set(), with that text. Returns the code. */
+int plx_registry_fault(const struct plx_registry *reg, int code, struct plx_fault *fault);
 /* Reads the whole registry and checks its structure. */
 int plx_registry_check(struct plx_registry *reg);
 

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "registry/clock.h"
 #include "registry/schema.h"
 #include "registry/sql.h"
 
@@ -96,10 +96,7 @@ static int failed(struct sqlite *lite, int result, struct plx_fault *fault)
 
 static uint64_t monotonic_ms(void)
 {
-    struct timespec clock;
-
-    clock_gettime(CLOCK_MONOTONIC, &clock);
-    return (uint64_t)clock.tv_sec * 1000 + (uint64_t)clock.tv_nsec / 1000000;
+    return plx_clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
 /* SQLite's own busy handler sleeps ever longer, and one process that writes without pause starves

@@ -13,11 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int registry_fault(struct plx_registry *registry, int error, struct plx_fault *fault)
-{
-    return plx_fault_set(fault, error, "%s", plx_registry_error(registry));
-}
-
 void plx_volumes_close(struct plx_device **devices, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -34,7 +29,7 @@ static int open_joining(struct plx_registry *registry, int64_t store,
     int error = plx_registry_growth_path(registry, store, path);
 
     if (error)
-        return error == PLX_ERR_NOT_FOUND ? 0 : registry_fault(registry, error, fault);
+        return error == PLX_ERR_NOT_FOUND ? 0 : plx_registry_fault(registry, error, fault);
     error = plx_superblock_probe(devices[0], &info, fault);
     if (error || info.volumes != *count + 1 || *count == PLX_VOLUMES_MAX)
         return error;
@@ -54,7 +49,7 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store,
     int error = plx_registry_volume_list(registry, store, &volumes, &count);
 
     if (error)
-        return registry_fault(registry, error, fault);
+        return plx_registry_fault(registry, error, fault);
     while (opened < count && !error) {
         error = plx_device_open(volumes[opened].path, options, &ret_devices[opened], fault);
         opened += !error;
@@ -77,7 +72,7 @@ int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_
     int error = plx_registry_range_list(registry, store, &list, &count);
 
     if (error)
-        return registry_fault(registry, error, fault);
+        return plx_registry_fault(registry, error, fault);
     *ret_extents = count ? list[count - 1].first + list[count - 1].extents : 0;
     free(list);
     return 0;
@@ -133,7 +128,7 @@ int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_s
                                  plx_error_text(error));
         error = enter(registry, id, &info, &range, known, path);
         if (error)
-            registry_fault(registry, error, fault);
+            plx_registry_fault(registry, error, fault);
         error = seen_entered(registry, id, range.first + range.extents, error, &known, fault);
     }
     return error;

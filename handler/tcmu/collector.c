@@ -100,9 +100,9 @@ static bool on_interrupted(void *context)
     return interrupted;
 }
 
-static int collect(struct plx_collector *c, struct report *ret_report)
+static int run_job(struct plx_collector *c, struct plx_fault *ret_fault)
 {
-    const struct plx_attach_collect_options options = {
+    const struct plx_attach_work work = {
         .dry_run = c->job.dry_run,
         .memory = c->job.memory,
         .rate = c->job.rate,
@@ -111,37 +111,17 @@ static int collect(struct plx_collector *c, struct report *ret_report)
         .interrupted = on_interrupted,
         .context = c,
     };
-
-    return plx_attach_collect(c->home->attach, &options, &ret_report->result.collected,
-                              &ret_report->fault);
-}
-
-static int dedup(struct plx_collector *c, struct report *ret_report)
-{
-    const struct plx_dedup_options how = {
-        .dry_run = c->job.dry_run,
-        .memory = c->job.memory,
-        .rate = c->job.rate,
-        .progress = on_progress,
-        .pause = on_pause,
-        .interrupted = on_interrupted,
-        .context = c,
-    };
-    const struct plx_attach_dedup_options options = {.how = how};
-
-    return plx_attach_dedup(c->home->attach, &options, &ret_report->result.deduped,
-                            &ret_report->fault);
-}
-
-static int run_job(struct plx_collector *c)
-{
+    struct plx_attach *attach = c->home->attach;
     struct report report = {0};
     int error;
 
     pthread_mutex_lock(&c->home->attach_lock);
-    error = c->job.kind == PLX_JOB_DEDUP ? dedup(c, &report) : collect(c, &report);
+    error = c->job.kind == PLX_JOB_DEDUP
+                ? plx_attach_dedup(attach, false, &work, &report.result.deduped, &report.fault)
+                : plx_attach_collect(attach, &work, &report.result.collected, &report.fault);
     pthread_mutex_unlock(&c->home->attach_lock);
     report.state = error ? STATE_FAILED : STATE_ENDED;
+    *ret_fault = report.fault;
     pthread_mutex_lock(&c->lock);
     c->reports[c->job.kind] = report;
     pthread_mutex_unlock(&c->lock);
@@ -161,6 +141,7 @@ static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked
     if (!busy) {
         c->job = *job;
         c->asked = asked;
+        c->interrupt = false;
         c->reports[job->kind] = (struct report){.state = STATE_FIRST};
         pthread_cond_signal(&c->cond);
     }
@@ -188,16 +169,17 @@ static bool is_wanted(struct plx_collector *c)
 static void collect_by_itself(struct plx_collector *c)
 {
     const struct plx_job gentle = {.kind = PLX_JOB_COLLECT, .rate = GENTLE_RATE};
+    struct plx_fault fault;
     int error;
 
     if (!is_wanted(c) || !begin(c, &gentle, false))
         return;
-    error = run_job(c);
+    error = run_job(c, &fault);
     c->failures = error && !on_interrupted(c) ? c->failures + 1 : 0;
     c->told = c->told && error;
     if (c->failures && !c->told && (error != PLX_ERR_BUSY || c->failures >= BUSY_TOLD)) {
         tcmu_warn("%s: garbage cannot be collected: %s; tried again every minute\n", c->home->name,
-                  c->reports[PLX_JOB_COLLECT].fault.text);
+                  fault.text);
         c->told = true;
     }
 }
@@ -215,7 +197,7 @@ static bool wait_for_work(struct plx_collector *c, bool *ret_asked)
     while (!c->stop && !c->asked && timeout == 0)
         timeout = pthread_cond_timedwait(&c->cond, &c->lock, &due);
     *ret_asked = c->asked;
-    c->asked = c->interrupt = false;
+    c->asked = false;
     stop = c->stop;
     pthread_mutex_unlock(&c->lock);
     return !stop;
@@ -224,12 +206,13 @@ static bool wait_for_work(struct plx_collector *c, bool *ret_asked)
 static void *serve(void *argument)
 {
     struct plx_collector *c = argument;
+    struct plx_fault fault; /* whoever asked looks at the report */
     bool asked;
 
     pthread_setname_np(pthread_self(), "plx-collector");
     while (wait_for_work(c, &asked)) {
         if (asked)
-            run_job(c);
+            run_job(c, &fault);
         else
             collect_by_itself(c);
     }

@@ -312,24 +312,17 @@ int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault
     return result;
 }
 
-static bool take_first(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return false;
-}
-
 /* The snapshot's time, for the registry; it must exist. */
 static int find_snapshot(struct plx_lun *lun, uint64_t seq, uint64_t *ret_time_ns,
                          struct plx_fault *fault)
 {
-    struct plx_snapshot_info found = {0};
+    struct plx_snapshot_info found;
     struct plx_vdi_info info;
     int result;
 
     plx_loop_lock(lun->loop);
     plx_vdi_get_info(lun->vdi, &info);
-    result = plx_snapshot_list(plx_attach_store(lun->home->attach), info.slot, seq, take_first,
-                               &found, fault);
+    result = plx_snapshot_first(plx_attach_store(lun->home->attach), info.slot, seq, &found, fault);
     plx_loop_unlock(lun->loop);
     if (result < 0)
         return result;
@@ -438,7 +431,7 @@ int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault)
     if (result == 0 && names_label(config->snapshot))
         result = plx_registry_label_get(registry, vdi.id, config->snapshot, &label);
     if (result < 0)
-        plx_fault_set(fault, result, "%s", plx_registry_error(registry));
+        plx_registry_fault(registry, result, fault);
     plx_registry_close(registry);
     return result;
 }

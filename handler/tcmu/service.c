@@ -19,9 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "registry/attach.h"
+#include "registry/clock.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "tcmu/home.h"
@@ -67,14 +67,6 @@ struct plx_service {
     struct disk *at; /* that is worked on */
     uint64_t space_due_ns, limits_due_ns;
 };
-
-static uint64_t clock_ns(clockid_t id)
-{
-    struct timespec t;
-
-    clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
 
 static bool is_stopping(struct plx_service *s)
 {
@@ -266,7 +258,8 @@ static void apply_policy(struct plx_service *s, struct disk *disk, uint64_t now_
         disk->kept_ns = now_ns;
     }
     plx_retention_set(&disk->retention, &disk->policy);
-    report(s, plx_retention_apply(&disk->retention, clock_ns(CLOCK_REALTIME), &work, &sum, &fault),
+    report(s,
+           plx_retention_apply(&disk->retention, plx_clock_ns(CLOCK_REALTIME), &work, &sum, &fault),
            &fault);
     if (now_ns - disk->kept_ns >= KEEP_PROGRESS_NS && with_registry(s, keep_progress, disk) == 0)
         disk->kept_ns = now_ns;
@@ -306,19 +299,13 @@ static bool has_room(struct plx_service *s, uint64_t blocks)
     return error || room >= blocks;
 }
 
-static bool take_first(void *context, const struct plx_snapshot_info *info)
-{
-    *(struct plx_snapshot_info *)context = *info;
-    return false;
-}
-
 /* The oldest snapshot of the disk at hand; seq 0: none, or not to be learnt now. */
 static struct plx_snapshot_info oldest_of(struct plx_service *s)
 {
     struct plx_snapshot_info oldest = {0};
 
     plx_loop_lock(s->home->loop);
-    plx_snapshot_list(plx_attach_store(s->home->attach), s->at->slot, 1, take_first, &oldest, NULL);
+    plx_snapshot_first(plx_attach_store(s->home->attach), s->at->slot, 1, &oldest, NULL);
     plx_loop_unlock(s->home->loop);
     return oldest;
 }
@@ -368,7 +355,7 @@ static void tell_shortened(struct plx_service *s, struct disk *disk)
     if (!disk->shortened_ns)
         return;
     s->at = disk;
-    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, clock_ns(CLOCK_REALTIME),
+    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, plx_clock_ns(CLOCK_REALTIME),
              disk->shortened_ns);
     disk->shortened_ns = 0;
     with_registry(s, note_shortened, text);
@@ -394,7 +381,7 @@ static bool shorten(struct plx_service *s)
 {
     const struct plx_retention_work work = {
         .context = s, .thin = thin_slice, .between = pause_between};
-    uint64_t now_ns = clock_ns(CLOCK_REALTIME);
+    uint64_t now_ns = plx_clock_ns(CLOCK_REALTIME);
     struct plx_thin thin = {.upto = UINT64_MAX, .before_ns = oldest_of(s).time_ns};
     struct plx_fault fault = {0};
     struct plx_thinned sum = {0};
@@ -479,7 +466,7 @@ static void *serve(void *argument)
 
     pthread_setname_np(pthread_self(), "plx-retention");
     while (wait_for_work(s, next_look_ns(s), &hurry)) {
-        uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+        uint64_t now_ns = plx_clock_ns(CLOCK_MONOTONIC);
 
         if (s->limits_due_ns <= now_ns) {
             plx_limits_look(s->home);

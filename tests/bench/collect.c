@@ -245,10 +245,10 @@ static void on_progress(void *context, bool sweeping, uint64_t done, uint64_t to
 /* Returns the time that marking took. */
 static uint64_t collect(struct plx_collected *ret_collected)
 {
-    const struct plx_attach_collect_options options = {.progress = on_progress};
+    const struct plx_attach_work work = {.progress = on_progress};
     uint64_t begun_ns = marked_ns = measure_now_ns();
 
-    must(plx_attach_collect(attach, &options, ret_collected, &fault), "collecting");
+    must(plx_attach_collect(attach, &work, ret_collected, &fault), "collecting");
     return marked_ns - begun_ns;
 }
 

@@ -138,6 +138,34 @@ void end_store(void)
     plx_simregistry_done(&registry);
 }
 
+uint64_t collect_closed(void)
+{
+    uint64_t blocks = 0;
+
+    open_store(1);
+    OK(plx_simenv_collect(&env, &blocks, &fault));
+    leave_store();
+    return blocks;
+}
+
+struct plx_counters counters(void)
+{
+    struct plx_counters c;
+
+    plx_store_counters(store, &c);
+    return c;
+}
+
+uint64_t data_used(void)
+{
+    struct plx_extent_info info;
+    uint64_t used = 0;
+
+    for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++)
+        used += info.type == PLX_EXTENT_DATA ? info.used_blocks - info.header_blocks : 0;
+    return used;
+}
+
 void grow_elsewhere(uint64_t extents)
 {
     struct plx_store_options options = {.instance = 9, .cache_bytes = 1u << 20};

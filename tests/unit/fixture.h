@@ -48,6 +48,11 @@ void crash_store(void);
 void check_store(bool leaks);
 /* Closes the store if it is open. The disk is gone. */
 void end_store(void);
+/* Of a closed store, which is opened for it and left: how many blocks came back. */
+uint64_t collect_closed(void);
+struct plx_counters counters(void);
+/* Blocks in use in data extents, but for the extents' own pages. */
+uint64_t data_used(void);
 /* Another process makes the store larger by what the disk was made larger by: to so many extents.
  */
 void grow_elsewhere(uint64_t extents);

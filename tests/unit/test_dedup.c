@@ -7,114 +7,22 @@
 
 #include "engine/format.h"
 #include "engine/vdi.h"
-#include "sim/simdisk.h"
-#include "sim/simenv.h"
 #include "ok.h"
 #include "suite.h"
+#include "unit/fixture.h"
 
-#define MIB (1ull << 20)
-#define BLOCK 4096u
-#define EXTENT_BLOCKS (MIB / BLOCK)
+#define DISK_BYTES (16 * MIB)
 
-static struct plx_simpower power;
-static struct plx_simdisk *disk;
-static struct plx_simenv env;
-static struct plx_simregistry registry;
-static struct plx_store *store;
-static struct plx_fault fault;
-static uint64_t epoch;
-static uint8_t buffer[4 * MIB], other[4 * MIB];
-
-/* ---- A store with disks ---- */
-
-static void open_store(uint64_t instance)
+static void make(bool allow)
 {
-    struct plx_store_options options = {.instance = instance, .cache_bytes = 1u << 20};
-    struct plx_device *device = plx_simdisk_attach(disk, "sim");
-
-    OK(plx_store_open(&device, 1, &options, &env.env, &store, &fault));
-    env.instance = instance;
-    env.store = store;
-}
-
-static void close_store(void)
-{
-    OK(plx_store_close(store));
-    store = NULL;
-}
-
-static void make_store(bool allow)
-{
-    struct plx_simdisk_options options = {
-        .bytes = 64 * MIB, .block_size = 512, .volatile_cache = true, .patience = 20, .seed = 42};
-    struct plx_format_options format = {.name = "test", .extent_bytes = MIB};
-    struct plx_store_info info;
-    struct plx_device *device;
-
-    memset(&power, 0, sizeof power);
-    disk = plx_simdisk_new(&options, &power);
-    plx_simenv_init(&env, 7);
-    device = plx_simdisk_attach(disk, "sim");
-    OK(plx_store_format(&device, 1, &format, &env.env, &info, &fault));
-    plx_device_close(device);
-    plx_simregistry_init(&registry, &info);
-    env.registry = &registry;
-    epoch = 0;
-    open_store(1);
+    make_store(64 * MIB, MIB);
     if (allow)
         OK(plx_store_allow_common(store, &fault));
 }
 
-/* Everything is closed, and nobody has an extent. */
-static void settle_store(void)
-{
-    OK(plx_simenv_release_all(&env, &fault));
-    close_store();
-}
-
-static void end_store(void)
-{
-    if (store)
-        close_store();
-    plx_simdisk_free(disk);
-    plx_simregistry_done(&registry);
-}
-
 static void create(uint32_t slot)
 {
-    struct plx_vdi_create_options options = {
-        .size_bytes = 16 * MIB, .sector_size = 512, .slot = slot};
-
-    snprintf(options.name, sizeof options.name, "v%u", slot);
-    OK(plx_vdi_create(store, &options, NULL, &fault));
-}
-
-static struct plx_vdi *open_vdi(uint32_t slot)
-{
-    struct plx_vdi_open_options options = {.slot = slot, .epoch = ++epoch, .overwrite = -1};
-    struct plx_vdi *vdi = NULL;
-
-    OK(plx_vdi_open(store, &options, &vdi, &fault));
-    return vdi;
-}
-
-static uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,
-                    int byte)
-{
-    struct iovec iov = {buffer, length};
-    struct plx_request request = {
-        .op = op, .offset = offset, .length = length, .iov = &iov, .iovcnt = 1};
-
-    memset(buffer, byte, length < sizeof buffer ? length : 0);
-    OK(plx_vdi_run(vdi, &request));
-    return request.seq;
-}
-
-static bool reads_as(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
-{
-    memset(other, byte, length);
-    run(vdi, PLX_READ, offset, length, ~byte);
-    return memcmp(buffer, other, length) == 0;
+    OK(create_vdi(slot, DISK_BYTES));
 }
 
 static int try_share(struct plx_vdi *vdi, uint64_t block, struct plx_share *share)
@@ -144,25 +52,6 @@ static uint64_t share(struct plx_vdi *vdi, uint64_t block, uint64_t common,
     return one.common;
 }
 
-static struct plx_counters counters(void)
-{
-    struct plx_counters c;
-
-    plx_store_counters(store, &c);
-    return c;
-}
-
-/* Blocks in use in data extents, but for the extents' own pages. */
-static uint64_t data_used(void)
-{
-    struct plx_extent_info info;
-    uint64_t used = 0;
-
-    for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++)
-        used += info.type == PLX_EXTENT_DATA ? info.used_blocks - info.header_blocks : 0;
-    return used;
-}
-
 static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
 {
     if (severity == PLX_FINDING_ERROR)
@@ -184,27 +73,11 @@ static uint64_t leaked(void)
 {
     uint64_t blocks;
 
-    settle_store();
+    leave_store();
     open_store(0);
     blocks = check().leaked_blocks;
     close_store();
     return blocks;
-}
-
-static uint64_t sweep(struct plx_collect *collect, uint64_t extent)
-{
-    uint64_t bits[EXTENT_BLOCKS / 64], count, swept = 0;
-    struct plx_extent_info info;
-    int error = plx_collect_garbage(collect, extent, bits, &count, &fault);
-
-    if (error == PLX_ERR_NOT_FOUND || (!error && !count))
-        return 0;
-    OK(error);
-    plx_simregistry_own(&registry, extent, 1);
-    OK(plx_store_extent_sweep(store, extent, bits, &info, &swept, &fault));
-    registry.extents[extent].owner = 0;
-    registry.extents[extent].type = info.type;
-    return swept;
 }
 
 static int begin_collection(struct plx_collect **ret_collect)
@@ -217,23 +90,6 @@ static int begin_collection(struct plx_collect **ret_collect)
     return plx_collect_begin(store, &options, ret_collect, &fault);
 }
 
-/* How many blocks came back, with no disk open. */
-static uint64_t collect(void)
-{
-    struct plx_collect *collect;
-    uint64_t swept = 0;
-
-    open_store(1);
-    OK(begin_collection(&collect));
-    OK(plx_collect_mark(collect, &fault));
-    for (uint64_t extent = 1; extent < registry.count; extent++)
-        if (registry.extents[extent].used)
-            swept += sweep(collect, extent);
-    plx_collect_end(collect);
-    settle_store();
-    return swept;
-}
-
 /* ---- Tests ---- */
 
 static void test_refusals(void)
@@ -242,10 +98,10 @@ static void test_refusals(void)
     struct plx_share one = {0};
     struct plx_vdi *vdi;
 
-    make_store(false);
+    make(false);
     create(0);
     vdi = open_vdi(0);
-    run(vdi, PLX_WRITE, 0, BLOCK, 1);
+    OK(write_byte(vdi, 0, BLOCK, 1));
     FAILS(INVALID, try_share(vdi, 0, &one)); /* not begun */
     FAILS(UNSUPPORTED, plx_share_begin(store, &fault));
     OK(plx_vdi_close(vdi));
@@ -264,7 +120,7 @@ static void test_refusals(void)
     one.common = PLX_ADDR_COMMON | (64 * MIB / BLOCK); /* beyond the store */
     FAILS(INVALID, try_share(vdi, 0, &one));
     one.common = 0;
-    FAILS(RANGE, try_share(vdi, 16 * MIB / BLOCK, &one));
+    FAILS(RANGE, try_share(vdi, DISK_BYTES / BLOCK, &one));
     plx_share_end(store);
     OK(begin_collection(&collecting));
     FAILS(BUSY, plx_share_begin(store, &fault));
@@ -279,14 +135,14 @@ static void test_join(void)
     struct plx_vdi *a, *b;
     uint64_t common;
 
-    make_store(true);
+    make(true);
     create(0);
     create(1);
     a = open_vdi(0);
     b = open_vdi(1);
-    run(a, PLX_WRITE, 0, 8 * BLOCK, 1);
-    run(b, PLX_WRITE, 100 * BLOCK, 8 * BLOCK, 1);
-    run(b, PLX_WRITE, 108 * BLOCK, BLOCK, 2);
+    OK(write_byte(a, 0, 8 * BLOCK, 1));
+    OK(write_byte(b, 100 * BLOCK, 8 * BLOCK, 1));
+    OK(write_byte(b, 108 * BLOCK, BLOCK, 2));
     OK(plx_share_begin(store, &fault));
     share(a, 1000, 0, PLX_SHARE_ABSENT);
     before = counters();
@@ -307,8 +163,8 @@ static void test_join(void)
     CU_ASSERT_EQUAL(after.device_writes[PLX_KIND_LOG] - before.device_writes[PLX_KIND_LOG], 8);
     share(b, 108, common, PLX_SHARE_DIFFERS);
     plx_share_end(store);
-    run(a, PLX_KEYFRAME, 0, 0, 0);
-    run(b, PLX_KEYFRAME, 0, 0, 0);
+    run(a, PLX_KEYFRAME, 0, 0);
+    run(b, PLX_KEYFRAME, 0, 0);
     CU_ASSERT(reads_as(a, 0, 8 * BLOCK, 1));
     CU_ASSERT(reads_as(b, 100 * BLOCK, 8 * BLOCK, 1));
     CU_ASSERT(reads_as(b, 108 * BLOCK, BLOCK, 2));
@@ -326,14 +182,14 @@ static void test_overwrite(void)
     struct plx_vdi *a, *b;
     uint64_t common;
 
-    make_store(true);
+    make(true);
     create(0);
     create(1);
     for (unsigned in_tree = 0; in_tree < 2; in_tree++) {
         a = open_vdi(0);
         b = open_vdi(1);
-        run(a, PLX_WRITE, 0, 4 * BLOCK, 1);
-        run(b, PLX_WRITE, 0, 4 * BLOCK, 1);
+        OK(write_byte(a, 0, 4 * BLOCK, 1));
+        OK(write_byte(b, 0, 4 * BLOCK, 1));
         OK(plx_share_begin(store, &fault));
         common = share(a, 0, 0, PLX_SHARE_MADE);
         share(a, 1, common, PLX_SHARE_JOINED);
@@ -341,33 +197,33 @@ static void test_overwrite(void)
         share(b, 1, common, PLX_SHARE_JOINED);
         plx_share_end(store);
         if (in_tree) {
-            run(a, PLX_KEYFRAME, 0, 0, 0);
-            run(b, PLX_KEYFRAME, 0, 0, 0);
+            run(a, PLX_KEYFRAME, 0, 0);
+            run(b, PLX_KEYFRAME, 0, 0);
         }
-        run(a, PLX_WRITE, 0, BLOCK, 3);
-        run(a, PLX_WRITE, BLOCK, 512, 4);       /* a part of one */
-        run(a, PLX_WRITE, 2 * BLOCK, BLOCK, 5); /* in place beside it */
-        run(b, PLX_UNMAP, BLOCK, BLOCK, 0);
+        OK(write_byte(a, 0, BLOCK, 3));
+        OK(write_byte(a, BLOCK, 512, 4));       /* a part of one */
+        OK(write_byte(a, 2 * BLOCK, BLOCK, 5)); /* in place beside it */
+        run(b, PLX_UNMAP, BLOCK, BLOCK);
         CU_ASSERT(reads_as(a, 0, BLOCK, 3) && reads_as(a, BLOCK, 512, 4) &&
                   reads_as(a, BLOCK + 512, BLOCK - 512, 1));
         CU_ASSERT(reads_as(b, 0, BLOCK, 1) && reads_as(b, BLOCK, BLOCK, 0));
         check();
-        run(b, PLX_WRITE, 0, BLOCK, 6); /* nobody maps it any more */
+        OK(write_byte(b, 0, BLOCK, 6)); /* nobody maps it any more */
         OK(plx_vdi_close(a));
         OK(plx_vdi_close(b));
         CU_ASSERT_EQUAL(leaked(), in_tree + 1);
         open_store(1);
     }
-    settle_store();
-    CU_ASSERT_EQUAL(collect(), 2);
+    leave_store();
+    CU_ASSERT_EQUAL(collect_closed(), 2);
     open_store(1);
     b = open_vdi(1);
     CU_ASSERT(reads_as(b, 0, BLOCK, 6) && reads_as(b, 2 * BLOCK, 2 * BLOCK, 1));
     OK(plx_vdi_close(b));
     OK(plx_vdi_delete(store, 0, false, &fault));
     OK(plx_vdi_delete(store, 1, false, &fault));
-    settle_store();
-    CU_ASSERT(collect() > 0);
+    leave_store();
+    CU_ASSERT(collect_closed() > 0);
     open_store(1);
     CU_ASSERT_EQUAL(leaked(), 0);
     end_store();
@@ -381,24 +237,24 @@ static void test_snapshots(void)
     struct plx_vdi *a, *b, *instant;
     uint64_t common, first, second;
 
-    make_store(true);
+    make(true);
     create(0);
     create(1);
     a = open_vdi(0);
     b = open_vdi(1);
-    run(a, PLX_WRITE, 0, 2 * BLOCK, 1);
-    run(b, PLX_WRITE, 0, 2 * BLOCK, 1);
-    first = run(a, PLX_SNAPSHOT, 0, 0, 0);
+    OK(write_byte(a, 0, 2 * BLOCK, 1));
+    OK(write_byte(b, 0, 2 * BLOCK, 1));
+    first = run(a, PLX_SNAPSHOT, 0, 0);
     OK(plx_share_begin(store, &fault));
     common = share(a, 0, 0, PLX_SHARE_MADE);
     share(b, 0, common, PLX_SHARE_JOINED);
     plx_share_end(store);
-    second = run(a, PLX_SNAPSHOT, 0, 0, 0);
-    run(a, PLX_WRITE, 0, BLOCK, 2);
-    run(a, PLX_SNAPSHOT, 0, 0, 0);
-    run(a, PLX_KEYFRAME, 0, 0, 0);
-    run(a, PLX_WRITE, BLOCK, BLOCK, 3);
-    run(a, PLX_SNAPSHOT, 0, 0, 0);
+    second = run(a, PLX_SNAPSHOT, 0, 0);
+    OK(write_byte(a, 0, BLOCK, 2));
+    run(a, PLX_SNAPSHOT, 0, 0);
+    run(a, PLX_KEYFRAME, 0, 0);
+    OK(write_byte(a, BLOCK, BLOCK, 3));
+    run(a, PLX_SNAPSHOT, 0, 0);
     check();
     for (uint64_t seq = first; seq <= second; seq++) {
         OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
@@ -421,16 +277,16 @@ static void test_checksum(void)
     uint64_t common, verified;
     struct plx_vdi *a;
 
-    make_store(true);
+    make(true);
     create(0);
     a = open_vdi(0);
-    run(a, PLX_WRITE, 0, 4 * BLOCK, 1);
+    OK(write_byte(a, 0, 4 * BLOCK, 1));
     OK(plx_share_begin(store, &fault));
     common = share(a, 0, 0, PLX_SHARE_MADE);
     share(a, 1, common, PLX_SHARE_JOINED);
     plx_share_end(store);
-    run(a, PLX_WRITE, 3 * BLOCK, BLOCK, 2);
-    run(a, PLX_KEYFRAME, 0, 0, 0);
+    OK(write_byte(a, 3 * BLOCK, BLOCK, 2));
+    run(a, PLX_KEYFRAME, 0, 0);
     OK(plx_vdi_close(a));
     verified = check().data_verified;
     CU_ASSERT_EQUAL(verified, 1);
@@ -454,7 +310,8 @@ static struct finding {
 
 static void change(unsigned d, unsigned block, uint8_t byte)
 {
-    run(finding.disks[d], byte ? PLX_WRITE : PLX_UNMAP, block * BLOCK, BLOCK, byte);
+    memset(buffer, byte, BLOCK);
+    run(finding.disks[d], byte ? PLX_WRITE : PLX_UNMAP, block * BLOCK, BLOCK);
     finding.bytes[d][block] = byte;
 }
 
@@ -495,7 +352,7 @@ static void compare_all(void)
 
 static void begin_finding(void)
 {
-    make_store(true);
+    make(true);
     finding = (struct finding){0};
     srand(4711);
     for (unsigned d = 0; d < DISKS; d++) {
@@ -515,8 +372,8 @@ static uint64_t end_finding(void)
         if (finding.disks[d])
             OK(plx_vdi_close(finding.disks[d]));
     used = data_used();
-    settle_store();
-    collect();
+    leave_store();
+    collect_closed();
     open_store(1);
     CU_ASSERT_EQUAL(leaked(), 0);
     open_store(1);
@@ -569,7 +426,7 @@ static void test_find_beside(void)
     deduped = find(false, 0);
     CU_ASSERT(deduped.joined > 500 && finding.pauses > 50);
     compare_all();
-    run(finding.disks[0], PLX_SNAPSHOT, 0, 0, 0);
+    run(finding.disks[0], PLX_SNAPSHOT, 0, 0);
     for (unsigned b = 0; b < BLOCKS; b++)
         change(2, b, (uint8_t)(rand() % 40));
     finding.left = 20; /* a disk that is closed in the midst of it */
@@ -591,14 +448,14 @@ static void test_find_in_slices(void)
 {
     struct plx_deduped deduped;
 
-    make_store(true);
+    make(true);
     finding = (struct finding){0};
     create(0);
     finding.disks[0] = open_vdi(0);
     for (uint64_t at = 0; at < 8; at += 2)
-        run(finding.disks[0], PLX_WRITE, at * MIB, 2 * MIB, 5);
+        OK(write_byte(finding.disks[0], at * MIB, 2 * MIB, 5));
     for (unsigned b = 0; b < 1200; b++)
-        run(finding.disks[0], PLX_WRITE, 8 * MIB + b * BLOCK, BLOCK, 100 + (int)(b % 100));
+        OK(write_byte(finding.disks[0], 8 * MIB + b * BLOCK, BLOCK, 100 + (int)(b % 100)));
     deduped = find(false, 1);
     CU_ASSERT(deduped.slices > 1 && deduped.mapped == 2048 + 1200);
     for (unsigned i = 0; i < 3; i++) /* what did not fit comes the next time */

@@ -21,25 +21,6 @@ static void adopt_all(void)
     CU_ASSERT_EQUAL(plx_store_extents_adopted(store, &why), 0);
 }
 
-static struct plx_counters counters(void)
-{
-    struct plx_counters c;
-
-    plx_store_counters(store, &c);
-    return c;
-}
-
-/* Blocks in use in data extents, but for the extents' own pages. */
-static uint64_t data_used(void)
-{
-    struct plx_extent_info info;
-    uint64_t used = 0;
-
-    for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++)
-        used += info.type == PLX_EXTENT_DATA ? info.used_blocks - info.header_blocks : 0;
-    return used;
-}
-
 static uint64_t all_writes(const struct plx_counters *c)
 {
     return c->device_writes[PLX_KIND_DATA] + c->device_writes[PLX_KIND_LOG] +

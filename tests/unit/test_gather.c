@@ -70,14 +70,6 @@ static void wait_for_all(unsigned count)
         plx_store_run_until_true(store, &queued[i].done);
 }
 
-static struct plx_counters counters(void)
-{
-    struct plx_counters c;
-
-    plx_store_counters(store, &c);
-    return c;
-}
-
 static void test_few_transfers(void)
 {
     struct plx_counters before, after;

@@ -134,17 +134,6 @@ static void delete_vdi(uint32_t slot)
     leave_store();
 }
 
-/* How many blocks came back. */
-static uint64_t collect(void)
-{
-    uint64_t blocks = 0;
-
-    open_store(1);
-    OK(plx_simenv_collect(&env, &blocks, &fault));
-    leave_store();
-    return blocks;
-}
-
 /* ---- Tests ---- */
 
 static void test_empty(void)
@@ -192,7 +181,7 @@ static void test_deleting(void)
             delete_vdi(slot);
             expect_sum();
             CU_ASSERT_EQUAL(usage.garbage, alone);
-            CU_ASSERT_EQUAL(collect(), alone);
+            CU_ASSERT_EQUAL(collect_closed(), alone);
         }
         take();
         CU_ASSERT_EQUAL(usage.referenced + usage.garbage, 0);
