@@ -1,5 +1,5 @@
-/* cmd_store.c - parallax store: format, list, info, check, rebuild-registry, forget. Space and set
- * are in cmd_space.c. */
+/* cmd_store.c - parallax store: format, list, info, stats, check, rebuild-registry, forget. Space
+ * and set are in cmd_space.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -243,6 +243,19 @@ out:
     free(vdis);
     free(instances);
     return rc;
+}
+
+int plx_cmd_store_stats(struct plx_cli *cli)
+{
+    struct plx_name name;
+    json_t *stats;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_session_store_stats(cli, name.store, &stats)))
+        return rc;
+    plx_out_counters(cli, stats);
+    return 0;
 }
 
 /* ---- check --------------------------------------------------------------------------------------

@@ -297,17 +297,6 @@ int plx_cmd_vdi_stats(struct plx_cli *cli)
         (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
         (rc = plx_session_vdi_stats(cli, &name, &stats)))
         return rc;
-    if (cli->json) {
-        plx_out_json(stats);
-        return 0;
-    }
-    const char *key;
-    json_t *value;
-    json_object_foreach(stats, key, value)
-    {
-        if (json_is_integer(value))
-            printf("%-32s %" PRId64 "\n", key, (int64_t)json_integer_value(value));
-    }
-    json_decref(stats);
+    plx_out_counters(cli, stats);
     return 0;
 }

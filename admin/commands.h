@@ -7,6 +7,7 @@
 int plx_cmd_store_format(struct plx_cli *cli);
 int plx_cmd_store_list(struct plx_cli *cli);
 int plx_cmd_store_info(struct plx_cli *cli);
+int plx_cmd_store_stats(struct plx_cli *cli);
 int plx_cmd_store_check(struct plx_cli *cli);
 int plx_cmd_store_rebuild(struct plx_cli *cli);
 int plx_cmd_store_forget(struct plx_cli *cli);

@@ -75,6 +75,12 @@ const struct plx_command plx_commands[] = {
      "store info demo\n"
      "store info demo --json",
      NULL, plx_cmd_store_info},
+    {"store", "stats", "STORE", "Show what a handler has counted since it opened the store.",
+     "Device I/O by what it was for, log batches, key frames, the cache of nodes, and the sums of "
+     "all virtual disks that it serves.",
+     "store stats demo\n"
+     "store stats demo --json",
+     NULL, plx_cmd_store_stats},
     {"store", "grow", "STORE", "Take into use what volumes have become larger by.",
      "After a file, block device or LUN was made larger: what fits in whole extents belongs to the "
      "store from then on. Disks may be open; writes that wait for space go on, and those that were "

@@ -106,6 +106,23 @@ void plx_out_json(json_t *value)
     json_decref(value);
 }
 
+void plx_out_counters(const struct plx_cli *cli, json_t *counters)
+{
+    const char *key;
+    json_t *value;
+
+    if (cli->json) {
+        plx_out_json(counters);
+        return;
+    }
+    json_object_foreach(counters, key, value)
+    {
+        if (json_is_integer(value))
+            printf("%-32s %" PRId64 "\n", key, (int64_t)json_integer_value(value));
+    }
+    json_decref(counters);
+}
+
 /* ---- Tables ---- */
 
 static void print_cell(const char *text, enum plx_column_kind kind, unsigned width, bool last)

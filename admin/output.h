@@ -52,6 +52,8 @@ void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns,
 void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns);
 /* JSON only; takes the reference. */
 void plx_out_json(json_t *value);
+/* A handler's counters, a line each or as JSON. Takes the reference. */
+void plx_out_counters(const struct plx_cli *cli, json_t *counters);
 
 /* ---- People ---- */
 

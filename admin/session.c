@@ -605,6 +605,22 @@ int plx_session_dedup(struct plx_cli *cli, const char *store, const struct plx_s
     return rc;
 }
 
+int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret_stats)
+{
+    struct plx_control_client *client = NULL;
+    int rc = find_handler(cli, store, &client);
+
+    if (!rc && !client)
+        rc = plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                          "no handler of this host has store %s open, so there are no counters; "
+                          "'parallax lun create' opens a disk of it",
+                          store);
+    if (!rc)
+        rc = call_handler(cli, client, json_pack("{s:s}", "command", "stats"), ret_stats);
+    plx_control_disconnect(client);
+    return rc;
+}
+
 bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *ret_data,
                              uint64_t *ret_meta)
 {

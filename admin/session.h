@@ -100,7 +100,8 @@ int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name);
 /* The ends of what can be opened; seq 0: there is no snapshot. */
 int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
                        struct plx_snapshot_info *ret_newest);
-/* The counters of a disk that another instance has open; NOT_FOUND when none has. */
+/* The counters of a store or a disk that a handler has open; NOT_FOUND when none has. */
+int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret_stats);
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
 /* The blocks that are free now in the extents of an instance; false: none of that number answers on
  * this host. */

@@ -578,9 +578,10 @@ struct plx_counters {
 };
 void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_counters);
 void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counters);
-/* name/value pairs for printing: index from 0, false past the end. Scalars only. */
-bool plx_counter_at(const struct plx_counters *counters, unsigned index, const char **ret_name,
-                    uint64_t *ret_value);
+/* name/value pairs for printing: index from 0, false past the end. Scalars only. disk: they are a
+ * virtual disk's, so without those that only a store counts. */
+bool plx_counter_at(const struct plx_counters *counters, unsigned index, bool disk,
+                    const char **ret_name, uint64_t *ret_value);
 
 /* ---- Checking ------------------------------------------------------------------------------ */
 

@@ -72,35 +72,40 @@ bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b)
     COUNTER_OF(member, PLX_KIND_DATA, "data"), COUNTER_OF(member, PLX_KIND_LOG, "log"),            \
         COUNTER_OF(member, PLX_KIND_NODE, "node"), COUNTER_OF(member, PLX_KIND_ADMIN, "admin")
 
-static const struct {
+struct counter {
     const char *name;
     size_t offset;
-} counter_table[] = {
-    COUNTERS_BY_KIND(device_reads),
-    COUNTERS_BY_KIND(device_writes),
-    COUNTERS_BY_KIND(device_read_bytes),
-    COUNTERS_BY_KIND(device_write_bytes),
-    COUNTER(device_flushes),
+};
+
+static const struct counter of_disk[] = {
     COUNTER(reads),
+    COUNTER(read_bytes),
     COUNTER(writes),
+    COUNTER(write_bytes),
     COUNTER(unmaps),
+    COUNTER(unmap_bytes),
     COUNTER(flushes),
     COUNTER(snapshots),
     COUNTER(snapshots_automatic),
     COUNTER(snapshots_skipped),
     COUNTER(snapshot_rate),
-    COUNTER(snapshot_bytes),
-    COUNTER(read_bytes),
-    COUNTER(write_bytes),
-    COUNTER(unmap_bytes),
     COUNTER(blocks_in_place),
     COUNTER(blocks_new),
+    COUNTER(voids),
+};
+
+static const struct counter of_store[] = {
+    COUNTERS_BY_KIND(device_reads),
+    COUNTERS_BY_KIND(device_read_bytes),
+    COUNTERS_BY_KIND(device_writes),
+    COUNTERS_BY_KIND(device_write_bytes),
+    COUNTER(device_flushes),
+    COUNTER(snapshot_bytes),
     COUNTER(blocks_zero),
     COUNTER(write_path_node_reads),
     COUNTER(batches),
     COUNTER(batch_records),
     COUNTER(batch_bytes),
-    COUNTER(voids),
     COUNTER(keyframes),
     COUNTER(keyframe_nodes),
     COUNTER(cache_hits),
@@ -113,12 +118,17 @@ static const struct {
     COUNTER(meta_free_blocks),
 };
 
-bool plx_counter_at(const struct plx_counters *counters, unsigned index, const char **ret_name,
-                    uint64_t *ret_value)
+bool plx_counter_at(const struct plx_counters *counters, unsigned index, bool disk,
+                    const char **ret_name, uint64_t *ret_value)
 {
-    if (index >= sizeof counter_table / sizeof counter_table[0])
+    unsigned disks = sizeof of_disk / sizeof of_disk[0];
+    unsigned all = disk ? disks : disks + sizeof of_store / sizeof of_store[0];
+    const struct counter *counter;
+
+    if (index >= all)
         return false;
-    *ret_name = counter_table[index].name;
-    memcpy(ret_value, (const uint8_t *)counters + counter_table[index].offset, sizeof *ret_value);
+    counter = index < disks ? &of_disk[index] : &of_store[index - disks];
+    *ret_name = counter->name;
+    memcpy(ret_value, (const uint8_t *)counters + counter->offset, sizeof *ret_value);
     return true;
 }

@@ -866,8 +866,6 @@ void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counte
 {
     *ret_counters = vdi->counters;
     ret_counters->snapshot_rate = plx_protect_rate(vdi);
-    ret_counters->data_free_blocks = plx_alloc_free_blocks(vdi->store, PLX_EXTENT_DATA);
-    ret_counters->meta_free_blocks = plx_alloc_free_blocks(vdi->store, PLX_EXTENT_META);
 }
 
 /* ---- Listing ---- */

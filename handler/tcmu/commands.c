@@ -310,7 +310,7 @@ static int do_stats(struct call *call)
         plx_store_counters(plx_attach_store(call->home->attach), &counters);
     plx_loop_unlock(call->home->loop);
     call->result = json_object();
-    for (unsigned i = 0; plx_counter_at(&counters, i, &name, &value); i++)
+    for (unsigned i = 0; plx_counter_at(&counters, i, call->lun != NULL, &name, &value); i++)
         json_object_set_new(call->result, name, json_integer((json_int_t)value));
     json_object_set_new(call->result, "snapshot_latency", histogram(counters.snapshot_latency));
     json_object_set_new(call->result, "read_latency", histogram(counters.read_latency));

@@ -258,6 +258,9 @@ static void test_control(void)
     CU_ASSERT_TRUE(ask(0, "writes", "{\"command\": \"stats\"}") > 0);
     CU_ASSERT_EQUAL(stand_shell("./parallax vdi stats s/v | grep -q '^writes  *[1-9]' && "
                                 "./parallax vdi stats s/v --json | grep -q '\"writes\": [1-9]' && "
+                                "! ./parallax vdi stats s/v | grep -q '^batches' && "
+                                "./parallax store stats s | grep -q '^batches  *[1-9]' && "
+                                "./parallax store stats s --json | grep -q '\"reads\": ' && "
                                 "./parallax store info s | grep -q handler"),
                     0);
     ask(0, NULL, "{\"command\": \"flush\", \"vdi\": \"v\"}");

@@ -331,6 +331,7 @@ says out "IOPS"
 run 2 vdi bench demo/web --rw sideways
 run 2 vdi bench demo/web --bs 1000
 run 3 vdi stats demo/web
+run 3 store stats demo
 
 step "the registry is lost"
 known() { # all but the instants of creation, which the registry and the store each take
