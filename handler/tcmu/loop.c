@@ -12,9 +12,10 @@
  * P6  The loop's own thread sleeps no longer than until the engine is due (a timer): it counts that
  *     into its timeout, and whoever makes a turn that brings the time forward wakes it, once. So a
  *     timer costs no system call for each request.
- * P7  While FEW I/Os or more are under way, who posts leaves it to the loop's own thread, until
- *     MANY wait: one turn, and one call of the kernel, for what came in meanwhile. That thread is
- * up then or is woken: it says that it goes to sleep before P2's look into the inbox.
+ * P7  While a DEEP queue of I/Os is under way, who posts leaves it to the next completion, or to
+ *     who posts the MANYth: one turn, and one call of the kernel, for some. under_way is set before
+ *     the mutex is given up and with it P2's look into the inbox. So who posts after that look
+ *     knows it, and what it counts is still to be announced to the loop's own thread.
  *
  * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
  * mutex, then tcmu-runner's own locks (in completions); jobs_lock is taken alone.
@@ -33,8 +34,8 @@
 #include <unistd.h>
 
 #define TURNS_AT_ONCE 64 /* of a thread that has other things to do, too */
-#define FEW 4u
-#define MANY 16u
+#define DEEP 16u         /* I/Os under way, one of which completes soon */
+#define MANY 4u          /* what was posted */
 #define IDLE_MS 5
 #define BUSY_WAIT_MS 100 /* in case nothing announces what the engine waits for */
 #define QUIET_WAIT_MS 1000
@@ -52,10 +53,8 @@ struct plx_loop {
     uint64_t sleeps_until_ns; /* P6: the loop's own thread, by the monotonic clock; 0: it is up */
     int cancelable;           /* P4: the state of who holds the mutex by plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
-    /* P7 */
-    atomic_uint posted;    /* since the inbox was taken in, about */
-    atomic_uint under_way; /* I/Os, when the mutex was given up last */
-    atomic_bool up;        /* the loop's own thread, or it is about to be */
+    atomic_uint posted;               /* since the inbox was taken in, about; P7 */
+    atomic_uint under_way;            /* I/Os, when the mutex was given up last */
 
     int epoll_fd, wake_fd;
     pthread_t server;
@@ -161,11 +160,8 @@ void plx_loop_post(struct plx_loop *loop, struct plx_work *work)
     work->next = atomic_load(&loop->inbox);
     while (!atomic_compare_exchange_weak(&loop->inbox, &work->next, work))
         ;
-    if (atomic_fetch_add(&loop->posted, 1) + 1 < MANY && atomic_load(&loop->under_way) >= FEW) {
-        if (!atomic_exchange(&loop->up, true))
-            plx_loop_wake(loop);
+    if (atomic_fetch_add(&loop->posted, 1) + 1 < MANY && atomic_load(&loop->under_way) >= DEEP)
         return;
-    }
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelable);
     if (pthread_mutex_trylock(&loop->mutex) == 0) {
         turn(loop, TURNS_AT_ONCE);
@@ -287,11 +283,9 @@ static void *serve(void *argument)
     pthread_setname_np(pthread_self(), "plx-loop");
     while (!atomic_load(&loop->stop)) {
         wait_for_events(loop, timeout_ms);
-        atomic_store(&loop->up, true);
         pthread_mutex_lock(&loop->mutex);
         loop->sleeps_until_ns = 0;
         timeout_ms = timeout_after(loop, make_turns(loop, TURNS_AT_ONCE));
-        atomic_store(&loop->up, false);
         give_up(loop);
     }
     return NULL;
