@@ -3,11 +3,13 @@
  * K1  A record names only a tree whose nodes and data, bitmap bits and log are durable before.
  * K2  A VDI has one key frame under way at most; the record's slots alternate, and a slot is
  *     written only after the other is durable (INV-2). Then it follows the other (its mirror).
- * K3  A snapshot is always found through a key frame that is kept: the log announces each key
+ * K3  A snapshot is always found through a key frame that is kept, and whenever it is looked for
+ *     through the same one, for somebody may go on reading by that: the log announces each key
  *     frame after its record is durable, and only if no snapshot came between the old key frame
  *     and that announcement are the old one's nodes freed. What no announcement helps to find is
  *     found through the record's oldest key frame, where history and the log begin: the new one
- *     itself, as long as no snapshot is kept.
+ *     itself, if no snapshot is kept (alone). Before the announcement of such a one no snapshot is
+ *     logged once that is settled: it would be found through the old one first, then through this.
  *     A rewind (rewind.c) names a tree to which the log before it does not lead. No snapshot after
  *     it may be replayed across: the log says so (REWIND) before it says anything else, and stops
  *     if it cannot. After a crash in between, the key frame of recovery stands at the same position
@@ -194,7 +196,7 @@ static void finish(struct plx_keyframe_op *op, int error)
     struct plx_task *task;
 
     op->error = error;
-    op->running = false;
+    op->running = op->alone = false;
     if (op->drop) /* not let go after all; it is offered once */
         op->drop = op->next_drop = NULL;
     op->detour = NULL;
@@ -349,7 +351,7 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.generation = plx_generation_next(op->record.generation);
     op->record.index_root = op->index_root;
     op->record.index_levels = PLX_INDEX_LEVELS;
-    if (keeps_nothing(op))
+    if (op->alone)
         op->oldest = op->target;
     op->record.oldest = op->oldest;
     forget_rewinds(&op->record);
@@ -397,6 +399,13 @@ bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_
            (keyframe->pos == record->oldest.pos && keyframe->root != record->oldest.root);
 }
 
+bool plx_keyframe_goes_first(const struct plx_vdi *vdi)
+{
+    const struct plx_keyframe_op *op = &vdi->keyframe;
+
+    return op->alone && op->state != KEYFRAME_ANNOUNCED && op->state != KEYFRAME_FREE;
+}
+
 const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record)
 {
     const struct plx_rewind *last = record->rewinds ? &record->rewind[record->rewinds - 1] : NULL;
@@ -418,9 +427,7 @@ static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
 /* K3: a snapshot may be found through the old key frame. */
 static void keep_needed_nodes(struct plx_keyframe_op *op)
 {
-    const struct plx_vdi_record *record = &op->vdi->record;
-
-    if (op->vdi->map.gen != op->old_snap_seq && record->oldest.pos < record->keyframe.pos)
+    if (op->vdi->map.gen != op->old_snap_seq && !op->alone)
         plx_deaths_free(&op->node_deaths);
 }
 
@@ -445,7 +452,7 @@ static void announce(struct plx_keyframe_op *op)
         .changes = op->detour != NULL,
     };
     op->state = KEYFRAME_ANNOUNCED;
-    plx_log_append(&op->vdi->log, &op->item);
+    plx_log_prepend(&op->vdi->log, &op->item);
 }
 
 bool plx_keyframe_announce(struct plx_vdi *vdi)
@@ -488,8 +495,6 @@ static void keyframe_step(struct plx_task *task)
             return;
         }
         drop_log(op);
-        if (keeps_nothing(op))
-            op->oldest.pos = op->target.pos;
         op->state = KEYFRAME_TREE;
         /* fall through */
     case KEYFRAME_TREE:
@@ -504,6 +509,9 @@ static void keyframe_step(struct plx_task *task)
         op->state = KEYFRAME_INDEX_START;
         /* fall through */
     case KEYFRAME_INDEX_START:
+        op->alone = keeps_nothing(op) && vdi->log.cursor.snap_seq == op->target.snap_seq;
+        if (op->alone)
+            op->oldest.pos = op->target.pos;
         error = index_begin(op);
         if (error) {
             give_up(op, error);

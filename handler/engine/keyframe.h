@@ -39,6 +39,7 @@ struct plx_keyframe_op {
     struct plx_keyframe target;
     uint64_t old_snap_seq;      /* of the key frame before */
     struct plx_keyframe oldest; /* the next record's */
+    bool alone;                 /* history begins with this one: no snapshot is kept (K3) */
     /* What is let go with this key frame and with the next one; the owner waits for it. */
     struct plx_history_drop *drop, *next_drop;
     struct plx_keyframe_detour *detour; /* offered once; the owner waits for it */
@@ -70,6 +71,8 @@ void plx_keyframe_pump(struct plx_vdi *vdi);
 bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_keyframe *keyframe);
 /* The rewind that the record's key frame is, by recovery's hand or not; NULL: it is none. */
 const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record);
+/* Whether no snapshot may be logged before the announcement of the one under way (K3). */
+bool plx_keyframe_goes_first(const struct plx_vdi *vdi);
 /* Logs that the record's key frame exists; needed before a snapshot in a segment that began
  * earlier. The op's task. Returns false when it is not needed. */
 bool plx_keyframe_announce(struct plx_vdi *vdi);

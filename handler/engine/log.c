@@ -243,21 +243,37 @@ int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
                                                                                    : PLX_ERR_NOMEM;
 }
 
-void plx_log_append(struct plx_log *log, struct plx_log_item *item)
+/* false: it failed at once. */
+static bool take_in(struct plx_log *log, struct plx_log_item *item)
 {
     item->next = NULL;
     item->batch = NULL;
     if (!item->data_pending)
         item->flush_mark = log->store->flush_failures;
-    if (log->sticky) {
+    if (log->sticky)
         fail_item(log, item, log->sticky);
+    return !log->sticky;
+}
+
+void plx_log_append(struct plx_log *log, struct plx_log_item *item)
+{
+    if (!take_in(log, item))
         return;
-    }
     if (log->tail)
         log->tail->next = item;
     else
         log->head = item;
     log->tail = item;
+}
+
+void plx_log_prepend(struct plx_log *log, struct plx_log_item *item)
+{
+    if (!take_in(log, item))
+        return;
+    item->next = log->head;
+    log->head = item;
+    if (!log->tail)
+        log->tail = item;
 }
 
 /* The next segment, whose header goes out with this batch (L3). */
@@ -301,10 +317,11 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
 
 /* ---- Automatic snapshots (protect.h) ---- */
 
-/* Of its records, and of the snapshot that may follow them. */
-static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item)
+/* Of its records, and of the snapshot that may follow them: the batch's comes behind all. */
+static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item, bool changes)
 {
-    bool followed = item->changes && log->snapshots != PLX_PROTECT_OFF;
+    bool followed = (item->changes && log->snapshots != PLX_PROTECT_OFF) ||
+                    (changes && log->snapshots == PLX_PROTECT_BATCH);
 
     return item->bytes + (followed ? plx_record_bytes(PLX_RECORD_SNAPSHOT, 0) : 0);
 }
@@ -359,7 +376,7 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
     bool changes = false;
 
     *ret_records = 0;
-    while (log->head && bytes + item_bytes(log, log->head) <= room) {
+    while (log->head && bytes + item_bytes(log, log->head, changes) <= room) {
         struct plx_log_item *item = log->head;
         size_t used;
 
@@ -446,7 +463,8 @@ static bool form_batch(struct plx_log *log)
         left = 0;
     if (log->leave_at == log->cursor.pos)
         left = 0;
-    if (left < plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head), block) * block) {
+    if (left <
+        plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head, false), block) * block) {
         if (!begin_segment(log, batch)) {
             struct plx_log_item *item = log->head;
 
@@ -467,11 +485,25 @@ static bool form_batch(struct plx_log *log)
     return true;
 }
 
+/* Whether a snapshot is to be logged that must come behind a key frame's announcement. */
+static bool snapshot_waits(const struct plx_log *log)
+{
+    const struct plx_log_item *item = log->head;
+
+    if (!plx_keyframe_goes_first(log->vdi))
+        return false;
+    while (item && !item->snapshot)
+        item = item->next;
+    return item || log->snapshots == PLX_PROTECT_BATCH || log->snapshots == PLX_PROTECT_WRITE;
+}
+
 /* Group commit: a batch costs an I/O however little is in it. */
 static bool may_form(const struct plx_log *log)
 {
     unsigned items = 0;
 
+    if (snapshot_waits(log))
+        return false;
     if (log->batch_count < PLX_FEW_TRANSFERS)
         return true;
     for (const struct plx_log_item *item = log->head; item && items < PLX_MANY_WRITES;

@@ -33,6 +33,7 @@ struct plx_log_item {
     bool failed;        /* data_error took its records away; it keeps its place in the log */
     bool needs_durable; /* wait for the device's flush even in write-back mode */
     bool changes;       /* the disk's contents or size: an automatic snapshot may follow */
+    bool snapshot;      /* is one itself */
     bool patient;       /* waits for others to share a batch with, until log->patience_ns */
     uint64_t snapshot_seq, snapshot_ns; /* the one that follows it in its batch; 0: none */
     struct plx_batch *batch;
@@ -104,6 +105,8 @@ void plx_log_done(struct plx_log *log);
 int plx_log_reserve(struct plx_log *log, struct plx_log_item *item);
 /* Queues an item that plx_log_reserve() was called for; its task will become ready. */
 void plx_log_append(struct plx_log *log, struct plx_log_item *item);
+/* The same, before all that waits. */
+void plx_log_prepend(struct plx_log *log, struct plx_log_item *item);
 /* One of the item's data I/Os has completed. */
 void plx_log_data_done(struct plx_log *log, struct plx_log_item *item, int error);
 /* Forms and submits batches from what waits. Called once a turn. */

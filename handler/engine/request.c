@@ -1500,6 +1500,7 @@ static void append_lone(struct plx_op *op, enum plx_record_type type, int next_s
         .bytes = plx_record_bytes(type, strlen(op->request->label)),
         .needs_durable = true,
         .changes = type == PLX_RECORD_RESIZE,
+        .snapshot = type == PLX_RECORD_SNAPSHOT,
         .patient = op->request->patient,
     };
     op->state = next_state;
