@@ -1,7 +1,8 @@
 /* test_log.c - the log at its edges: a device with larger blocks than the one it was begun on, a
  * flush that fails beside a write that waits for none, a segment that is begun in vain, a key frame
- * without blocks.
+ * without blocks, a snapshot beside a key frame, a batch that is full.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/vdi.h" /* to see where the log stands, and to leave no room for it */
@@ -336,6 +337,149 @@ static void test_keyframe_without_blocks(void)
     end_store();
 }
 
+/* ---- A snapshot beside a key frame ---- */
+
+#define LEAVES 16u
+
+static void write_leaves(struct plx_vdi *vdi, unsigned block, int byte)
+{
+    for (unsigned i = 0; i < LEAVES; i++)
+        OK(write_byte(vdi, i * 2 * MIB + block * BLOCK, BLOCK, byte));
+}
+
+static bool leaves_are(struct plx_vdi *vdi, unsigned block, int byte)
+{
+    for (unsigned i = 0; i < LEAVES; i++)
+        if (!reads_as(vdi, i * 2 * MIB + block * BLOCK, BLOCK, byte))
+            return false;
+    return true;
+}
+
+/* As many key frames as it takes until blocks that were given back are used again, for there are
+ * not many others, and what the cache has of them is gone. */
+static void churn(struct plx_vdi *vdi)
+{
+    registry.limit = registry.granted;
+    for (unsigned round = 0; round < 150; round++) {
+        write_leaves(vdi, 2, (int)round + 1);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+}
+
+static void snapshot_done(struct plx_request *request)
+{
+    *(bool *)request->owner = true;
+}
+
+/* keyframe.c, K3: the first snapshot of all, taken so many turns after a key frame has begun, and
+ * opened as soon as it is there. Who has it open reads on whatever becomes of the key frame that it
+ * was found through; it is found again. */
+static void snapshot_beside(unsigned turns, enum plx_protection_mode mode)
+{
+    bool done = false;
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT, .done = snapshot_done, .owner = &done};
+    struct plx_vdi *vdi, *instant, *again;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    vdi = open_vdi(0);
+    write_leaves(vdi, 0, 1);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    write_leaves(vdi, 1, 2);
+    vdi->log.snapshots = mode;
+    plx_keyframe_request(vdi, NULL);
+    while (turns-- > 0)
+        plx_store_tick(store);
+    if (mode == PLX_PROTECT_OFF) {
+        plx_vdi_submit(vdi, &snapshot);
+        plx_store_run_until_true(store, &done);
+        OK(snapshot.result);
+    } else {
+        OK(write_byte(vdi, 3 * BLOCK, BLOCK, 3)); /* and a snapshot with it */
+        snapshot.seq = 1;
+    }
+    vdi->log.snapshots = PLX_PROTECT_OFF;
+    OK(plx_snapshot_open(store, 0, snapshot.seq, &instant, &fault));
+    while (vdi->keyframe.running)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    churn(vdi);
+    OK(plx_snapshot_open(store, 0, snapshot.seq, &again, &fault));
+    CU_ASSERT(leaves_are(instant, 0, 1) && leaves_are(instant, 1, 2) && leaves_are(instant, 2, 0));
+    CU_ASSERT(leaves_are(again, 0, 1) && leaves_are(again, 1, 2) && leaves_are(again, 2, 0));
+    CU_ASSERT(mode == PLX_PROTECT_OFF || reads_as(instant, 3 * BLOCK, BLOCK, 3));
+    OK(plx_vdi_close(instant));
+    OK(plx_vdi_close(again));
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
+static void test_snapshot_beside_keyframe(void)
+{
+    struct fixture before = fixture;
+
+    fixture.open.cache_bytes = 64u << 10; /* what is not there any more is not read from it */
+    fixture.disk.stalls = 30;
+    for (unsigned i = 0; i < 20; i++) {
+        fixture.disk.patience = 20 * (i % 5);
+        fixture.disk.seed = i;
+        snapshot_beside(i % 8, PLX_PROTECT_OFF);
+        snapshot_beside(i % 8, PLX_PROTECT_WRITE);
+    }
+    fixture = before;
+}
+
+/* ---- A batch that is full ---- */
+
+#define LABELS 200u
+
+static void label_done(struct plx_request *request)
+{
+    ++*(unsigned *)request->owner;
+}
+
+/* Behind the last change come as many records as fit, and then the batch's own snapshot. */
+static void test_full_batch(void)
+{
+    static struct plx_request labels[LABELS];
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    vdi->log.snapshots = PLX_PROTECT_BATCH;
+    for (unsigned round = 0; round < 32; round++) {
+        struct iovec iov = {buffer, BLOCK};
+        unsigned done = 0;
+        struct plx_request write = {.op = PLX_WRITE,
+                                    .offset = round * BLOCK,
+                                    .length = BLOCK,
+                                    .iov = &iov,
+                                    .iovcnt = 1,
+                                    .done = label_done,
+                                    .owner = &done};
+
+        memset(buffer, 1, BLOCK);
+        plx_vdi_submit(vdi, &write);
+        for (unsigned i = 0; i < LABELS; i++) {
+            labels[i] =
+                (struct plx_request){.op = PLX_LABEL, .seq = 1, .done = label_done, .owner = &done};
+            snprintf(labels[i].label, sizeof labels[i].label, "%0*u", (int)(4 + (i + round) % 56),
+                     i);
+            plx_vdi_submit(vdi, &labels[i]);
+        }
+        while (done < LABELS + 1)
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        OK(write.result);
+    }
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -344,6 +488,8 @@ int main(void)
         {"writing back ends", test_write_back_ends},
         {"a segment that is begun in vain", test_begun_in_vain},
         {"a key frame that finds no blocks", test_keyframe_without_blocks},
+        {"a snapshot beside a key frame", test_snapshot_beside_keyframe},
+        {"a full batch", test_full_batch},
     };
 
     fixture.format.segment_bytes = SEGMENT;
