@@ -6,7 +6,8 @@
  * K3  A snapshot is always found through a key frame that is kept, and whenever it is looked for
  *     through the same one, for somebody may go on reading by that: the log announces each key
  *     frame after its record is durable, and only if no snapshot came between the old key frame
- *     and that announcement are the old one's nodes freed. What no announcement helps to find is
+ *     and that announcement are the old one's nodes freed, and not while history begins with it (a
+ *     snapshot that was logged may have been taken back). What no announcement helps to find is
  *     found through the record's oldest key frame, where history and the log begin: the new one
  *     itself, if no snapshot is kept (alone). Before the announcement of such a one no snapshot is
  *     logged once that is settled: it would be found through the old one first, then through this.
@@ -353,6 +354,8 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.index_levels = PLX_INDEX_LEVELS;
     if (op->alone)
         op->oldest = op->target;
+    op->old_begins =
+        op->oldest.pos == vdi->record.keyframe.pos && op->oldest.root == vdi->record.keyframe.root;
     op->record.oldest = op->oldest;
     forget_rewinds(&op->record);
     op->record.first_segment = op->oldest.pos / plx_log_segment_bytes(vdi->store);
@@ -427,7 +430,7 @@ static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
 /* K3: a snapshot may be found through the old key frame. */
 static void keep_needed_nodes(struct plx_keyframe_op *op)
 {
-    if (op->vdi->map.gen != op->old_snap_seq && !op->alone)
+    if (!op->alone && (op->old_begins || op->vdi->map.gen != op->old_snap_seq))
         plx_deaths_free(&op->node_deaths);
 }
 
@@ -452,7 +455,11 @@ static void announce(struct plx_keyframe_op *op)
         .changes = op->detour != NULL,
     };
     op->state = KEYFRAME_ANNOUNCED;
-    plx_log_prepend(&op->vdi->log, &op->item);
+    if (op->alone) /* snapshots wait for it; else they may have been logged before, and be so again
+                    */
+        plx_log_prepend(&op->vdi->log, &op->item);
+    else
+        plx_log_append(&op->vdi->log, &op->item);
 }
 
 bool plx_keyframe_announce(struct plx_vdi *vdi)
@@ -473,10 +480,11 @@ static void drop_log(struct plx_keyframe_op *op)
     struct plx_vdi *vdi = op->vdi;
     uint64_t bytes = plx_log_segment_bytes(vdi->store);
 
-    if (!op->quiet || !keeps_nothing(op) || op->at.seq != vdi->log.cursor.seq)
+    if (!op->quiet || !keeps_nothing(op) || op->at.seq != vdi->log.cursor.seq || vdi->log.head)
         return;
     op->at.pos = op->target.pos = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
     op->at.addr = op->at.next_addr = 0;
+    vdi->log.ended = true;
 }
 
 static void keyframe_step(struct plx_task *task)

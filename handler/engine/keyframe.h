@@ -40,6 +40,7 @@ struct plx_keyframe_op {
     uint64_t old_snap_seq;      /* of the key frame before */
     struct plx_keyframe oldest; /* the next record's */
     bool alone;                 /* history begins with this one: no snapshot is kept (K3) */
+    bool old_begins;            /* it begins with the key frame before */
     /* What is let go with this key frame and with the next one; the owner waits for it. */
     struct plx_history_drop *drop, *next_drop;
     struct plx_keyframe_detour *detour; /* offered once; the owner waits for it */

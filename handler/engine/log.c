@@ -246,13 +246,15 @@ int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
 /* false: it failed at once. */
 static bool take_in(struct plx_log *log, struct plx_log_item *item)
 {
+    int error = log->sticky ? log->sticky : log->ended ? PLX_ERR_BUSY : 0;
+
     item->next = NULL;
     item->batch = NULL;
     if (!item->data_pending)
         item->flush_mark = log->store->flush_failures;
-    if (log->sticky)
-        fail_item(log, item, log->sticky);
-    return !log->sticky;
+    if (error)
+        fail_item(log, item, error);
+    return !error;
 }
 
 void plx_log_append(struct plx_log *log, struct plx_log_item *item)
@@ -533,6 +535,13 @@ void plx_log_leave_segment(struct plx_log *log)
 bool plx_log_has_patience(const struct plx_log *log)
 {
     return log->head && log->head->patient && log->head == log->tail;
+}
+
+uint64_t plx_log_due_ns(const struct plx_log *log)
+{
+    bool formed = plx_log_has_patience(log) && !log->failing && !log->sticky && may_form(log);
+
+    return formed ? log->patience_ns : UINT64_MAX;
 }
 
 bool plx_log_idle(const struct plx_log *log)

@@ -88,6 +88,7 @@ struct plx_log {
     bool failing;
     unsigned retries;
     int sticky;                         /* set for good after the log could not be written */
+    bool ended;                         /* for good: the disk is closed, and begins a new one */
     enum plx_protection_mode snapshots; /* BATCH or WRITE: they end batches, or follow writes */
     uint64_t snapshot_ns;               /* time of the last snapshot that was logged */
     uint64_t patience_ns;               /* monotonic: how long the patient item waits */
@@ -114,6 +115,8 @@ void plx_log_pump(struct plx_log *log);
 bool plx_log_idle(const struct plx_log *log);
 /* Whether all that waits for a batch is a patient item. */
 bool plx_log_has_patience(const struct plx_log *log);
+/* Until when nothing will be logged unless something comes or completes, UINT64_MAX: for ever. */
+uint64_t plx_log_due_ns(const struct plx_log *log);
 /* Whether a further write may be logged: 0, a segment is there to go on in (or on its way); else
  * why there is none. */
 int plx_log_room(struct plx_log *log);

@@ -218,7 +218,7 @@ static uint64_t due_ns(const struct plx_vdi *vdi)
 
 uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
 {
-    return plx_log_has_patience(&vdi->log) ? vdi->log.patience_ns : due_ns(vdi);
+    return plx_log_has_patience(&vdi->log) ? plx_log_due_ns(&vdi->log) : due_ns(vdi);
 }
 
 void plx_protect_pump(struct plx_vdi *vdi)

@@ -314,15 +314,18 @@ bool plx_store_tick(struct plx_store *store)
 
 void plx_store_wait(struct plx_store *store)
 {
+    bool under_way = false;
+
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_volume *volume = &store->volumes[i];
 
-        if (volume->under_way) {
-            volume->device->ops->poll(volume->device, true);
+        if (!volume->under_way)
+            continue;
+        under_way = true;
+        if (volume->device->ops->poll(volume->device, true) > 0) /* or all is held (gather.c) */
             return;
-        }
     }
-    if (store->env->idle)
+    if (!under_way && store->env->idle)
         store->env->idle(store->env);
 }
 

@@ -342,9 +342,20 @@ static void on_rewind(struct plx_verify *v, const struct plx_record *record)
               "the record does not know of a rewind to snapshot", record->seq);
 }
 
+/* What is mapped before the key frame with which history begins that one has, or a rewind in
+ * between took it back and it is gone. */
+static bool is_past(const struct plx_verify *v, const struct plx_record *record, uint64_t seq)
+{
+    return seq <= v->record->oldest.batch_seq &&
+           (record->type == PLX_RECORD_MAP || record->type == PLX_RECORD_UNMAP ||
+            record->type == PLX_RECORD_VOID);
+}
+
 static void log_record(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
                        uint64_t seq)
 {
+    if (is_past(v, record, seq))
+        return;
     switch (record->type) {
     case PLX_RECORD_MAP:
         on_map(v, log, record, seq);

@@ -430,14 +430,86 @@ static void test_snapshot_beside_keyframe(void)
     fixture = before;
 }
 
-/* ---- A batch that is full ---- */
+/* ---- A snapshot that is taken back ---- */
 
-#define LABELS 200u
-
-static void label_done(struct plx_request *request)
+static void count_done(struct plx_request *request)
 {
     ++*(unsigned *)request->owner;
 }
+
+static struct plx_vdi *failing;
+static struct plx_log_item *slow; /* of a write, one of whose transfers fails late */
+static uint64_t flipped_from;     /* root of the key frame before */
+
+static void fail_after_flip(struct plx_simenv *e)
+{
+    if (!slow || failing->record.keyframe.root == flipped_from)
+        return;
+    plx_log_data_done(&failing->log, slow, PLX_ERR_IO_WRITE);
+    slow = NULL;
+}
+
+static bool is_allocated(uint64_t addr)
+{
+    const struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+
+    return extent->bits[(addr - extent->base) / 64] >> (addr - extent->base) % 64 & 1;
+}
+
+/* A write fails whose batch has a snapshot, too: the snapshot is logged again, now behind the
+ * announcement of a key frame whose record says that history begins before it. So it does. */
+static void test_taken_back(void)
+{
+    static struct plx_request write, snapshot, keyframe;
+    struct plx_thin thin = {.upto = 2};
+    struct plx_thinned thinned;
+    struct iovec iov = {buffer, BLOCK};
+    unsigned done = 0;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    failing = open_vdi(0);
+    write_leaves(failing, 0, 1);
+    run(failing, PLX_KEYFRAME, 0, 0);
+    write_leaves(failing, 1, 2);
+    flipped_from = failing->record.keyframe.root;
+    memset(buffer, 3, BLOCK);
+    write = (struct plx_request){.op = PLX_WRITE, .offset = 2 * BLOCK, .length = BLOCK};
+    write.iov = &iov;
+    write.iovcnt = 1;
+    snapshot = (struct plx_request){.op = PLX_SNAPSHOT};
+    keyframe = (struct plx_request){.op = PLX_KEYFRAME};
+    write.done = snapshot.done = keyframe.done = count_done;
+    write.owner = snapshot.owner = keyframe.owner = &done;
+    env.on_tick = fail_after_flip;
+    plx_vdi_submit(failing, &write);
+    slow = failing->log.tail;
+    slow->data_pending++;
+    plx_vdi_submit(failing, &snapshot);
+    plx_vdi_submit(failing, &keyframe);
+    while (done < 3)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    env.on_tick = NULL;
+    CU_ASSERT_EQUAL(write.result, PLX_ERR_IO_WRITE);
+    OK(snapshot.result);
+    OK(keyframe.result);
+    CU_ASSERT(failing->record.keyframe.root != flipped_from);
+    CU_ASSERT(is_allocated(plx_entry_addr(failing->record.oldest.root)));
+    for (unsigned i = 0; i < 3; i++) {
+        write_leaves(failing, 3 + i, 4);
+        run(failing, PLX_SNAPSHOT, 0, 0);
+        run(failing, PLX_KEYFRAME, 0, 0);
+    }
+    OK(plx_vdi_thin(failing, &thin, &thinned, &fault));
+    OK(plx_vdi_close(failing));
+    check_store(true);
+    end_store();
+}
+
+/* ---- A batch that is full ---- */
+
+#define LABELS 200u
 
 /* Behind the last change come as many records as fit, and then the batch's own snapshot. */
 static void test_full_batch(void)
@@ -458,14 +530,14 @@ static void test_full_batch(void)
                                     .length = BLOCK,
                                     .iov = &iov,
                                     .iovcnt = 1,
-                                    .done = label_done,
+                                    .done = count_done,
                                     .owner = &done};
 
         memset(buffer, 1, BLOCK);
         plx_vdi_submit(vdi, &write);
         for (unsigned i = 0; i < LABELS; i++) {
             labels[i] =
-                (struct plx_request){.op = PLX_LABEL, .seq = 1, .done = label_done, .owner = &done};
+                (struct plx_request){.op = PLX_LABEL, .seq = 1, .done = count_done, .owner = &done};
             snprintf(labels[i].label, sizeof labels[i].label, "%0*u", (int)(4 + (i + round) % 56),
                      i);
             plx_vdi_submit(vdi, &labels[i]);
@@ -489,6 +561,7 @@ int main(void)
         {"a segment that is begun in vain", test_begun_in_vain},
         {"a key frame that finds no blocks", test_keyframe_without_blocks},
         {"a snapshot beside a key frame", test_snapshot_beside_keyframe},
+        {"a snapshot that is taken back", test_taken_back},
         {"a full batch", test_full_batch},
     };
 

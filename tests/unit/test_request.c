@@ -175,6 +175,58 @@ static void test_written_while_closed(void)
     end_store();
 }
 
+/* Of a disk without snapshots the log goes with the last key frame, and nothing may come to lie in
+ * it any more: refused, or in the key frame, whenever it comes. */
+static unsigned turns_left;
+static enum plx_request_op late;
+
+static void come_late(struct plx_simenv *e)
+{
+    if (!closing->keyframe.quiet || !closing->keyframe.running || written || turns_left-- > 0)
+        return;
+    memset(buffer, 50, BLOCK);
+    request_for(0, late)->length = late == PLX_WRITE ? BLOCK : 0;
+    written = 1;
+    plx_vdi_submit(closing, &many[0].request);
+}
+
+static void end_late(enum plx_request_op op, unsigned turns)
+{
+    struct plx_vdi *vdi;
+    int result;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = closing = open_vdi(0);
+    for (unsigned i = 1; i < 8; i++)
+        OK(write_byte(vdi, i * LEAF, BLOCK, (int)i));
+    late = op;
+    turns_left = turns;
+    ended = written = 0;
+    env.on_tick = come_late;
+    result = plx_vdi_close(vdi);
+    env.on_tick = NULL;
+    CU_ASSERT(result == 0 || result == PLX_ERR_BUSY);
+    CU_ASSERT_EQUAL(ended, written);
+    OK(try_open_vdi(0, result != 0, &vdi));
+    CU_ASSERT(!written || op != PLX_WRITE ||
+              reads_as(vdi, 0, BLOCK, many[0].request.result ? 0 : 50));
+    CU_ASSERT(!written || many[0].request.result == 0 || many[0].request.result == PLX_ERR_BUSY);
+    for (unsigned i = 1; i < 8; i++)
+        CU_ASSERT(reads_as(vdi, i * LEAF, BLOCK, (int)i));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+static void test_too_late(void)
+{
+    for (unsigned turns = 0; turns < 40; turns++) {
+        end_late(PLX_WRITE, turns);
+        end_late(PLX_SNAPSHOT, turns);
+    }
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -182,6 +234,7 @@ int main(void)
         {"a cache that is too small", test_small_cache},
         {"ahead of those that wait", test_ahead},
         {"written while it is closed", test_written_while_closed},
+        {"too late", test_too_late},
     };
 
     fixture.open.cache_bytes = CACHED * BLOCK;
