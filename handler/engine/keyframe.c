@@ -455,8 +455,8 @@ static void announce(struct plx_keyframe_op *op)
         .changes = op->detour != NULL,
     };
     op->state = KEYFRAME_ANNOUNCED;
-    if (op->alone) /* snapshots wait for it; else they may have been logged before, and be so again
-                    */
+    /* Snapshots wait for it, or they may have been logged before and be so again. */
+    if (op->alone)
         plx_log_prepend(&op->vdi->log, &op->item);
     else
         plx_log_append(&op->vdi->log, &op->item);

@@ -539,7 +539,7 @@ bool plx_log_has_patience(const struct plx_log *log)
 
 uint64_t plx_log_due_ns(const struct plx_log *log)
 {
-    bool formed = plx_log_has_patience(log) && !log->failing && !log->sticky && may_form(log);
+    bool formed = !log->failing && !log->sticky && may_form(log);
 
     return formed ? log->patience_ns : UINT64_MAX;
 }

@@ -115,7 +115,7 @@ void plx_log_pump(struct plx_log *log);
 bool plx_log_idle(const struct plx_log *log);
 /* Whether all that waits for a batch is a patient item. */
 bool plx_log_has_patience(const struct plx_log *log);
-/* Until when nothing will be logged unless something comes or completes, UINT64_MAX: for ever. */
+/* When the patient item is logged if nothing comes; UINT64_MAX: not before something completes. */
 uint64_t plx_log_due_ns(const struct plx_log *log);
 /* Whether a further write may be logged: 0, a segment is there to go on in (or on its way); else
  * why there is none. */
