@@ -30,8 +30,15 @@ class Bench:
     def __init__(self, options, folder):
         self.build, self.folder = os.path.realpath(options.build), folder
         self.size, self.rounds, self.seconds = options.size * MIB, options.rounds, options.seconds
-        self.room = 4 * self.size + 512 * MIB  # for a store or a file system: its disks and what snapshots keep
+        self.only = options.only
+        self.room = 6 * self.size + 512 * MIB  # for a store or a file system: its disks and what snapshots keep
         self.log = open(self.path("log"), "a+")
+
+    def chosen(self, rows):
+        chosen = [row for row in rows if self.only in row.name]
+        if not chosen:
+            raise Failure(f"no row's name has '{self.only}' in it; there are: {', '.join(row.name for row in rows)}")
+        return chosen
 
     def path(self, name):
         return f"{self.folder}/{name}"
@@ -165,7 +172,7 @@ def compare_all(bench, rows, everyone):
     """Row by row; what came out is shown at once."""
     results, skipped = [], []
     show_head()
-    for row in rows:
+    for row in bench.chosen(rows):
         slices, left_out = measure_all(bench, row, everyone)
         ours = slices.pop("parallax")
         found = [compare(row, peer, ours, theirs) for peer, theirs in slices.items()]
@@ -200,6 +207,7 @@ def parser_of(program, description, results):
     parser.add_argument("--json", metavar="FILE", help=f"where results go; a chart beside it (default BUILD/{results}.json)")
     parser.set_defaults(results=results)
     parser.add_argument("--size", type=int, metavar="MIB", help="of a disk")
+    parser.add_argument("--only", metavar="TEXT", default="", help="rows with this in their name")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of one slice")
     return parser

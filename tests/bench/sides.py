@@ -195,6 +195,7 @@ class Parallax(Side):
     name = "parallax"
     essential = True
     store = "bench"
+    control = None
 
     def __init__(self, bench):
         super().__init__(bench)
@@ -227,12 +228,21 @@ class Parallax(Side):
         self.parallax("snap", "create", f"{self.store}/{disk}@s{self.snapshots}")
 
     def snapshot_live(self, disk):
-        with socket.socket(socket.AF_UNIX) as control:
-            control.connect(glob.glob(f"{self.state}/run/control/*.sock")[0])
-            control.sendall(json.dumps({"command": "snapshot", "vdi": disk}).encode() + b"\n")
-            answer = json.loads(control.makefile().readline())
+        if not self.control:  # once for all snapshots, as the peers' monitors
+            self.control = socket.socket(socket.AF_UNIX)
+            self.control.connect(glob.glob(f"{self.state}/run/control/*.sock")[0])
+            self.answers = self.control.makefile()
+        self.control.sendall(json.dumps({"command": "snapshot", "vdi": disk}).encode() + b"\n")
+        answer = json.loads(self.answers.readline())
         if not answer["ok"]:
             raise Failure(f"parallax: snapshot: {answer['error']['message']}")
+
+    def close(self):
+        super().close()
+        if self.control:
+            self.answers.close()
+            self.control.close()
+        self.control = None
 
 
 class Qcow2(Side):
