@@ -223,6 +223,37 @@ static void fill_up(void)
     CU_ASSERT(refused > 0);
 }
 
+/* Writes until so many have failed. */
+static void fail(unsigned count)
+{
+    while (count > 0)
+        count -= is_full(write_block(random_below(BLOCKS)));
+}
+
+/* Writes that fail do not flood the log, and all are told of in the end. */
+static void test_log(void)
+{
+    unsigned told = 0, not_told = 0, more;
+    char line[512];
+    FILE *log;
+
+    sleep(1);
+    fail(1); /* tells of those before */
+    log = lun_listen();
+    for (unsigned second = 0; second < 3; second++, sleep(1))
+        fail(100);
+    fail(1);
+    runner_set_log(NULL);
+    rewind(log);
+    while (fgets(line, sizeof line, log)) {
+        told += strstr(line, "no space left") != NULL;
+        not_told += sscanf(line, "error: full/v: %u more requests failed", &more) == 1 ? more : 0;
+    }
+    fclose(log);
+    CU_ASSERT_EQUAL(told + not_told, 301);
+    CU_ASSERT(told <= 8 * 6 + 1); /* each of three bursts may lie in two seconds */
+}
+
 /* What needs no space for data goes on. */
 static void test_full(void)
 {
@@ -230,6 +261,7 @@ static void test_full(void)
 
     fill_up();
     verify(device, model);
+    test_log();
     CU_ASSERT_EQUAL(scsi_on(device, "35 0 0 0 0 0 0 0 0 0", NULL, 0), TCMU_STS_OK);
     ask(0, NULL, "{\"command\": \"flush\", \"vdi\": \"v\"}");
     ask(0, NULL, "{\"command\": \"snapshot\", \"vdi\": \"v\", \"label\": \"full\"}");
