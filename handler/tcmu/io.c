@@ -9,6 +9,8 @@
  * O4  Commands of length 0, or outside the LUN, do not reach the engine.
  * O5  tcmu-runner reports a failed UNMAP as GOOD. So it is tried again here, and an operator hears
  *     of it when it fails for good. Nothing is lost by it but space: data reads as before.
+ * O6  Of a LUN's failed requests COMPLAINTS_MAX in a second are logged, and the next one tells how
+ *     many were not: in a full store every write fails.
  *
  * Threads: callbacks come from the device's command thread, or from within a completion (compound
  * commands) on whatever thread holds the loop. ops_lock is held for a few instructions only.
@@ -17,6 +19,7 @@
 
 #include <stdlib.h>
 
+#include "registry/clock.h"
 #include "tcmu/loop.h"
 #include "tcmu/sense.h"
 
@@ -24,6 +27,7 @@
 #define UNMAP_TRIES 3
 #define PATTERN_BYTES (64u << 10)
 #define PATTERN_REPEATS 16
+#define COMPLAINTS_MAX 8
 
 struct plx_op {
     struct plx_work work; /* first */
@@ -89,6 +93,21 @@ static void op_release(struct plx_op *op)
 
 /* ---- Completion ------------------------------------------------------------------------------ */
 
+/* O6. On the loop. */
+static bool may_complain(struct plx_lun *lun)
+{
+    uint64_t second = plx_clock_ns(CLOCK_MONOTONIC_COARSE) / 1000000000u;
+
+    if (second != lun->complaints_second) {
+        if (lun->complaints > COMPLAINTS_MAX)
+            tcmu_dev_err(lun->device, "%s/%s: %u more requests failed, not logged one by one\n",
+                         lun->config.store, lun->config.vdi, lun->complaints - COMPLAINTS_MAX);
+        lun->complaints_second = second;
+        lun->complaints = 0;
+    }
+    return lun->complaints++ < COMPLAINTS_MAX;
+}
+
 static void complain(const struct plx_op *op)
 {
     const struct plx_request *request = &op->request;
@@ -107,7 +126,7 @@ static void op_complete(struct plx_op *op)
     struct tcmur_cmd *cmd = op->cmd;
     int result = op->request.result, status;
 
-    if (result < 0 && plx_error_class(result) != PLX_CLASS_INVALID)
+    if (result < 0 && plx_error_class(result) != PLX_CLASS_INVALID && may_complain(op->lun))
         complain(op);
     status = plx_sense_status(plx_lib_cmd(cmd), result, op->request.miscompare_offset);
     op_release(op);

@@ -41,6 +41,8 @@ struct plx_lun {
     /* io.c */
     pthread_mutex_t ops_lock;
     struct plx_op *ops, *free_ops;
+    uint64_t complaints_second; /* of failed requests, and how many came in it */
+    unsigned complaints;
 };
 
 #endif
