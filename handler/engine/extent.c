@@ -7,8 +7,8 @@
  *     always whole, and damage to one that lies there costs nothing: an older bitmap would call
  *     blocks free that are in use.
  * E3  An extent is allocated from only after both slots of all its pages are durable and name its
- *     owner. Slot B is written first: where slot A of some page is zero the extent never came into
- *     use, whatever a torn slot B says.
+ *     owner. Slot B is written first, and again only after slot A is durable: where slot A of some
+ *     page is zero and slot B is none, torn or the first one, the extent never came into use.
  * E4  The header pages' own bits are always set.
  * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
  *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
@@ -137,12 +137,13 @@ static void count_free(struct plx_extent *extent)
     extent->free_blocks = blocks - used;
 }
 
-/* E3: whether slot A of the page is zero. */
-static bool never_used(const struct plx_extent *extent, uint32_t page)
+/* E3. generation: of the newer whole slot of the page, 0: there is none. */
+static bool never_used(const struct plx_extent *extent, uint32_t page, uint64_t generation)
 {
     const uint8_t *block = (const uint8_t *)extent->buffer + 2 * page * PLX_BLOCK_SIZE;
 
-    return block[0] == 0 && memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
+    return generation <= plx_generation_next(0) && block[0] == 0 &&
+           memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
 }
 
 /* Takes over the newer valid slot of each page. Of a fresh extent only the generations count: it
@@ -156,9 +157,6 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
         struct plx_extent_page_state *state = &extent->pages[p];
         bool found = false;
 
-        if (!extent->fresh && never_used(extent, p))
-            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
-                                 (unsigned long long)extent->number);
         for (uint8_t slot = 0; slot < 2; slot++) {
             uint8_t *block = (uint8_t *)extent->buffer + (2 * p + slot) * PLX_BLOCK_SIZE;
             struct plx_extent_page page;
@@ -176,6 +174,9 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
             if (p == 0)
                 *ret_first = page;
         }
+        if (!extent->fresh && never_used(extent, p, state->generation))
+            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
+                                 (unsigned long long)extent->number);
         if (!found && !extent->fresh)
             return plx_fault_set(fault, PLX_ERR_CORRUPT,
                                  "extent %llu: both copies of bitmap page %u are damaged",

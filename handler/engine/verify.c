@@ -190,8 +190,6 @@ static enum page_state read_page(struct plx_verify *v, uint64_t number, uint32_t
 
     if (plx_verify_read(v, PLX_KIND_ADMIN, base + 2 * p, v->pages, 2 * PLX_BLOCK_SIZE))
         return PAGE_BAD;
-    if (is_zero(v->pages, PLX_BLOCK_SIZE))
-        return PAGE_NONE;
     for (int slot = 0; slot < 2; slot++) {
         uint8_t *block = v->pages + slot * PLX_BLOCK_SIZE;
 
@@ -203,6 +201,10 @@ static enum page_state read_page(struct plx_verify *v, uint64_t number, uint32_t
         *ret_bits = plx_format_extent_bits(block);
         state = PAGE_GOOD;
     }
+    /* Slot B of the first pass, or a part of it. */
+    if (is_zero(v->pages, PLX_BLOCK_SIZE) &&
+        (state == PAGE_BAD || ret_page->generation <= plx_generation_next(0)))
+        return PAGE_NONE;
     return state;
 }
 

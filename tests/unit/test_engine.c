@@ -2083,6 +2083,34 @@ static void test_damage_extent(void)
     end_store();
 }
 
+/* Slot A reads as zeroes: lost, if slot B is a later one than the first. */
+static void test_lost_extent_page(void)
+{
+    uint8_t block[BLOCK], zeroes[BLOCK] = {0};
+    struct plx_extent_info info;
+    struct plx_extent_page page;
+    struct plx_superblock super;
+    uint64_t at;
+
+    make_history();
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    at = find_magic("PLXEXTNT", 0);
+    plx_simdisk_peek(disk, at + BLOCK, block, BLOCK);
+    OK(plx_format_extent_page_decode(block, &super.store, at / MIB, 0, 1, &page, &fault));
+    plx_simdisk_poke(disk, at, zeroes, BLOCK);
+    open_store(3);
+    check_store(true);
+    OK(plx_store_extent_read(store, at / MIB, &info, &fault));
+    CU_ASSERT_EQUAL(info.type, page.type);
+    page.generation = plx_generation_next(0);
+    plx_format_extent_page_encode(&super.store, &page, block);
+    plx_simdisk_poke(disk, at + BLOCK, block, BLOCK);
+    OK(plx_store_extent_read(store, at / MIB, &info, &fault));
+    CU_ASSERT_EQUAL(info.type, PLX_EXTENT_UNUSED);
+    end_store();
+}
+
 /* Whatever has two slots: the one that counts is damaged. */
 static void damage_newest(const char *magic, unsigned generation_at)
 {
@@ -2368,6 +2396,7 @@ int main(void)
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},
+        {"a lost bitmap page", test_lost_extent_page},
         {"damaged log segment", test_damage_segment},
         {"damaged batch", test_damage_batch},
         {"damaged newest slots", test_damage_newest},
