@@ -179,7 +179,7 @@ static int sort(struct dedup *d)
     for (size_t i = 0; i < d->count && !error; i++) {
         const struct candidate *c = &d->candidates[i];
 
-        if (c->common && c->common == last.common && c->key == last.key)
+        if (c->common && c->common == last.common)
             continue;
         last = *c;
         d->candidates[kept++] = last;
@@ -251,6 +251,12 @@ static void on_mapping(void *context, uint64_t vblock, const struct plx_mapping 
         d->candidates[d->count++] = c;
 }
 
+/* Damage is the check's affair: what can be read is shared. */
+static bool is_unreadable(int error)
+{
+    return error == PLX_ERR_CORRUPT || error == PLX_ERR_IO_READ;
+}
+
 /* No more at once than there is room for. */
 static unsigned lookups(const struct dedup *d)
 {
@@ -269,7 +275,7 @@ static int gather_disk(struct dedup *d, uint32_t slot)
         if (!vdi || vdi->record.slot != slot)
             return 0;
         error = plx_vdi_each_mapping(vdi, lookups(d), &vblock, on_mapping, d, d->fault);
-        if (error == PLX_ERR_CORRUPT || error == PLX_ERR_IO_READ) { /* the check's affair */
+        if (is_unreadable(error)) {
             d->result->unreadable++;
             return 0;
         }
@@ -329,8 +335,8 @@ static void put(struct dedup *d, enum stage stage, size_t of, uint64_t target)
 /* Whether only this block, or its disk, cannot be dealt with. */
 static bool is_its_own(int error)
 {
-    return error == PLX_ERR_CORRUPT || error == PLX_ERR_IO_READ || error == PLX_ERR_STICKY ||
-           error == PLX_ERR_RANGE || error == CLOSED;
+    return is_unreadable(error) || error == PLX_ERR_STICKY ||
+           error == PLX_ERR_RANGE /* of another disk in that slot */ || error == CLOSED;
 }
 
 static void note_result(struct dedup *d, struct candidate *c, const struct plx_share *share)
@@ -352,7 +358,7 @@ static int settle(struct dedup *d, enum stage stage, unsigned i)
     d->bytes_read += request->iov->iov_len;
     d->result->compared += stage == STAGE_HASH;
     if (is_its_own(request->result)) {
-        d->result->unreadable += request->result != CLOSED;
+        d->result->unreadable += is_unreadable(request->result);
         c->key = GONE;
         return 0;
     }

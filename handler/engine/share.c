@@ -51,7 +51,7 @@ void plx_share_end(struct plx_store *store)
 
 static bool is_common_here(const struct plx_store *store, uint64_t addr)
 {
-    return plx_addr_is_common(addr) && addr <= PLX_ADDR_MAX && plx_addr_block(addr) &&
+    return plx_addr_is_common(addr) && plx_addr_block(addr) &&
            plx_addr_block(addr) < store->addr_limit;
 }
 

@@ -92,6 +92,26 @@ static int begin_collection(struct plx_collect **ret_collect)
 
 /* ---- Tests ---- */
 
+/* Not one whole block, or no room for the two that are compared. */
+static void test_malformed(struct plx_vdi *vdi)
+{
+    struct iovec whole[2] = {{buffer, PLX_SHARE_BUFFER}, {buffer + MIB, PLX_SHARE_BUFFER}};
+    struct iovec small = {buffer, PLX_SHARE_BUFFER - 1};
+    const struct plx_request good = {.op = PLX_SHARE, .length = BLOCK, .iov = whole, .iovcnt = 1};
+    struct plx_request bad[] = {good, good, good, good};
+
+    bad[0].offset = 512;
+    bad[1].length = 2 * BLOCK;
+    bad[2].iovcnt = 2;
+    bad[3].iov = &small;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct plx_share share = {0};
+
+        bad[i].share = &share;
+        FAILS(INVALID, plx_vdi_run(vdi, &bad[i]));
+    }
+}
+
 static void test_refusals(void)
 {
     struct plx_collect *collecting;
@@ -119,8 +139,11 @@ static void test_refusals(void)
     FAILS(INVALID, try_share(vdi, 0, &one));
     one.common = PLX_ADDR_COMMON | (64 * MIB / BLOCK); /* beyond the store */
     FAILS(INVALID, try_share(vdi, 0, &one));
+    one.common = PLX_ADDR_COMMON << 1 | PLX_ADDR_COMMON | 300; /* beyond all stores */
+    FAILS(INVALID, try_share(vdi, 0, &one));
     one.common = 0;
     FAILS(RANGE, try_share(vdi, DISK_BYTES / BLOCK, &one));
+    test_malformed(vdi);
     plx_share_end(store);
     OK(begin_collection(&collecting));
     FAILS(BUSY, plx_share_begin(store, &fault));
@@ -468,6 +491,137 @@ static void test_find_in_slices(void)
     end_store();
 }
 
+/* D2 */
+static void test_find_seen(void)
+{
+    struct plx_deduped deduped;
+    struct plx_vdi *a;
+
+    make(true);
+    finding = (struct finding){0};
+    create(0);
+    a = open_vdi(0);
+    OK(write_byte(a, 0, 8 * BLOCK, 1));
+    run(a, PLX_SNAPSHOT, 0, 0);
+    OK(write_byte(a, 8 * BLOCK, 4 * BLOCK, 1));
+    deduped = find(false, 0);
+    CU_ASSERT(deduped.mapped == 12 && deduped.seen == 8);
+    CU_ASSERT(deduped.compared == 4 && deduped.made == 1 && deduped.joined == 3);
+    CU_ASSERT(reads_as(a, 0, 12 * BLOCK, 1));
+    OK(plx_vdi_close(a));
+    CU_ASSERT_EQUAL(leaked(), 0);
+    end_store();
+}
+
+/* Equal ones that are common already stay as they are; one that is asked for goes over. */
+static void test_two_common(void)
+{
+    struct plx_deduped deduped;
+    uint64_t first, second;
+    struct plx_vdi *a;
+
+    make(true);
+    finding = (struct finding){0};
+    create(0);
+    a = open_vdi(0);
+    OK(write_byte(a, 0, 2 * BLOCK, 1));
+    OK(plx_share_begin(store, &fault));
+    first = share(a, 0, 0, PLX_SHARE_MADE);
+    second = share(a, 1, 0, PLX_SHARE_MADE);
+    CU_ASSERT_NOT_EQUAL(first, second);
+    plx_share_end(store);
+    deduped = find(false, 0);
+    CU_ASSERT(deduped.common == 2 && deduped.compared == 0 && deduped.joined == 0);
+    OK(plx_share_begin(store, &fault));
+    CU_ASSERT_EQUAL(share(a, 1, first, PLX_SHARE_JOINED), first);
+    plx_share_end(store);
+    CU_ASSERT(reads_as(a, 0, 2 * BLOCK, 1));
+    OK(plx_vdi_close(a));
+    CU_ASSERT_EQUAL(leaked(), 1);
+    end_store();
+}
+
+/* Instants are nobody's to change; a disk that is being closed, or has stopped, is left alone. */
+static void test_find_left_out(void)
+{
+    struct plx_vdi *a, *b, *instant;
+    uint64_t empty;
+
+    make(true);
+    finding = (struct finding){0};
+    create(0);
+    create(1);
+    a = open_vdi(0);
+    b = open_vdi(1);
+    empty = run(b, PLX_SNAPSHOT, 0, 0);
+    OK(write_byte(a, 0, 8 * BLOCK, 1));
+    OK(write_byte(b, 0, 8 * BLOCK, 1));
+    OK(plx_snapshot_open(store, 1, empty, &instant, &fault));
+    CU_ASSERT_EQUAL(find(true, 0).mapped, 16);
+    OK(plx_vdi_close(instant));
+    b->closing = true;
+    CU_ASSERT_EQUAL(find(true, 0).mapped, 8);
+    b->closing = false;
+    CU_ASSERT_EQUAL(find(true, 0).mapped, 16);
+    plx_log_stop(&b->log, PLX_ERR_STICKY);
+    CU_ASSERT_EQUAL(find(true, 0).mapped, 8);
+    plx_vdi_abandon(b);
+    OK(try_open_vdi(1, true, &b));
+    CU_ASSERT_EQUAL(find(false, 0).joined, 15);
+    CU_ASSERT(reads_as(b, 0, 8 * BLOCK, 1));
+    OK(plx_vdi_close(a));
+    OK(plx_vdi_close(b));
+    end_store();
+}
+
+static void note_addr(void *context, uint64_t vblock, const struct plx_mapping *mapping)
+{
+    *(uint64_t *)context = mapping->addr;
+}
+
+static uint64_t addr_of(struct plx_vdi *vdi, uint64_t vblock)
+{
+    uint64_t addr = 0;
+
+    OK(plx_vdi_each_mapping(vdi, 1, &vblock, note_addr, &addr, &fault));
+    return addr;
+}
+
+/* What cannot be read, of the tree or of data, is left as it is and told; the rest is found. */
+static void test_find_damaged(void)
+{
+    struct plx_deduped deduped;
+    struct plx_vdi *disks[2];
+    uint64_t at;
+
+    make(true);
+    finding = (struct finding){0};
+    for (unsigned d = 0; d < 2; d++) {
+        create(d);
+        disks[d] = open_vdi(d);
+        OK(write_byte(disks[d], 0, 4 * BLOCK, 1));
+        OK(plx_vdi_close(disks[d]));
+    }
+    leave_store();
+    open_store(1);
+    for (unsigned d = 0; d < 2; d++)
+        disks[d] = open_vdi(d);
+    plx_simdisk_lie(disk, PLX_LIE_ROT); /* the first node of the first disk */
+    deduped = find(true, 0);
+    CU_ASSERT(deduped.unreadable == 1 && deduped.mapped == 4 && deduped.joined == 3);
+    at = addr_of(disks[0], 2) * BLOCK + 7;
+    plx_simdisk_flip(disk, at, 1);
+    deduped = find(false, 0);
+    CU_ASSERT(deduped.unreadable == 1 && deduped.mapped == 8 && deduped.joined == 6);
+    FAILS(CORRUPT, try_run(disks[0], PLX_READ, 0, 4 * BLOCK, NULL));
+    plx_simdisk_flip(disk, at, 1);
+    for (unsigned d = 0; d < 2; d++) {
+        CU_ASSERT(reads_as(disks[d], 0, 4 * BLOCK, 1));
+        OK(plx_vdi_close(disks[d]));
+    }
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -479,6 +633,10 @@ int main(void)
         {"finding", test_find},
         {"finding beside writes", test_find_beside},
         {"finding in slices", test_find_in_slices},
+        {"what snapshots see is left alone", test_find_seen},
+        {"two common blocks that are equal", test_two_common},
+        {"disks that are left out", test_find_left_out},
+        {"finding beside damage", test_find_damaged},
     };
 
     return SUITE_RUN("dedup", tests);
