@@ -998,6 +998,53 @@ static void test_skip(void)
     end_store();
 }
 
+static void let_go(struct plx_vdi *vdi, uint64_t after, uint64_t upto)
+{
+    struct plx_thin thin = {.after = after, .upto = upto};
+    struct plx_thinned thinned;
+
+    do {
+        OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    } while (thinned.upto > thin.after && (thin.after = thinned.upto) < upto);
+}
+
+/* A rewind took back what was written before it, and all that knew of it went: first between two
+ * snapshots, so that the log goes on where history then begins. It still says what was mapped. */
+static void test_taken_back(void)
+{
+    struct plx_rewind_options options = {.seq = 1};
+    struct plx_snapshot_info before;
+    uint64_t blocks, taken;
+    struct plx_vdi *vdi;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    fill(vdi, 0, 65536, 1);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    fill(vdi, MIB, 65536, 2);
+    taken = addr_of(vdi, EXTENT_BLOCKS);
+    OK(plx_vdi_rewind(vdi, &options, &before, &fault));
+    for (int i = 3; i < 7; i++) {
+        fill(vdi, 0, 65536, i);
+        CU_ASSERT_EQUAL(run(vdi, PLX_SNAPSHOT, 0, 0), (uint64_t)i);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    let_go(vdi, 3, 5);
+    let_go(vdi, 0, 5);
+    CU_ASSERT_EQUAL(vdi->record.oldest.snap_seq, 5);
+    CU_ASSERT_EQUAL(vdi->record.first_segment, 0); /* that is still there */
+    OK(plx_simenv_collect(&env, &blocks, &fault));
+    CU_ASSERT(blocks >= 16);
+    flip(taken, 9); /* nobody's any more */
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    end_store();
+}
+
 /* While disks are open, at rest and in the middle of a crash, nothing is wrong. */
 static void test_open(void)
 {
@@ -1600,6 +1647,7 @@ int main(void)
         {"damage while a disk is opened", test_rot_while_opened},
         {"letting go in a damaged log", test_thin_damaged},
         {"a log that goes on nowhere", test_skip},
+        {"what a rewind took back before history began", test_taken_back},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},
         {"beside one change at each moment", test_beside_changes},
