@@ -93,8 +93,8 @@ static struct plx_vdi *next_disk(const struct plx_store *store, uint64_t slot)
     struct plx_vdi *next = NULL;
 
     for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
-        if (!vdi->snapshot && !vdi->closing && vdi->record.slot >= slot &&
-            plx_vdi_health(vdi, NULL) == 0 && (!next || vdi->record.slot < next->record.slot))
+        if (!vdi->snapshot && vdi->record.slot >= slot && plx_vdi_health(vdi, NULL) == 0 &&
+            (!next || vdi->record.slot < next->record.slot))
             next = vdi;
     return next;
 }

@@ -62,13 +62,13 @@ static int room_is_left(const struct plx_rewrite *w)
     struct plx_vdi *vdi = w->store->vdis;
 
     while (vdi) {
-        bool needs = !vdi->snapshot && !vdi->closing && !vdi->log.sticky &&
-                     plx_vdi_metadata_room(vdi, 0) == PLX_ERR_NOSPACE;
+        bool needs =
+            !vdi->snapshot && !vdi->log.sticky && plx_vdi_metadata_room(vdi, 0) == PLX_ERR_NOSPACE;
         int error = needs ? plx_vdi_wait_metadata_room(vdi) : 0;
 
         if (error)
             return error;
-        vdi = needs ? w->store->vdis : vdi->next; /* disks may have come and gone meanwhile */
+        vdi = needs ? w->store->vdis : vdi->next; /* others went on meanwhile */
     }
     return 0;
 }

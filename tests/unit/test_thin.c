@@ -686,6 +686,44 @@ static void test_full_store(void)
     end_disk(true);
 }
 
+/* What it writes leaves a neighbour room for a key frame of all that it has changed: it waits for
+ * an extent that comes, is refused if none does, and goes on when less is needed. */
+static void test_neighbours_reserve(void)
+{
+    const struct plx_thin middle[] = {{.after = 2, .upto = 8}, {.after = 10, .upto = 16}};
+    struct plx_thinned thinned;
+    struct plx_vdi *neighbour;
+    uint64_t around[8];
+
+    make_disk();
+    OK(create_vdi(1, 2 * PLACES * APART * (uint64_t)BLOCK));
+    neighbour = open_vdi(1);
+    for (uint64_t leaf = 0; leaf < PLACES; leaf++)
+        OK(write_byte(neighbour, leaf * APART * BLOCK, BLOCK, 1));
+    write_history(8, around);
+    registry.limit = registry.granted;
+    while (plx_vdi_metadata_room(neighbour, 2 * SEGMENT / BLOCK) == 0) {
+        write_places(1);
+        snapshot();
+        keyframe();
+    }
+    OK(plx_vdi_metadata_room(neighbour, 0));
+    FAILS(NOSPACE, plx_vdi_thin(vdi, &middle[0], &thinned, &fault));
+    OK(plx_vdi_metadata_room(neighbour, 0));
+    expect_instant(6);
+    registry.limit++;
+    env.ns += 1000000000; /* it may be asked again */
+    env.grant_later = true;
+    OK(plx_vdi_thin(vdi, &middle[0], &thinned, &fault));
+    expect_no_instant(6);
+    run(neighbour, PLX_KEYFRAME, 0, 0);
+    OK(plx_vdi_thin(vdi, &middle[1], &thinned, &fault));
+    env.grant_later = false;
+    CU_ASSERT(holds(vdi, model.now));
+    OK(plx_vdi_close(neighbour));
+    end_disk(true);
+}
+
 /* ---- Stretches that fit badly ---- */
 
 static struct {
@@ -1029,6 +1067,7 @@ int main(void)
         {"a key frame that fails", test_drop_fails},
         {"refusals", test_refusals},
         {"a full store", test_full_store},
+        {"a neighbour's reserve", test_neighbours_reserve},
         {"a stretch that fits badly", test_tight},
         {"a stretch that never fits", test_never_fits},
         {"a disk that has grown", test_grown},
