@@ -85,25 +85,31 @@ static void test_larger(void)
 
 static unsigned refused;
 
-static void begin_in_rewind(struct plx_simenv *e)
+static void begin_beside(struct plx_simenv *e)
 {
-    if (!vdi->rewinding || refused)
+    if ((!vdi->rewinding && !vdi->thinning) || refused)
         return;
     refused++;
-    expect_busy(begin(), "is being rewound");
+    expect_busy(begin(), "is being rewound, or its snapshots are being let go");
 }
 
 static void test_beside_rewind(void)
 {
     struct plx_rewind_options back = {.seq = 1};
     struct plx_snapshot_info before;
+    struct plx_thinned thinned;
 
     begin_test();
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    env.on_tick = begin_beside;
     refused = 0;
-    env.on_tick = begin_in_rewind;
-    OK(plx_vdi_rewind(vdi, &back, &before, &fault));
-    env.on_tick = NULL;
+    OK(plx_vdi_thin(vdi, &(struct plx_thin){.after = 1, .upto = 2}, &thinned, &fault));
     CU_ASSERT_EQUAL(refused, 1);
+    refused = 0;
+    OK(plx_vdi_rewind(vdi, &back, &before, &fault));
+    CU_ASSERT_EQUAL(refused, 1);
+    env.on_tick = NULL;
     OK(begin());
     plx_collect_end(collect);
     end_test();
@@ -134,6 +140,56 @@ static void test_stopped(void)
     OK(plx_vdi_close(vdi));
     check_store(true);
     end_store();
+}
+
+/* Of a disk that a dead instance had, its log may name more. One that lives is read beside. */
+static void test_not_closed(void)
+{
+    static const uint64_t living[] = {7, 1};
+
+    begin_test();
+    lose_power();
+    OK(begin());
+    expect_busy(plx_collect_mark(collect, &fault), "v0 was not closed");
+    plx_collect_end(collect);
+    options.living = living;
+    options.living_count = 2;
+    OK(begin());
+    OK(plx_collect_mark(collect, &fault));
+    plx_collect_end(collect);
+    adopt_extents();
+    OK(plx_store_extents_adopted(store, &fault));
+    OK(try_open_vdi(0, true, &vdi));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+/* What looks like damage may be what a writer was just writing: it is read again. What stays
+ * damaged ends it, for what lies below is not known. */
+static void test_damaged(void)
+{
+    uint64_t root;
+
+    begin_test();
+    OK(plx_vdi_close(vdi));
+    vdi = NULL;
+    OK(begin());
+    plx_simdisk_lie(disk, PLX_LIE_ROT);
+    OK(plx_collect_mark(collect, &fault));
+    plx_collect_end(collect);
+    vdi = open_vdi(0);
+    root = plx_entry_addr(vdi->record.keyframe.root) * BLOCK;
+    plx_simdisk_flip(disk, root + 100, 1);
+    OK(begin());
+    FAILS(CORRUPT, plx_collect_mark(collect, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0: radix node"));
+    plx_collect_end(collect);
+    plx_simdisk_flip(disk, root + 100, 1);
+    OK(begin());
+    OK(plx_collect_mark(collect, &fault));
+    plx_collect_end(collect);
+    end_test();
 }
 
 /* Extents that may hold what an unreadable log names: nothing in them is garbage, and what else
@@ -209,9 +265,11 @@ int main(void)
     static const struct suite_test tests[] = {
         {"one at a time", test_one_at_a_time},
         {"a store that became larger", test_larger},
-        {"beside a rewind", test_beside_rewind},
+        {"beside a rewind, or while snapshots go", test_beside_rewind},
         {"nodes that were forgotten", test_forgotten_nodes},
         {"a disk that has stopped", test_stopped},
+        {"a disk that was not closed", test_not_closed},
+        {"a damaged disk", test_damaged},
         {"extents that are sealed", test_sealed},
         {"no faster than it may", test_rate},
     };
