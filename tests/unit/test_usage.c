@@ -165,6 +165,68 @@ static void test_sums(void)
     end_store();
 }
 
+/* Requests that come between a key frame's position in the log and its announcement. */
+static struct {
+    struct plx_vdi *vdi;
+    struct plx_request write, unmap;
+    struct iovec iov;
+    bool submitted;
+    unsigned pending;
+} between;
+
+static void between_done(struct plx_request *request)
+{
+    CU_ASSERT_EQUAL(request->result, 0);
+    between.pending--;
+}
+
+static void submit_between(struct plx_simenv *e)
+{
+    if (between.submitted || !between.vdi->map.is_frozen)
+        return;
+    between.submitted = true;
+    plx_vdi_submit(between.vdi, &between.write);
+    plx_vdi_submit(between.vdi, &between.unmap);
+}
+
+static void keyframe_around_requests(void)
+{
+    memset(buffer, 2, 4 * MIB);
+    between.iov = (struct iovec){buffer, 4 * MIB};
+    between.write = (struct plx_request){.op = PLX_WRITE,
+                                         .offset = 8 * MIB,
+                                         .length = 4 * MIB,
+                                         .iov = &between.iov,
+                                         .iovcnt = 1,
+                                         .done = between_done};
+    between.unmap = (struct plx_request){
+        .op = PLX_UNMAP, .offset = MIB, .length = MIB / 2, .done = between_done};
+    between.submitted = false;
+    between.pending = 2;
+    env.on_tick = submit_between;
+    run(between.vdi, PLX_KEYFRAME, 0, 0);
+    env.on_tick = NULL;
+    plx_store_run_until_zero(store, &between.pending);
+}
+
+/* Who comes after the announcement sees them, though the key frame does not have them. */
+static void test_around_keyframe(void)
+{
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    between.vdi = open_vdi(0);
+    run(between.vdi, PLX_SNAPSHOT, 0, 0); /* history begins before the key frame */
+    OK(write_byte(between.vdi, 0, 2 * MIB, 1));
+    keyframe_around_requests();
+    run(between.vdi, PLX_SNAPSHOT, 0, 0);
+    OK(write_byte(between.vdi, 8 * MIB, 4 * MIB, 3)); /* what was there only that one has now */
+    OK(plx_vdi_close(between.vdi));
+    leave_store();
+    expect_sum();
+    CU_ASSERT_EQUAL(usage.garbage, 0);
+    end_store();
+}
+
 /* Whichever goes first, and then all others. */
 static void test_deleting(void)
 {
@@ -323,6 +385,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"an empty store", test_empty},
         {"sums", test_sums},
+        {"requests beside a key frame", test_around_keyframe},
         {"deleting and collecting", test_deleting},
         {"a relation that is lost", test_lost_relation},
         {"interrupted", test_interrupted},
