@@ -1045,6 +1045,29 @@ static void test_taken_back(void)
     end_store();
 }
 
+/* Records of more blocks than the log has told of: what they name is unmapped, and void. */
+static void test_wide_records(void)
+{
+    struct plx_vdi *vdi;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    fill(vdi, MIB, 65536, 1);
+    run(vdi, PLX_UNMAP, 0, 8 * MIB);
+    fill(vdi, 2 * MIB - 65536, 131072, 2); /* in two leaves */
+    fill(vdi, 2 * MIB - 65536, 131072, 3); /* in place */
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    fill(vdi, 2 * MIB - 65536, 131072, 4); /* those only the snapshot has now */
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    CU_ASSERT_EQUAL(result.data_verified, 32);
+    end_store();
+}
+
 /* While disks are open, at rest and in the middle of a crash, nothing is wrong. */
 static void test_open(void)
 {
@@ -1648,6 +1671,7 @@ int main(void)
         {"letting go in a damaged log", test_thin_damaged},
         {"a log that goes on nowhere", test_skip},
         {"what a rewind took back before history began", test_taken_back},
+        {"wide records", test_wide_records},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},
         {"beside one change at each moment", test_beside_changes},
