@@ -11,6 +11,9 @@
  * W5  What is copied is read as replay reads it, batch by batch, and into the next segment: damage,
  *     or an old state, would have no second copy any more.
  * W6  It takes nothing of the reserve that open disks need to go on (INV-8).
+ * W7  No batch is empty: in the history that is kept a key frame is announced before the next one
+ *     begins (keyframe.c, K3), and that is written anew, too. A forged log that never announces one
+ *     gets a batch that says nothing, which does no harm.
  *
  * Loop: the store's.
  * Crash story: what was written and no record names is a leak that a sweep finds.
