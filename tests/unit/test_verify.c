@@ -587,9 +587,24 @@ static void test_rewound(void)
     record = whole = get_record(0);
     CU_ASSERT_EQUAL_FATAL(record.rewinds, 1);
     CU_ASSERT_EQUAL(record.rewind[0].seq, 1);
-    record.rewinds = 0;
-    put_record(&record);
-    EXPECT("keyframe", "does not know of a rewind to snapshot 1");
+    for (unsigned field = 0; field < 4; field++) {
+        const struct plx_rewind *known = &whole.rewind[0];
+        uint64_t generation = record.generation;
+
+        record = whole;
+        record.generation = generation;
+        if (field == 0)
+            record.rewinds = 0;
+        else
+            record.rewind[0] = (struct plx_rewind){
+                .pos = known->pos + (field == 1 ? 512 : 0),
+                .seq = known->seq + (field == 2),
+                .root = field == 3 ? plx_entry_void(known->root) : known->root,
+                .levels = known->levels,
+            };
+        put_record(&record);
+        EXPECT("keyframe", "does not know of a rewind to snapshot 1");
+    }
     whole.generation = record.generation;
     put_record(&whole);
     CLEAN();
@@ -957,8 +972,8 @@ static void test_thin_damaged(void)
     end_store();
 }
 
-/* A SKIP record that goes back. */
-static void forge_skips(void)
+/* The SKIP record leads there; 0: where it did. */
+static void forge_skip(uint64_t batch_seq, uint64_t pos)
 {
     static uint8_t bytes[PLX_BATCH_BYTES_MAX];
     unsigned forged = 0;
@@ -974,7 +989,8 @@ static void forge_skips(void)
             plx_record_next(bytes, &header, &offset, UINT32_MAX, &record) ||
             record.type != PLX_RECORD_SKIP)
             continue;
-        record.keyframe.batch_seq = 1;
+        record.keyframe.batch_seq = batch_seq ? batch_seq : record.keyframe.batch_seq;
+        record.keyframe.pos = pos ? pos : record.keyframe.pos;
         plx_record_put_skip(bytes + PLX_BATCH_HEADER_BYTES, &record.keyframe);
         plx_format_batch_encode(&header, bytes);
         plx_simdisk_poke(disk, at, bytes, header.bytes);
@@ -983,19 +999,24 @@ static void forge_skips(void)
     CU_ASSERT_EQUAL(forged, 1);
 }
 
+/* Batches or places that were before, and a place behind the key frame. */
 static void test_skip(void)
 {
-    struct plx_thinned thinned;
-    struct plx_vdi *vdi;
+    static const uint64_t wrong[][2] = {{1, 0}, {0, BLOCK}, {0, 1ull << 40}};
 
-    make_thinnable(&vdi);
-    OK(plx_vdi_thin(vdi, &(struct plx_thin){.after = 2, .upto = 3}, &thinned, &fault));
-    OK(plx_vdi_close(vdi));
-    leave_store();
-    CLEAN();
-    forge_skips();
-    EXPECT("log", "a SKIP record leads nowhere");
-    end_store();
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct plx_thinned thinned;
+        struct plx_vdi *vdi;
+
+        make_thinnable(&vdi);
+        OK(plx_vdi_thin(vdi, &(struct plx_thin){.after = 2, .upto = 3}, &thinned, &fault));
+        OK(plx_vdi_close(vdi));
+        leave_store();
+        CLEAN();
+        forge_skip(wrong[i][0], wrong[i][1]);
+        EXPECT("log", "a SKIP record leads nowhere");
+        end_store();
+    }
 }
 
 static void let_go(struct plx_vdi *vdi, uint64_t after, uint64_t upto)
