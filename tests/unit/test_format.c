@@ -33,6 +33,17 @@ static void every_flip(bool (*accepts)(const uint8_t *bytes), uint8_t *bytes, si
     CU_ASSERT(accepts(bytes));
 }
 
+/* A number in `block`, whose checksum is made to say that it belongs there. */
+static void set_and_seal(size_t at, uint64_t number, size_t bytes)
+{
+    uint32_t crc;
+
+    memcpy(block + at, &number, bytes);
+    memset(block + 8, 0, sizeof crc);
+    crc = plx_crc32c(block, sizeof block);
+    memcpy(block + 8, &crc, sizeof crc);
+}
+
 /* ---- Superblock ---- */
 
 static struct plx_superblock good_super(void)
@@ -113,6 +124,10 @@ static void test_superblock_ranges(void)
     super.range[63].extents++;
     plx_format_superblock_encode(&super, other);
     CU_ASSERT(!plx_format_superblock_same(block, other));
+    super.range[63].extents--;
+    super.compatible++;
+    plx_format_superblock_encode(&super, other);
+    CU_ASSERT(!plx_format_superblock_same(block, other));
     every_flip(super_accepts, block, PLX_BLOCK_SIZE);
 }
 
@@ -158,6 +173,12 @@ static void test_superblock_values(void)
     REFUSED_SUPER(CORRUPT, segment_blocks, 65);
     REFUSED_SUPER(CORRUPT, vdi_slots, 0);
     REFUSED_SUPER(CORRUPT, vdi_slots, 121);
+    ranges.range[1] = (struct plx_superblock_range){1000, 1};
+    CU_ASSERT_EQUAL(super_code(&ranges), 0);
+    set_and_seal(192, PLX_RANGES_MAX, 4); /* beside the first */
+    CU_ASSERT_FALSE(super_accepts(block));
+    set_and_seal(192, UINT32_MAX, 4);
+    CU_ASSERT_FALSE(super_accepts(block));
     memset(noname.name, 'x', sizeof noname.name);
     CU_ASSERT_EQUAL(super_code(&noname), PLX_ERR_CORRUPT);
     memset(noname.name, 0, sizeof noname.name);
@@ -352,17 +373,15 @@ static void test_vdi_record(void)
         CU_ASSERT_FALSE(record_ok(&bad));                                                          \
     } while (0)
 
-/* Of rewinds, in the sealed record: encode() would not write more than there is room for. */
-#define REFUSED_COUNT(value)                                                                       \
-    do {                                                                                           \
-        uint32_t bad = (value);                                                                    \
-        CU_ASSERT(record_ok(&record));                                                             \
-        memcpy(block + 1116, &bad, sizeof bad);                                                    \
-        memset(block + 8, 0, 4);                                                                   \
-        bad = plx_crc32c(block, sizeof block);                                                     \
-        memcpy(block + 8, &bad, sizeof bad);                                                       \
-        CU_ASSERT_FALSE(record_accepts(block));                                                    \
-    } while (0)
+/* In the sealed record: encode() would not write more than there is room for. */
+static bool record_ok_counting(size_t at, uint32_t count, size_t bytes)
+{
+    struct plx_vdi_record record = good_record();
+
+    plx_format_vdi_record_encode(&store_id, &record, block);
+    set_and_seal(at, count, bytes);
+    return record_accepts(block);
+}
 
 static void test_vdi_record_values(void)
 {
@@ -404,8 +423,10 @@ static void test_vdi_record_values(void)
     for (unsigned i = 2; i < PLX_REWINDS_MAX; i++)
         record.rewind[i] = record.rewind[1];
     CU_ASSERT(record_ok(&record));
-    REFUSED_COUNT(PLX_REWINDS_MAX + 1);
-    REFUSED_COUNT(UINT32_MAX);
+    CU_ASSERT_FALSE(record_ok_counting(1116, PLX_REWINDS_MAX + 1, 4));
+    CU_ASSERT_FALSE(record_ok_counting(1116, UINT32_MAX, 4));
+    CU_ASSERT_FALSE(record_ok_counting(512 + 1, PLX_TIERS_MAX + 1, 1));
+    CU_ASSERT_FALSE(record_ok_counting(512 + 1, UINT8_MAX, 1));
     REFUSED_RECORD(generation, UINT64_MAX);
     REFUSED_RECORD(epoch, UINT64_MAX);
     REFUSED_RECORD(first_segment, UINT64_MAX);
@@ -438,6 +459,17 @@ static void test_segment(void)
         .time_ns = 4,
         .keyframe = good_keyframe(),
     };
+    static const struct {
+        uint32_t at;
+        bool valid;
+    } starts[] = {
+        {PLX_SEGMENT_HEADER_BYTES, true},
+        {PLX_SEGMENT_HEADER_BYTES + 512, true},
+        {PLX_SEGMENT_HEADER_BYTES + 100, false},
+        {PLX_SEGMENT_HEADER_BYTES - 512, false},
+        {PLX_SEGMENT_BLOCKS_MAX * PLX_BLOCK_SIZE - 512, true},
+        {PLX_SEGMENT_BLOCKS_MAX * PLX_BLOCK_SIZE, false},
+    };
     struct plx_segment_header back;
 
     plx_format_segment_encode(&store_id, &header, block);
@@ -456,8 +488,17 @@ static void test_segment(void)
     CU_ASSERT_EQUAL(
         plx_format_segment_decode(block, &store_id, &other_id, 12, ADDR_LIMIT, &back, NULL),
         PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(
+        plx_format_segment_decode(block, &other_id, &vdi_id, 12, ADDR_LIMIT, &back, NULL),
+        PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(plx_format_segment_decode(block, &store_id, &vdi_id, 12, 777, &back, NULL),
                     PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(back.start, PLX_SEGMENT_HEADER_BYTES);
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        header.start = starts[i].at;
+        plx_format_segment_encode(&store_id, &header, block);
+        CU_ASSERT_EQUAL(segment_accepts(block), starts[i].valid);
+    }
 }
 
 /* ---- Batch and records ---- */
@@ -558,6 +599,28 @@ static void test_batch_values(void)
     header.records = 29;
     plx_format_batch_encode(&header, batch);
     CU_ASSERT_FALSE(batch_accepts(batch));
+}
+
+/* A batch has no more bytes than whoever writes one has room for, and a MAP no more blocks. */
+static void test_largest(void)
+{
+    static uint8_t large[PLX_BATCH_BYTES_MAX + 512];
+    struct plx_batch_header header = {.bytes = PLX_BATCH_BYTES_MAX}, back;
+    static uint32_t checksums[PLX_RECORD_MAP_MAX + 1];
+    struct plx_record record;
+
+    plx_format_batch_encode(&header, large);
+    CU_ASSERT_EQUAL(plx_format_batch_decode(large, sizeof large, &back), 0);
+    header.bytes += 512;
+    plx_format_batch_encode(&header, large);
+    CU_ASSERT_EQUAL(plx_format_batch_decode(large, sizeof large, &back), PLX_ERR_CORRUPT);
+    for (uint32_t more = 0; more <= 1; more++) {
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+
+        plx_record_put_map(large + offset, 5, PLX_RECORD_MAP_MAX + more, 100, checksums);
+        CU_ASSERT_EQUAL(plx_record_next(large, &header, &offset, 1ull << 20, &record),
+                        more ? PLX_ERR_CORRUPT : 0);
+    }
 }
 
 /* A lone record with these words, of which the second is the first of its body. */
@@ -747,6 +810,7 @@ int main(void)
         {"log segment", test_segment},
         {"batch", test_batch},
         {"batch: impossible values", test_batch_values},
+        {"the largest batch, the largest MAP", test_largest},
         {"records: impossible values", test_record_values},
         {"records: any bytes", test_random_records},
         {"checksums", test_checksums},
