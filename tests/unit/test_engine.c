@@ -324,6 +324,34 @@ static void check_mapped(struct plx_vdi *vdi, uint64_t expected)
     CU_ASSERT_EQUAL(info.mapped_blocks, expected);
 }
 
+static void count_mapping(void *context, uint64_t vblock, const struct plx_mapping *mapping)
+{
+    ++*(uint64_t *)context;
+}
+
+/* It goes on where it came to when it had looked as often as it was told. */
+static void test_mapping_by_mapping(void)
+{
+    uint64_t vblock = 0, mapped = 0;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, 8 * BLOCK, 1));
+    OK(write_byte(vdi, 16 * MIB - BLOCK, BLOCK, 2));
+    for (uint64_t i = 1; i <= 8; i++) {
+        OK(plx_vdi_each_mapping(vdi, 1, &vblock, count_mapping, &mapped, &fault));
+        CU_ASSERT(vblock == i && mapped == i);
+    }
+    OK(plx_vdi_each_mapping(vdi, 1, &vblock, count_mapping, &mapped, &fault));
+    CU_ASSERT(vblock > 8 && vblock < 16 * MIB / BLOCK && mapped == 8); /* an absent one */
+    OK(plx_vdi_each_mapping(vdi, 10000, &vblock, count_mapping, &mapped, &fault));
+    CU_ASSERT(vblock == UINT64_MAX && mapped == 9);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 static void test_mapped(void)
 {
     struct plx_rewind_options back = {0};
@@ -372,6 +400,43 @@ static void settle_keyframe(struct plx_vdi *vdi)
 }
 
 /* What is unmapped comes back to the block: at once, or with the last snapshot that sees it. */
+/* Blocks that are written again and again, always to new ones, until a key frame has been written;
+ * returns how many times. */
+static uint64_t writes_for_keyframe(uint64_t bytes, struct plx_store_options options)
+{
+    struct plx_store_options before = fixture.open;
+    struct plx_vdi_open_options copying = {.epoch = 1, .overwrite = PLX_OVERWRITE_COPY};
+    uint64_t keyframes, writes = 0;
+    struct plx_vdi *vdi;
+
+    options.cache_bytes = before.cache_bytes;
+    fixture.open = options;
+    make_store(256 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    OK(plx_vdi_open(store, &copying, &vdi, &fault));
+    env.step_ns = 1; /* none is due for its age */
+    for (keyframes = counters().keyframes; counters().keyframes == keyframes && writes < 2000;
+         writes++)
+        OK(write_byte(vdi, 0, bytes, (int)writes % 200 + 1));
+    CU_ASSERT(reads_as(vdi, 0, bytes, (int)(writes - 1) % 200 + 1));
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+    fixture.open = before;
+    return writes;
+}
+
+/* However few blocks have changed: for the length of the log, and for the blocks that come back. */
+static void test_keyframe_due(void)
+{
+    uint64_t writes =
+        writes_for_keyframe(BLOCK, (struct plx_store_options){.keyframe_log_bytes = 64u << 10});
+
+    CU_ASSERT(writes >= (64u << 10) / 512 && writes < (64u << 10) / 512 + 8);
+    writes = writes_for_keyframe(MIB, (struct plx_store_options){0});
+    CU_ASSERT(writes >= 16384 / 256 && writes < 16384 / 256 + 8);
+}
+
 static void test_unmap_counts(void)
 {
     struct plx_thin thin = {0};
@@ -962,9 +1027,13 @@ static void test_move_refusals(void)
     OK(write_byte(vdi, 4 * MIB, BLOCK, 1));
     seq = run(vdi, PLX_SNAPSHOT, 0, 0);
     FAILS(INVALID, plx_vdi_run(vdi, &request)); /* no memory to work with */
+    request.iov = &(struct iovec){buffer, PLX_MOVE_BUFFER - 1};
+    request.iovcnt = 1;
+    FAILS(INVALID, plx_vdi_run(vdi, &request)); /* not enough */
     FAILS(INVALID, move(vdi, &moved, 512, MIB));
     FAILS(INVALID, move(vdi, &moved, 0, 512));
     FAILS(RANGE, move(vdi, &moved, 4 * MIB, 5 * MIB));
+    FAILS(RANGE, move(vdi, &moved, 9 * MIB, MIB));
     OK(move(vdi, &moved, 0, 8 * MIB)); /* no more windows than it is told */
     CU_ASSERT_EQUAL(moved.upto, 4 * MIB);
     OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
@@ -1364,22 +1433,68 @@ static void test_protect_refusals(void)
     end_store();
 }
 
-/* As if so much had been logged before that the index has no room for a segment's whole number. */
-static void set_log_position(uint32_t slot, uint64_t segment)
+/* Of v0, which is closed. */
+static void edit_record(void (*edit)(struct plx_vdi_record *record, uint64_t number),
+                        uint64_t number)
 {
-    uint64_t at = (PLX_VDI_TABLE_BLOCK + 2 * slot) * BLOCK;
+    uint64_t at = PLX_VDI_TABLE_BLOCK * BLOCK;
     struct plx_vdi_record record;
     struct plx_store_info info;
 
     plx_store_get_info(store, &info);
     for (unsigned i = 0; i < 2; i++) {
         plx_simdisk_peek(disk, at + i * BLOCK, buffer, BLOCK);
-        OK(plx_format_vdi_record_decode(buffer, &info.id, slot, UINT32_MAX, &record, &fault));
-        record.first_segment = segment;
-        record.keyframe.pos = record.oldest.pos = segment * info.segment_blocks * BLOCK;
+        OK(plx_format_vdi_record_decode(buffer, &info.id, 0, UINT32_MAX, &record, &fault));
+        edit(&record, number);
         plx_format_vdi_record_encode(&info.id, &record, buffer);
         plx_simdisk_poke(disk, at + i * BLOCK, buffer, BLOCK);
     }
+}
+
+static void set_mapped(struct plx_vdi_record *record, uint64_t blocks)
+{
+    record->keyframe.mapped = blocks;
+}
+
+static uint64_t mapped_blocks(struct plx_vdi *vdi)
+{
+    struct plx_vdi_info info;
+
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    plx_vdi_get_info(vdi, &info);
+    return info.mapped_blocks;
+}
+
+/* Whatever the record says that is mapped: what cannot be counted on is not. */
+static void test_wrong_count(void)
+{
+    static const uint64_t wrong[] = {PLX_MAPPED_UNKNOWN, MIB / BLOCK};
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    for (unsigned i = 0; i < 2; i++) {
+        struct plx_vdi *vdi = open_vdi(0);
+
+        OK(write_byte(vdi, 2 * i * BLOCK, BLOCK, 1));
+        OK(plx_vdi_close(vdi));
+        edit_record(set_mapped, wrong[i]);
+        vdi = open_vdi(0);
+        OK(write_byte(vdi, (2 * i + 1) * BLOCK, BLOCK, 1));
+        CU_ASSERT_EQUAL(mapped_blocks(vdi), PLX_MAPPED_UNKNOWN);
+        CU_ASSERT(reads_as(vdi, 0, 2 * (i + 1) * BLOCK, 1));
+        OK(plx_vdi_close(vdi));
+    }
+    end_store();
+}
+
+/* As if so much had been logged before that the index has no room for a segment's whole number. */
+static void set_log_position(struct plx_vdi_record *record, uint64_t segment)
+{
+    struct plx_store_info info;
+
+    plx_store_get_info(store, &info);
+    record->first_segment = segment;
+    record->keyframe.pos = record->oldest.pos = segment * info.segment_blocks * BLOCK;
 }
 
 static void test_long_log(void)
@@ -1389,7 +1504,7 @@ static void test_long_log(void)
 
     make_store(64 * MIB, MIB);
     OK(create_vdi(0, 16 * MIB));
-    set_log_position(0, (1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 3);
+    edit_record(set_log_position, (1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 3);
     vdi = open_vdi(0);
     for (unsigned i = 1; i <= 1600; i++) {
         OK(write_byte(vdi, i % 7 * BLOCK, BLOCK, (int)(i % 200) + 1));
@@ -1532,7 +1647,7 @@ static void test_call_refusals(void)
                        grow = {.op = PLX_RESIZE, .length = MIB - 512};
     struct plx_vdi *vdi = NULL, *instant = NULL, *none;
     struct plx_vdi_info info;
-    uint64_t seq;
+    uint64_t seq, flushes;
 
     make_store(64 * MIB, MIB);
     FAILS(NOT_FOUND, plx_vdi_read_info(store, 100000, &info, &fault));
@@ -1543,13 +1658,27 @@ static void test_call_refusals(void)
     FAILS(FENCED, plx_vdi_open(store, &old, &vdi, &fault));
     vdi = open_vdi(0);
     FAILS(RANGE, plx_vdi_map_runs(vdi, MIB, BLOCK, NULL, NULL, &fault));
+    FAILS(RANGE, plx_vdi_map_runs(vdi, UINT64_MAX - BLOCK + 1, 2 * BLOCK, NULL, NULL, &fault));
+    OK(plx_vdi_map_runs(vdi, BLOCK, 0, NULL, NULL, &fault)); /* of nothing nothing is told */
     FAILS(INVALID, try_run(vdi, PLX_READ, 100, 512, NULL));
     FAILS(INVALID, try_run(vdi, PLX_COMPARE_WRITE, 0, 2 * PLX_COMPARE_MAX, NULL));
     FAILS(INVALID, plx_vdi_run(vdi, &grow));
+    grow.length = MIB + 100;
+    FAILS(INVALID, plx_vdi_run(vdi, &grow));
+    grow.length = PLX_VDI_SIZE_MAX + 512;
+    FAILS(INVALID, plx_vdi_run(vdi, &grow));
     FAILS(INVALID, plx_vdi_run(vdi, &label));
+    strcpy(label.label, "here");
+    FAILS(INVALID, plx_vdi_run(vdi, &label)); /* there is no snapshot yet */
     seq = run(vdi, PLX_SNAPSHOT, 0, 0);
+    label.seq = 0;
+    FAILS(INVALID, plx_vdi_run(vdi, &label));
     OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
     FAILS(READONLY, try_run(instant, PLX_WRITE, 0, 512, NULL));
+    plx_vdi_set_write_back(instant, true); /* as its neighbours are opened */
+    flushes = counters().device_flushes;
+    run(instant, PLX_FLUSH, 0, 0);
+    CU_ASSERT_EQUAL(counters().device_flushes, flushes); /* nothing is to be flushed */
     OK(plx_vdi_close(instant));
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
@@ -2317,7 +2446,7 @@ static void test_damage_node(void)
     struct plx_vdi_record record;
     struct plx_superblock super;
     uint8_t block[BLOCK];
-    uint64_t at, root;
+    uint64_t at, root, first = 0, mapped = 0;
 
     make_history();
     plx_simdisk_peek(disk, 0, block, BLOCK);
@@ -2339,6 +2468,8 @@ static void test_damage_node(void)
     vdi = open_vdi(0);
     FAILS(CORRUPT, try_run(vdi, PLX_READ, 0, BLOCK, NULL));
     CU_ASSERT(plx_simenv_heard(&env, "radix node") > 0);
+    FAILS(CORRUPT, plx_vdi_each_mapping(vdi, 10, &first, count_mapping, &mapped, &fault));
+    CU_ASSERT(first == 0 && mapped == 0);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0"));
     plx_simdisk_flip(disk, root * BLOCK + 4000, 1);
     CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
@@ -2357,6 +2488,9 @@ int main(void)
         {"unmap and zeroes free blocks", test_unmap_frees},
         {"unmapping gives back every block", test_unmap_counts},
         {"how many blocks are mapped", test_mapped},
+        {"mapping by mapping", test_mapping_by_mapping},
+        {"a count that is wrong", test_wrong_count},
+        {"when a key frame is due", test_keyframe_due},
         {"a failed open frees its segments", test_failed_open_frees},
         {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},
