@@ -426,10 +426,10 @@ static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyfr
         .mapped = get64(b + 64) - 1,
     };
 
-    if (k.levels < 1 || k.levels > PLX_LEVELS_MAX || plx_entry_addr(k.root) >= addr_limit ||
-        (k.root & PLX_ENTRY_SUPERPAGE) || k.size_bytes > PLX_VDI_SIZE_MAX || k.size_bytes % 512 ||
-        k.pos > PLX_COUNTER_MAX || k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX ||
-        k.snap_seq > PLX_COUNTER_MAX)
+    if (k.levels < PLX_LEVELS_MIN || k.levels > PLX_LEVELS_MAX ||
+        plx_entry_addr(k.root) >= addr_limit || (k.root & PLX_ENTRY_SUPERPAGE) ||
+        k.size_bytes > PLX_VDI_SIZE_MAX || k.size_bytes % 512 || k.pos > PLX_COUNTER_MAX ||
+        k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX || k.snap_seq > PLX_COUNTER_MAX)
         return false;
     if (k.mapped > plx_div_up(k.size_bytes, PLX_BLOCK_SIZE)) /* no reason not to open the disk */
         k.mapped = PLX_MAPPED_UNKNOWN;
@@ -493,7 +493,7 @@ static bool get_rewinds(const uint8_t *b, uint64_t addr_limit, struct plx_vdi_re
         };
         if (rewind->pos < pos || rewind->pos > r->keyframe.pos || rewind->seq < 1 ||
             rewind->seq > r->keyframe.snap_seq || plx_entry_addr(rewind->root) >= addr_limit ||
-            (rewind->root & PLX_ENTRY_SUPERPAGE) || rewind->levels < 1 ||
+            (rewind->root & PLX_ENTRY_SUPERPAGE) || rewind->levels < PLX_LEVELS_MIN ||
             rewind->levels > PLX_LEVELS_MAX)
             return false;
         pos = rewind->pos;

@@ -19,6 +19,7 @@
 #define PLX_BLOCK_MAX (PLX_ADDR_COMMON - 1)
 #define PLX_NODE_SHIFT 9
 #define PLX_NODE_ENTRIES (1u << PLX_NODE_SHIFT)
+#define PLX_LEVELS_MIN 3 /* of a disk's tree */
 #define PLX_LEVELS_MAX 4
 #define PLX_VBLOCK_MAX ((1ull << (PLX_NODE_SHIFT * PLX_LEVELS_MAX)) - 1)
 

@@ -273,7 +273,7 @@ static struct plx_vdi_record good_record(void)
         .oldest = good_keyframe(),
         .origin_root = plx_entry_make(777, 5),
         .origin_levels = 3,
-        .rewind = {{.pos = 512, .seq = 2, .root = 0, .levels = 1},
+        .rewind = {{.pos = 512, .seq = 2, .root = 0, .levels = 3},
                    {.pos = 241 * 512,
                     .seq = 4,
                     .root = PLX_ENTRY_READ_ONLY | plx_entry_make(888, 6),
@@ -392,7 +392,7 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(state, 3);
     REFUSED_RECORD(overwrite, 2);
     REFUSED_RECORD(name[0], 0);
-    REFUSED_RECORD(keyframe.levels, 0);
+    REFUSED_RECORD(keyframe.levels, PLX_LEVELS_MIN - 1);
     REFUSED_RECORD(keyframe.levels, PLX_LEVELS_MAX + 1);
     REFUSED_RECORD(keyframe.root, ADDR_LIMIT);
     REFUSED_RECORD(keyframe.root, PLX_ENTRY_SUPERPAGE | 5);
@@ -417,7 +417,7 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(rewind[1].seq, good_keyframe().snap_seq + 1);
     REFUSED_RECORD(rewind[1].root, ADDR_LIMIT);
     REFUSED_RECORD(rewind[1].root, PLX_ENTRY_SUPERPAGE | 5);
-    REFUSED_RECORD(rewind[1].levels, 0);
+    REFUSED_RECORD(rewind[1].levels, PLX_LEVELS_MIN - 1);
     REFUSED_RECORD(rewind[1].levels, PLX_LEVELS_MAX + 1);
     record.rewinds = PLX_REWINDS_MAX;
     for (unsigned i = 2; i < PLX_REWINDS_MAX; i++)
