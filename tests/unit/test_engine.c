@@ -933,6 +933,33 @@ static void test_move_pieces(void)
     end_store();
 }
 
+/* One of the first reads fails, and no checksum tells what it has brought: nothing is moved. */
+static void test_move_unreadable(void)
+{
+    struct plx_move moved = {.windows = 100};
+    struct plx_vdi *vdi;
+    uint64_t at;
+
+    make_store(128 * MIB, 4 * MIB);
+    OK(create_vdi(0, 8 * MIB));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 0, 256);
+    OK(write_byte(vdi, 10 * BLOCK, BLOCK, 254)); /* in place */
+    at = find_block(254);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_fail_range(disk, at, BLOCK, true, false);
+    FAILS(IO_READ, move(vdi, &moved, 0, MIB));
+    CU_ASSERT_EQUAL(moved.moved, 0);
+    plx_simdisk_heal(disk);
+    CU_ASSERT(reads_as(vdi, 10 * BLOCK, BLOCK, 254));
+    OK(move(vdi, &moved, 0, MIB));
+    CU_ASSERT_EQUAL(moved.moved, 256);
+    CU_ASSERT(reads_as(vdi, 10 * BLOCK, BLOCK, 254));
+    CU_ASSERT(reads_numbers(vdi, 11, 245));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 /* Large, mostly empty: what is not in the tree is passed over, what is only in memory is not. */
 static void test_move_sparse(void)
 {
@@ -1676,9 +1703,11 @@ static void test_call_refusals(void)
     OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
     FAILS(READONLY, try_run(instant, PLX_WRITE, 0, 512, NULL));
     plx_vdi_set_write_back(instant, true); /* as its neighbours are opened */
+    plx_vdi_set_write_back(vdi, true);
+    OK(write_byte(vdi, 0, BLOCK, 1));
     flushes = counters().device_flushes;
     run(instant, PLX_FLUSH, 0, 0);
-    CU_ASSERT_EQUAL(counters().device_flushes, flushes); /* nothing is to be flushed */
+    CU_ASSERT_EQUAL(counters().device_flushes, flushes); /* nothing of it is to be flushed */
     OK(plx_vdi_close(instant));
     OK(plx_vdi_close(vdi));
     OK(plx_store_close(store));
@@ -2502,6 +2531,7 @@ int main(void)
         {"scattered blocks are moved together", test_move},
         {"shared blocks are not moved", test_move_shared},
         {"moves in many pieces", test_move_pieces},
+        {"moves of what cannot be read", test_move_unreadable},
         {"moves on a disk that is mostly empty", test_move_sparse},
         {"moves and damage", test_move_damaged},
         {"moves leave room to writes", test_move_no_space},

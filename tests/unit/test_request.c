@@ -1,6 +1,6 @@
 /* test_request.c - requests at their edges: what one that has waited says when it fails, who comes
  * first when all operations are busy, more nodes read at a time than the cache has, writes to a
- * disk that is being closed.
+ * disk that is being closed, writes without room on one that is closed or rewound.
  */
 #include <string.h>
 
@@ -227,6 +227,172 @@ static void test_too_late(void)
     }
 }
 
+/* ---- Behind a barrier ---- */
+
+static void read_behind(struct plx_simenv *e)
+{
+    if (!closing->barrier || written)
+        return;
+    written = 1;
+    plx_vdi_submit(closing, request_for(0, PLX_READ));
+}
+
+/* What has come while the disk was rewound is done, even if the disk is let go right after that. */
+static void test_behind_barrier(void)
+{
+    struct plx_rewind_options back = {.seq = 1};
+    struct plx_snapshot_info before;
+    struct plx_vdi *vdi = closing = make_cold();
+
+    OK(write_byte(vdi, 0, BLOCK, 40));
+    ended = written = 0;
+    env.on_tick = read_behind;
+    OK(plx_vdi_rewind(vdi, &back, &before, &fault));
+    env.on_tick = NULL;
+    CU_ASSERT(written == 1 && ended == 0);
+    plx_vdi_abandon(vdi);
+    CU_ASSERT_EQUAL_FATAL(ended, 1);
+    OK(many[0].request.result);
+    CU_ASSERT_EQUAL(buffer[0], 1);
+    OK(try_open_vdi(0, true, &vdi));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+/* ---- Without room ---- */
+
+static unsigned asked; /* for history to give way, by a write that must not wait for that */
+
+static void give_up_waiting(struct plx_simenv *e)
+{
+    if (!(closing->closing || closing->barrier) || !e->room_wanted)
+        return;
+    asked++;
+    e->gives_way = e->room_wanted = false;
+    plx_store_room_made(store, true);
+}
+
+/* A store that is full. */
+static void fill_store(void)
+{
+    struct iovec iov = {buffer, MIB};
+    struct plx_request fill = {.op = PLX_WRITE, .length = MIB, .iov = &iov, .iovcnt = 1};
+
+    make_store(16 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    closing = open_vdi(0);
+    OK(write_byte(closing, 0, BLOCK, 1));
+    run(closing, PLX_SNAPSHOT, 0, 0);
+    memset(buffer, 2, MIB);
+    for (fill.offset = MIB; plx_vdi_run(closing, &fill) == 0; fill.offset += fill.length)
+        ;
+    for (fill.length = BLOCK; plx_vdi_run(closing, &fill) == 0; fill.offset += BLOCK)
+        ;
+    CU_ASSERT_EQUAL(fill.result, PLX_ERR_NOSPACE);
+    ended = 0;
+}
+
+/* Of a block that a snapshot sees. */
+static void submit_write(void)
+{
+    memset(buffer, 3, BLOCK);
+    plx_vdi_submit(closing, request_for(0, PLX_WRITE));
+}
+
+/* It waits for history to give way. */
+static void write_without_room(void)
+{
+    fill_store();
+    asked = 0;
+    env.gives_way = true;
+    submit_write();
+    CU_ASSERT(env.room_wanted && !ended);
+    env.room_wanted = false;
+    env.on_tick = give_up_waiting;
+}
+
+static void expect_no_room(void)
+{
+    env.on_tick = NULL;
+    CU_ASSERT_EQUAL(ended, 1);
+    CU_ASSERT_EQUAL(many[0].request.result, PLX_ERR_NOSPACE);
+}
+
+/* Not on a disk that is being closed: who would see to that may be waiting for the disk. */
+static void test_no_room_when_closed(void)
+{
+    struct plx_vdi *vdi;
+
+    write_without_room();
+    OK(plx_vdi_close(closing));
+    expect_no_room();
+    CU_ASSERT_EQUAL(asked, 0);
+    vdi = open_vdi(0);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 1));
+    end(vdi);
+}
+
+/* Nor on one that is being rewound. */
+static void test_no_room_when_rewound(void)
+{
+    struct plx_rewind_options back = {.seq = 1};
+    struct plx_snapshot_info before;
+
+    write_without_room();
+    OK(plx_vdi_rewind(closing, &back, &before, &fault));
+    expect_no_room();
+    CU_ASSERT_EQUAL(asked, 0);
+    CU_ASSERT(reads_as(closing, 0, BLOCK, 1));
+    OK(plx_vdi_close(closing));
+    check_store(true); /* what only the times before had */
+    end_store();
+}
+
+/* Where nobody lets history go, no write waits for that. */
+static void test_no_room_for_ever(void)
+{
+    fill_store();
+    env.env.room_wanted = NULL;
+    submit_write();
+    while (!ended)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    expect_no_room();
+    end(closing);
+}
+
+/* ---- Turns of the loop ---- */
+
+#define GREEDY 1000u
+
+static void greedy_done(struct plx_request *request)
+{
+    ended++;
+}
+
+/* However much one disk has to do that waits for nothing, a turn comes to its end. */
+static void test_greedy(void)
+{
+    static struct plx_request requests[GREEDY];
+    struct plx_vdi *vdi;
+
+    fixture.open.ops_per_vdi = 1; /* the next one begins when the loop comes round */
+    vdi = make_cold();
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    ended = 0;
+    for (unsigned i = 0; i < GREEDY; i++) {
+        requests[i] = (struct plx_request){.op = PLX_SNAPSHOT, .done = greedy_done};
+        plx_vdi_submit(vdi, &requests[i]); /* nothing has changed: the last one is told again */
+    }
+    CU_ASSERT(plx_store_tick(store)); /* there is more to do */
+    CU_ASSERT(ended > 0 && ended < GREEDY / 2);
+    while (ended < GREEDY)
+        plx_store_tick(store);
+    fixture.open.ops_per_vdi = 0;
+    end(vdi);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -235,6 +401,11 @@ int main(void)
         {"ahead of those that wait", test_ahead},
         {"written while it is closed", test_written_while_closed},
         {"too late", test_too_late},
+        {"behind a barrier", test_behind_barrier},
+        {"no room when it is closed", test_no_room_when_closed},
+        {"no room when it is rewound", test_no_room_when_rewound},
+        {"no room, ever", test_no_room_for_ever},
+        {"a turn ends", test_greedy},
     };
 
     fixture.open.cache_bytes = CACHED * BLOCK;
