@@ -1,11 +1,13 @@
 /* test_log.c - the log at its edges: a device with larger blocks than the one it was begun on, a
- * flush that fails beside a write that waits for none, a segment that is begun in vain, a key frame
- * without blocks, a snapshot beside a key frame, a batch that is full.
+ * flush that fails beside a write that waits for none, a segment that is begun in vain, a log that
+ * ends with its disk, a key frame without blocks, a snapshot beside a key frame, a batch that is
+ * full.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/vdi.h" /* to see where the log stands, and to leave no room for it */
+#include "fault/alloc.h"
 #include "fault/faultdev.h"
 #include "ok.h"
 #include "suite.h"
@@ -226,6 +228,42 @@ static void test_write_back_ends(void)
         }
 }
 
+static unsigned told[PLX_AUTOMATIC_DROPPED + 1];
+
+static void count_told(struct plx_simenv *e, uint32_t slot, enum plx_automatic what, uint64_t seq,
+                       uint64_t time_ns)
+{
+    told[what]++;
+}
+
+/* The snapshot of a write that waits for no flush is there, and nobody is told that it is durable:
+ * but of the next one whose write waits for that. */
+static void test_write_back_snapshots(void)
+{
+    struct plx_protection each = {.mode = PLX_PROTECT_WRITE};
+    struct iovec iov = {buffer, BLOCK};
+    struct plx_request durable = {
+        .op = PLX_WRITE, .length = BLOCK, .iov = &iov, .iovcnt = 1, .fua = true};
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(plx_vdi_set_protection(vdi, &each, &fault));
+    plx_vdi_set_write_back(vdi, true);
+    memset(told, 0, sizeof told);
+    env.on_automatic = count_told;
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    CU_ASSERT_EQUAL(vdi->map.gen, 2); /* the first one was that of setting it */
+    CU_ASSERT(told[PLX_AUTOMATIC_ORDERED] == 1 && told[PLX_AUTOMATIC_TAKEN] == 0);
+    OK(plx_vdi_run(vdi, &durable));
+    CU_ASSERT_EQUAL(vdi->map.gen, 3);
+    CU_ASSERT(told[PLX_AUTOMATIC_ORDERED] == 2 && told[PLX_AUTOMATIC_TAKEN] == 1);
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
 /* ---- A segment that is begun in vain ---- */
 
 static uint64_t eaten[4096];
@@ -246,6 +284,30 @@ static void give_segments_back(void)
     while (eaten_count)
         plx_alloc_free(store, eaten[--eaten_count], store->info.segment_blocks);
     env.ns += 5000000000u; /* what was refused is asked for again after a while */
+}
+
+static void count_done(struct plx_request *request)
+{
+    ++*(unsigned *)request->owner;
+}
+
+/* Several labels that wait for the same segment: none of them is left behind. */
+static void fail_together(struct plx_vdi *vdi, uint64_t seq)
+{
+    struct plx_request requests[3];
+    unsigned done = 0;
+
+    for (unsigned i = 0; i < 3; i++) {
+        requests[i] = (struct plx_request){.op = PLX_LABEL, .seq = seq, .label = "together"};
+        requests[i].done = count_done;
+        requests[i].owner = &done;
+        plx_vdi_submit(vdi, &requests[i]);
+    }
+    for (unsigned turns = 0; done < 3 && turns < 100; turns++)
+        plx_store_tick(store);
+    CU_ASSERT_EQUAL_FATAL(done, 3);
+    for (unsigned i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(requests[i].result, PLX_ERR_NOSPACE);
 }
 
 static int try_label(struct plx_vdi *vdi, uint64_t seq)
@@ -285,6 +347,7 @@ static void test_begun_in_vain(void)
     while (SEGMENT - label(vdi, seq) % SEGMENT > 512)
         ;
     FAILS(NOSPACE, try_label(vdi, seq)); /* there was but that one */
+    fail_together(vdi, seq);
     give_segments_back();
     label(vdi, seq);
     OK(write_byte(vdi, 0, BLOCK, 2));
@@ -296,6 +359,111 @@ static void test_begun_in_vain(void)
     OK(plx_snapshot_open(store, 0, seq, &vdi, &fault));
     CU_ASSERT(reads_as(vdi, 0, BLOCK, 1));
     plx_vdi_abandon(vdi);
+    check_store(true);
+    end_store();
+}
+
+/* There is no memory to note one more segment: what needs no log goes on, and what does later. */
+static void test_no_memory_for_segments(void)
+{
+    struct plx_vdi_open_options copying = {.epoch = 1, .overwrite = PLX_OVERWRITE_COPY};
+    struct plx_vdi *vdi;
+    uint64_t failed;
+    int error = 0;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    OK(plx_vdi_open(store, &copying, &vdi, &fault));
+    OK(write_byte(vdi, 0, BLOCK, 1)); /* has what the map needs, too */
+    for (unsigned i = 0; !error && i < 1000; i++) {
+        fault_alloc_arm(1, false);
+        error = write_byte(vdi, 0, BLOCK, 2);
+        fault_alloc_disarm(&failed);
+    }
+    CU_ASSERT_EQUAL(error, PLX_ERR_NOMEM);
+    CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 2));
+    OK(write_byte(vdi, 0, BLOCK, 3));
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 3));
+    OK(plx_vdi_close(vdi));
+    check_store(true); /* blocks that died when there was no memory */
+    end_store();
+}
+
+/* ---- A log that ends with its disk ---- */
+
+static struct {
+    struct plx_vdi *vdi;
+    struct plx_request grow;
+    uint64_t generation; /* of the record before the last key frame */
+    bool submitted, done;
+} late;
+
+static void late_done(struct plx_request *request)
+{
+    late.done = true;
+}
+
+static int try_grow(struct plx_vdi *vdi, struct plx_request *grow)
+{
+    *grow = (struct plx_request){.op = PLX_RESIZE, .length = late.grow.length + 512};
+    return plx_vdi_run(vdi, grow);
+}
+
+/* As the last key frame begins somebody grows the disk. The log has no room for that before the
+ * key frame is written; and when it is in the log the power fails. */
+static void grow_late(struct plx_simenv *e)
+{
+    struct plx_vdi *vdi = late.vdi;
+
+    if (late.done) {
+        if (!power.off)
+            plx_simpower_cut(&power);
+        return;
+    }
+    if (!late.submitted && vdi->keyframe.quiet && vdi->keyframe.wanted) {
+        late.submitted = true;
+        late.generation = vdi->record.generation;
+        late.grow.length += 512;
+        late.grow.done = late_done;
+        plx_vdi_submit(vdi, &late.grow);
+    }
+    if (vdi->record.generation == late.generation)
+        e->delay[PLX_EXTENT_META] = 2;
+}
+
+/* keyframe.c, drop_log(): the log of a disk without snapshots goes with the last key frame, but not
+ * while something waits to be logged. */
+static void test_late_item(void)
+{
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi;
+
+    memset(&late, 0, sizeof late);
+    late.grow.length = 16 * MIB;
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = late.vdi = open_vdi(0);
+    eat_segments();
+    while (try_grow(vdi, &late.grow) == 0)
+        ;
+    CU_ASSERT_EQUAL(late.grow.result, PLX_ERR_NOSPACE);
+    for (unsigned i = 0; i < 16; i++) /* for the key frame; no segment */
+        plx_alloc_free(store, eaten[i], 1);
+    registry.limit = 0;
+    env.ns += 5000000000u;
+    env.grant_later = true;
+    env.on_tick = grow_late;
+    CU_ASSERT_NOT_EQUAL(plx_vdi_close(vdi), 0);
+    env.on_tick = NULL;
+    env.grant_later = false;
+    CU_ASSERT_FATAL(late.done);
+    OK(late.grow.result);
+    crash_store();
+    OK(try_open_vdi(0, true, &vdi));
+    plx_vdi_get_info(vdi, &info);
+    CU_ASSERT_EQUAL(info.size_bytes, late.grow.length);
+    OK(plx_vdi_close(vdi));
     check_store(true);
     end_store();
 }
@@ -432,11 +600,6 @@ static void test_snapshot_beside_keyframe(void)
 
 /* ---- A snapshot that is taken back ---- */
 
-static void count_done(struct plx_request *request)
-{
-    ++*(unsigned *)request->owner;
-}
-
 static struct plx_vdi *failing;
 static struct plx_log_item *slow; /* of a write, one of whose transfers fails late */
 static uint64_t flipped_from;     /* root of the key frame before */
@@ -558,7 +721,10 @@ int main(void)
         {"a device of larger blocks", test_larger_blocks},
         {"a flush that fails beside", test_flush_fails_beside},
         {"writing back ends", test_write_back_ends},
+        {"snapshots that are written back", test_write_back_snapshots},
         {"a segment that is begun in vain", test_begun_in_vain},
+        {"no memory to note a segment", test_no_memory_for_segments},
+        {"an item behind the last key frame", test_late_item},
         {"a key frame that finds no blocks", test_keyframe_without_blocks},
         {"a snapshot beside a key frame", test_snapshot_beside_keyframe},
         {"a snapshot that is taken back", test_taken_back},

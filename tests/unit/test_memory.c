@@ -196,11 +196,67 @@ static void test_held_back(void)
     end_store();
 }
 
+/* ---- Common blocks ---- */
+
+static int try_share(struct plx_vdi *of, uint64_t block, struct plx_share *share)
+{
+    struct iovec iov = {buffer, PLX_SHARE_BUFFER};
+    struct plx_request request = {.op = PLX_SHARE,
+                                  .offset = block * BLOCK,
+                                  .length = BLOCK,
+                                  .iov = &iov,
+                                  .iovcnt = 1,
+                                  .share = share};
+
+    return plx_vdi_run(of, &request);
+}
+
+/* A block that was to become another name of a common one does not, and others have that one. */
+static void test_common(void)
+{
+    struct plx_share made = {0}, joined;
+    unsigned refused = 0;
+    uint64_t failed;
+
+    make_store(16 * MIB, MIB);
+    OK(plx_store_allow_common(store, &fault));
+    OK(plx_share_begin(store, &fault));
+    OK(create_vdi(0, MIB));
+    OK(create_vdi(1, 4 * MIB));
+    vdi = open_vdi(0);
+    chain = open_vdi(1);
+    OK(write_byte(vdi, 0, BLOCK, 9));
+    OK(try_share(vdi, 0, &made));
+    FAILS(RANGE, try_share(vdi, MIB / BLOCK + 1, &made));
+    for (uint64_t i = 0; i < 400; i++) { /* some time the map has to grow */
+        int error;
+
+        OK(write_byte(chain, i * BLOCK, BLOCK, 9));
+        joined = made;
+        fault_alloc_arm(1, true);
+        error = try_share(chain, i, &joined);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT(error == 0 || error == PLX_ERR_NOMEM);
+        refused += error != 0;
+    }
+    CU_ASSERT(refused > 0);
+    CU_ASSERT_EQUAL(counters().blocks_foreign, 0); /* nothing is freed that is not ours */
+    plx_share_end(store);
+    OK(write_byte(chain, 2 * MIB, MIB, 7)); /* over what is free */
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 9));
+    CU_ASSERT(reads_as(chain, 0, 400 * BLOCK, 9));
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_close(chain));
+    check_store(true);
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"each allocation", test_each},
         {"beside a collection", test_held_back},
+        {"common blocks", test_common},
     };
 
     fixture.format.segment_bytes = 16u << 10;
