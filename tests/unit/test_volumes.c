@@ -56,11 +56,16 @@ static int format(unsigned count, uint64_t extent_bytes)
     return plx_store_format(devices, count, &options, &env.env, NULL, &fault);
 }
 
-static void open_devices(unsigned count)
+static int try_open(struct plx_device **which, unsigned count)
 {
     struct plx_store_options options = {.instance = 1, .cache_bytes = 1u << 20};
 
-    OK(plx_store_open(devices, count, &options, &env.env, &store, &fault));
+    return plx_store_open(which, count, &options, &env.env, &store, &fault);
+}
+
+static void open_devices(unsigned count)
+{
+    OK(try_open(devices, count));
 }
 
 static void open_volumes(unsigned count)
@@ -154,6 +159,10 @@ static void test_most_volumes(void)
     make_volumes(PLX_VOLUMES_MAX, 8 * MIB);
     FAILS(UNSUPPORTED, add_volume(PLX_VOLUMES_MAX, NULL));
     close_store();
+    attach(VOLUMES);
+    FAILS(INVALID, try_open(devices, VOLUMES));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "1 to 64 volumes"));
+    detach(VOLUMES);
     free_disks(VOLUMES);
 }
 
@@ -198,7 +207,6 @@ static void test_most_ranges(void)
 /* What an interrupted call has prepared is a volume when volume 0 counts it, and not before. */
 static void test_leftover(void)
 {
-    struct plx_store_options options = {.instance = 1};
     uint64_t added;
 
     make_disks(4, 8 * MIB);
@@ -210,8 +218,7 @@ static void test_leftover(void)
     close_store();
     plx_simdisk_copy(disks[0], disks[3]);
     attach(3);
-    FAILS(INVALID, plx_store_open((struct plx_device *[]){devices[0], devices[2]}, 2, &options,
-                                  &env.env, &store, &fault));
+    FAILS(INVALID, try_open((struct plx_device *[]){devices[0], devices[2]}, 2));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "volume 1 was not given"));
     detach(3);
     open_volumes(2);
@@ -219,6 +226,41 @@ static void test_leftover(void)
     CU_ASSERT_EQUAL(added, 8);
     close_store();
     free_disks(4);
+}
+
+/* Both slots of a superblock. */
+static void edit_super(struct plx_simdisk *of, void (*edit)(struct plx_superblock *super))
+{
+    struct plx_superblock super;
+    uint8_t block[BLOCK];
+
+    plx_simdisk_peek(of, 0, block, sizeof block);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    edit(&super);
+    plx_format_superblock_encode(&super, block);
+    plx_simdisk_poke(of, 0, block, sizeof block);
+    plx_simdisk_poke(of, BLOCK, block, sizeof block);
+}
+
+static void double_extents(struct plx_superblock *super)
+{
+    super->extent_blocks *= 2;
+}
+
+/* Not all of the volumes, or one whose extents are not those of the others. */
+static void test_open_refusals(void)
+{
+    make_disks(2, 8 * MIB);
+    make_volumes(2, 8 * MIB);
+    close_store();
+    attach(2);
+    FAILS(INVALID, try_open(devices + 1, 1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has 2 volumes, 1 were given"));
+    edit_super(disks[1], double_extents);
+    FAILS(INVALID, try_open(devices, 2));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim1: belongs to another store"));
+    detach(2);
+    free_disks(2);
 }
 
 /* ---- What another process did to the volumes of an open store ---- */
@@ -245,8 +287,9 @@ static void test_changed_more(void)
 {
     struct plx_store_info info;
 
-    make_disks(2, 8 * MIB);
+    make_disks(3, 8 * MIB);
     make_volumes(1, 8 * MIB);
+    plx_simdisk_copy(disks[2], disks[0]);
     change_elsewhere(1, 1);
     attach(2);
     devices[1]->block_size = 4096;
@@ -257,21 +300,59 @@ static void test_changed_more(void)
     plx_store_get_info(store, &info);
     CU_ASSERT_EQUAL(info.extents, 16);
     CU_ASSERT_EQUAL(info.volumes, 2);
+    devices[0] = plx_simdisk_attach(disks[2], "older");
+    FAILS(INVALID, change(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "had more than 1 volumes"));
     close_store();
-    free_disks(2);
+    free_disks(3);
 }
 
-static void name_another_volume(struct plx_simdisk *of)
+static void add_extent(struct plx_superblock *super)
 {
-    struct plx_superblock super;
-    uint8_t block[BLOCK];
+    super->range[0].extents++;
+}
 
-    plx_simdisk_peek(of, 0, block, sizeof block);
-    OK(plx_format_superblock_decode(block, &super, &fault));
-    super.volume.b[0] ^= 1;
-    plx_format_superblock_encode(&super, block);
-    plx_simdisk_poke(of, 0, block, sizeof block);
-    plx_simdisk_poke(of, BLOCK, block, sizeof block);
+static void begin_later(struct plx_superblock *super)
+{
+    super->range[0].first++;
+}
+
+static void attach_older(void)
+{
+    devices[0] = plx_simdisk_attach(disks[2], "older0");
+    devices[1] = plx_simdisk_attach(disks[3], "older1");
+}
+
+/* Volumes that make a store, but not the one that is open. */
+static void test_changed_places(void)
+{
+    make_disks(4, 8 * MIB);
+    make_volumes(2, 8 * MIB);
+    plx_simdisk_copy(disks[2], disks[0]);
+    plx_simdisk_copy(disks[3], disks[1]);
+    plx_simdisk_resize(disks[0], 9 * MIB);
+    change_elsewhere(2, 0);
+    attach(2);
+    OK(change(2));
+    attach_older();
+    FAILS(CORRUPT, change(2)); /* without the extent that has come */
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older0: its extents lie elsewhere"));
+    close_store();
+    attach_older();
+    open_devices(2);
+    plx_simdisk_resize(disks[2], 9 * MIB);
+    edit_super(disks[2], add_extent);
+    edit_super(disks[3], begin_later);
+    attach_older();
+    FAILS(CORRUPT, change(2));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older1: its extents lie elsewhere"));
+    close_store();
+    free_disks(4);
+}
+
+static void name_another_volume(struct plx_superblock *super)
+{
+    super->volume.b[0] ^= 1;
 }
 
 static void test_probe(void)
@@ -309,7 +390,7 @@ static void test_changed_refusals(void)
     devices[0] = plx_simdisk_attach(disks[3], "older");
     FAILS(CORRUPT, change(1));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "lie elsewhere"));
-    name_another_volume(disks[3]);
+    edit_super(disks[3], name_another_volume);
     devices[0] = plx_simdisk_attach(disks[3], "sim3");
     FAILS(INVALID, change(1));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim3: another volume than sim0, which is open"));
@@ -328,7 +409,9 @@ int main(void)
         {"no more volumes", test_most_volumes},
         {"no more ranges", test_most_ranges},
         {"a volume that does not count yet", test_leftover},
+        {"volumes that make no store", test_open_refusals},
         {"an open store gets a volume", test_changed_more},
+        {"volumes that have changed places", test_changed_places},
         {"a disk without a superblock", test_probe},
         {"volumes that an open store does not take", test_changed_refusals},
     };
