@@ -127,7 +127,7 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
 {
     struct plx_keyframe_op *op = &vdi->keyframe;
 
-    if (op->running || vdi->snapshot)
+    if (op->running)
         return;
     if (!op->wanted && (!due(vdi) || (op->error && !may_retry(op))))
         return;

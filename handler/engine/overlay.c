@@ -131,9 +131,10 @@ struct plx_slot *plx_overlay_put(struct plx_overlay *overlay, enum plx_overlay_k
                                  uint64_t index, bool *ret_new)
 {
     uint64_t key = make_key(kind, index);
-    struct plx_slot *slot = overlay->capacity ? place(overlay, key) : NULL;
+    struct plx_slot *slot;
 
-    PLX_ASSERT(slot);
+    PLX_ASSERT(overlay->capacity); /* O1 */
+    slot = place(overlay, key);
     *ret_new = slot->key == EMPTY;
     if (*ret_new) {
         slot->key = key;
@@ -195,10 +196,11 @@ static void radix_exchange(struct plx_slot *slots, size_t count, int bit)
 {
     size_t low = 0, high = count;
 
-    if (count <= 24 || bit < 0) {
+    if (count <= 24) {
         insertion_sort(slots, count);
         return;
     }
+    PLX_ASSERT(bit >= 0); /* no two keys are the same */
     while (low < high) {
         if (sort_key(&slots[low]) >> bit & 1)
             swap(&slots[low], &slots[--high]);

@@ -245,6 +245,15 @@ void plx_protect_pump(struct plx_vdi *vdi)
         plx_vdi_submit_own(vdi, &p->request);
 }
 
+static int run(struct plx_vdi *vdi, struct plx_request *request, struct plx_fault *fault)
+{
+    int error = plx_vdi_run(vdi, request);
+
+    if (error && fault)
+        *fault = request->fault;
+    return error;
+}
+
 /* Synchronous. */
 static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
 {
@@ -256,17 +265,14 @@ static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
         if (!plx_store_tick(vdi->store) && p->under_way)
             plx_store_wait(vdi->store);
     prepare(vdi);
-    error = plx_vdi_run(vdi, &p->request);
+    error = run(vdi, &p->request, fault);
     ended(vdi);
-    if (error && fault)
-        *fault = p->request.fault;
     return error;
 }
 
 void plx_protect_last(struct plx_vdi *vdi)
 {
-    if (vdi->protect.policy.mode == PLX_PROTECT_INTERVAL && vdi->protect.changed &&
-        !vdi->log.sticky)
+    if (vdi->protect.policy.mode == PLX_PROTECT_INTERVAL && vdi->protect.changed)
         take_now(vdi, NULL); /* if it fails, closing goes on: an instant less */
 }
 
@@ -286,11 +292,8 @@ static void wait_in_place_ended(struct plx_vdi *vdi)
 static int write_policy(struct plx_vdi *vdi, struct plx_fault *fault)
 {
     struct plx_request request = {.op = PLX_KEYFRAME};
-    int error = plx_vdi_run(vdi, &request);
 
-    if (error && fault)
-        *fault = request.fault;
-    return error;
+    return run(vdi, &request, fault);
 }
 
 int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,

@@ -161,7 +161,7 @@ static void count_latency(struct plx_store *store, uint64_t *histogram, uint64_t
                           uint64_t started_ns)
 {
     uint64_t ns = store->env->monotonic_ns(store->env) - started_ns;
-    unsigned bucket = ns ? 63 - (unsigned)__builtin_clzll(ns) : 0;
+    unsigned bucket = 63 - (unsigned)__builtin_clzll(ns | 1); /* that of 0 is that of 1 */
 
     bucket = bucket < PLX_HISTOGRAM_BUCKETS ? bucket : PLX_HISTOGRAM_BUCKETS - 1;
     histogram[bucket]++;
@@ -271,6 +271,12 @@ static int fail_at(struct plx_op *op, int error, unsigned block, const char *wha
 
 /* ---- Submitting ---- */
 
+static bool within_disk(const struct plx_vdi *vdi, const struct plx_request *request)
+{
+    return request->offset <= vdi->size_bytes &&
+           request->length <= vdi->size_bytes - request->offset;
+}
+
 static int check_request(const struct plx_vdi *vdi, const struct plx_request *request)
 {
     uint32_t sector = vdi->record.sector_size;
@@ -282,8 +288,7 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
     case PLX_COMPARE_WRITE:
         if (request->offset % sector || request->length % sector)
             return PLX_ERR_INVALID;
-        if (request->offset > vdi->size_bytes ||
-            request->length > vdi->size_bytes - request->offset)
+        if (!within_disk(vdi, request))
             return PLX_ERR_RANGE;
         if (request->op == PLX_COMPARE_WRITE && request->length > PLX_COMPARE_MAX)
             return PLX_ERR_INVALID;
@@ -292,15 +297,13 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
         if (request->offset % PLX_BLOCK_SIZE || request->length % PLX_BLOCK_SIZE ||
             request->iovcnt != 1 || request->iov->iov_len < PLX_MOVE_BUFFER)
             return PLX_ERR_INVALID;
-        if (request->offset > vdi->size_bytes ||
-            request->length > vdi->size_bytes - request->offset)
+        if (!within_disk(vdi, request))
             return PLX_ERR_RANGE;
         break;
     case PLX_SHARE:
         if (plx_share_check(vdi->store, request))
             return PLX_ERR_INVALID;
-        if (request->offset > vdi->size_bytes ||
-            request->length > vdi->size_bytes - request->offset)
+        if (!within_disk(vdi, request))
             return PLX_ERR_RANGE;
         break;
     case PLX_RESIZE:

@@ -309,7 +309,7 @@ bool plx_store_tick(struct plx_store *store)
             device->ops->kick(device);
     }
     store->in_tick = false;
-    return store->ready.head != NULL || (store->flush_joining.head && !store->flushing);
+    return store->ready.head != NULL;
 }
 
 void plx_store_wait(struct plx_store *store)

@@ -37,7 +37,7 @@ int plx_treewalk_entry(const struct plx_treewalk *walk, struct plx_subtree tree,
     uint64_t entry = tree.entry;
 
     *ret_entry = 0;
-    if (tree.levels * PLX_NODE_SHIFT < 64 && vblock >> (tree.levels * PLX_NODE_SHIFT))
+    if (vblock >> (tree.levels * PLX_NODE_SHIFT))
         return 0;
     for (unsigned level = tree.levels; level > 0 && plx_entry_addr(entry); level--) {
         const void *node;
