@@ -8,6 +8,7 @@ import fcntl
 import glob
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import time
 MIB = 1 << 20
 QCOW_HANDLER = "/usr/lib/*/tcmu-runner/handler_qcow.so"
 DEPTH_MAX = 32
+PATIENCE = 30  # seconds that somebody may take to answer
 FICLONE = 0x40049409
 CLONE_NEWNS = 0x20000
 
@@ -105,6 +107,8 @@ class Side:
         self.process.stdin.flush()
 
     def end(self):
+        if not select.select([self.process.stdout], [], [], self.bench.seconds + PATIENCE)[0]:
+            raise Failure(f"{self.name}: no answer in {PATIENCE} s: {self.bench.last_words()}")
         line = self.process.stdout.readline()
         result = json.loads(line) if line else {"failed": "all"}
         if result["failed"]:
@@ -304,12 +308,26 @@ class Qemu(Qcow2):
              "--chardev", f"socket,path={qmp},server=on,wait=off,id=qmp", "--monitor", "chardev=qmp"],
             stdout=self.bench.log, stderr=self.bench.log)
         wait_for(qmp, self.daemon)
-        self.monitor = socket.socket(socket.AF_UNIX)
-        self.monitor.connect(qmp)
-        self.answers = self.monitor.makefile()
-        self.answers.readline()
+        self.connect(qmp)
         self.ask("qmp_capabilities")
         super().open(disk)
+
+    def connect(self, path):
+        """Until it greets: now and then a daemon that has just started does not."""
+        for patience in (1, 1, PATIENCE):
+            self.monitor = socket.socket(socket.AF_UNIX)
+            self.monitor.settimeout(patience)
+            self.monitor.connect(path)
+            self.answers = self.monitor.makefile()
+            try:
+                self.hear()
+                self.monitor.settimeout(PATIENCE)
+                return
+            except Failure:
+                if patience == PATIENCE:
+                    raise
+                self.answers.close()
+                self.monitor.close()
 
     def files(self, disk):
         """Those that it consists of; what is missing in one is in the one before."""
@@ -323,10 +341,16 @@ class Qemu(Qcow2):
                       "--blockdev", f"driver=qcow2,node-name={self.top},file=file{n},cache.direct=on{backing}"]
         return words
 
+    def hear(self):
+        try:
+            return json.loads(self.answers.readline())
+        except TimeoutError:
+            raise Failure(f"qemu-storage-daemon: no answer: {self.bench.last_words()}") from None
+
     def ask(self, what, **arguments):
         self.monitor.sendall(json.dumps({"execute": what, "arguments": arguments}).encode() + b"\n")
         while True:
-            answer = json.loads(self.answers.readline())
+            answer = self.hear()
             if "error" in answer:
                 raise Failure(f"qemu-storage-daemon: {what}: {answer['error']['desc']}")
             if "return" in answer:
