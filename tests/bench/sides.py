@@ -309,25 +309,25 @@ class Qemu(Qcow2):
             stdout=self.bench.log, stderr=self.bench.log)
         wait_for(qmp, self.daemon)
         self.connect(qmp)
-        self.ask("qmp_capabilities")
         super().open(disk)
 
     def connect(self, path):
-        """Until it greets: now and then a daemon that has just started does not."""
-        for patience in (1, 1, PATIENCE):
+        """One that has just started refuses at first, and now and then does not answer."""
+        for _ in range(10):
             self.monitor = socket.socket(socket.AF_UNIX)
-            self.monitor.settimeout(patience)
-            self.monitor.connect(path)
-            self.answers = self.monitor.makefile()
+            self.monitor.settimeout(1)
             try:
+                self.monitor.connect(path)
+                self.answers = self.monitor.makefile()
                 self.hear()
+                self.ask("qmp_capabilities")
+            except (ConnectionRefusedError, Failure):
+                self.monitor.close()
+                time.sleep(0.1)
+            else:
                 self.monitor.settimeout(PATIENCE)
                 return
-            except Failure:
-                if patience == PATIENCE:
-                    raise
-                self.answers.close()
-                self.monitor.close()
+        raise Failure("qemu-storage-daemon does not answer")
 
     def files(self, disk):
         """Those that it consists of; what is missing in one is in the one before."""
