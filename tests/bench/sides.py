@@ -369,7 +369,11 @@ class Qemu(Qcow2):
             self.answers.close()
             self.monitor.close()
             self.daemon.terminate()
-            self.daemon.wait()
+            try:
+                self.daemon.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait()
         self.daemon = None
 
     def remove(self):
