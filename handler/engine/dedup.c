@@ -251,12 +251,6 @@ static void on_mapping(void *context, uint64_t vblock, const struct plx_mapping 
         d->candidates[d->count++] = c;
 }
 
-/* Damage is the check's affair: what can be read is shared. */
-static bool is_unreadable(int error)
-{
-    return error == PLX_ERR_CORRUPT || error == PLX_ERR_IO_READ;
-}
-
 /* No more at once than there is room for. */
 static unsigned lookups(const struct dedup *d)
 {
@@ -275,7 +269,7 @@ static int gather_disk(struct dedup *d, uint32_t slot)
         if (!vdi || vdi->record.slot != slot)
             return 0;
         error = plx_vdi_each_mapping(vdi, lookups(d), &vblock, on_mapping, d, d->fault);
-        if (is_unreadable(error)) {
+        if (plx_error_is_unreadable(error)) { /* the check's affair */
             d->result->unreadable++;
             return 0;
         }
@@ -335,7 +329,7 @@ static void put(struct dedup *d, enum stage stage, size_t of, uint64_t target)
 /* Whether only this block, or its disk, cannot be dealt with. */
 static bool is_its_own(int error)
 {
-    return is_unreadable(error) || error == PLX_ERR_STICKY ||
+    return plx_error_is_unreadable(error) || error == PLX_ERR_STICKY ||
            error == PLX_ERR_RANGE /* of another disk in that slot */ || error == CLOSED;
 }
 
@@ -358,7 +352,7 @@ static int settle(struct dedup *d, enum stage stage, unsigned i)
     d->bytes_read += request->iov->iov_len;
     d->result->compared += stage == STAGE_HASH;
     if (is_its_own(request->result)) {
-        d->result->unreadable += is_unreadable(request->result);
+        d->result->unreadable += plx_error_is_unreadable(request->result);
         c->key = GONE;
         return 0;
     }

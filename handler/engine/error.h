@@ -6,6 +6,7 @@
 #ifndef PLX_ERROR_H
 #define PLX_ERROR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum plx_error_class {
@@ -37,6 +38,11 @@ struct plx_fault {
 };
 
 enum plx_error_class plx_error_class(int code);
+/* Of what lies on the store: damaged, or the device cannot read it. */
+static inline bool plx_error_is_unreadable(int code)
+{
+    return code == PLX_ERR_CORRUPT || code == PLX_ERR_IO_READ;
+}
 struct plx_sense plx_error_sense(int code);
 const char *plx_error_name(int code); /* "NOSPACE"; never NULL */
 int plx_error_code(const char *name); /* the code of that name; SYSTEM for others */

@@ -7,8 +7,9 @@
  *     always whole, and damage to one that lies there costs nothing: an older bitmap would call
  *     blocks free that are in use.
  * E3  An extent is allocated from only after both slots of all its pages are durable and name its
- *     owner. Slot B is written first, and again only after slot A is durable: where slot A of some
- *     page is zero and slot B is none, torn or the first one, the extent never came into use.
+ *     owner. Slot B is written first; where slot A of some page is zero and slot B is none, torn or
+ *     that first one, the extent never came into use. With a later slot B slot A is lost, or the
+ *     first flush failed and B was written again: then its bitmap says that nothing is in it.
  * E4  The header pages' own bits are always set.
  * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
  *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks

@@ -240,9 +240,8 @@ static void finish(struct plx_op *op, int result)
     struct plx_request *request = op->request;
 
     if (request->op == PLX_MOVE)
-        request->move->upto =
-            request->offset + op->done_bytes +
-            (result == PLX_ERR_CORRUPT || result == PLX_ERR_IO_READ ? op->window_bytes : 0);
+        request->move->upto = request->offset + op->done_bytes +
+                              (plx_error_is_unreadable(result) ? op->window_bytes : 0);
     if (op->in_place && result) { /* it may be seen, and no flush has followed it */
         plx_vdi_set_unflushed(vdi);
         vdi->cache_changes++;

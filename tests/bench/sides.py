@@ -321,7 +321,7 @@ class Qemu(Qcow2):
                 self.answers = self.monitor.makefile()
                 self.hear()
                 self.ask("qmp_capabilities")
-            except (ConnectionRefusedError, Failure):
+            except (OSError, Failure):
                 self.monitor.close()
                 time.sleep(0.1)
             else:
@@ -344,7 +344,7 @@ class Qemu(Qcow2):
     def hear(self):
         try:
             return json.loads(self.answers.readline())
-        except TimeoutError:
+        except (OSError, ValueError):  # in time, or at all
             raise Failure(f"qemu-storage-daemon: no answer: {self.bench.last_words()}") from None
 
     def ask(self, what, **arguments):

@@ -266,3 +266,19 @@ bool reads_as(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte)
     return try_run(vdi, PLX_READ, offset, length, NULL) == 0 && buffer[0] == (uint8_t)byte &&
            memcmp(buffer, buffer + 1, length - 1) == 0;
 }
+
+int try_share(struct plx_vdi *vdi, uint64_t block, struct plx_share *share)
+{
+    struct iovec iov = {buffer, PLX_SHARE_BUFFER};
+    struct plx_request request = {.op = PLX_SHARE,
+                                  .offset = block * BLOCK,
+                                  .length = BLOCK,
+                                  .iov = &iov,
+                                  .iovcnt = 1,
+                                  .share = share};
+    int error = plx_vdi_run(vdi, &request);
+
+    if (error)
+        fault = request.fault;
+    return error;
+}

@@ -70,5 +70,7 @@ int try_run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64
 uint64_t run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length);
 int write_byte(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte);
 bool reads_as(struct plx_vdi *vdi, uint64_t offset, uint64_t length, int byte);
+/* One block, between plx_share_begin() and plx_share_end(). */
+int try_share(struct plx_vdi *vdi, uint64_t block, struct plx_share *share);
 
 #endif

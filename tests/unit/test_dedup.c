@@ -25,22 +25,6 @@ static void create(uint32_t slot)
     OK(create_vdi(slot, DISK_BYTES));
 }
 
-static int try_share(struct plx_vdi *vdi, uint64_t block, struct plx_share *share)
-{
-    struct iovec iov = {buffer, PLX_SHARE_BUFFER};
-    struct plx_request request = {.op = PLX_SHARE,
-                                  .offset = block * BLOCK,
-                                  .length = BLOCK,
-                                  .iov = &iov,
-                                  .iovcnt = 1,
-                                  .share = share};
-    int error = plx_vdi_run(vdi, &request);
-
-    if (error)
-        fault = request.fault;
-    return error;
-}
-
 /* The common block that is mapped then. */
 static uint64_t share(struct plx_vdi *vdi, uint64_t block, uint64_t common,
                       enum plx_share_result expected)

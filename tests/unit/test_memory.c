@@ -198,19 +198,6 @@ static void test_held_back(void)
 
 /* ---- Common blocks ---- */
 
-static int try_share(struct plx_vdi *of, uint64_t block, struct plx_share *share)
-{
-    struct iovec iov = {buffer, PLX_SHARE_BUFFER};
-    struct plx_request request = {.op = PLX_SHARE,
-                                  .offset = block * BLOCK,
-                                  .length = BLOCK,
-                                  .iov = &iov,
-                                  .iovcnt = 1,
-                                  .share = share};
-
-    return plx_vdi_run(of, &request);
-}
-
 /* A block that was to become another name of a common one does not, and others have that one. */
 static void test_common(void)
 {
