@@ -5,12 +5,15 @@
  * I2  libiscsi's callbacks never call done: they may run inside kick(). They move the request to
  *     the finished list, which poll() empties (device.h: done from poll() only).
  * I3  A request longer than the target's transfer limit goes out piece by piece, one after the
- * other. I4  libiscsi reconnects by itself and sends again what was under way. A command that gets
- * no answer for COMMAND_TIMEOUT_S fails as LOST; so does everything once libiscsi has given up. I5
- * event_fd is an epoll descriptor over the socket and a timer of one second: reconnecting, time
- *     limits and repeats go by the timer, and so does noticing that the socket was replaced.
+ *     other.
+ * I4  libiscsi reconnects by itself and sends again what was under way. A command that gets no
+ *     answer for COMMAND_TIMEOUT_S fails as LOST; so does everything once libiscsi has given up.
+ * I5  wait() waits on an epoll descriptor over the socket and a timer of one second: reconnecting,
+ *     time limits and repeats go by the timer, and so does noticing that the socket was replaced.
+ *     It touches nothing else of the device.
  *
- * Threads: none; all calls from one thread at a time. Only opening and closing block.
+ * Threads: none; wait() and interrupt() apart, all calls from one thread at a time. Only opening,
+ * closing and waiting block.
  */
 #include "device/drivers.h"
 
@@ -57,14 +60,6 @@ struct iscsi_device {
 static struct iscsi_device *lun(struct plx_device *device)
 {
     return (struct iscsi_device *)device;
-}
-
-/* Makes event_fd readable: poll() has something to do at once. */
-static void announce(struct iscsi_device *device)
-{
-    struct itimerspec now = {.it_interval = {.tv_sec = 1}, .it_value = {.tv_nsec = 1}};
-
-    timerfd_settime(device->timer_fd, 0, &now, NULL);
 }
 
 /* ---- Transfers ---------------------------------------------------------------------------- */
@@ -322,13 +317,12 @@ static void iscsi_submit(struct plx_device *base, struct plx_io *io)
     if (base->read_only && io->op != PLX_IO_READ) {
         io->result = io->op == PLX_IO_FLUSH ? 0 : PLX_ERR_READONLY;
         plx_io_queue_push(&device->finished, io);
-        announce(device);
     } else {
         plx_io_queue_push(&device->waiting, io);
     }
 }
 
-static void iscsi_kick(struct plx_device *base)
+static bool iscsi_kick(struct plx_device *base)
 {
     struct iscsi_device *device = lun(base);
     bool issued = false;
@@ -348,8 +342,7 @@ static void iscsi_kick(struct plx_device *base)
         service(device, POLLOUT & iscsi_which_events(device->iscsi));
         watch(device, false);
     }
-    if (device->finished.head)
-        announce(device);
+    return device->finished.head != NULL;
 }
 
 static int iscsi_poll(struct plx_device *base, bool wait)
@@ -370,9 +363,19 @@ static int iscsi_poll(struct plx_device *base, bool wait)
     return completed;
 }
 
-static int iscsi_event_fd(struct plx_device *base)
+static void iscsi_wait(struct plx_device *base)
 {
-    return lun(base)->epoll_fd;
+    struct pollfd fd = {.fd = lun(base)->epoll_fd, .events = POLLIN};
+
+    poll(&fd, 1, 1000);
+}
+
+/* The timer is due at once. */
+static void iscsi_interrupt(struct plx_device *base)
+{
+    struct itimerspec now = {.it_interval = {.tv_sec = 1}, .it_value = {.tv_nsec = 1}};
+
+    timerfd_settime(lun(base)->timer_fd, 0, &now, NULL);
 }
 
 static void iscsi_close(struct plx_device *base)
@@ -397,7 +400,8 @@ static const struct plx_device_ops iscsi_ops = {
     .submit = iscsi_submit,
     .kick = iscsi_kick,
     .poll = iscsi_poll,
-    .event_fd = iscsi_event_fd,
+    .wait = iscsi_wait,
+    .interrupt = iscsi_interrupt,
     .close = iscsi_close,
 };
 

@@ -8,16 +8,16 @@
  * A4  A read that comes back short is repeated whole, a write goes on where it stopped (so that the
  *     reason shows: a full file system first writes in part), a few times; then the request fails.
  *     Nothing is ever reported as done that was done in part.
- * A5  event_fd is readable while completions wait. The kernel puts an event into the ring, then
- *     adds one to event_fd (finish_later does the same for the finished list). poll() counts what
- *     it has taken (unread) and reads event_fd only while that is above zero, so a poll without
- *     completions makes no system call. Below zero means that the ring holds an event which
- *     event_fd no longer announces: poll() goes on taking.
+ * A5  At most one thread waits in the kernel: wait()'s, or that of a poll() that may block. What it
+ *     got lies in `events` until a poll() takes it; who wants to wait meanwhile waits for that one.
+ *     So no event is with a thread that has yet to run while another one waits for it in vain.
+ *     A poll() that does not block takes what the kernel has beside them.
  *
  * O_DIRECT wherever the file system has it. Without (tmpfs, hostfs) the page cache is used; then,
  * and for every regular file, completed writes are durable only after a flush.
  *
- * Threads: none; all calls from one thread at a time. io_submit may block where the file system has
+ * Threads: none of its own. What wait() shares with the other calls is under `lock`, which is held
+ * for a moment only. io_submit may block where the file system has
  * no asynchronous path for O_DIRECT (an unallocated extent, no direct I/O at all).
  */
 #include "device/drivers.h"
@@ -28,10 +28,11 @@
 #include <libaio.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -54,16 +55,22 @@ struct slot {
 
 struct aio_device {
     struct plx_device base;
-    int fd, event_fd;
+    int fd;
     io_context_t context;
     bool direct;
     bool sync_flush; /* the file system refused an asynchronous one */
-    int64_t unread;  /* events taken whose count is still in event_fd */
     struct plx_io_queue waiting;
     struct plx_io_queue finished; /* done without the kernel: flushes the slow way, refusals */
     struct slot *slots, *free_slots;
     unsigned depth, in_kernel, ready_count;
     struct iocb **ready; /* slots filled but not yet taken by the kernel */
+
+    pthread_mutex_t lock; /* A5 */
+    pthread_cond_t got;
+    bool getting;
+    atomic_uint events_count;
+    struct io_event events[EVENTS_AT_ONCE];
+    struct iocb nudge; /* of interrupt(): an event that is nobody's */
 };
 
 static struct aio_device *aio(struct plx_device *device)
@@ -208,9 +215,8 @@ static bool slot_prepare(struct aio_device *device, struct slot *slot)
         io_prep_fdsync(&slot->cb, device->fd);
     else if (slot->written == 0 && fits_transport(device, slot->io))
         prepare_direct(device, slot);
-    else if (!prepare_copy(device, slot))
-        return false;
-    io_set_eventfd(&slot->cb, device->event_fd);
+    else
+        return prepare_copy(device, slot);
     return true;
 }
 
@@ -218,7 +224,6 @@ static void finish_later(struct aio_device *device, struct plx_io *io, int resul
 {
     io->result = result;
     plx_io_queue_push(&device->finished, io);
-    eventfd_write(device->event_fd, 1);
 }
 
 static void flush_now(struct aio_device *device, struct plx_io *io)
@@ -282,10 +287,9 @@ static void ready_refused(struct aio_device *device, int error)
     }
 }
 
-static void aio_kick(struct plx_device *base)
+/* Hands over what the kernel takes; the rest goes once something completes. */
+static void hand_over(struct aio_device *device)
 {
-    struct aio_device *device = aio(base);
-
     fill_slots(device);
     while (device->ready_count) {
         int taken = io_submit(device->context, device->ready_count, device->ready);
@@ -294,7 +298,7 @@ static void aio_kick(struct plx_device *base)
             device->in_kernel += (unsigned)taken;
             ready_drop(device, (unsigned)taken);
         } else if (taken == -EAGAIN && device->in_kernel > 0) {
-            return; /* once something completes */
+            return;
         } else if (taken == -EAGAIN) {
             ready_refused(device, ENOMEM);
         } else if (taken != -EINTR) {
@@ -302,6 +306,14 @@ static void aio_kick(struct plx_device *base)
         }
         fill_slots(device);
     }
+}
+
+static bool aio_kick(struct plx_device *base)
+{
+    struct aio_device *device = aio(base);
+
+    hand_over(device);
+    return device->finished.head != NULL;
 }
 
 /* A transfer came back short. Returns an error, or 0: it is ready to be submitted again. */
@@ -323,10 +335,13 @@ static int go_on(struct aio_device *device, struct slot *slot, size_t transferre
 static int take_event(struct aio_device *device, const struct io_event *event)
 {
     struct slot *slot = (struct slot *)event->obj;
-    struct plx_io *io = slot->io;
+    struct plx_io *io;
     long transferred = (long)event->res;
     int result = 0;
 
+    if (event->obj == &device->nudge)
+        return 0;
+    io = slot->io;
     device->in_kernel--;
     if (transferred < 0) {
         result = io_error(io, (int)-transferred);
@@ -350,38 +365,58 @@ static int call_finished(struct aio_device *device)
     device->finished.head = NULL;
     while ((io = plx_io_queue_pop(&queue)))
         count += plx_io_finish(io, io->result);
-    device->unread += count;
     return count;
 }
 
-/* Returns true when the descriptor was ahead of the ring: an event that came in between lies there
- * now and nothing announces it any more. */
-static bool settle_event_fd(struct aio_device *device)
+/* A5: blocks until there are some, somebody else was told of some, or a second has passed. */
+static void get_events(struct aio_device *device)
 {
-    eventfd_t count;
+    struct timespec second = {.tv_sec = 1};
+    int count;
 
-    if (device->unread > 0 && eventfd_read(device->event_fd, &count) == 0)
-        device->unread -= (int64_t)count;
-    return device->unread < 0;
+    pthread_mutex_lock(&device->lock);
+    if (device->getting) {
+        pthread_cond_wait(&device->got, &device->lock);
+    } else if (device->events_count == 0) {
+        device->getting = true;
+        pthread_mutex_unlock(&device->lock);
+        count = io_getevents(device->context, 1, EVENTS_AT_ONCE, device->events, &second);
+        pthread_mutex_lock(&device->lock);
+        device->getting = false;
+        device->events_count = count > 0 ? (unsigned)count : 0;
+        pthread_cond_broadcast(&device->got);
+    }
+    pthread_mutex_unlock(&device->lock);
 }
 
-static int harvest(struct aio_device *device, bool wait)
+/* Copies what get_events() got. Returns how many. */
+static unsigned take_over(struct aio_device *device, struct io_event *ret_events)
 {
-    static struct timespec at_once;
+    unsigned count;
+
+    if (device->events_count == 0)
+        return 0;
+    pthread_mutex_lock(&device->lock);
+    count = device->events_count;
+    memcpy(ret_events, device->events, count * sizeof *ret_events);
+    device->events_count = 0;
+    pthread_mutex_unlock(&device->lock);
+    return count;
+}
+
+/* Takes what is there, without waiting. Returns completions. */
+static int harvest(struct aio_device *device)
+{
+    struct timespec at_once = {0};
     struct io_event events[EVENTS_AT_ONCE];
-    int completed = 0, got;
+    int completed = 0, got = (int)take_over(device, events);
 
     do {
-        bool block = wait && completed == 0 && device->in_kernel > 0;
-
-        got = io_getevents(device->context, block, EVENTS_AT_ONCE, events, block ? NULL : &at_once);
-        if (got == -EINTR)
-            continue;
-        PLX_ASSERT(got >= 0);
-        device->unread += got;
         for (int i = 0; i < got; i++)
             completed += take_event(device, &events[i]);
-    } while (got == EVENTS_AT_ONCE || got == -EINTR);
+        got = io_getevents(device->context, 0, EVENTS_AT_ONCE, events, &at_once);
+        PLX_ASSERT(got >= 0 || got == -EINTR);
+    } while (got != 0);
     return completed;
 }
 
@@ -390,24 +425,34 @@ static int aio_poll(struct plx_device *base, bool wait)
     struct aio_device *device = aio(base);
     int completed;
 
-    aio_kick(base);
+    hand_over(device);
     completed = call_finished(device);
-    do {
-        do {
-            if (device->in_kernel)
-                completed += harvest(device, wait && completed == 0);
-            /* Room for what had to wait, and for what was short. */
-            if (device->waiting.head || device->ready_count)
-                aio_kick(base);
-            completed += call_finished(device);
-        } while (settle_event_fd(device));
-    } while (wait && completed == 0 && device->in_kernel);
-    return completed;
+    for (;;) {
+        if (device->in_kernel)
+            completed += harvest(device);
+        /* Room for what had to wait, and for what was short. */
+        if (device->waiting.head || device->ready_count)
+            hand_over(device);
+        completed += call_finished(device);
+        if (!wait || completed > 0 || device->in_kernel == 0)
+            return completed;
+        get_events(device);
+    }
 }
 
-static int aio_event_fd(struct plx_device *base)
+static void aio_wait(struct plx_device *base)
 {
-    return aio(base)->event_fd;
+    get_events(aio(base));
+}
+
+/* Nothing is read. Should the kernel not take it, wait() ends within a second. */
+static void aio_interrupt(struct plx_device *base)
+{
+    struct aio_device *device = aio(base);
+    struct iocb *nudge = &device->nudge;
+
+    io_prep_pread(nudge, device->fd, nudge, 0, 0);
+    io_submit(device->context, 1, &nudge);
 }
 
 static void aio_close(struct plx_device *base)
@@ -417,10 +462,10 @@ static void aio_close(struct plx_device *base)
     PLX_ASSERT(device->in_kernel == 0 && !device->waiting.head && !device->finished.head);
     if (device->context)
         io_destroy(device->context);
-    if (device->event_fd >= 0)
-        close(device->event_fd);
     if (device->fd >= 0)
         close(device->fd);
+    pthread_cond_destroy(&device->got);
+    pthread_mutex_destroy(&device->lock);
     free(device->slots);
     free(device->ready);
     free(device);
@@ -430,7 +475,8 @@ static const struct plx_device_ops aio_ops = {
     .submit = aio_submit,
     .kick = aio_kick,
     .poll = aio_poll,
-    .event_fd = aio_event_fd,
+    .wait = aio_wait,
+    .interrupt = aio_interrupt,
     .close = aio_close,
 };
 
@@ -601,10 +647,7 @@ static int set_up_context(struct aio_device *device, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", device->base.name);
     for (unsigned i = device->depth; i-- > 0;)
         slot_release(device, &device->slots[i]);
-    device->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (device->event_fd < 0)
-        return open_error(device->base.name, "make an event descriptor for", errno, fault);
-    error = -io_setup((int)device->depth, &device->context);
+    error = -io_setup((int)device->depth + 1, &device->context); /* and the nudge */
     if (error == EAGAIN)
         return plx_fault_set(fault, PLX_ERR_SYSTEM,
                              "cannot open %s: no AIO contexts left; raise the sysctl fs.aio-max-nr",
@@ -644,7 +687,9 @@ int plx_libaio_open(const char *path, const struct plx_device_open_options *opti
     device->base.ops = &aio_ops;
     device->base.read_only = options->read_only;
     device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
-    device->fd = device->event_fd = -1;
+    device->fd = -1;
+    pthread_mutex_init(&device->lock, NULL);
+    pthread_cond_init(&device->got, NULL);
     snprintf(device->base.name, sizeof device->base.name, "%s", path);
     if (absent)
         result = create_file(path, options->create_bytes, fault);

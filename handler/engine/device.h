@@ -3,8 +3,9 @@
  * Requests are asynchronous. submit() takes a request and never fails: the result comes through
  * io->done, which the device calls from poll() and from nowhere else. kick() hands what was
  * submitted to the kernel (or network) in one go. All calls of one device come from one thread at
- * a time. A read or write is within the device and a multiple of block_size (offset and length);
- * buffers may have any alignment, the device copies where its transport needs more.
+ * a time, wait() and interrupt() apart. A read or write is within the device and a multiple of
+ * block_size (offset and length); buffers may have any alignment, the device copies where its
+ * transport needs more.
  *
  * A completed write survives a power cut only after a flush submitted after its completion has
  * completed, unless volatile_cache is false.
@@ -53,12 +54,17 @@ struct plx_device;
 
 struct plx_device_ops {
     void (*submit)(struct plx_device *device, struct plx_io *io);
-    void (*kick)(struct plx_device *device);
+    /* Returns true when poll() has work that wait() does not know of: what was done without the
+     * kernel. */
+    bool (*kick)(struct plx_device *device);
     /* Calls done for what has completed; with wait, blocks until at least one has, if any is
      * under way. Returns the number of completions. */
     int (*poll)(struct plx_device *device, bool wait);
-    /* A descriptor that polls readable when poll() has work, or -1. */
-    int (*event_fd)(struct plx_device *device);
+    /* Blocks until poll() has work, for about a second at most; may return without. From one
+     * thread that is not bound to that of the other calls, while they go on. */
+    void (*wait)(struct plx_device *device);
+    /* Makes a wait() that goes on, or the next one, return soon. From any thread. */
+    void (*interrupt)(struct plx_device *device);
     void (*close)(struct plx_device *device); /* nothing is under way */
 };
 

@@ -207,8 +207,9 @@ int plx_store_extent_read(struct plx_store *store, uint64_t extent,
 bool plx_store_tick(struct plx_store *store);
 /* Blocks until a device has completed something, or returns at once when nothing is under way. */
 void plx_store_wait(struct plx_store *store);
-/* Descriptors to poll for device completions; returns how many were written. */
-unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max);
+/* The device of a volume, to wait for its completions; NULL: the store has no such volume. It stays
+ * until the store is closed. */
+struct plx_device *plx_store_device(const struct plx_store *store, unsigned volume);
 /* Waits until extents asked for have come and freed blocks have found theirs. Before the last
  * extents are released. */
 void plx_store_settle(struct plx_store *store);
@@ -217,7 +218,7 @@ void plx_store_settle(struct plx_store *store);
 uint64_t plx_store_due_ns(const struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
-/* I/Os that have not completed. Each makes a descriptor of plx_store_event_fds() readable. */
+/* I/Os that have not completed. Each ends a wait() of its device. */
 unsigned plx_store_under_way(const struct plx_store *store);
 
 /* ---- Virtual disks ---------------------------------------------------------------------- */

@@ -282,6 +282,7 @@ int plx_bitmap_sync_run(struct plx_store *store)
 bool plx_store_tick(struct plx_store *store)
 {
     unsigned rounds = 0;
+    bool more = false;
 
     PLX_ASSERT(!store->in_tick); /* S3 */
     store->in_tick = true;
@@ -306,10 +307,10 @@ bool plx_store_tick(struct plx_store *store)
         struct plx_device *device = store->volumes[i].device;
 
         if (store->volumes[i].under_way)
-            device->ops->kick(device);
+            more = device->ops->kick(device) || more;
     }
     store->in_tick = false;
-    return store->ready.head != NULL;
+    return more || store->ready.head != NULL;
 }
 
 void plx_store_wait(struct plx_store *store)
@@ -343,18 +344,9 @@ void plx_store_run_until_true(struct plx_store *store, const bool *done)
             plx_store_wait(store);
 }
 
-unsigned plx_store_event_fds(struct plx_store *store, int *fds, unsigned max)
+struct plx_device *plx_store_device(const struct plx_store *store, unsigned volume)
 {
-    unsigned count = 0;
-
-    for (unsigned i = 0; i < store->info.volumes && count < max; i++) {
-        struct plx_device *device = store->volumes[i].device;
-        int fd = device->ops->event_fd(device);
-
-        if (fd >= 0)
-            fds[count++] = fd;
-    }
-    return count;
+    return volume < store->info.volumes ? store->volumes[volume].device : NULL;
 }
 
 void plx_store_settle(struct plx_store *store)

@@ -1,4 +1,4 @@
-/* loop.c - one mutex, one inbox, two threads for each open store.
+/* loop.c - one mutex, one inbox, two threads for each open store and one for each of its volumes.
  *
  * P1  The engine is called with the mutex held, and only then.
  * P2  Nothing posted is left lying: whoever gives up the mutex looks into the inbox once more and,
@@ -15,7 +15,13 @@
  * P7  While a DEEP queue of I/Os is under way, who posts leaves it to the next completion, or to
  *     who posts the MANYth: one turn, and one call of the kernel, for some. under_way is set before
  *     the mutex is given up and with it P2's look into the inbox. So who posts after that look
- *     knows it, and what it counts is still to be announced to the loop's own thread.
+ *     knows it, and what it counts ends a watcher's wait, or a turn has taken it, after which P2
+ *     holds again.
+ * P8  Each volume has a thread that waits for it (a watcher): one call of the kernel for what is
+ *     complete, and no descriptor to be announced on. Who cannot be given one is tried again by
+ *     the loop's own thread, whose turns take its completions in the meantime.
+ * P9  Watchers are started with the mutex held and not after stop is set, which happens with the
+ *     mutex held, too. So who stops the loop knows them all.
  *
  * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
  * mutex, then tcmu-runner's own locks (in completions); jobs_lock is taken alone.
@@ -28,7 +34,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -47,6 +52,14 @@ struct job {
     void *argument;
 };
 
+/* P8 */
+struct watcher {
+    struct plx_loop *loop;
+    struct plx_device *device;
+    pthread_t thread;
+    bool started;
+};
+
 struct plx_loop {
     pthread_mutex_t mutex;
     struct plx_store *store;  /* NULL while not started */
@@ -56,10 +69,12 @@ struct plx_loop {
     atomic_uint posted;               /* since the inbox was taken in, about; P7 */
     atomic_uint under_way;            /* I/Os, when the mutex was given up last */
 
-    int epoll_fd, wake_fd;
+    int wake_fd;     /* of the loop's own thread */
+    int job_done_fd; /* of plx_loop_idle() */
     pthread_t server;
+    struct watcher watchers[PLX_VOLUMES_MAX];
     bool serving;
-    atomic_bool stop;
+    atomic_bool stop; /* P9 */
 
     pthread_mutex_t jobs_lock;
     pthread_cond_t jobs_cond;
@@ -175,13 +190,19 @@ void plx_loop_wake(struct plx_loop *loop)
     eventfd_write(loop->wake_fd, 1);
 }
 
-void plx_loop_idle(struct plx_loop *loop)
+/* Waits for one of the eventfds, and takes what it counts. */
+static void wait_for(int event_fd, int timeout_ms)
 {
-    struct pollfd fd = {.fd = loop->wake_fd, .events = POLLIN};
+    struct pollfd fd = {.fd = event_fd, .events = POLLIN};
     eventfd_t count;
 
-    if (poll(&fd, 1, IDLE_MS) > 0)
-        eventfd_read(loop->wake_fd, &count);
+    if (poll(&fd, 1, timeout_ms) > 0)
+        eventfd_read(event_fd, &count);
+}
+
+void plx_loop_idle(struct plx_loop *loop)
+{
+    wait_for(loop->job_done_fd, IDLE_MS);
 }
 
 /* ---- A request from a thread that waits ------------------------------------------------------ */
@@ -237,25 +258,68 @@ int plx_loop_run(struct plx_loop *loop, struct plx_vdi *vdi, struct plx_request 
     return request->result;
 }
 
+/* ---- The volumes' threads
+ * ------------------------------------------------------------------------------ */
+
+static void *watch(void *argument)
+{
+    struct watcher *watcher = argument;
+    struct plx_loop *loop = watcher->loop;
+    struct plx_device *device = watcher->device;
+
+    pthread_setname_np(pthread_self(), "plx-volume");
+    while (!atomic_load(&loop->stop)) {
+        device->ops->wait(device);
+        pthread_mutex_lock(&loop->mutex);
+        device->ops->poll(device, false); /* also of one that has things of its own to do */
+        turn(loop, TURNS_AT_ONCE);
+        give_up(loop);
+    }
+    return NULL;
+}
+
+/* With the mutex held: P8, P9. Returns the errno of the first that could not be started. */
+static int start_watchers(struct plx_loop *loop)
+{
+    struct plx_device *device;
+    int error = 0;
+
+    if (atomic_load(&loop->stop))
+        return 0;
+    for (unsigned i = 0; (device = plx_store_device(loop->store, i)); i++) {
+        struct watcher *watcher = &loop->watchers[i];
+        int failed = 0;
+
+        if (!watcher->started) {
+            *watcher = (struct watcher){.loop = loop, .device = device};
+            failed = pthread_create(&watcher->thread, NULL, watch, watcher);
+            watcher->started = failed == 0;
+        }
+        error = error ? error : failed;
+    }
+    return error;
+}
+
+/* Once stop is set. */
+static void end_watchers(struct plx_loop *loop)
+{
+    for (unsigned i = 0; i < PLX_VOLUMES_MAX; i++) {
+        struct watcher *watcher = &loop->watchers[i];
+
+        if (!watcher->started)
+            continue;
+        watcher->device->ops->interrupt(watcher->device);
+        pthread_join(watcher->thread, NULL);
+        watcher->started = false;
+    }
+}
+
+int plx_loop_watch(struct plx_loop *loop)
+{
+    return loop->store ? start_watchers(loop) : 0;
+}
+
 /* ---- The loop's own thread ------------------------------------------------------------------- */
-
-static int add_fd(struct plx_loop *loop, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
-
-    return epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
-static void wait_for_events(struct plx_loop *loop, int timeout_ms)
-{
-    struct epoll_event events[PLX_VOLUMES_MAX + 1];
-    int count = epoll_wait(loop->epoll_fd, events, PLX_VOLUMES_MAX + 1, timeout_ms);
-    eventfd_t wakes;
-
-    for (int i = 0; i < count; i++)
-        if (events[i].data.fd == loop->wake_fd)
-            eventfd_read(loop->wake_fd, &wakes);
-}
 
 /* How long to sleep, and P6. */
 static int timeout_after(struct plx_loop *loop, bool more)
@@ -282,54 +346,43 @@ static void *serve(void *argument)
 
     pthread_setname_np(pthread_self(), "plx-loop");
     while (!atomic_load(&loop->stop)) {
-        wait_for_events(loop, timeout_ms);
+        wait_for(loop->wake_fd, timeout_ms);
         pthread_mutex_lock(&loop->mutex);
         loop->sleeps_until_ns = 0;
+        start_watchers(loop);
         timeout_ms = timeout_after(loop, make_turns(loop, TURNS_AT_ONCE));
         give_up(loop);
     }
     return NULL;
 }
 
-/* Returns an errno. */
-static int watch(struct plx_loop *loop, struct plx_store *store)
-{
-    int fds[PLX_VOLUMES_MAX], error = 0;
-    unsigned count = plx_store_event_fds(store, fds, PLX_VOLUMES_MAX);
-
-    for (unsigned i = 0; i < count; i++)
-        if (add_fd(loop, fds[i]) != 0 && errno != EEXIST)
-            error = errno;
-    return error;
-}
-
-int plx_loop_watch(struct plx_loop *loop)
-{
-    return loop->store ? watch(loop, loop->store) : 0;
-}
-
 int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault)
 {
-    int error = watch(loop, store);
+    int error;
 
+    pthread_mutex_lock(&loop->mutex);
+    loop->store = store;
+    atomic_store(&loop->stop, false);
+    error = start_watchers(loop);
     if (error == 0) {
-        pthread_mutex_lock(&loop->mutex);
-        loop->store = store;
-        unlock(loop);
-        atomic_store(&loop->stop, false);
         error = pthread_create(&loop->server, NULL, serve, loop);
+        loop->serving = error == 0;
     }
-    if (error)
-        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start the store's loop: %s",
-                             strerror(error));
-    loop->serving = true;
-    return 0;
+    unlock(loop);
+    if (error == 0)
+        return 0;
+    plx_loop_stop(loop);
+    return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start the store's loop: %s",
+                         strerror(error));
 }
 
 void plx_loop_stop(struct plx_loop *loop)
 {
+    pthread_mutex_lock(&loop->mutex);
+    atomic_store(&loop->stop, true);
+    unlock(loop);
+    end_watchers(loop);
     if (loop->serving) {
-        atomic_store(&loop->stop, true);
         plx_loop_wake(loop);
         pthread_join(loop->server, NULL);
         loop->serving = false;
@@ -368,6 +421,7 @@ static void *work_off(void *argument)
     pthread_setname_np(pthread_self(), "plx-worker");
     while (next_job(loop, &job)) {
         job.function(job.argument);
+        eventfd_write(loop->job_done_fd, 1);
         plx_loop_wake(loop);
     }
     return NULL;
@@ -392,6 +446,14 @@ int plx_loop_defer(struct plx_loop *loop, void (*function)(void *argument), void
 /* ---- Making and ending one ---------------------------------------------------------------------
  */
 
+static void close_fds(struct plx_loop *loop)
+{
+    if (loop->wake_fd >= 0)
+        close(loop->wake_fd);
+    if (loop->job_done_fd >= 0)
+        close(loop->job_done_fd);
+}
+
 int plx_loop_new(struct plx_loop **ret_loop, struct plx_fault *fault)
 {
     struct plx_loop *loop = calloc(1, sizeof *loop);
@@ -402,15 +464,14 @@ int plx_loop_new(struct plx_loop **ret_loop, struct plx_fault *fault)
     pthread_mutex_init(&loop->mutex, NULL);
     pthread_mutex_init(&loop->jobs_lock, NULL);
     pthread_cond_init(&loop->jobs_cond, NULL);
-    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (loop->epoll_fd < 0 || loop->wake_fd < 0 || add_fd(loop, loop->wake_fd) != 0)
+    loop->job_done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop->wake_fd < 0 || loop->job_done_fd < 0)
         error = errno;
     else
         error = pthread_create(&loop->worker, NULL, work_off, loop);
     if (error) {
-        close(loop->epoll_fd);
-        close(loop->wake_fd);
+        close_fds(loop);
         free(loop);
         return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot set up the store's loop: %s",
                              strerror(error));
@@ -429,8 +490,7 @@ void plx_loop_free(struct plx_loop *loop)
     pthread_cond_signal(&loop->jobs_cond);
     pthread_mutex_unlock(&loop->jobs_lock);
     pthread_join(loop->worker, NULL);
-    close(loop->epoll_fd);
-    close(loop->wake_fd);
+    close_fds(loop);
     pthread_cond_destroy(&loop->jobs_cond);
     pthread_mutex_destroy(&loop->jobs_lock);
     pthread_mutex_destroy(&loop->mutex);

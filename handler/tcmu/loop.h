@@ -2,8 +2,9 @@
  *
  * A store and its VDIs belong to one loop: whoever holds its mutex. Work comes in from any thread
  * through an inbox that never blocks; the thread that brings it runs the engine itself when nobody
- * else does (no hand-off), otherwise the holder takes it along. A thread of the loop's own waits
- * for the devices. A second thread of its own runs what may block for long (the registry).
+ * else does (no hand-off), otherwise the holder takes it along. A thread for each volume waits for
+ * what it completes, one of the loop's own for timers. A further one runs what may block for long
+ * (the registry).
  */
 #ifndef PLX_LOOP_H
 #define PLX_LOOP_H
@@ -21,7 +22,8 @@ struct plx_work {
 int plx_loop_new(struct plx_loop **ret_loop, struct plx_fault *fault);
 /* From here on the loop serves the store; until plx_loop_stop() has returned. */
 int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fault *fault);
-/* The store has further devices; with the mutex held. Returns an errno. */
+/* The store has further volumes; with the mutex held. Returns the errno for which one of them has
+ * no thread yet. */
 int plx_loop_watch(struct plx_loop *loop);
 void plx_loop_stop(struct plx_loop *loop);
 void plx_loop_free(struct plx_loop *loop); /* NULL is fine; runs what was deferred first */

@@ -54,9 +54,9 @@ static void sparse_submit(struct plx_device *device, struct plx_io *io)
     dropped = io;
 }
 
-static void sparse_kick(struct plx_device *device)
+static bool sparse_kick(struct plx_device *device)
 {
-    real->kick(device);
+    return real->kick(device);
 }
 
 static int sparse_poll(struct plx_device *device, bool wait)
@@ -76,18 +76,16 @@ static int sparse_poll(struct plx_device *device, bool wait)
     return count + real->poll(device, wait && !count);
 }
 
-static int sparse_event_fd(struct plx_device *device)
-{
-    return real->event_fd(device);
-}
-
 static void sparse_close(struct plx_device *device)
 {
     real->close(device);
 }
 
 static const struct plx_device_ops sparse = {
-    sparse_submit, sparse_kick, sparse_poll, sparse_event_fd, sparse_close,
+    .submit = sparse_submit,
+    .kick = sparse_kick,
+    .poll = sparse_poll,
+    .close = sparse_close,
 };
 
 int __real_plx_device_open(const char *name, const struct plx_device_open_options *options,

@@ -196,11 +196,11 @@ static void fault_submit(struct plx_device *device, struct plx_io *io)
     fault_alloc_resume();
 }
 
-static void fault_kick(struct plx_device *device)
+static bool fault_kick(struct plx_device *device)
 {
     struct fault_device *f = device_of(device);
 
-    f->inner->ops->kick(f->inner);
+    return f->inner->ops->kick(f->inner);
 }
 
 static int fault_poll(struct plx_device *device, bool wait)
@@ -224,11 +224,6 @@ static int fault_poll(struct plx_device *device, bool wait)
     return completed;
 }
 
-static int fault_event_fd(struct plx_device *device)
-{
-    return -1;
-}
-
 static void fault_close(struct plx_device *device)
 {
     struct fault_device *f = device_of(device);
@@ -241,8 +236,8 @@ static void fault_close(struct plx_device *device)
 
 struct plx_device *fault_device_attach(struct plx_simdisk *disk, struct fault_plan *plan)
 {
-    static const struct plx_device_ops ops = {fault_submit, fault_kick, fault_poll, fault_event_fd,
-                                              fault_close};
+    static const struct plx_device_ops ops = {
+        .submit = fault_submit, .kick = fault_kick, .poll = fault_poll, .close = fault_close};
     struct fault_device *f = calloc(1, sizeof *f);
 
     f->inner = plx_simdisk_attach(disk, "disk");

@@ -57,8 +57,9 @@ static void memory_submit(struct plx_device *device, struct plx_io *io)
     memory->tail = io;
 }
 
-static void memory_kick(struct plx_device *device)
+static bool memory_kick(struct plx_device *device)
 {
+    return false;
 }
 
 static void move(struct memory *memory, struct plx_io *io)
@@ -98,11 +99,6 @@ static int memory_poll(struct plx_device *device, bool wait)
     return count;
 }
 
-static int memory_event_fd(struct plx_device *device)
-{
-    return -1;
-}
-
 static void memory_close(struct plx_device *device)
 {
     FUZZ_CHECK(!((struct memory *)device)->head);
@@ -111,8 +107,8 @@ static void memory_close(struct plx_device *device)
 
 static struct plx_device *memory_open(unsigned volume)
 {
-    static const struct plx_device_ops ops = {memory_submit, memory_kick, memory_poll,
-                                              memory_event_fd, memory_close};
+    static const struct plx_device_ops ops = {
+        .submit = memory_submit, .kick = memory_kick, .poll = memory_poll, .close = memory_close};
     struct memory *memory = calloc(1, sizeof *memory);
 
     memory->device = (struct plx_device){

@@ -474,8 +474,9 @@ static void sim_submit(struct plx_device *device, struct plx_io *io)
         count_event(disk);
 }
 
-static void sim_kick(struct plx_device *device)
+static bool sim_kick(struct plx_device *device)
 {
+    return false;
 }
 
 static bool injected(struct plx_simdisk *disk, const struct plx_io *io)
@@ -590,11 +591,6 @@ static int sim_poll(struct plx_device *device, bool wait)
     return completed;
 }
 
-static int sim_event_fd(struct plx_device *device)
-{
-    return -1;
-}
-
 static void sim_close(struct plx_device *device)
 {
     struct sim_device *sim = (struct sim_device *)device;
@@ -614,8 +610,8 @@ static void sim_close(struct plx_device *device)
 
 struct plx_device *plx_simdisk_attach(struct plx_simdisk *disk, const char *name)
 {
-    static const struct plx_device_ops ops = {sim_submit, sim_kick, sim_poll, sim_event_fd,
-                                              sim_close};
+    static const struct plx_device_ops ops = {
+        .submit = sim_submit, .kick = sim_kick, .poll = sim_poll, .close = sim_close};
     struct sim_device *sim = must(calloc(1, sizeof *sim));
 
     sim->disk = disk;

@@ -11,8 +11,8 @@
 #include <limits.h>
 #include <linux/blkpg.h>
 #include <linux/loop.h>
-#include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/device.h"
@@ -183,6 +184,10 @@ struct shadow {
     uint8_t *locked; /* per block of the device: a request is under way there */
     struct job jobs[IN_FLIGHT];
     unsigned busy, wrong, failed;
+    pthread_mutex_t mutex; /* while there is a watcher: of the device and of all that is in here */
+    pthread_cond_t some_done;
+    unsigned polls_of_watcher;
+    atomic_bool stop;
 };
 
 static void for_blocks(struct shadow *shadow, const struct plx_io *io, uint8_t value)
@@ -283,18 +288,79 @@ static void job_start(struct job *job)
     shadow->device->ops->submit(shadow->device, &job->io);
 }
 
-/* Waits the way the handler's loop does: on the descriptor, then poll() without blocking. */
-static void wait_by_event_fd(struct shadow *shadow)
+/* As a thread of the handler's loop: waits without the mutex, polls with it. */
+static void *watch(void *argument)
 {
-    struct pollfd fd = {.fd = shadow->device->ops->event_fd(shadow->device), .events = POLLIN};
+    struct shadow *shadow = argument;
+    struct plx_device *device = shadow->device;
 
-    CU_ASSERT_EQUAL_FATAL(poll(&fd, 1, 10000), 1); /* a lost wake-up ends here */
-    shadow->device->ops->poll(shadow->device, false);
+    while (!atomic_load(&shadow->stop)) {
+        device->ops->wait(device);
+        pthread_mutex_lock(&shadow->mutex);
+        if (device->ops->poll(device, false) > 0)
+            shadow->polls_of_watcher++;
+        pthread_cond_signal(&shadow->some_done);
+        pthread_mutex_unlock(&shadow->mutex);
+    }
+    return NULL;
 }
 
-static void random_io(struct plx_device *device)
+/* Until nothing is under way; a lost wake-up ends here. */
+static void wait_for_all(struct shadow *shadow, bool watched)
 {
-    struct shadow shadow = {.device = device};
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    while (shadow->busy) {
+        while (shadow->device->ops->kick(shadow->device))
+            shadow->device->ops->poll(shadow->device, false);
+        if (!shadow->busy)
+            break;
+        if (watched)
+            CU_ASSERT_EQUAL_FATAL(
+                pthread_cond_timedwait(&shadow->some_done, &shadow->mutex, &until), 0);
+        if (!watched) {
+            shadow->device->ops->wait(shadow->device);
+            shadow->device->ops->poll(shadow->device, false);
+            CU_ASSERT_FATAL(time(NULL) < until.tv_sec);
+        }
+    }
+}
+
+static void random_rounds(struct shadow *shadow, bool watched)
+{
+    struct plx_device *device = shadow->device;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        struct job *job = &shadow->jobs[next_random() % IN_FLIGHT];
+
+        if (!job->busy)
+            job_start(job);
+        if (next_random() % 3 == 0)
+            device->ops->kick(device);
+        if (next_random() % 8 == 0)
+            device->ops->poll(device, false);
+        if (next_random() % 16 == 0 && shadow->busy) {
+            device->ops->kick(device);
+            if (next_random() % 2)
+                CU_ASSERT(device->ops->poll(device, true) > 0);
+        }
+        if (watched && next_random() % 4 == 0) {
+            pthread_mutex_unlock(&shadow->mutex);
+            pthread_mutex_lock(&shadow->mutex);
+        }
+    }
+    device->ops->kick(device);
+    wait_for_all(shadow, watched);
+}
+
+static void random_io(struct plx_device *device, bool watched)
+{
+    struct shadow shadow = {.device = device,
+                            .mutex = PTHREAD_MUTEX_INITIALIZER,
+                            .some_done = PTHREAD_COND_INITIALIZER};
+    pthread_t watcher;
 
     shadow.bytes = calloc(1, FILE_BYTES);
     shadow.locked = calloc(1, FILE_BYTES / device->block_size);
@@ -303,28 +369,21 @@ static void random_io(struct plx_device *device)
         CU_ASSERT_EQUAL_FATAL(
             posix_memalign((void **)&shadow.jobs[i].memory, 4096, IO_BYTES_MAX + 1024), 0);
     }
+    pthread_mutex_lock(&shadow.mutex);
+    if (watched)
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&watcher, NULL, watch, &shadow), 0);
     CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, shadow.bytes, FILE_BYTES), 0);
-    for (int round = 0; round < ROUNDS; round++) {
-        struct job *job = &shadow.jobs[next_random() % IN_FLIGHT];
-
-        if (!job->busy)
-            job_start(job);
-        if (next_random() % 3 == 0)
-            device->ops->kick(device);
-        if (next_random() % 8 == 0)
-            device->ops->poll(device, false);
-        if (next_random() % 16 == 0 && shadow.busy) {
-            device->ops->kick(device);
-            if (next_random() % 2)
-                CU_ASSERT(device->ops->poll(device, true) > 0);
-        }
-    }
-    device->ops->kick(device);
-    while (shadow.busy)
-        wait_by_event_fd(&shadow);
+    random_rounds(&shadow, watched);
     CU_ASSERT_EQUAL(shadow.wrong, 0);
     CU_ASSERT_EQUAL(shadow.failed, 0);
     CU_ASSERT_EQUAL(device->ops->poll(device, true), 0); /* nothing under way: does not block */
+    pthread_mutex_unlock(&shadow.mutex);
+    if (watched) {
+        atomic_store(&shadow.stop, true);
+        device->ops->interrupt(device);
+        pthread_join(watcher, NULL);
+        CU_ASSERT(shadow.polls_of_watcher > 0);
+    }
     for (int i = 0; i < IN_FLIGHT; i++)
         free(shadow.jobs[i].memory);
     free(shadow.bytes);
@@ -338,7 +397,8 @@ static void test_random(void)
     CU_ASSERT_EQUAL(device->bytes, FILE_BYTES);
     CU_ASSERT(device->block_size == 512 || device->block_size == 4096);
     CU_ASSERT_TRUE(device->volatile_cache);
-    random_io(device);
+    random_io(device, false);
+    random_io(device, true);
     plx_device_close(device);
 }
 
@@ -351,7 +411,7 @@ static void test_random_tmpfs(void)
 
     snprintf(path, sizeof path, "/dev/shm/plx-test-device-%d", (int)getpid());
     CU_ASSERT_EQUAL_FATAL(plx_device_open(path, &options, &device, NULL), 0);
-    random_io(device);
+    random_io(device, true);
     plx_device_close(device);
     unlink(path);
 }
@@ -385,6 +445,36 @@ static void test_read_only(void)
     CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer, 4096), 0);
     CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), PLX_ERR_READONLY);
     CU_ASSERT_EQUAL(run(device, PLX_IO_FLUSH, 0, NULL, 0), 0);
+    plx_device_close(device);
+}
+
+static uint64_t elapsed_ms(const struct timespec *since)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)((now.tv_sec - since->tv_sec) * 1000 +
+                      (now.tv_nsec - since->tv_nsec) / 1000000);
+}
+
+/* wait() ends by interrupt(), also by one that came before it; and by itself when the kernel does
+ * not take that. */
+static void test_interrupt(void)
+{
+    struct plx_device *device = open_new("interrupt", FILE_BYTES);
+    struct timespec start;
+    char buffer[4096];
+
+    for (int refused = 0; refused < 2; refused++) {
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        kernel_refuses(refused ? -EAGAIN : 0, 0);
+        device->ops->interrupt(device);
+        device->ops->wait(device);
+        CU_ASSERT(refused ? elapsed_ms(&start) >= 900 : elapsed_ms(&start) < 900);
+        kernel_refuses(0, 0);
+        CU_ASSERT_EQUAL(device->ops->poll(device, true), 0);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer, 4096), 0);
+    }
     plx_device_close(device);
 }
 
@@ -587,10 +677,6 @@ static void test_lack(void)
         }
     }
     plx_device_close(device);
-    tight.rlim_cur = (rlim_t)lowest + 1; /* room for the file that is there now */
-    setrlimit(RLIMIT_NOFILE, &tight);
-    refused(path_of("lack"), &create, PLX_ERR_SYSTEM, "make an event descriptor");
-    setrlimit(RLIMIT_NOFILE, &limit);
     unlink(path_of("lack"));
     kernel.set_up = -EAGAIN;
     refused(path_of("lack"), &create, PLX_ERR_SYSTEM, "fs.aio-max-nr");
@@ -699,7 +785,7 @@ static void test_random_ramfs(void)
     if (!mount_here("ramfs", NULL))
         return;
     device = open_new("small/volume", FILE_BYTES);
-    random_io(device);
+    random_io(device, true);
     plx_device_close(device);
     umount2(path_of("small"), MNT_DETACH);
 }
@@ -768,7 +854,7 @@ static void test_block_devices(void)
         device = open_block(loop.path);
         CU_ASSERT_EQUAL(device->block_size, sizes[i]);
         CU_ASSERT_EQUAL(device->bytes, FILE_BYTES);
-        random_io(device);
+        random_io(device, true);
         plx_device_close(device);
         loop_detach();
     }
@@ -927,7 +1013,7 @@ static void test_iscsi(void)
     printf("(%s: %llu bytes, blocks of %u, %s cache) ", device->name,
            (unsigned long long)device->bytes, device->block_size,
            device->volatile_cache ? "volatile" : "durable");
-    random_io(device);
+    random_io(device, true);
     plx_device_close(device);
 }
 
@@ -939,6 +1025,7 @@ int main(void)
         {"random I/O where there is no direct I/O", test_random_ramfs},
         {"written and flushed is there after reopening", test_persists},
         {"read only", test_read_only},
+        {"waiting can be interrupted", test_interrupt},
         {"a volume cut short", test_truncated},
         {"refusals name the reason", test_refusals},
         {"a plain name", test_plain_name},

@@ -134,10 +134,10 @@ static void counting_submit(struct plx_device *device, struct plx_io *io)
     real_ops->submit(device, io);
 }
 
-static void counting_kick(struct plx_device *device)
+static bool counting_kick(struct plx_device *device)
 {
     turn_nodes = 0;
-    real_ops->kick(device);
+    return real_ops->kick(device);
 }
 
 /* A key frame asks for the old leaves together, and for each of them once. */
