@@ -2,6 +2,7 @@
  *
  *     raw/PATH          a file or device as it is, O_DIRECT: the limit
  *     raw/PATH;dsync    a write is complete when it is durable
+ *     raw/PATH;map=FILE of it pieces of 1 MiB: the file has their starts, of 8 bytes each
  *     nbd/SOCKET        the export "disk" of an NBD server at a unix socket
  */
 #ifndef PLX_BENCH_BUILTIN_H

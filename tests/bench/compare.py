@@ -12,7 +12,7 @@ import sys
 import time
 
 import chart
-from sides import MIB, Failure, Skip
+from sides import BLOCK, MIB, Failure, Skip
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
@@ -31,7 +31,7 @@ class Bench:
         self.build, self.folder = os.path.realpath(options.build), folder
         self.size, self.rounds, self.seconds = options.size * MIB, options.rounds, options.seconds
         self.only = options.only
-        self.room = 6 * self.size + 512 * MIB  # for a store or a file system: its disks and what snapshots keep
+        self.room = 7 * self.size + 512 * MIB  # for a store or a file system: its disks and what snapshots keep
         self.log = open(self.path("log"), "a+")
 
     def chosen(self, rows):
@@ -42,6 +42,16 @@ class Bench:
 
     def path(self, name):
         return f"{self.folder}/{name}"
+
+    def image(self):
+        """A full disk: one block, which is not zeroes, again and again."""
+        path = self.path("image")
+        if not os.path.exists(path):
+            mark = os.urandom(BLOCK)
+            with open(path, "wb") as file:
+                for _ in range(self.size // MIB):
+                    file.write(mark * (MIB // BLOCK))
+        return path
 
     def program(self, name):
         return f"{self.build}/{name}"

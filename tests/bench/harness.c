@@ -26,6 +26,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -36,6 +37,7 @@
 #define SERVED_BYTES_MIN 4096
 #define SERVED_BYTES_MAX (1u << 20)
 #define NEVER UINT64_MAX
+#define HUGE_PAGE (2u << 20)
 
 struct options {
     const char *handler, *cfgstring, *rw;
@@ -65,6 +67,7 @@ struct lun {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     struct slot *slots, *free;
+    char *memory; /* of all their buffers */
     unsigned in_flight;
     uint64_t writes;
     /* Per block of --bs, with --verify. */
@@ -396,6 +399,19 @@ static void *drive(void *argument)
 /* ---- Set-up and results
  * ------------------------------------------------------------------------------ */
 
+/* In huge pages where there are some: how many pieces a large transfer falls into is not to be a
+ * matter of the luck that this process had with its memory. */
+static char *buffers(size_t bytes)
+{
+    void *memory;
+
+    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    if (posix_memalign(&memory, HUGE_PAGE, bytes) != 0)
+        return NULL;
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
 static bool set_up_lun(struct lun *lun, const struct options *options, unsigned number,
                        struct tcmur_handler *handler)
 {
@@ -413,10 +429,12 @@ static bool set_up_lun(struct lun *lun, const struct options *options, unsigned 
         lun->version = calloc(blocks, sizeof *lun->version);
     }
     lun->slots = calloc(options->iodepth, sizeof *lun->slots);
+    lun->memory = buffers((size_t)options->iodepth * options->bs_max);
+    if (!lun->slots || !lun->memory)
+        return false;
     for (unsigned i = 0; i < options->iodepth; i++) {
         lun->slots[i].lun = lun;
-        if (posix_memalign((void **)&lun->slots[i].buffer, 4096, options->bs_max) != 0)
-            return false;
+        lun->slots[i].buffer = lun->memory + (size_t)i * options->bs_max;
     }
     if (place)
         snprintf(cfgstring, sizeof cfgstring, "%.*s%u%s", (int)(place - options->cfgstring),
@@ -538,11 +556,10 @@ static uint64_t serve(struct options *options, struct lun *luns)
     return bad;
 }
 
-static void close_lun(struct lun *lun, unsigned iodepth)
+static void close_lun(struct lun *lun)
 {
     runner_close(lun->device);
-    for (unsigned s = 0; s < iodepth; s++)
-        free(lun->slots[s].buffer);
+    free(lun->memory);
     free(lun->slots);
     free(lun->locked);
     free(lun->version);
@@ -570,7 +587,7 @@ static int run(struct options *options)
             read_all(&luns[i]);
         if (!options->serve)
             bad += luns[i].failed + luns[i].wrong;
-        close_lun(&luns[i], options->iodepth);
+        close_lun(&luns[i]);
     }
     free(luns);
     if (bad)

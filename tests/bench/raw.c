@@ -11,15 +11,19 @@
 #include <stdio.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEPTH_MAX 256
 #define EVENTS_AT_ONCE 64
 #define CLOSING_NOTICED_NS 20000000
+#define PIECE (1u << 20)
 
 struct raw {
     struct tcmu_device *device;
     int fd;
+    int64_t *map; /* where each piece of the disk starts in the file; NULL: it is the file */
+    size_t pieces;
     io_context_t context;
     pthread_t reaper;
     atomic_bool closing;
@@ -55,16 +59,48 @@ static void *reap_until_closed(void *argument)
     return NULL;
 }
 
-static int open_file(const char *cfgstring)
+static int read_map(struct raw *raw, const char *path)
 {
-    char path[PATH_MAX];
-    char *option;
+    FILE *file = fopen(path, "re");
+    struct stat st;
 
-    snprintf(path, sizeof path, "%s", strchr(cfgstring, '/') + 1);
-    option = strchr(path, ';');
-    if (option)
-        *option = '\0';
-    return open(path, O_RDWR | O_DIRECT | O_CLOEXEC | (option ? O_DSYNC : 0));
+    if (!file || fstat(fileno(file), &st) != 0)
+        return -errno;
+    raw->pieces = (size_t)st.st_size / sizeof *raw->map;
+    raw->map = calloc(raw->pieces + 1, sizeof *raw->map);
+    if (!raw->map || fread(raw->map, sizeof *raw->map, raw->pieces, file) != raw->pieces)
+        return -EIO;
+    fclose(file);
+    return 0;
+}
+
+/* raw/PATH[;map=FILE][;dsync] */
+static int open_file(struct raw *raw, const char *cfgstring)
+{
+    char text[PATH_MAX];
+    char *rest = text, *path;
+    int flags = O_RDWR | O_DIRECT | O_CLOEXEC, error = 0;
+
+    snprintf(text, sizeof text, "%s", strchr(cfgstring, '/') + 1);
+    path = strsep(&rest, ";");
+    for (const char *option; error == 0 && (option = strsep(&rest, ";"));)
+        if (strcmp(option, "dsync") == 0)
+            flags |= O_DSYNC;
+        else
+            error = strncmp(option, "map=", 4) == 0 ? read_map(raw, option + 4) : -EINVAL;
+    if (error == 0)
+        raw->fd = open(path, flags);
+    return error || raw->fd >= 0 ? error : -errno;
+}
+
+/* Where a transfer goes in the file; -1: nowhere, or to two places. */
+static off_t place(const struct raw *raw, off_t offset, size_t length)
+{
+    size_t piece = (size_t)offset / PIECE, within = (size_t)offset % PIECE;
+
+    if (!raw->map)
+        return offset;
+    return piece < raw->pieces && length <= PIECE - within ? raw->map[piece] + (off_t)within : -1;
 }
 
 static int raw_open(struct tcmu_device *device, bool reopen)
@@ -75,8 +111,10 @@ static int raw_open(struct tcmu_device *device, bool reopen)
     if (!raw)
         return -ENOMEM;
     raw->device = device;
-    raw->fd = open_file(tcmu_dev_get_cfgstring(device));
-    error = raw->fd < 0 ? -errno : io_setup(DEPTH_MAX, &raw->context);
+    raw->fd = -1;
+    error = open_file(raw, tcmu_dev_get_cfgstring(device));
+    if (error == 0)
+        error = io_setup(DEPTH_MAX, &raw->context);
     if (error == 0)
         error = -pthread_create(&raw->reaper, NULL, reap_until_closed, raw);
     if (error == 0) {
@@ -85,6 +123,7 @@ static int raw_open(struct tcmu_device *device, bool reopen)
     }
     if (raw->fd >= 0)
         close(raw->fd);
+    free(raw->map);
     free(raw);
     return error;
 }
@@ -97,6 +136,7 @@ static void raw_close(struct tcmu_device *device)
     pthread_join(raw->reaper, NULL);
     io_destroy(raw->context);
     close(raw->fd);
+    free(raw->map);
     free(raw);
 }
 
@@ -109,7 +149,7 @@ static int transfer(struct tcmu_device *device, struct tcmur_cmd *cmd, short opc
 
     if (!transfer)
         return TCMU_STS_NO_RESOURCE;
-    io_prep_preadv(cb, raw->fd, iov, (int)iovcnt, offset);
+    io_prep_preadv(cb, raw->fd, iov, (int)iovcnt, place(raw, offset, length));
     cb->aio_lio_opcode = opcode;
     transfer->cmd = cmd;
     transfer->length = length;

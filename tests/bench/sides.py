@@ -3,6 +3,7 @@
 A side makes disks, takes snapshots of them and opens them. A disk is "full" when every block has been written
 once. What a side cannot do here it says by Skip.
 """
+import array
 import ctypes
 import fcntl
 import glob
@@ -14,7 +15,7 @@ import socket
 import subprocess
 import time
 
-MIB = 1 << 20
+MIB, BLOCK = 1 << 20, 4096
 QCOW_HANDLER = "/usr/lib/*/tcmu-runner/handler_qcow.so"
 DEPTH_MAX = 32
 PATIENCE = 30  # seconds that somebody may take to answer
@@ -139,21 +140,45 @@ class Side:
             self.process.wait()
 
 
+def whole_pieces(blocks):
+    """Of the blocks, the starts of stretches of 1 MiB."""
+    starts, begin, end = [], None, None
+    for block in blocks:
+        if block != end:
+            begin = block
+        end = block + BLOCK
+        if end - begin == MIB:
+            starts.append(begin)
+            begin = end
+    return starts
+
+
 class Raw(Side):
-    """The device itself. It has one disk, that is always full."""
+    """The device itself, in a place beside what the others write. It has one disk, that is always full.
+
+    Of two files, or of two places a few GiB apart, one may be twice as fast as the other (seen on virtual machines'
+    disks, whose hosts give them space as they please). So it has blocks of the store's own volume: those of a disk
+    that is never opened again.
+    """
     name = handler = "raw"
     essential = True
 
-    def __init__(self, bench):
+    def __init__(self, bench, volume, blocks):
+        """blocks: where those of the disk that is given up start in the volume, in ascending order."""
         super().__init__(bench)
-        self.path = bench.path("raw.img")
-        write_zeroes(self.path, bench.size)
+        self.volume, self.map = volume, bench.path("raw.map")
+        starts = whole_pieces(blocks)
+        if not starts:
+            raise Failure("the store has scattered a disk that was written from one end to the other")
+        self.size = len(starts) * MIB
+        with open(self.map, "wb") as file:
+            array.array("Q", starts).tofile(file)
 
     def file(self, disk):
-        return self.path
+        return self.volume
 
     def address(self, disk, durable):
-        return f"raw/{self.path}{';dsync' if durable else ''}"
+        return f"raw/{self.volume};map={self.map}{';dsync' if durable else ''}"
 
     def begin(self, load, seconds):
         """It knows no first writes."""
@@ -170,7 +195,8 @@ class Fio(Side):
     def __init__(self, bench):
         need("fio")
         super().__init__(bench)
-        self.path = bench.path("raw.img")
+        self.path = bench.path("fio.img")
+        write_zeroes(self.path, bench.size)
 
     def make(self, disk):
         if disk != "full":
@@ -214,6 +240,17 @@ class Parallax(Side):
         volume = self.bench.path(f"{self.store}.img")
         write_zeroes(volume, self.bench.room)
         return volume
+
+    def give_up(self, image):
+        """Makes a disk of the image, which is one block again and again, and tells which blocks of the volume it has."""
+        self.parallax("vdi", "import", image, f"{self.store}/given-up")
+        with open(image, "rb") as file:
+            mark = file.read(BLOCK)
+        with open(self.volume, "rb") as volume:
+            for start in range(0, self.bench.room, MIB):
+                piece = volume.read(MIB)
+                if mark in piece:
+                    yield from (start + at for at in range(0, MIB, BLOCK) if piece.startswith(mark, at))
 
     def parallax(self, *words):
         return command(self.bench.program("parallax"), "-q", *words, env=self.environment)
@@ -274,7 +311,7 @@ class Qcow2(Side):
     def fill(self, disk):
         """By its own tool: the handler takes 2 ms for each cluster."""
         command("qemu-img", "convert", "-f", "raw", "-O", "qcow2", "-o", f"compat={self.compat}",
-                self.bench.path("raw.img"), self.file(disk))
+                self.bench.image(), self.file(disk))
 
     def address(self, disk, durable):
         if durable:
