@@ -19,6 +19,12 @@ def serve(guest):
     return guest.run(f"runner_up && put 0 parallax/s/v {SIZE} && login && disk 0", timeout=90).text
 
 
+def busy(guest, seconds):
+    """Hundredths of a second of CPU that tcmu-runner takes meanwhile."""
+    script = f"ticks() {{ awk '{{print $14 + $15}}' /proc/$(pidof tcmu-runner)/stat; }}; a=$(ticks); sleep {seconds}; echo $(($(ticks) - a))"
+    return int(guest.run(script).text)
+
+
 def test():
     lab.built("handler_parallax.so", "parallax")
     with lab.Lab() as here:
@@ -34,6 +40,8 @@ def test():
         writers.stop(oracle, alive=True)
         oracle.verify(guest, disk)
         say(f"{oracle.acknowledged} writes acknowledged, all there")
+        time.sleep(1)
+        check(busy(guest, 3) < 150, "tcmu-runner is busy while nothing happens")
 
         writers = Writers(guest, disk, 2)
         time.sleep(2)
