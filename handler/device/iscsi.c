@@ -7,10 +7,12 @@
  * I3  A request longer than the target's transfer limit goes out piece by piece, one after the
  *     other.
  * I4  libiscsi reconnects by itself and sends again what was under way. A command that gets no
- *     answer for COMMAND_TIMEOUT_S fails as LOST; so does everything once libiscsi has given up.
+ *     answer for COMMAND_TIMEOUT_S on a connection that stands fails as LOST. Once libiscsi has
+ *     given up (about a minute), all do: its context goes then, and with it the socket.
  * I5  wait() waits on an epoll descriptor over the socket and a timer of one second: reconnecting,
  *     time limits and repeats go by the timer, and so does noticing that the socket was replaced.
- *     It touches nothing else of the device.
+ *     It touches nothing else of the device. A socket of which libiscsi expects nothing, or that
+ *     has ended, is left out: it would be readable all the time.
  *
  * Threads: none; wait() and interrupt() apart, all calls from one thread at a time. Only opening,
  * closing and waiting block.
@@ -25,12 +27,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #define COMMAND_TIMEOUT_S 30
 #define CONNECT_TIMEOUT_S 10
 #define RECONNECTS_MAX 10
+#define WAIT_MS 1000
 #define TRIES_MAX 20 /* BUSY and the like, one second apart */
 #define TRANSFER_MAX (4u << 20)
 #define INITIATOR "iqn.2026-11.org.parallax:"
@@ -46,12 +50,12 @@ struct transfer {
 
 struct iscsi_device {
     struct plx_device base;
-    struct iscsi_context *iscsi;
+    struct iscsi_context *iscsi; /* NULL: the LUN is lost */
     int lun;
     int epoll_fd, timer_fd;
-    int watched_fd, watched_events;
+    struct pollfd watched;
+    bool ended; /* the socket has; until the timer's next second */
     uint32_t transfer_max;
-    bool lost;
     struct plx_io_queue waiting, finished;
     struct transfer *transfers, *free, *again;
     unsigned depth, busy;
@@ -122,7 +126,7 @@ static void transfer_issue(struct transfer *transfer)
     struct scsi_iovec *iov = NULL;
     struct scsi_task *task = NULL;
 
-    if (device->lost) {
+    if (!device->iscsi) {
         transfer_finish(transfer, PLX_ERR_LOST);
         return;
     }
@@ -228,31 +232,57 @@ static void on_answer(struct iscsi_context *iscsi, int status, void *command_dat
 
 /* ---- The connection ------------------------------------------------------------------------ */
 
+/* I5: the socket, and what libiscsi expects of it. */
+static struct pollfd expected(const struct iscsi_device *device)
+{
+    struct pollfd fd = {.fd = -1};
+
+    if (device->iscsi && !device->ended)
+        fd.events = (short)iscsi_which_events(device->iscsi);
+    if (fd.events)
+        fd.fd = iscsi_get_fd(device->iscsi);
+    return fd;
+}
+
 /* Tells epoll what libiscsi waits for. The socket may have been replaced under the same number;
  * nothing shows that, hence `anew` once a second. */
 static void watch(struct iscsi_device *device, bool anew)
 {
-    int fd = iscsi_get_fd(device->iscsi), events = iscsi_which_events(device->iscsi);
-    struct epoll_event event = {.events = (uint32_t)events};
+    struct pollfd now = expected(device), before = device->watched;
+    struct epoll_event event = {.events = (uint32_t)now.events};
 
-    if (!anew && fd == device->watched_fd && events == device->watched_events)
+    if (!anew && now.fd == before.fd && now.events == before.events)
         return;
-    device->watched_fd = fd;
-    device->watched_events = events;
-    if (fd >= 0 && epoll_ctl(device->epoll_fd, EPOLL_CTL_MOD, fd, &event) != 0 && errno == ENOENT)
-        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+    device->watched = now;
+    if (before.fd >= 0 && before.fd != now.fd)
+        epoll_ctl(device->epoll_fd, EPOLL_CTL_DEL, before.fd, NULL);
+    if (now.fd >= 0 && epoll_ctl(device->epoll_fd, EPOLL_CTL_MOD, now.fd, &event) != 0 &&
+        errno == ENOENT)
+        epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, now.fd, &event);
 }
 
+/* I4: each command under way gets its callback, which finds the LUN lost. */
 static void lose(struct iscsi_device *device)
 {
-    device->lost = true;
-    iscsi_scsi_cancel_all_tasks(device->iscsi); /* each gets its callback */
+    struct iscsi_context *iscsi = device->iscsi;
+
+    device->iscsi = NULL;
+    iscsi_destroy_context(iscsi);
 }
 
 static void service(struct iscsi_device *device, int revents)
 {
-    if (!device->lost && iscsi_service(device->iscsi, revents) != 0)
+    if (device->iscsi && iscsi_service(device->iscsi, revents) != 0)
         lose(device);
+}
+
+/* libiscsi leaves a socket that has ended alone while it waits for its next try to connect. */
+static bool has_ended(const struct iscsi_device *device)
+{
+    char byte;
+
+    return device->iscsi &&
+           recv(iscsi_get_fd(device->iscsi), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 static void try_again(struct iscsi_device *device)
@@ -274,6 +304,7 @@ static void every_second(struct iscsi_device *device)
 
     if (read(device->timer_fd, &expirations, sizeof expirations) < 0)
         return;
+    device->ended = false;
     service(device, 0);
     try_again(device);
     watch(device, true);
@@ -283,13 +314,15 @@ static void turn(struct iscsi_device *device, int timeout_ms)
 {
     struct pollfd fds[] = {
         {.fd = device->timer_fd, .events = POLLIN},
-        {.fd = iscsi_get_fd(device->iscsi), .events = (short)iscsi_which_events(device->iscsi)},
+        expected(device),
     };
 
     if (poll(fds, 2, timeout_ms) <= 0)
         return;
-    if (fds[1].revents)
+    if (fds[1].revents) {
         service(device, fds[1].revents);
+        device->ended = !device->finished.head && has_ended(device);
+    }
     if (fds[0].revents)
         every_second(device);
     watch(device, false);
@@ -338,7 +371,7 @@ static bool iscsi_kick(struct plx_device *base)
         transfer_issue(transfer);
         issued = true;
     }
-    if (issued) {
+    if (issued && device->iscsi) {
         service(device, POLLOUT & iscsi_which_events(device->iscsi));
         watch(device, false);
     }
@@ -353,9 +386,9 @@ static int iscsi_poll(struct plx_device *base, bool wait)
     iscsi_kick(base);
     turn(device, 0);
     completed = call_finished(device);
-    while (wait && completed == 0 && (device->busy || device->waiting.head)) {
+    if (wait && completed == 0 && (device->busy || device->waiting.head)) {
         iscsi_kick(base);
-        turn(device, -1);
+        turn(device, WAIT_MS);
         completed = call_finished(device);
     }
     if (device->waiting.head)
@@ -367,7 +400,7 @@ static void iscsi_wait(struct plx_device *base)
 {
     struct pollfd fd = {.fd = lun(base)->epoll_fd, .events = POLLIN};
 
-    poll(&fd, 1, 1000);
+    poll(&fd, 1, WAIT_MS);
 }
 
 /* The timer is due at once. */
@@ -384,7 +417,7 @@ static void iscsi_close(struct plx_device *base)
 
     PLX_ASSERT(device->busy == 0 && !device->waiting.head && !device->finished.head);
     if (device->iscsi) {
-        if (iscsi_is_logged_in(device->iscsi) && !device->lost)
+        if (iscsi_is_logged_in(device->iscsi))
             iscsi_logout_sync(device->iscsi);
         iscsi_destroy_context(device->iscsi);
     }
@@ -549,7 +582,7 @@ int plx_iscsi_open(const char *url, const struct plx_device_open_options *option
     device->base.ops = &iscsi_ops;
     device->base.read_only = options->read_only;
     device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
-    device->epoll_fd = device->timer_fd = device->watched_fd = -1;
+    device->epoll_fd = device->timer_fd = device->watched.fd = -1;
     set_name(device, url);
     result = connect_lun(device, url, fault);
     if (result == 0)

@@ -420,6 +420,18 @@ static int harvest(struct aio_device *device)
     return completed;
 }
 
+/* And hands over what now has room, or came back short. */
+static int harvest_all(struct aio_device *device)
+{
+    int completed = 0;
+
+    if (device->in_kernel > 0 || device->events_count > 0)
+        completed = harvest(device);
+    if (device->waiting.head || device->ready_count)
+        hand_over(device);
+    return completed + call_finished(device);
+}
+
 static int aio_poll(struct plx_device *base, bool wait)
 {
     struct aio_device *device = aio(base);
@@ -427,17 +439,12 @@ static int aio_poll(struct plx_device *base, bool wait)
 
     hand_over(device);
     completed = call_finished(device);
-    for (;;) {
-        if (device->in_kernel)
-            completed += harvest(device);
-        /* Room for what had to wait, and for what was short. */
-        if (device->waiting.head || device->ready_count)
-            hand_over(device);
-        completed += call_finished(device);
-        if (!wait || completed > 0 || device->in_kernel == 0)
-            return completed;
+    completed += harvest_all(device);
+    if (wait && completed == 0 && device->in_kernel > 0) {
         get_events(device);
+        completed = harvest_all(device);
     }
+    return completed;
 }
 
 static void aio_wait(struct plx_device *base)

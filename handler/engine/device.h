@@ -57,13 +57,15 @@ struct plx_device_ops {
     /* Returns true when poll() has work that wait() does not know of: what was done without the
      * kernel. */
     bool (*kick)(struct plx_device *device);
-    /* Calls done for what has completed; with wait, blocks until at least one has, if any is
-     * under way. Returns the number of completions. */
+    /* Calls done for what has completed. With wait it blocks until something has, if anything is
+     * under way: a second or so at most, for another device may have what the caller waits for.
+     * Returns the number of completions. */
     int (*poll)(struct plx_device *device, bool wait);
     /* Blocks until poll() has work, for about a second at most; may return without. From one
      * thread that is not bound to that of the other calls, while they go on. */
     void (*wait)(struct plx_device *device);
-    /* Makes a wait() that goes on, or the next one, return soon. From any thread. */
+    /* Makes a wait() that goes on, or the next one, return: soon, unless a poll() comes between;
+     * it ends by itself then. From any thread, one at a time. */
     void (*interrupt)(struct plx_device *device);
     void (*close)(struct plx_device *device); /* nothing is under way */
 };

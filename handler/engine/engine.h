@@ -218,7 +218,7 @@ void plx_store_settle(struct plx_store *store);
 uint64_t plx_store_due_ns(const struct plx_store *store);
 /* Whether requests or background work are under way. */
 bool plx_store_busy(const struct plx_store *store);
-/* I/Os that have not completed. Each ends a wait() of its device. */
+/* I/Os that have not completed. Each ends a wait() of its device, or a poll() takes it. */
 unsigned plx_store_under_way(const struct plx_store *store);
 
 /* ---- Virtual disks ---------------------------------------------------------------------- */

@@ -323,7 +323,8 @@ void plx_store_wait(struct plx_store *store)
         if (!volume->under_way)
             continue;
         under_way = true;
-        if (volume->device->ops->poll(volume->device, true) > 0) /* or all is held (gather.c) */
+        /* It may have come to nothing: all is held (gather.c), or the device takes its time. */
+        if (volume->device->ops->poll(volume->device, true) > 0)
             return;
     }
     if (!under_way && store->env->idle)

@@ -16,15 +16,16 @@
  *     who posts the MANYth: one turn, and one call of the kernel, for some. under_way is set before
  *     the mutex is given up and with it P2's look into the inbox. So who posts after that look
  *     knows it, and what it counts ends a watcher's wait, or a turn has taken it, after which P2
- *     holds again.
+ *     holds again. A device that hangs does not keep those of another one: while the queue is deep
+ *     the loop's own thread sleeps for IMPATIENT_MS at most.
  * P8  Each volume has a thread that waits for it (a watcher): one call of the kernel for what is
- *     complete, and no descriptor to be announced on. Who cannot be given one is tried again by
- *     the loop's own thread, whose turns take its completions in the meantime.
+ *     complete, and no descriptor to be announced on. For one that cannot be given a thread the
+ *     loop's own is as impatient, and tries again.
  * P9  Watchers are started with the mutex held and not after stop is set, which happens with the
  *     mutex held, too. So who stops the loop knows them all.
  *
  * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
- * mutex, then tcmu-runner's own locks (in completions); jobs_lock is taken alone.
+ * mutex, then tcmu-runner's own locks (in completions) or a device's; jobs_lock is taken alone.
  */
 #include "tcmu/loop.h"
 
@@ -42,6 +43,7 @@
 #define DEEP 16u         /* I/Os under way, one of which completes soon */
 #define MANY 4u          /* what was posted */
 #define IDLE_MS 5
+#define IMPATIENT_MS 5
 #define BUSY_WAIT_MS 100 /* in case nothing announces what the engine waits for */
 #define QUIET_WAIT_MS 1000
 #define JOBS_MAX 256
@@ -64,6 +66,8 @@ struct plx_loop {
     pthread_mutex_t mutex;
     struct plx_store *store;  /* NULL while not started */
     uint64_t sleeps_until_ns; /* P6: the loop's own thread, by the monotonic clock; 0: it is up */
+    bool sleeps_long;         /* longer than IMPATIENT_MS */
+    bool unwatched;           /* a volume has no thread: P8 */
     int cancelable;           /* P4: the state of who holds the mutex by plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
     atomic_uint posted;               /* since the inbox was taken in, about; P7 */
@@ -133,10 +137,22 @@ static void turn(struct plx_loop *loop, unsigned count)
         plx_loop_wake(loop);
 }
 
+/* P7, P8: whether more is under way than may be left to its watchers. */
+static bool impatient(const struct plx_loop *loop, unsigned under_way)
+{
+    return under_way >= (loop->unwatched ? 1 : DEEP);
+}
+
 /* P7 */
 static void unlock(struct plx_loop *loop)
 {
-    atomic_store(&loop->under_way, loop->store ? plx_store_under_way(loop->store) : 0);
+    unsigned under_way = loop->store ? plx_store_under_way(loop->store) : 0;
+
+    atomic_store(&loop->under_way, under_way);
+    if (loop->sleeps_long && impatient(loop, under_way)) {
+        loop->sleeps_long = false;
+        plx_loop_wake(loop);
+    }
     pthread_mutex_unlock(&loop->mutex);
 }
 
@@ -258,8 +274,7 @@ int plx_loop_run(struct plx_loop *loop, struct plx_vdi *vdi, struct plx_request 
     return request->result;
 }
 
-/* ---- The volumes' threads
- * ------------------------------------------------------------------------------ */
+/* ---- The volumes' threads ------------------------------------------------------------------ */
 
 static void *watch(void *argument)
 {
@@ -297,6 +312,7 @@ static int start_watchers(struct plx_loop *loop)
         }
         error = error ? error : failed;
     }
+    loop->unwatched = error != 0;
     return error;
 }
 
@@ -332,10 +348,13 @@ static int timeout_after(struct plx_loop *loop, bool more)
     clock_gettime(CLOCK_MONOTONIC, &time);
     now = (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
     ms = plx_store_busy(loop->store) ? BUSY_WAIT_MS : QUIET_WAIT_MS;
+    if (impatient(loop, plx_store_under_way(loop->store)))
+        ms = IMPATIENT_MS;
     due_ns = plx_store_due_ns(loop->store);
     if (due_ns < now + ms * NS_PER_MS)
         ms = due_ns > now ? plx_div_up(due_ns - now, NS_PER_MS) : 0;
     loop->sleeps_until_ns = now + ms * NS_PER_MS;
+    loop->sleeps_long = ms > IMPATIENT_MS;
     return (int)ms;
 }
 
@@ -349,6 +368,7 @@ static void *serve(void *argument)
         wait_for(loop->wake_fd, timeout_ms);
         pthread_mutex_lock(&loop->mutex);
         loop->sleeps_until_ns = 0;
+        loop->sleeps_long = false;
         start_watchers(loop);
         timeout_ms = timeout_after(loop, make_turns(loop, TURNS_AT_ONCE));
         give_up(loop);

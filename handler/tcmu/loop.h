@@ -39,7 +39,7 @@ void plx_loop_lock(struct plx_loop *loop);
 void plx_loop_unlock(struct plx_loop *loop);
 
 /* For struct plx_env, on the loop. tick takes the inbox in, so that neighbours of a long
- * synchronous call go on; idle waits a little for something to come in. */
+ * synchronous call go on; idle waits a little for a deferred job to end. */
 void plx_loop_tick(struct plx_loop *loop);
 void plx_loop_idle(struct plx_loop *loop);
 /* The loop makes a turn soon. Any thread. */
