@@ -271,7 +271,7 @@ static void release(struct plx_control_server *server)
 }
 
 /* The thread takes no signals: they are for whoever loaded us. */
-static int start_thread(struct plx_control_server *server)
+static int start_thread(struct plx_control_server *server, struct plx_fault *fault)
 {
     sigset_t all, old;
     int error;
@@ -280,7 +280,10 @@ static int start_thread(struct plx_control_server *server)
     pthread_sigmask(SIG_SETMASK, &all, &old);
     error = pthread_create(&server->thread, NULL, run, server);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error;
+    if (error == 0)
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start the control thread: %s",
+                         strerror(error));
 }
 
 int plx_control_start(const struct plx_control_options *options,
@@ -308,8 +311,8 @@ int plx_control_start(const struct plx_control_options *options,
             plx_fault_set(fault, PLX_ERR_NOMEM, "no memory or descriptor for the control socket");
     else
         code = listen_at(options->path, &server->listener, fault);
-    if (!code && start_thread(server))
-        code = plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start the control thread");
+    if (!code)
+        code = start_thread(server, fault);
     if (code) {
         release(server);
         return code;

@@ -3,7 +3,10 @@
  * A store in a temporary folder, made by the parallax command; both are taken from the folder that
  * this program lies in. What needs the kernel's target is tested in tests/lab.
  */
+#include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,6 +21,46 @@
 #define BLOCK 4096u
 
 static struct tcmu_device *device;
+
+/* ---- Threads, of which there may be too many ------------------------------------------------ */
+
+static atomic_int threads_left = -1; /* so many are made, then none; -1: all */
+
+/* The handler calls this one. */
+__attribute__((visibility("default"))) int pthread_create(pthread_t *thread,
+                                                          const pthread_attr_t *attributes,
+                                                          void *(*run)(void *), void *argument)
+{
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (__typeof__(create))dlsym(RTLD_NEXT, "pthread_create");
+
+    if (threads_left == 0)
+        return EAGAIN;
+    if (threads_left > 0)
+        threads_left--;
+    return create(thread, attributes, run, argument);
+}
+
+/* How many of the handler's wait for volumes. */
+static int watchers(void)
+{
+    glob_t names;
+    int count = 0;
+
+    if (glob("/proc/self/task/*/comm", 0, NULL, &names) != 0)
+        return -1;
+    for (size_t i = 0; i < names.gl_pathc; i++) {
+        char name[32] = "";
+        FILE *file = fopen(names.gl_pathv[i], "re");
+
+        if (file && fgets(name, sizeof name, file))
+            count += strcmp(name, "plx-volume\n") == 0;
+        if (file)
+            fclose(file);
+    }
+    globfree(&names);
+    return count;
+}
 
 /* ---- Commands ------------------------------------------------------------------------------- */
 
@@ -786,10 +829,17 @@ static void test_growing_store(void)
     uint64_t first = fill_up(full, 0, 'o'), second, third;
     char words[128];
 
+    CU_ASSERT_EQUAL(watchers(), 1);
     snprintf(words, sizeof words, "add-volume o %s/o2 --size 4M", stand_folder);
+    threads_left = 0; /* nobody waits for that one, and yet it is used */
     grown_by(words, "1");
     second = fill_up(full, first, 'p');
     CU_ASSERT_TRUE(second > first);
+    CU_ASSERT_EQUAL(watchers(), 1);
+    threads_left = -1;
+    for (int tries = 0; tries < 50 && watchers() < 2; tries++, usleep(100000))
+        CU_ASSERT_TRUE(holds(full, first, 'p'));
+    CU_ASSERT_EQUAL(watchers(), 2);
     CU_ASSERT_EQUAL(stand_shell("truncate -s 10M %s/o", stand_folder), 0);
     grown_by("grow o", "1");
     third = fill_up(full, second, 'q');
@@ -872,6 +922,29 @@ static void test_missing_volume(void)
     runner_close(back);
 }
 
+/* Whichever of its threads cannot be made, a store says so, and opens when it can. */
+static void test_no_threads(void)
+{
+    struct tcmu_device *opened = NULL;
+    int enough = 0;
+
+    for (; !opened && enough < 20; enough++) {
+        char reason[600] = "";
+        int error = 0;
+
+        threads_left = enough;
+        opened =
+            runner_open(stand_handler, "parallax/n/v", SIZE, SECTOR, &error, reason, sizeof reason);
+        threads_left = -1;
+        CU_ASSERT_TRUE(opened || (error < 0 && strstr(reason, strerror(EAGAIN))));
+        CU_ASSERT_EQUAL(watchers(), opened ? 1 : 0);
+    }
+    CU_ASSERT_PTR_NOT_NULL_FATAL(opened);
+    CU_ASSERT_TRUE(enough > 5 && holds(opened, 0, 'n'));
+    runner_close(opened);
+    CU_ASSERT_EQUAL(watchers(), 0);
+}
+
 static void test_reopen(void)
 {
     static char back[SECTOR];
@@ -922,6 +995,7 @@ int main(void)
         {"a full store that grows", test_growing_store},
         {"TASK SET FULL", test_task_set_full},
         {"a volume that is missing", test_missing_volume},
+        {"too many threads", test_no_threads},
     };
     int failed;
 
