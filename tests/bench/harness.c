@@ -12,6 +12,7 @@
  *     --sector BYTES     (512)                      --flush N     a flush after every N writes
  *     --verify           every sector written carries its number and a counter; reads check them
  *     --seed N           --json                     --quiet       no log of the handler
+ *     --fill BYTE        what is written, without --verify ('x')
  *     --within N         random requests go to N places only, which lie all over the disk: always
  * the same ones, in the order in which randonce writes them
  *     --serve            loads as they are asked for, on LUNs that stay open: a line of input
@@ -45,6 +46,7 @@ struct options {
     uint32_t bs, bs_max, sector;
     unsigned luns, iodepth, flush_every;
     double runtime;
+    int fill; /* the byte that is written, without --verify */
     bool verify, json, quiet, serve;
 };
 
@@ -498,7 +500,7 @@ static void begin_load(struct lun *lun, unsigned iodepth)
     lun->free = NULL;
     for (unsigned i = 0; i < iodepth; i++) {
         /* What was read before may be zeroes, and those may cost nothing to write. */
-        memset(lun->slots[i].buffer, 'x', lun->options->bs);
+        memset(lun->slots[i].buffer, lun->options->fill, lun->options->bs);
         lun->slots[i].next_free = lun->free;
         lun->free = &lun->slots[i];
     }
@@ -603,7 +605,7 @@ int main(int argc, char **argv)
         {"ops", 1, NULL, 'o'},   {"sector", 1, NULL, 'k'},  {"verify", 0, NULL, 'v'},
         {"seed", 1, NULL, 'e'},  {"json", 0, NULL, 'j'},    {"quiet", 0, NULL, 'q'},
         {"flush", 1, NULL, 'f'}, {"serve", 0, NULL, 'S'},   {"within", 1, NULL, 'w'},
-        {NULL, 0, NULL, 0},
+        {"fill", 1, NULL, 'F'},  {NULL, 0, NULL, 0},
     };
     struct options options = {.rw = "randrw",
                               .bs = 4096,
@@ -611,7 +613,8 @@ int main(int argc, char **argv)
                               .luns = 1,
                               .iodepth = 32,
                               .runtime = 5,
-                              .seed = 1};
+                              .seed = 1,
+                              .fill = 'x'};
     int c;
 
     while ((c = getopt_long(argc, argv, "", longs, NULL)) != -1) {
@@ -660,6 +663,9 @@ int main(int argc, char **argv)
         case 'w':
             options.within = number;
             break;
+        case 'F':
+            options.fill = (int)number;
+            break;
         case 'S':
             options.serve = options.json = true;
             options.bs = SERVED_BYTES_MIN;
@@ -671,11 +677,10 @@ int main(int argc, char **argv)
     options.bs_max = options.serve ? SERVED_BYTES_MAX : options.bs;
     if (argc - optind != 2 || options.luns == 0 || !load_is_possible(&options) ||
         (options.serve && options.verify)) {
-        fprintf(
-            stderr,
-            "usage: harness HANDLER CFGSTRING --size BYTES [--luns N] [--rw WHAT] "
-            "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--within N] [--verify | --serve] "
-            "[--json]\n");
+        fprintf(stderr,
+                "usage: harness HANDLER CFGSTRING --size BYTES [--luns N] [--rw WHAT] "
+                "[--bs BYTES] [--iodepth N] [--runtime S | --ops N] [--within N] [--fill BYTE] "
+                "[--verify | --serve] [--json]\n");
         return 2;
     }
     options.handler = argv[optind];

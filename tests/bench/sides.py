@@ -71,12 +71,15 @@ class Side:
     def make(self, disk):
         """An empty disk."""
 
-    def fill(self, disk):
-        """Makes it a full one."""
-        self.write(disk, "--rw", "write", "--bs", MIB, "--iodepth", 4, "--ops", self.size // MIB)
+    def fill(self, *disks):
+        """Makes full ones of them."""
+        self.write(disks, "--rw", "write", "--bs", MIB, "--iodepth", 4, "--ops", self.size // MIB)
 
-    def write(self, disk, *words):
-        if self.harness(disk, False, *words, stdout=subprocess.DEVNULL).wait():
+    def write(self, disks, *words):
+        """All at the same time, each with the next letter."""
+        letters = range(ord("a"), ord("z"))
+        writers = [self.harness(disk, False, *words, "--fill", letter, stdout=subprocess.DEVNULL) for disk, letter in zip(disks, letters)]
+        if any([writer.wait() for writer in writers]):
             raise Failure(f"{self.name}: writing the disk failed: {self.bench.last_words()}")
 
     def address(self, disk, durable):
@@ -156,9 +159,9 @@ def whole_pieces(blocks):
 class Raw(Side):
     """The device itself, in a place beside what the others write. It has one disk, that is always full.
 
-    Of two files, or of two places a few GiB apart, one may be twice as fast as the other (seen on virtual machines'
-    disks, whose hosts give them space as they please). So it has blocks of the store's own volume: those of a disk
-    that is never opened again.
+    Of two files, or of two places of one, either may be twice as fast as the other (seen on virtual machines' disks,
+    whose hosts give them space as they please). So it has blocks of the store's own volume, among those of the disk
+    that is measured: another disk's, which is never opened again.
     """
     name = handler = "raw"
     essential = True
@@ -241,11 +244,11 @@ class Parallax(Side):
         write_zeroes(volume, self.bench.room)
         return volume
 
-    def give_up(self, image):
-        """Makes a disk of the image, which is one block again and again, and tells which blocks of the volume it has."""
-        self.parallax("vdi", "import", image, f"{self.store}/given-up")
-        with open(image, "rb") as file:
-            mark = file.read(BLOCK)
+    def fill_beside(self, disk):
+        """Fills the disk and another one among it, and tells which blocks of the volume that has."""
+        self.make("given-up")
+        self.fill(disk, "given-up")
+        mark = b"b" * BLOCK
         with open(self.volume, "rb") as volume:
             for start in range(0, self.bench.room, MIB):
                 piece = volume.read(MIB)
