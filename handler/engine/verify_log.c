@@ -455,8 +455,7 @@ static bool later_mark(struct plx_verify *v, const struct log_walk *log, uint64_
     return false;
 }
 
-static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
-                         struct plx_segment_header *ret_header)
+static bool read_segment(struct plx_verify *v, uint64_t addr)
 {
     uint64_t blocks = v->store->info.segment_blocks, extent_blocks = v->store->info.extent_blocks;
 
@@ -464,7 +463,13 @@ static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
            addr / extent_blocks == (addr + blocks - 1) / extent_blocks &&
            plx_verify_type_is(v, addr, PLX_EXTENT_META) &&
            plx_verify_read(v, PLX_KIND_LOG, addr, v->segment,
-                           (size_t)(blocks << PLX_BLOCK_SHIFT)) == 0 &&
+                           (size_t)(blocks << PLX_BLOCK_SHIFT)) == 0;
+}
+
+static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
+                         struct plx_segment_header *ret_header)
+{
+    return read_segment(v, addr) &&
            plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
                                      v->store->addr_limit, ret_header, NULL) == 0;
 }
@@ -548,6 +553,40 @@ static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t se
     return true;
 }
 
+static void lost_segment(struct plx_verify *v, uint64_t addr, uint64_t segment)
+{
+    log_error(v, "log", addr, "a log segment is missing or damaged; segment", segment);
+}
+
+/* F4: behind the key frame's segment the log may end before any other, but one can be read there,
+ * and nothing in it says that the batch expected was durable. Its writer may just be beginning it,
+ * so that it is read in parts: it is looked at once more. */
+static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint64_t segment,
+                         uint64_t addr, struct plx_segment_header *ret_header)
+{
+    for (unsigned tries = 0; tries < 2 && read_segment(v, addr); tries++) {
+        if (plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
+                                      v->store->addr_limit, ret_header, NULL) == 0 &&
+            ret_header->epoch == v->record->epoch && ret_header->first_batch == log->seq &&
+            ret_header->prev_hash == log->hash)
+            return true;
+        if (!later_mark(v, log, PLX_SEGMENT_HEADER_BYTES))
+            return false;
+    }
+    lost_segment(v, addr, segment);
+    return false;
+}
+
+/* Whether a key frame may stand where the record says so. */
+static bool place_is_possible(const struct plx_vdi_record *record, uint64_t bytes)
+{
+    uint64_t last = record->keyframe.pos / bytes, offset = record->keyframe.pos % bytes;
+
+    if (!record->segment_addr)
+        return !offset && last == record->first_segment && !record->next_addr;
+    return last >= record->first_segment && (!offset || offset >= PLX_SEGMENT_HEADER_BYTES);
+}
+
 /* What the log maps behind the key frame: new blocks that only it knows. */
 static void claim_behind(struct plx_verify *v, const struct log_walk *log)
 {
@@ -572,6 +611,9 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
     uint64_t last = record->keyframe.pos / bytes, addr, next = 0;
     struct log_walk log = {.history = history};
 
+    if (!place_is_possible(record, bytes))
+        log_error(v, "log", record->segment_addr, "an impossible place of the key frame; position",
+                  record->keyframe.pos);
     if (!record->segment_addr)
         return;
     for (uint64_t s = v->mode == PLX_VERIFY_BEHIND ? last : record->first_segment; !v->error; s++) {
@@ -585,9 +627,11 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
             addr = s == last + 1 && record->next_addr ? record->next_addr : next;
         if (s > last + 1 && plx_vdi_record_moved(v->store, record))
             break; /* its writer must not be chased for ever; it will be read again */
-        if (!load_segment(v, s, addr, &header) || (s > last && header.epoch != record->epoch)) {
-            if (s < last || (s == last && record->keyframe.pos % bytes != 0))
-                log_error(v, "log", addr, "a log segment is missing or damaged; segment", s);
+        if (s > last && !next_segment(v, &log, s, addr, &header))
+            break;
+        if (s <= last && !load_segment(v, s, addr, &header)) {
+            if (s < last || record->keyframe.pos % bytes != 0)
+                lost_segment(v, addr, s);
             break;
         }
         if (s > last && next && addr != next)

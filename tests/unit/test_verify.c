@@ -17,6 +17,7 @@
 #include "unit/fixture.h"
 
 #define EXTENT_BLOCKS (MIB / BLOCK)
+#define SEGMENT (MIB / 8)
 
 static struct plx_uuid store_id;
 
@@ -803,6 +804,7 @@ static void test_impossible_log(void)
     record = whole = get_record(0);
     forge_segment(record.next_addr, record.keyframe.pos / (256 * 1024) + 1, 0, EXTENT_BLOCKS - 1);
     UNREADABLE("reading its log");
+    EXPECT("log", "a log segment is missing or damaged");
     record.first_segment = 2;
     record.oldest.pos = 2 * 256 * 1024;
     record.keyframe.pos = 3 * 256 * 1024 + BLOCK;
@@ -828,6 +830,174 @@ static void test_impossible_log(void)
     whole.generation = get_record(0).generation;
     put_record(&whole);
     UNREADABLE("it was rewound in log batch");
+    end_store();
+}
+
+/* Places in the log that cannot be: no disk is opened by them, and the checker says so. */
+static void test_impossible_positions(void)
+{
+    struct plx_vdi_record whole;
+    uint64_t limit = 64 * MIB / BLOCK;
+
+    make_crashed(3);
+    whole = get_record(0);
+    for (unsigned i = 0; i < 11; i++) {
+        struct plx_vdi_record record = whole;
+        struct plx_keyframe *keyframe = &record.keyframe;
+
+        record.generation = get_record(0).generation;
+        if (i >= 3 && i <= 5)
+            record.segment_addr = record.next_addr = 0;
+        switch (i) {
+        case 0:
+            record.first_segment = 1;
+            break;
+        case 1:
+            record.first_segment = 2;
+            keyframe->pos = 3 * SEGMENT + BLOCK;
+            record.oldest.pos = SEGMENT;
+            break;
+        case 2:
+            keyframe->pos = 1ull << 40;
+            break;
+        case 3: /* no segment, but a place in it */
+            break;
+        case 4:
+            keyframe->pos = SEGMENT;
+            break;
+        case 5:
+            keyframe->pos = record.oldest.pos = 0;
+            record.next_addr = whole.next_addr;
+            break;
+        case 6:
+            record.segment_addr = limit - 1;
+            break;
+        case 7:
+            record.segment_addr = EXTENT_BLOCKS - 1;
+            break;
+        case 8:
+            record.next_addr = limit - 1;
+            break;
+        case 9:
+            record.next_addr = record.segment_addr;
+            break;
+        default: /* in its segment's header */
+            keyframe->pos = 512;
+            record.oldest.pos = 0;
+        }
+        put_record(&record);
+        UNREADABLE("impossible log position");
+        OK(check_at(0));
+        if (!heard.errors)
+            printf("\n  position %u", i);
+        CU_ASSERT(heard.errors > 0);
+    }
+    whole.generation = get_record(0).generation;
+    put_record(&whole);
+    CLEAN();
+    end_store();
+}
+
+/* A log of segments that no index knows. */
+static void test_no_index(void)
+{
+    struct plx_vdi_record record;
+
+    make_crashed(3);
+    record = get_record(0);
+    record.index_root = 0;
+    record.keyframe.pos = SEGMENT + BLOCK;
+    put_record(&record);
+    UNREADABLE("log segment 0 is missing from the index");
+    EXPECT("log", "missing or damaged");
+    end_store();
+}
+
+static void expect_in_log(int third)
+{
+    struct plx_vdi *vdi;
+
+    open_store(0);
+    OK(plx_snapshot_open(store, 0, 0, &vdi, &fault));
+    run(vdi, PLX_READ, 3 * MIB + 8192, BLOCK);
+    CU_ASSERT_EQUAL(buffer[1], 1);
+    run(vdi, PLX_READ, 3 * MIB + 2 * 8192, BLOCK);
+    CU_ASSERT_EQUAL(buffer[1], third);
+    plx_vdi_abandon(vdi);
+    close_store();
+}
+
+/* A whole batch that does not go on from the one before it ends the log, if nothing says that it
+ * was durable; else it is damage. */
+static void test_not_continued(void)
+{
+    struct plx_batch_header header, wrong;
+    uint64_t at, last;
+
+    make_crashed(3);
+    for (last = get_record(0).keyframe.batch_seq; find_batch(last + 1, &header);)
+        last++;
+    expect_in_log(2);
+    for (unsigned field = 0; field < 4; field++) {
+        for (unsigned before = 0; before < 2; before++) {
+            at = find_batch(last - before, &header);
+            CU_ASSERT_FATAL(at != 0);
+            wrong = header;
+            wrong.vdi ^= field == 0;
+            wrong.prev_hash ^= field == 1;
+            wrong.epoch += field == 2;
+            wrong.epoch -= field == 3;
+            forge_batch(at, &wrong, 0, 0);
+            if (before) {
+                UNREADABLE("is damaged");
+                EXPECT("log", "a later one says that it was durable");
+            } else {
+                expect_in_log(0);
+                CLEAN();
+            }
+            forge_batch(at, &header, 0, 0);
+        }
+    }
+    expect_in_log(2);
+    CLEAN();
+    end_store();
+}
+
+/* Where a log goes on in another segment, this one's header does not count; what lies behind it
+ * says that all was durable. */
+static void test_lost_segment(void)
+{
+    struct plx_segment_header header, wrong;
+    struct plx_vdi_record record;
+    uint8_t kept[BLOCK], block[BLOCK];
+
+    make_crashed(600);
+    CLEAN();
+    record = get_record(0);
+    peek(record.next_addr, kept);
+    OK(plx_format_segment_decode(kept, &store_id, &record.id, record.keyframe.pos / SEGMENT + 1,
+                                 UINT32_MAX, &header, &fault));
+    forge_segment(record.segment_addr, record.keyframe.pos / SEGMENT, 0, header.next_addr);
+    EXPECT("log", "the index names another place than the segment before");
+    forge_segment(record.segment_addr, record.keyframe.pos / SEGMENT, 0, record.next_addr);
+    for (unsigned field = 0; field < 5; field++) {
+        wrong = header;
+        wrong.first_batch += field == 0;
+        wrong.prev_hash ^= field == 1;
+        wrong.epoch -= field == 2;
+        plx_format_segment_encode(&store_id, &wrong, block);
+        block[60] ^= field == 3;
+        if (field == 4)
+            plx_simdisk_fail_range(disk, record.next_addr * BLOCK, BLOCK, true, false);
+        else
+            poke(record.next_addr, block);
+        EXPECT("log", "a log segment is missing or damaged; segment 1");
+        if (field < 4)
+            UNREADABLE("is damaged");
+        plx_simdisk_heal(disk);
+        poke(record.next_addr, kept);
+    }
+    CLEAN();
     end_store();
 }
 
@@ -1015,6 +1185,11 @@ static void test_skip(void)
         CLEAN();
         forge_skip(wrong[i][0], wrong[i][1]);
         EXPECT("log", "a SKIP record leads nowhere");
+        open_store(0);
+        FAILS(CORRUPT, plx_snapshot_open(store, 0, 4, &vdi, &fault)); /* nor goes on for ever */
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is damaged"));
+        OK(plx_snapshot_open(store, 0, 2, &vdi, &fault));
+        plx_vdi_abandon(vdi);
         end_store();
     }
 }
@@ -1688,6 +1863,10 @@ int main(void)
         {"a mapping that crosses the end of an extent", test_crossing},
         {"a block that is free already", test_free_already},
         {"impossible logs", test_impossible_log},
+        {"impossible places in logs", test_impossible_positions},
+        {"a log without its index", test_no_index},
+        {"batches that do not continue", test_not_continued},
+        {"a segment that is lost behind the key frame", test_lost_segment},
         {"damage while a disk is opened", test_rot_while_opened},
         {"letting go in a damaged log", test_thin_damaged},
         {"a log that goes on nowhere", test_skip},
