@@ -158,6 +158,7 @@ struct log_walk {
     uint64_t taken;                        /* the last one that the log tells of */
     struct plx_keyframe keyframe;          /* in effect */
     uint64_t segment, pos;                 /* of the batch at hand */
+    uint64_t size_bytes;                   /* of the disk, behind the record's key frame */
     uint64_t skip_to, skip_seq, skip_hash; /* F6: where the log goes on; 0: right behind */
 };
 
@@ -351,11 +352,30 @@ static bool is_past(const struct plx_verify *v, const struct plx_record *record,
             record->type == PLX_RECORD_VOID);
 }
 
+/* Behind the record's key frame: whether it names blocks of the disk alone, and does not make it
+ * smaller. */
+static bool fits_disk(const struct log_walk *log, const struct plx_record *record)
+{
+    uint64_t blocks = plx_div_up(log->size_bytes, PLX_BLOCK_SIZE);
+
+    if (record->type == PLX_RECORD_RESIZE)
+        return record->size_bytes >= log->size_bytes;
+    if (record->type == PLX_RECORD_VOID)
+        blocks = plx_div_up(blocks, PLX_NODE_ENTRIES);
+    else if (record->type != PLX_RECORD_MAP && record->type != PLX_RECORD_UNMAP)
+        return true;
+    return record->vblock + record->count <= blocks;
+}
+
 static void log_record(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
                        uint64_t seq)
 {
     if (is_past(v, record, seq))
         return;
+    if (seq > v->record->keyframe.batch_seq && !fits_disk(log, record)) {
+        log_error(v, "log", 0, "a record does not fit the disk's size; log batch", seq);
+        return;
+    }
     switch (record->type) {
     case PLX_RECORD_MAP:
         on_map(v, log, record, seq);
@@ -378,8 +398,11 @@ static void log_record(struct plx_verify *v, struct log_walk *log, const struct 
     case PLX_RECORD_SKIP:
         on_skip(v, log, record);
         break;
-    case PLX_RECORD_LABEL:
     case PLX_RECORD_RESIZE:
+        if (seq > v->record->keyframe.batch_seq)
+            log->size_bytes = record->size_bytes;
+        break;
+    case PLX_RECORD_LABEL:
         break;
     }
 }
@@ -609,7 +632,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
     const struct plx_vdi_record *record = v->record;
     uint64_t bytes = plx_log_segment_bytes(v->store);
     uint64_t last = record->keyframe.pos / bytes, addr, next = 0;
-    struct log_walk log = {.history = history};
+    struct log_walk log = {.history = history, .size_bytes = record->keyframe.size_bytes};
 
     if (!place_is_possible(record, bytes))
         log_error(v, "log", record->segment_addr, "an impossible place of the key frame; position",

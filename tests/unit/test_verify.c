@@ -642,35 +642,6 @@ static void forge_batch(uint64_t at, const struct plx_batch_header *header, unsi
     plx_simdisk_poke(disk, at, bytes, header->bytes);
 }
 
-/* A mapping that goes on behind the end of its extent, in the last batch of a log. */
-static void test_crossing(void)
-{
-    struct plx_batch_header header;
-    size_t offset = PLX_BATCH_HEADER_BYTES;
-    struct plx_record record;
-    struct plx_vdi *vdi;
-    uint8_t bytes[BLOCK];
-    uint64_t at, seq;
-
-    make(64 * MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
-    fill(vdi, 0, 65536, 1);
-    seq = vdi->log.cursor.seq - 1;
-    OK(plx_simenv_release_all(&env, &fault));
-    plx_vdi_abandon(vdi);
-    close_store();
-    at = find_batch(seq, &header);
-    CU_ASSERT_FATAL(at != 0);
-    plx_simdisk_peek(disk, at, bytes, sizeof bytes);
-    OK(plx_record_next(bytes, &header, &offset, UINT32_MAX, &record));
-    CU_ASSERT(record.type == PLX_RECORD_MAP && record.count == 16);
-    forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
-    EXPECT("log", "a mapping crosses the end of an extent");
-    UNACCOUNTED("cross the end of an extent");
-    end_store();
-}
-
 /* A bitmap that lost a bit: the block is freed as if nothing were, and that is told. */
 static void test_free_already(void)
 {
@@ -1044,6 +1015,135 @@ static void test_rot_while_opened(void)
     CU_ASSERT(refused > 2);
     run(vdi, PLX_READ, 5 * MIB + 99 * 8192, 4096);
     CU_ASSERT(buffer[1] == 9 && buffer[4095] == 9);
+    plx_vdi_abandon(vdi);
+    end_store();
+}
+
+/* Two batches behind v0's key frame: blocks 0 to 15, of which it is known that they are durable,
+ * and 16 to 31; or two snapshots. Returns where the first or the second is. */
+static uint64_t make_two(enum plx_request_op op, bool second, struct plx_batch_header *ret_header,
+                         struct plx_record *ret_record)
+{
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    uint8_t bytes[BLOCK];
+    struct plx_vdi *vdi;
+    uint64_t at, seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 2; i++) {
+        if (op == PLX_WRITE || i)
+            fill(vdi, i * 65536, 65536, 1);
+        if (op == PLX_SNAPSHOT)
+            run(vdi, PLX_SNAPSHOT, 0, 0);
+    }
+    seq = vdi->log.cursor.seq - (second ? 1 : 2);
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    CLEAN();
+    at = find_batch(seq, ret_header);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_peek(disk, at, bytes, sizeof bytes);
+    OK(plx_record_next(bytes, ret_header, &offset, UINT32_MAX, ret_record));
+    return at;
+}
+
+static void expect_not_recovered(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t hash = plx_simdisk_hash(disk);
+
+    open_store(2);
+    FAILS(CORRUPT, try_open_vdi(0, true, &vdi));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has an impossible record"));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disk), hash);
+    end_store();
+}
+
+/* A mapping that goes on behind the end of its extent, whether it is known to be durable or not. */
+static void test_crossing(void)
+{
+    for (unsigned second = 0; second < 2; second++) {
+        struct plx_batch_header header;
+        struct plx_record record;
+        uint64_t at = make_two(PLX_WRITE, second, &header, &record);
+
+        CU_ASSERT(record.type == PLX_RECORD_MAP && record.count == 16);
+        forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
+        EXPECT("log", "a mapping crosses the end of an extent");
+        UNACCOUNTED("cross the end of an extent");
+        UNREADABLE("has an impossible record");
+        expect_not_recovered();
+    }
+}
+
+/* Records of no kind, and of blocks that the disk does not have: nothing is opened by them, and
+ * nothing is taken for free that they may have meant. */
+static void test_impossible_records(void)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        struct plx_batch_header header;
+        struct plx_record record;
+        uint64_t at = make_two(PLX_WRITE, i & 1, &header, &record);
+
+        if (i < 2)
+            forge_batch(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
+        else
+            forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 3, 0x80);
+        if (i < 2) {
+            EXPECT("log", "impossible record");
+            open_store(2);
+            FAILS(CORRUPT, plx_vdi_mark(store, 0, &fault));
+            close_store();
+        } else {
+            EXPECT("log", "a record does not fit the disk's size");
+        }
+        UNREADABLE("has an impossible record");
+        expect_not_recovered();
+    }
+}
+
+/* Snapshots that were there already, or are too far away. */
+static void test_impossible_snapshots(void)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct plx_batch_header header;
+        struct plx_record record;
+        uint64_t at = make_two(PLX_SNAPSHOT, true, &header, &record);
+
+        CU_ASSERT(record.type == PLX_RECORD_SNAPSHOT && record.seq == 2);
+        forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + (i ? 12 : 8), i ? 1 : 3);
+        if (!i)
+            EXPECT("log", "snapshots are not numbered one after the other; snapshot 1");
+        UNREADABLE("has an impossible record");
+        expect_not_recovered();
+    }
+}
+
+/* Two blocks that seem to adjoin, in two extents, which may be in two volumes: each is read by
+ * itself. */
+static void test_adjoining(void)
+{
+    struct plx_vdi *vdi;
+    uint8_t blocks[2][BLOCK];
+    uint64_t addr, reads;
+
+    make_history();
+    addr = (find_extent(PLX_EXTENT_DATA) + 1) * EXTENT_BLOCKS - 1;
+    forge_entry(1, 400, addr);
+    forge_entry(1, 401, addr + 1);
+    EXPECT("address", "no data extent"); /* but in the header of one */
+    peek(addr, blocks[0]);
+    peek(addr + 1, blocks[1]);
+    open_store(2);
+    vdi = open_vdi(1);
+    run(vdi, PLX_READ, 402 * BLOCK, BLOCK);
+    reads = store->counters.device_reads[PLX_KIND_DATA];
+    run(vdi, PLX_READ, 400 * BLOCK, 2 * BLOCK);
+    CU_ASSERT_EQUAL(store->counters.device_reads[PLX_KIND_DATA], reads + 2);
+    CU_ASSERT_EQUAL(memcmp(buffer, blocks, sizeof blocks), 0);
     plx_vdi_abandon(vdi);
     end_store();
 }
@@ -1860,9 +1960,12 @@ int main(void)
         {"addresses", test_addresses},
         {"rewound", test_rewound},
         {"log", test_log},
-        {"a mapping that crosses the end of an extent", test_crossing},
         {"a block that is free already", test_free_already},
         {"impossible logs", test_impossible_log},
+        {"mappings that cross the end of an extent", test_crossing},
+        {"impossible records", test_impossible_records},
+        {"impossible snapshots", test_impossible_snapshots},
+        {"blocks that adjoin in two extents", test_adjoining},
         {"impossible places in logs", test_impossible_positions},
         {"a log without its index", test_no_index},
         {"batches that do not continue", test_not_continued},
