@@ -610,7 +610,7 @@ static bool place_is_possible(const struct plx_vdi_record *record, uint64_t byte
     return last >= record->first_segment && (!offset || offset >= PLX_SEGMENT_HEADER_BYTES);
 }
 
-/* What the log maps behind the key frame: new blocks that only it knows. */
+/* What the log maps behind the key frame (all else is forgotten): new blocks that only it knows. */
 static void claim_behind(struct plx_verify *v, const struct log_walk *log)
 {
     const struct plx_vdi_record *record = v->record;
@@ -619,7 +619,7 @@ static void claim_behind(struct plx_verify *v, const struct log_walk *log)
     for (size_t i = 0; i < log->history->capacity && !v->error; i++) {
         const struct plx_change *change = &log->history->changes[i];
 
-        if (!change->used || !change->addr || change->seq <= record->keyframe.batch_seq)
+        if (!change->used || !change->addr)
             continue;
         plx_verify_claim(v, change->addr, change->vblock, "data", !seen, true, false);
         if (change->seq <= log->durable)

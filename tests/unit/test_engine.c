@@ -1716,11 +1716,14 @@ static void test_call_refusals(void)
     struct plx_request label = {.op = PLX_LABEL, .seq = 1},
                        grow = {.op = PLX_RESIZE, .length = MIB - 512};
     struct plx_vdi *vdi = NULL, *instant = NULL, *none;
+    struct plx_snapshot_info first = {.seq = 77};
     struct plx_vdi_info info;
     uint64_t seq, flushes;
 
     make_store(64 * MIB, MIB);
     FAILS(NOT_FOUND, plx_vdi_read_info(store, 100000, &info, &fault));
+    FAILS(NOT_FOUND, plx_snapshot_first(store, 100000, 0, &first, &fault));
+    CU_ASSERT_EQUAL(first.seq, 77);
     FAILS(INVALID, plx_vdi_create(store, &nameless, NULL, &fault));
     FAILS(INVALID, plx_vdi_create(store, &sectors, NULL, &fault));
     FAILS(RANGE, plx_store_extent_adopt(store, 1000000, &fault));
@@ -1819,9 +1822,9 @@ static size_t owned_extents(void)
  * place. It is not taken, nor is one whose header is damaged taken for a full store. */
 static void test_wrong_grants(void)
 {
+    uint64_t free_blocks, swept, addr, garbage[MIB / BLOCK / 64] = {0};
     struct plx_extent_info info;
     struct plx_vdi *vdi;
-    uint64_t free_blocks;
     size_t count;
 
     make_store(64 * MIB, MIB);
@@ -1837,6 +1840,15 @@ static void test_wrong_grants(void)
     plx_store_settle(store);
     CU_ASSERT_EQUAL(owned_extents(), count);
     CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_DATA), free_blocks);
+    /* Of what is free already a sweep makes nothing. */
+    OK(plx_alloc_run(store, PLX_EXTENT_DATA, 1, NULL, &addr, &swept));
+    garbage[addr / 64 % 4] |= 1ull << addr % 64;
+    OK(plx_store_extent_sweep(store, addr / (MIB / BLOCK), garbage, &info, &swept, &fault));
+    CU_ASSERT_EQUAL(swept, 1);
+    OK(plx_store_extent_sweep(store, addr / (MIB / BLOCK), garbage, &info, &swept, &fault));
+    CU_ASSERT_EQUAL(swept, 0);
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_DATA), free_blocks);
+    FAILS(NOSPACE, plx_alloc_adjacent(store, MIB / BLOCK, NULL, &addr));
     plx_alloc_denied(store, PLX_EXTENT_DATA, PLX_ERR_NOSPACE);
     FAILS(NOSPACE, plx_alloc_wait(store, PLX_EXTENT_DATA, NULL));
     plx_alloc_denied(store, PLX_EXTENT_DATA, PLX_ERR_CORRUPT);
@@ -2375,6 +2387,9 @@ static void test_sealed_release(void)
     OK(plx_store_extent_adopt(store, extent, &fault)); /* once */
     CU_ASSERT_EQUAL(owned_extents(), 1);
     plx_store_extents_seal(store);
+    plx_alloc_free(store, extent * MIB / BLOCK + 2, 1); /* nor is anything freed in it */
+    CU_ASSERT_EQUAL(counters().blocks_foreign, 1);
+    CU_ASSERT_EQUAL(counters().blocks_freed, 0);
     FAILS(NOT_FOUND, plx_store_extent_release(store, extent, &info, &fault)); /* not yet ours */
     OK(plx_store_extents_adopted(store, &fault));
     plx_simdisk_fail_range(disk, extent * MIB, MIB, false, true);
@@ -2413,6 +2428,12 @@ static void test_lost_extent_page(void)
     page.generation = plx_generation_next(0);
     plx_format_extent_page_encode(&super.store, &page, block);
     plx_simdisk_poke(disk, at + BLOCK, block, BLOCK);
+    zeroes[BLOCK - 1] = 1; /* damaged, not zero */
+    plx_simdisk_poke(disk, at, zeroes, BLOCK);
+    OK(plx_store_extent_read(store, at / MIB, &info, &fault));
+    CU_ASSERT_EQUAL(info.type, page.type);
+    zeroes[BLOCK - 1] = 0;
+    plx_simdisk_poke(disk, at, zeroes, BLOCK);
     OK(plx_store_extent_read(store, at / MIB, &info, &fault));
     CU_ASSERT_EQUAL(info.type, PLX_EXTENT_UNUSED);
     end_store();

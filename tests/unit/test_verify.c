@@ -588,7 +588,7 @@ static void test_rewound(void)
     record = whole = get_record(0);
     CU_ASSERT_EQUAL_FATAL(record.rewinds, 1);
     CU_ASSERT_EQUAL(record.rewind[0].seq, 1);
-    for (unsigned field = 0; field < 4; field++) {
+    for (unsigned field = 0; field < 5; field++) {
         const struct plx_rewind *known = &whole.rewind[0];
         uint64_t generation = record.generation;
 
@@ -601,7 +601,7 @@ static void test_rewound(void)
                 .pos = known->pos + (field == 1 ? 512 : 0),
                 .seq = known->seq + (field == 2),
                 .root = field == 3 ? plx_entry_void(known->root) : known->root,
-                .levels = known->levels,
+                .levels = known->levels + (field == 4),
             };
         put_record(&record);
         EXPECT("keyframe", "does not know of a rewind to snapshot 1");
@@ -767,9 +767,11 @@ static void make_crashed(unsigned writes)
 static void test_impossible_log(void)
 {
     struct plx_rewind_options options = {.seq = 1};
+    struct plx_segment_header header, forged;
     struct plx_vdi_record record, whole;
     struct plx_snapshot_info before;
     struct plx_vdi *vdi;
+    uint8_t block[BLOCK];
 
     make_crashed(600);
     record = whole = get_record(0);
@@ -785,6 +787,18 @@ static void test_impossible_log(void)
 
     make_crashed(1);
     record = get_record(0);
+    peek(record.segment_addr, block);
+    OK(plx_format_segment_decode(block, &store_id, &record.id, 0, UINT32_MAX, &header, &fault));
+    forged = header;
+    forged.keyframe.pos = 512; /* in the header itself */
+    plx_format_segment_encode(&store_id, &forged, block);
+    poke(record.segment_addr, block);
+    open_store(0);
+    FAILS(CORRUPT, plx_snapshot_open(store, 0, 1, &vdi, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is damaged"));
+    close_store();
+    plx_format_segment_encode(&store_id, &header, block);
+    poke(record.segment_addr, block);
     forge_segment(record.segment_addr, record.keyframe.pos / (256 * 1024), 512 * 1024, 0);
     UNREADABLE("segment");
     end_store();
@@ -1660,6 +1674,26 @@ static void damage_or_node_found(void)
     CU_ASSERT(strstr(heard.kinds, "node") || strstr(heard.text, "block 7 does not match"));
 }
 
+static uint64_t rotten;
+
+static void rot_leaf(void)
+{
+    uint64_t path[PLX_LEVELS_MAX];
+    uint8_t leaf[BLOCK];
+    struct plx_vdi_record record = get_record(0);
+
+    rotten = path[load_leaf(&record, path, leaf) - 1];
+    flip(rotten, 9);
+}
+
+static void damage_or_rot_found(void)
+{
+    rotten = 0;
+    damage_or_node_found();
+    if (rotten)
+        flip(rotten, 9);
+}
+
 static void lose_log(void)
 {
     plx_simdisk_fail_range(disk, get_record(0).segment_addr * BLOCK, 64 * BLOCK, true, false);
@@ -1672,6 +1706,7 @@ static void test_damage_beside_loss(void)
     uint64_t at;
 
     at_each_read(lose_leaf, damage_or_node_found);
+    at_each_read(rot_leaf, damage_or_rot_found);
     make_history();
     at = find_batch(3, &header);
     CU_ASSERT_FATAL(at != 0);
@@ -1744,6 +1779,54 @@ static void test_suspect_beside_changes(void)
     forge_bit(addr, true);
     CLEAN();
     OK(plx_vdi_close(moving));
+    end_store();
+}
+
+static void move_record(struct plx_simenv *e)
+{
+    struct plx_vdi_record record = get_record(0);
+
+    put_record(&record);
+}
+
+/* Of a disk that has moved on whenever it was read nobody looks for ever for what is not there. */
+static void test_moving_for_ever(void)
+{
+    struct plx_snapshot_info info;
+    struct plx_vdi *instant;
+
+    make_history();
+    open_store(0);
+    env.on_tick = move_record;
+    FAILS(NOT_FOUND, plx_snapshot_open(store, 0, 99, &instant, &fault));
+    FAILS(NOT_FOUND, plx_snapshot_at(store, 0, 1, &info, &fault));
+    OK(plx_label_list(store, 0, 0, no_label, NULL, &fault));
+    OK(plx_snapshot_open(store, 0, 1, &instant, &fault));
+    plx_vdi_abandon(instant);
+    env.on_tick = NULL;
+    end_store();
+}
+
+/* A log of many segments behind the key frame, of a disk that is open: what it says of a damaged
+ * block is read again. */
+static void test_long_log(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t addr;
+
+    make(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 900; i++)
+        fill(vdi, 3 * MIB + i * 8192, 4096, (int)(i % 3) + 1);
+    CU_ASSERT(vdi->log.segment_count > 4);
+    addr = addr_of(vdi, 100);
+    flip(addr, 9);
+    EXPECT("data", "block 100 does not match");
+    CU_ASSERT_EQUAL(heard.errors, 1);
+    flip(addr, 9);
+    CLEAN();
+    OK(plx_vdi_close(vdi));
     end_store();
 }
 
@@ -1981,6 +2064,8 @@ int main(void)
         {"damage beside a change at each moment", test_damage_beside_changes},
         {"damage that cannot be read any more", test_damage_beside_loss},
         {"a block that does not fit beside changes", test_suspect_beside_changes},
+        {"a disk that has always moved on", test_moving_for_ever},
+        {"a long log of an open disk", test_long_log},
         {"a disk that never holds still", test_unsettled},
         {"very many findings", test_many_findings},
         {"very many blocks that do not fit", test_many_suspects},
