@@ -631,15 +631,30 @@ static uint64_t find_batch(uint64_t seq, struct plx_batch_header *ret_header)
     return 0;
 }
 
-static void forge_batch(uint64_t at, const struct plx_batch_header *header, unsigned offset,
-                        uint8_t mask)
+/* Returns the hash that the next batch must have of it. */
+static uint64_t forge_batch(uint64_t at, const struct plx_batch_header *header, unsigned offset,
+                            uint8_t mask)
 {
     static uint8_t bytes[PLX_BATCH_BYTES_MAX];
+    uint64_t hash;
 
     plx_simdisk_peek(disk, at, bytes, header->bytes);
     bytes[offset] ^= mask;
-    plx_format_batch_encode(header, bytes);
+    hash = plx_format_batch_encode(header, bytes);
     plx_simdisk_poke(disk, at, bytes, header->bytes);
+    return hash;
+}
+
+/* The log goes on from it as it did. */
+static void forge_in_chain(uint64_t at, const struct plx_batch_header *header, unsigned offset,
+                           uint8_t mask)
+{
+    struct plx_batch_header next;
+    uint64_t next_at = find_batch(header->seq + 1, &next);
+
+    next.prev_hash = forge_batch(at, header, offset, mask);
+    if (next_at)
+        forge_batch(next_at, &next, 0, 0);
 }
 
 /* A bitmap that lost a bit: the block is freed as if nothing were, and that is told. */
@@ -1085,7 +1100,7 @@ static void test_crossing(void)
         uint64_t at = make_two(PLX_WRITE, second, &header, &record);
 
         CU_ASSERT(record.type == PLX_RECORD_MAP && record.count == 16);
-        forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
         EXPECT("log", "a mapping crosses the end of an extent");
         UNACCOUNTED("cross the end of an extent");
         UNREADABLE("has an impossible record");
@@ -1103,9 +1118,9 @@ static void test_impossible_records(void)
         uint64_t at = make_two(PLX_WRITE, i & 1, &header, &record);
 
         if (i < 2)
-            forge_batch(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
+            forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
         else
-            forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 3, 0x80);
+            forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 3, 0x80);
         if (i < 2) {
             EXPECT("log", "impossible record");
             open_store(2);
@@ -1128,7 +1143,7 @@ static void test_impossible_snapshots(void)
         uint64_t at = make_two(PLX_SNAPSHOT, true, &header, &record);
 
         CU_ASSERT(record.type == PLX_RECORD_SNAPSHOT && record.seq == 2);
-        forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + (i ? 12 : 8), i ? 1 : 3);
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + (i ? 12 : 8), i ? 1 : 3);
         if (!i)
             EXPECT("log", "snapshots are not numbered one after the other; snapshot 1");
         UNREADABLE("has an impossible record");
