@@ -1134,6 +1134,32 @@ static void test_impossible_records(void)
     }
 }
 
+/* Of a disk that has grown behind its key frame blocks may be named that this one did not have; but
+ * it never becomes smaller. */
+static void test_grown_in_log(void)
+{
+    struct plx_batch_header header;
+    struct plx_vdi *vdi;
+    uint64_t at, seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    run(vdi, PLX_RESIZE, 0, 24 * MIB);
+    fill(vdi, 20 * MIB, 65536, 1);
+    seq = vdi->log.cursor.seq - 2;
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    CLEAN();
+    at = find_batch(seq, &header);
+    CU_ASSERT_FATAL(at != 0);
+    forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 8 + 3, 1); /* to 8 MiB */
+    EXPECT("log", "a record does not fit the disk's size");
+    UNREADABLE("has an impossible record");
+    expect_not_recovered();
+}
+
 /* Snapshots that were there already, or are too far away. */
 static void test_impossible_snapshots(void)
 {
@@ -2063,6 +2089,7 @@ int main(void)
         {"mappings that cross the end of an extent", test_crossing},
         {"impossible records", test_impossible_records},
         {"impossible snapshots", test_impossible_snapshots},
+        {"a disk that has grown in its log", test_grown_in_log},
         {"blocks that adjoin in two extents", test_adjoining},
         {"impossible places in logs", test_impossible_positions},
         {"a log without its index", test_no_index},
