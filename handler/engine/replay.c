@@ -121,7 +121,7 @@ static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t 
         if (s == last)
             addr = record->segment_addr;
         /* Of what was thinned out some numbers have no segment any more. */
-        if (!error && (addr || s == record->first_segment || s == last) &&
+        if (!error && (addr || s == record->first_segment) &&
             !segment_addr_valid(reader->store, addr))
             error = plx_fault_set(fault, PLX_ERR_CORRUPT,
                                   "virtual disk %s: log segment %llu is missing from the index",
@@ -229,8 +229,7 @@ int plx_log_reader_of(struct plx_store *store, const struct plx_vdi_record *reco
         plx_log_reader_close(&reader);
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     }
-    if (count)
-        memcpy(reader.segments, segments, count * sizeof *segments);
+    memcpy(reader.segments, segments, count * sizeof *segments);
     *ret_reader = reader;
     return 0;
 }

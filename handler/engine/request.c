@@ -538,9 +538,10 @@ static bool is_head(const struct plx_op *op, unsigned block)
     return block == 0 && (op->head_skip || (op->blocks == 1 && op->tail_skip));
 }
 
+/* Of a block that is no head. */
 static bool is_tail(const struct plx_op *op, unsigned block)
 {
-    return block == op->blocks - 1 && op->tail_skip && !is_head(op, block);
+    return block == op->blocks - 1 && op->tail_skip;
 }
 
 /* The buffer of a partly covered block, or NULL for a block that lies wholly in the request. */
@@ -682,7 +683,7 @@ static void clear_block(const struct plx_op *op, unsigned block)
 
 static bool whole_unmap(const struct plx_op *op)
 {
-    return op->request->op == PLX_UNMAP && op->blocks > 0 && !op->head_skip && !op->tail_skip;
+    return op->request->op == PLX_UNMAP && !op->head_skip && !op->tail_skip;
 }
 
 static void set_window(struct plx_op *op, uint64_t offset, uint64_t bytes)

@@ -594,12 +594,10 @@ int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault
                                 PLX_SEGMENT_HEADER_BYTES) == 0 &&
             plx_format_segment_decode(reader.buffer, &store->info.id, &record.id,
                                       reader.first_segment + i, store->addr_limit, &header,
-                                      NULL) == 0 &&
-            header.next_addr && header.next_addr + (bytes >> PLX_BLOCK_SHIFT) <= store->addr_limit)
+                                      NULL) == 0)
             plx_alloc_mark(store, header.next_addr, bytes >> PLX_BLOCK_SHIFT);
     }
-    if (record.next_addr && record.next_addr + (bytes >> PLX_BLOCK_SHIFT) <= store->addr_limit)
-        plx_alloc_mark(store, record.next_addr, bytes >> PLX_BLOCK_SHIFT);
+    plx_alloc_mark(store, record.next_addr, bytes >> PLX_BLOCK_SHIFT);
     reader.loaded = UINT64_MAX;
     error = plx_log_each_record(&reader, mark_record, store, fault);
     plx_log_reader_close(&reader);

@@ -252,13 +252,14 @@ static bool read_extent(struct plx_verify *v, uint64_t number,
 
 bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type)
 {
+    uint64_t blocks = v->store->info.extent_blocks;
     struct plx_extent_page page;
     const uint8_t *bits;
     uint64_t number;
 
     addr = plx_addr_block(addr);
-    number = addr / v->store->info.extent_blocks;
-    if (addr >= v->store->addr_limit)
+    number = addr / blocks;
+    if (addr >= v->store->addr_limit || addr % blocks < 2ull * plx_extent_pages(blocks))
         return false;
     /* It may have come into use since. */
     if (v->types[number] != type && v->types[number] != PLX_EXTENT_SYSTEM &&

@@ -158,6 +158,7 @@ struct log_walk {
     uint64_t taken;                        /* the last one that the log tells of */
     struct plx_keyframe keyframe;          /* in effect */
     uint64_t segment, pos;                 /* of the batch at hand */
+    uint64_t size_bytes;                   /* of the disk, behind the record's key frame */
     uint64_t skip_to, skip_seq, skip_hash; /* F6: where the log goes on; 0: right behind */
 };
 
@@ -351,11 +352,30 @@ static bool is_past(const struct plx_verify *v, const struct plx_record *record,
             record->type == PLX_RECORD_VOID);
 }
 
+/* Behind the record's key frame: whether it names blocks of the disk alone, and does not make it
+ * smaller. */
+static bool fits_disk(const struct log_walk *log, const struct plx_record *record)
+{
+    uint64_t blocks = plx_div_up(log->size_bytes, PLX_BLOCK_SIZE);
+
+    if (record->type == PLX_RECORD_RESIZE)
+        return record->size_bytes >= log->size_bytes;
+    if (record->type == PLX_RECORD_VOID)
+        blocks = plx_div_up(blocks, PLX_NODE_ENTRIES);
+    else if (record->type != PLX_RECORD_MAP && record->type != PLX_RECORD_UNMAP)
+        return true;
+    return record->vblock + record->count <= blocks;
+}
+
 static void log_record(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
                        uint64_t seq)
 {
     if (is_past(v, record, seq))
         return;
+    if (seq > v->record->keyframe.batch_seq && !fits_disk(log, record)) {
+        log_error(v, "log", 0, "a record does not fit the disk's size; log batch", seq);
+        return;
+    }
     switch (record->type) {
     case PLX_RECORD_MAP:
         on_map(v, log, record, seq);
@@ -378,8 +398,11 @@ static void log_record(struct plx_verify *v, struct log_walk *log, const struct 
     case PLX_RECORD_SKIP:
         on_skip(v, log, record);
         break;
-    case PLX_RECORD_LABEL:
     case PLX_RECORD_RESIZE:
+        if (seq > v->record->keyframe.batch_seq)
+            log->size_bytes = record->size_bytes;
+        break;
+    case PLX_RECORD_LABEL:
         break;
     }
 }
@@ -455,8 +478,7 @@ static bool later_mark(struct plx_verify *v, const struct log_walk *log, uint64_
     return false;
 }
 
-static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
-                         struct plx_segment_header *ret_header)
+static bool read_segment(struct plx_verify *v, uint64_t addr)
 {
     uint64_t blocks = v->store->info.segment_blocks, extent_blocks = v->store->info.extent_blocks;
 
@@ -464,7 +486,13 @@ static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
            addr / extent_blocks == (addr + blocks - 1) / extent_blocks &&
            plx_verify_type_is(v, addr, PLX_EXTENT_META) &&
            plx_verify_read(v, PLX_KIND_LOG, addr, v->segment,
-                           (size_t)(blocks << PLX_BLOCK_SHIFT)) == 0 &&
+                           (size_t)(blocks << PLX_BLOCK_SHIFT)) == 0;
+}
+
+static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
+                         struct plx_segment_header *ret_header)
+{
+    return read_segment(v, addr) &&
            plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
                                      v->store->addr_limit, ret_header, NULL) == 0;
 }
@@ -548,7 +576,41 @@ static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t se
     return true;
 }
 
-/* What the log maps behind the key frame: new blocks that only it knows. */
+static void lost_segment(struct plx_verify *v, uint64_t addr, uint64_t segment)
+{
+    log_error(v, "log", addr, "a log segment is missing or damaged; segment", segment);
+}
+
+/* F4: behind the key frame's segment the log may end before any other, but one can be read there,
+ * and nothing in it says that the batch expected was durable. Its writer may just be beginning it,
+ * so that it is read in parts: it is looked at once more. */
+static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint64_t segment,
+                         uint64_t addr, struct plx_segment_header *ret_header)
+{
+    for (unsigned tries = 0; tries < 2 && read_segment(v, addr); tries++) {
+        if (plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
+                                      v->store->addr_limit, ret_header, NULL) == 0 &&
+            ret_header->epoch == v->record->epoch && ret_header->first_batch == log->seq &&
+            ret_header->prev_hash == log->hash)
+            return true;
+        if (!later_mark(v, log, PLX_SEGMENT_HEADER_BYTES))
+            return false;
+    }
+    lost_segment(v, addr, segment);
+    return false;
+}
+
+/* Whether a key frame may stand where the record says so. */
+static bool place_is_possible(const struct plx_vdi_record *record, uint64_t bytes)
+{
+    uint64_t last = record->keyframe.pos / bytes, offset = record->keyframe.pos % bytes;
+
+    if (!record->segment_addr)
+        return !offset && last == record->first_segment && !record->next_addr;
+    return last >= record->first_segment && (!offset || offset >= PLX_SEGMENT_HEADER_BYTES);
+}
+
+/* What the log maps behind the key frame (all else is forgotten): new blocks that only it knows. */
 static void claim_behind(struct plx_verify *v, const struct log_walk *log)
 {
     const struct plx_vdi_record *record = v->record;
@@ -557,7 +619,7 @@ static void claim_behind(struct plx_verify *v, const struct log_walk *log)
     for (size_t i = 0; i < log->history->capacity && !v->error; i++) {
         const struct plx_change *change = &log->history->changes[i];
 
-        if (!change->used || !change->addr || change->seq <= record->keyframe.batch_seq)
+        if (!change->used || !change->addr)
             continue;
         plx_verify_claim(v, change->addr, change->vblock, "data", !seen, true, false);
         if (change->seq <= log->durable)
@@ -570,8 +632,11 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
     const struct plx_vdi_record *record = v->record;
     uint64_t bytes = plx_log_segment_bytes(v->store);
     uint64_t last = record->keyframe.pos / bytes, addr, next = 0;
-    struct log_walk log = {.history = history};
+    struct log_walk log = {.history = history, .size_bytes = record->keyframe.size_bytes};
 
+    if (!place_is_possible(record, bytes))
+        log_error(v, "log", record->segment_addr, "an impossible place of the key frame; position",
+                  record->keyframe.pos);
     if (!record->segment_addr)
         return;
     for (uint64_t s = v->mode == PLX_VERIFY_BEHIND ? last : record->first_segment; !v->error; s++) {
@@ -585,9 +650,11 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
             addr = s == last + 1 && record->next_addr ? record->next_addr : next;
         if (s > last + 1 && plx_vdi_record_moved(v->store, record))
             break; /* its writer must not be chased for ever; it will be read again */
-        if (!load_segment(v, s, addr, &header) || (s > last && header.epoch != record->epoch)) {
-            if (s < last || (s == last && record->keyframe.pos % bytes != 0))
-                log_error(v, "log", addr, "a log segment is missing or damaged; segment", s);
+        if (s > last && !next_segment(v, &log, s, addr, &header))
+            break;
+        if (s <= last && !load_segment(v, s, addr, &header)) {
+            if (s < last || record->keyframe.pos % bytes != 0)
+                lost_segment(v, addr, s);
             break;
         }
         if (s > last && next && addr != next)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/format.h"
+#include "engine/reclaim.h"
 #include "engine/vdi.h"
 #include "ok.h"
 #include "suite.h"
@@ -525,6 +526,48 @@ static void test_checksum(void)
     FAILS(CORRUPT, try_run(vdi, PLX_READ, 7 * BLOCK, BLOCK, NULL));
     CU_ASSERT_EQUAL(counters().blocks_in_place, 0);
     OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static uint64_t root_addr, data_reads;
+
+static void forget_root(struct plx_simenv *e)
+{
+    if (counters().device_reads[PLX_KIND_DATA] > data_reads)
+        plx_cache_forget(store->cache, root_addr);
+    data_reads = counters().device_reads[PLX_KIND_DATA];
+}
+
+/* A block that does not match is looked up again, and by then a node of its map is not in
+ * memory any more: it is read anew, and the block with it, but not for ever. */
+static void test_checksum_evicted(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t at, waited;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 7 * BLOCK, BLOCK, 0x5a));
+    OK(write_byte(vdi, 8 * BLOCK, BLOCK, 0x5b));
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    root_addr = plx_entry_addr(vdi->map.base.root);
+    at = find_block(0x5a);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_flip(disk, at + 1000, 1);
+    waited = counters().device_reads[PLX_KIND_NODE];
+    data_reads = counters().device_reads[PLX_KIND_DATA];
+    env.on_tick = forget_root;
+    FAILS(CORRUPT, try_run(vdi, PLX_READ, 7 * BLOCK, 2 * BLOCK, NULL));
+    CU_ASSERT(counters().device_reads[PLX_KIND_NODE] > waited + 2);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "virtual block 7"));
+    plx_simdisk_flip(disk, at + 1000, 1);
+    CU_ASSERT(reads_as(vdi, 7 * BLOCK, BLOCK, 0x5a));
+    CU_ASSERT(reads_as(vdi, 8 * BLOCK, BLOCK, 0x5b));
+    env.on_tick = NULL;
+    OK(plx_vdi_close(vdi));
+    check_store(false);
     end_store();
 }
 
@@ -1673,11 +1716,14 @@ static void test_call_refusals(void)
     struct plx_request label = {.op = PLX_LABEL, .seq = 1},
                        grow = {.op = PLX_RESIZE, .length = MIB - 512};
     struct plx_vdi *vdi = NULL, *instant = NULL, *none;
+    struct plx_snapshot_info first = {.seq = 77};
     struct plx_vdi_info info;
     uint64_t seq, flushes;
 
     make_store(64 * MIB, MIB);
     FAILS(NOT_FOUND, plx_vdi_read_info(store, 100000, &info, &fault));
+    FAILS(NOT_FOUND, plx_snapshot_first(store, 100000, 0, &first, &fault));
+    CU_ASSERT_EQUAL(first.seq, 77);
     FAILS(INVALID, plx_vdi_create(store, &nameless, NULL, &fault));
     FAILS(INVALID, plx_vdi_create(store, &sectors, NULL, &fault));
     FAILS(RANGE, plx_store_extent_adopt(store, 1000000, &fault));
@@ -1726,6 +1772,92 @@ static void test_two_owners(void)
     FAILS(BUSY, try_open_vdi(0, false, &second));
     FAILS(BUSY, plx_vdi_delete(store, 0, false, &fault));
     OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* Nobody opens what is deleted, or a snapshot that is just being let go. */
+static void test_gone(void)
+{
+    uint64_t first = 1;
+    struct plx_history_drop drop = {.snapshots = &first, .snapshot_count = 1};
+    struct plx_vdi *vdi, *none = NULL;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    CU_ASSERT_EQUAL(run(vdi, PLX_SNAPSHOT, 0, 0), first);
+    OK(write_byte(vdi, 0, BLOCK, 2));
+    CU_ASSERT_EQUAL(run(vdi, PLX_SNAPSHOT, 0, 0), 2);
+    vdi->keyframe.next_drop = &drop;
+    FAILS(NOT_FOUND, plx_snapshot_open(store, 0, first, &none, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "lets snapshot 1 go"));
+    OK(plx_snapshot_open(store, 0, 2, &none, &fault));
+    plx_vdi_abandon(none);
+    vdi->keyframe.next_drop = NULL;
+    OK(plx_snapshot_open(store, 0, first, &none, &fault));
+    CU_ASSERT(reads_as(none, 0, BLOCK, 1));
+    plx_vdi_abandon(none);
+    plx_vdi_abandon(vdi); /* its owner has died */
+    FAILS(BUSY, plx_vdi_delete(store, 0, false, &fault));
+    OK(plx_vdi_delete(store, 0, true, &fault));
+    FAILS(NOT_FOUND, try_open_vdi(0, true, &none));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is deleted"));
+    FAILS(NOT_FOUND, plx_snapshot_open(store, 0, 0, &none, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is deleted"));
+    end_store();
+}
+
+static size_t owned_extents(void)
+{
+    struct plx_extent_info info;
+    size_t count = 0;
+
+    while (plx_store_extent_owned(store, count, &info) == 0)
+        count++;
+    return count;
+}
+
+/* An extent that is held already, or that there is not: its blocks would have two owners, or no
+ * place. It is not taken, nor is one whose header is damaged taken for a full store. */
+static void test_wrong_grants(void)
+{
+    uint64_t free_blocks, swept, addr, garbage[MIB / BLOCK / 64] = {0};
+    struct plx_extent_info info;
+    struct plx_vdi *vdi;
+    size_t count;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, MIB / 2, 1));
+    plx_store_settle(store);
+    count = owned_extents();
+    free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
+    for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++)
+        plx_store_extent_granted(store, PLX_EXTENT_DATA, 0, info.number, true);
+    plx_store_extent_granted(store, PLX_EXTENT_DATA, 0, registry.count, true);
+    plx_store_settle(store);
+    CU_ASSERT_EQUAL(owned_extents(), count);
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_DATA), free_blocks);
+    /* Of what is free already a sweep makes nothing. */
+    OK(plx_alloc_run(store, PLX_EXTENT_DATA, 1, NULL, &addr, &swept));
+    garbage[addr / 64 % 4] |= 1ull << addr % 64;
+    OK(plx_store_extent_sweep(store, addr / (MIB / BLOCK), garbage, &info, &swept, &fault));
+    CU_ASSERT_EQUAL(swept, 1);
+    OK(plx_store_extent_sweep(store, addr / (MIB / BLOCK), garbage, &info, &swept, &fault));
+    CU_ASSERT_EQUAL(swept, 0);
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_DATA), free_blocks);
+    FAILS(NOSPACE, plx_alloc_adjacent(store, MIB / BLOCK, NULL, &addr));
+    plx_alloc_denied(store, PLX_EXTENT_DATA, PLX_ERR_NOSPACE);
+    FAILS(NOSPACE, plx_alloc_wait(store, PLX_EXTENT_DATA, NULL));
+    plx_alloc_denied(store, PLX_EXTENT_DATA, PLX_ERR_CORRUPT);
+    FAILS(IO_WRITE, plx_alloc_wait(store, PLX_EXTENT_DATA, NULL));
+    OK(write_byte(vdi, MIB, MIB / 4, 2));
+    CU_ASSERT(reads_as(vdi, 0, MIB / 2, 1));
+    CU_ASSERT(reads_as(vdi, MIB, MIB / 4, 2));
+    OK(plx_vdi_close(vdi));
+    check_store(false);
     end_store();
 }
 
@@ -2241,6 +2373,38 @@ static void test_damage_extent(void)
     end_store();
 }
 
+/* Of an extent that is taken over and sealed the header cannot be written: it is given up only when
+ * that has been done, and nothing is allocated in it meanwhile. */
+static void test_sealed_release(void)
+{
+    struct plx_extent_info info;
+    uint64_t extent;
+
+    make_history();
+    extent = find_magic("PLXEXTNT", 0) / MIB;
+    open_store(3);
+    OK(plx_store_extent_adopt(store, extent, &fault));
+    OK(plx_store_extent_adopt(store, extent, &fault)); /* once */
+    CU_ASSERT_EQUAL(owned_extents(), 1);
+    plx_store_extents_seal(store);
+    plx_alloc_free(store, extent * MIB / BLOCK + 2, 1); /* nor is anything freed in it */
+    CU_ASSERT_EQUAL(counters().blocks_foreign, 1);
+    CU_ASSERT_EQUAL(counters().blocks_freed, 0);
+    FAILS(NOT_FOUND, plx_store_extent_release(store, extent, &info, &fault)); /* not yet ours */
+    OK(plx_store_extents_adopted(store, &fault));
+    plx_simdisk_fail_range(disk, extent * MIB, MIB, false, true);
+    CU_ASSERT_NOT_EQUAL(plx_store_extent_release(store, extent, &info, &fault), 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "cannot write its header"));
+    plx_simdisk_heal(disk);
+    CU_ASSERT(plx_store_extent_is_owned(store, extent));
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_DATA), 0);
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_META), 0);
+    OK(plx_store_extent_release(store, extent, &info, &fault));
+    OK(plx_store_extent_read(store, extent, &info, &fault));
+    CU_ASSERT(info.sealed && info.owner == 0);
+    end_store();
+}
+
 /* Slot A reads as zeroes: lost, if slot B is a later one than the first. */
 static void test_lost_extent_page(void)
 {
@@ -2264,6 +2428,12 @@ static void test_lost_extent_page(void)
     page.generation = plx_generation_next(0);
     plx_format_extent_page_encode(&super.store, &page, block);
     plx_simdisk_poke(disk, at + BLOCK, block, BLOCK);
+    zeroes[BLOCK - 1] = 1; /* damaged, not zero */
+    plx_simdisk_poke(disk, at, zeroes, BLOCK);
+    OK(plx_store_extent_read(store, at / MIB, &info, &fault));
+    CU_ASSERT_EQUAL(info.type, page.type);
+    zeroes[BLOCK - 1] = 0;
+    plx_simdisk_poke(disk, at, zeroes, BLOCK);
     OK(plx_store_extent_read(store, at / MIB, &info, &fault));
     CU_ASSERT_EQUAL(info.type, PLX_EXTENT_UNUSED);
     end_store();
@@ -2523,6 +2693,7 @@ int main(void)
         {"a failed open frees its segments", test_failed_open_frees},
         {"a log of more segments than its index holds", test_long_log},
         {"checksums", test_checksum},
+        {"checksums when a node is gone", test_checksum_evicted},
         {"requests in many pieces", test_pieces},
         {"giving extents up", test_giving_up},
         {"a store that grows", test_growing},
@@ -2548,6 +2719,8 @@ int main(void)
         {"many VDIs", test_many_vdis},
         {"create: refusals", test_create_refusals},
         {"calls that are refused", test_call_refusals},
+        {"what is gone", test_gone},
+        {"extents that are granted wrongly", test_wrong_grants},
         {"one writer", test_two_owners},
         {"newer feature", test_newer_feature},
         {"truncated volume", test_truncated},
@@ -2560,6 +2733,7 @@ int main(void)
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},
+        {"a sealed extent that cannot be given up", test_sealed_release},
         {"a lost bitmap page", test_lost_extent_page},
         {"damaged log segment", test_damage_segment},
         {"damaged batch", test_damage_batch},

@@ -196,6 +196,33 @@ static void test_held_back(void)
     end_store();
 }
 
+/* What cannot be kept in mind is not freed either while blocks are held back: a collection that is
+ * reading may still come to it. */
+static void test_not_held_back(void)
+{
+    uint64_t addr, count, failed, free_blocks;
+
+    make_store(16 * MIB, MIB);
+    OK(create_vdi(0, LEAVES * LEAF));
+    vdi = open_vdi(0);
+    plx_store_settle(store);
+    OK(plx_alloc_run(store, PLX_EXTENT_META, 1, NULL, &addr, &count));
+    free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);
+    plx_alloc_hold_back(store);
+    fault_alloc_arm(1, false);
+    plx_alloc_free(store, addr, 1);
+    fault_alloc_disarm(&failed);
+    CU_ASSERT_EQUAL(failed, 1);
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_META), free_blocks);
+    CU_ASSERT(plx_alloc_let_go(store));
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_META), free_blocks);
+    plx_alloc_free(store, addr, 1);
+    CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_META), free_blocks + 1);
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
 /* ---- Common blocks ---- */
 
 /* A block that was to become another name of a common one does not, and others have that one. */
@@ -243,6 +270,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"each allocation", test_each},
         {"beside a collection", test_held_back},
+        {"blocks that cannot be held back", test_not_held_back},
         {"common blocks", test_common},
     };
 

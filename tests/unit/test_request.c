@@ -114,6 +114,38 @@ static void test_small_cache(void)
     end(vdi);
 }
 
+/* As many batches under way as there may be, and writes enough for a further one: it waits. */
+static void test_full_ring(void)
+{
+    unsigned patience = fixture.disk.patience, submitted = 0, most = 0;
+    struct plx_vdi *vdi;
+
+    fixture.disk.patience = 99;
+    fixture.disk.stalls = 100;
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, LEAVES * LEAF));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, LEAF + BLOCK, BLOCK, 200));
+    for (unsigned i = 0; i < LEAVES; i++)
+        memset(buffer + (size_t)i * BLOCK, (int)i + 1, BLOCK);
+    ended = 0;
+    for (unsigned turn = 0; submitted < LEAVES; turn++) {
+        unsigned count = turn < PLX_FEW_TRANSFERS ? 1 : PLX_MANY_WRITES;
+
+        for (unsigned i = 0; i < count && submitted < LEAVES; i++)
+            plx_vdi_submit(vdi, request_for(submitted++, PLX_WRITE));
+        plx_store_tick(store);
+        most = vdi->log.batch_count > most ? vdi->log.batch_count : most;
+    }
+    CU_ASSERT_EQUAL(most, PLX_BATCHES);
+    wait_for(submitted);
+    for (unsigned i = 0; i < LEAVES; i++)
+        CU_ASSERT(reads_as(vdi, i * LEAF, BLOCK, (int)i + 1));
+    fixture.disk.patience = patience;
+    fixture.disk.stalls = 0;
+    end(vdi);
+}
+
 /* All operations are busy, also those that are kept for who comes ahead: the next one of those
  * waits, but before all that wait in turn. */
 static void test_ahead(void)
@@ -398,6 +430,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"the reason after having waited", test_reason},
         {"a cache that is too small", test_small_cache},
+        {"as many batches as there may be", test_full_ring},
         {"ahead of those that wait", test_ahead},
         {"written while it is closed", test_written_while_closed},
         {"too late", test_too_late},

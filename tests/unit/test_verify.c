@@ -17,6 +17,7 @@
 #include "unit/fixture.h"
 
 #define EXTENT_BLOCKS (MIB / BLOCK)
+#define SEGMENT (MIB / 8)
 
 static struct plx_uuid store_id;
 
@@ -587,7 +588,7 @@ static void test_rewound(void)
     record = whole = get_record(0);
     CU_ASSERT_EQUAL_FATAL(record.rewinds, 1);
     CU_ASSERT_EQUAL(record.rewind[0].seq, 1);
-    for (unsigned field = 0; field < 4; field++) {
+    for (unsigned field = 0; field < 5; field++) {
         const struct plx_rewind *known = &whole.rewind[0];
         uint64_t generation = record.generation;
 
@@ -600,7 +601,7 @@ static void test_rewound(void)
                 .pos = known->pos + (field == 1 ? 512 : 0),
                 .seq = known->seq + (field == 2),
                 .root = field == 3 ? plx_entry_void(known->root) : known->root,
-                .levels = known->levels,
+                .levels = known->levels + (field == 4),
             };
         put_record(&record);
         EXPECT("keyframe", "does not know of a rewind to snapshot 1");
@@ -630,44 +631,30 @@ static uint64_t find_batch(uint64_t seq, struct plx_batch_header *ret_header)
     return 0;
 }
 
-static void forge_batch(uint64_t at, const struct plx_batch_header *header, unsigned offset,
-                        uint8_t mask)
+/* Returns the hash that the next batch must have of it. */
+static uint64_t forge_batch(uint64_t at, const struct plx_batch_header *header, unsigned offset,
+                            uint8_t mask)
 {
     static uint8_t bytes[PLX_BATCH_BYTES_MAX];
+    uint64_t hash;
 
     plx_simdisk_peek(disk, at, bytes, header->bytes);
     bytes[offset] ^= mask;
-    plx_format_batch_encode(header, bytes);
+    hash = plx_format_batch_encode(header, bytes);
     plx_simdisk_poke(disk, at, bytes, header->bytes);
+    return hash;
 }
 
-/* A mapping that goes on behind the end of its extent, in the last batch of a log. */
-static void test_crossing(void)
+/* The log goes on from it as it did. */
+static void forge_in_chain(uint64_t at, const struct plx_batch_header *header, unsigned offset,
+                           uint8_t mask)
 {
-    struct plx_batch_header header;
-    size_t offset = PLX_BATCH_HEADER_BYTES;
-    struct plx_record record;
-    struct plx_vdi *vdi;
-    uint8_t bytes[BLOCK];
-    uint64_t at, seq;
+    struct plx_batch_header next;
+    uint64_t next_at = find_batch(header->seq + 1, &next);
 
-    make(64 * MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
-    fill(vdi, 0, 65536, 1);
-    seq = vdi->log.cursor.seq - 1;
-    OK(plx_simenv_release_all(&env, &fault));
-    plx_vdi_abandon(vdi);
-    close_store();
-    at = find_batch(seq, &header);
-    CU_ASSERT_FATAL(at != 0);
-    plx_simdisk_peek(disk, at, bytes, sizeof bytes);
-    OK(plx_record_next(bytes, &header, &offset, UINT32_MAX, &record));
-    CU_ASSERT(record.type == PLX_RECORD_MAP && record.count == 16);
-    forge_batch(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
-    EXPECT("log", "a mapping crosses the end of an extent");
-    UNACCOUNTED("cross the end of an extent");
-    end_store();
+    next.prev_hash = forge_batch(at, header, offset, mask);
+    if (next_at)
+        forge_batch(next_at, &next, 0, 0);
 }
 
 /* A bitmap that lost a bit: the block is freed as if nothing were, and that is told. */
@@ -795,14 +782,17 @@ static void make_crashed(unsigned writes)
 static void test_impossible_log(void)
 {
     struct plx_rewind_options options = {.seq = 1};
+    struct plx_segment_header header, forged;
     struct plx_vdi_record record, whole;
     struct plx_snapshot_info before;
     struct plx_vdi *vdi;
+    uint8_t block[BLOCK];
 
     make_crashed(600);
     record = whole = get_record(0);
     forge_segment(record.next_addr, record.keyframe.pos / (256 * 1024) + 1, 0, EXTENT_BLOCKS - 1);
     UNREADABLE("reading its log");
+    EXPECT("log", "a log segment is missing or damaged");
     record.first_segment = 2;
     record.oldest.pos = 2 * 256 * 1024;
     record.keyframe.pos = 3 * 256 * 1024 + BLOCK;
@@ -812,6 +802,18 @@ static void test_impossible_log(void)
 
     make_crashed(1);
     record = get_record(0);
+    peek(record.segment_addr, block);
+    OK(plx_format_segment_decode(block, &store_id, &record.id, 0, UINT32_MAX, &header, &fault));
+    forged = header;
+    forged.keyframe.pos = 512; /* in the header itself */
+    plx_format_segment_encode(&store_id, &forged, block);
+    poke(record.segment_addr, block);
+    open_store(0);
+    FAILS(CORRUPT, plx_snapshot_open(store, 0, 1, &vdi, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is damaged"));
+    close_store();
+    plx_format_segment_encode(&store_id, &header, block);
+    poke(record.segment_addr, block);
     forge_segment(record.segment_addr, record.keyframe.pos / (256 * 1024), 512 * 1024, 0);
     UNREADABLE("segment");
     end_store();
@@ -828,6 +830,174 @@ static void test_impossible_log(void)
     whole.generation = get_record(0).generation;
     put_record(&whole);
     UNREADABLE("it was rewound in log batch");
+    end_store();
+}
+
+/* Places in the log that cannot be: no disk is opened by them, and the checker says so. */
+static void test_impossible_positions(void)
+{
+    struct plx_vdi_record whole;
+    uint64_t limit = 64 * MIB / BLOCK;
+
+    make_crashed(3);
+    whole = get_record(0);
+    for (unsigned i = 0; i < 11; i++) {
+        struct plx_vdi_record record = whole;
+        struct plx_keyframe *keyframe = &record.keyframe;
+
+        record.generation = get_record(0).generation;
+        if (i >= 3 && i <= 5)
+            record.segment_addr = record.next_addr = 0;
+        switch (i) {
+        case 0:
+            record.first_segment = 1;
+            break;
+        case 1:
+            record.first_segment = 2;
+            keyframe->pos = 3 * SEGMENT + BLOCK;
+            record.oldest.pos = SEGMENT;
+            break;
+        case 2:
+            keyframe->pos = 1ull << 40;
+            break;
+        case 3: /* no segment, but a place in it */
+            break;
+        case 4:
+            keyframe->pos = SEGMENT;
+            break;
+        case 5:
+            keyframe->pos = record.oldest.pos = 0;
+            record.next_addr = whole.next_addr;
+            break;
+        case 6:
+            record.segment_addr = limit - 1;
+            break;
+        case 7:
+            record.segment_addr = EXTENT_BLOCKS - 1;
+            break;
+        case 8:
+            record.next_addr = limit - 1;
+            break;
+        case 9:
+            record.next_addr = record.segment_addr;
+            break;
+        default: /* in its segment's header */
+            keyframe->pos = 512;
+            record.oldest.pos = 0;
+        }
+        put_record(&record);
+        UNREADABLE("impossible log position");
+        OK(check_at(0));
+        if (!heard.errors)
+            printf("\n  position %u", i);
+        CU_ASSERT(heard.errors > 0);
+    }
+    whole.generation = get_record(0).generation;
+    put_record(&whole);
+    CLEAN();
+    end_store();
+}
+
+/* A log of segments that no index knows. */
+static void test_no_index(void)
+{
+    struct plx_vdi_record record;
+
+    make_crashed(3);
+    record = get_record(0);
+    record.index_root = 0;
+    record.keyframe.pos = SEGMENT + BLOCK;
+    put_record(&record);
+    UNREADABLE("log segment 0 is missing from the index");
+    EXPECT("log", "missing or damaged");
+    end_store();
+}
+
+static void expect_in_log(int third)
+{
+    struct plx_vdi *vdi;
+
+    open_store(0);
+    OK(plx_snapshot_open(store, 0, 0, &vdi, &fault));
+    run(vdi, PLX_READ, 3 * MIB + 8192, BLOCK);
+    CU_ASSERT_EQUAL(buffer[1], 1);
+    run(vdi, PLX_READ, 3 * MIB + 2 * 8192, BLOCK);
+    CU_ASSERT_EQUAL(buffer[1], third);
+    plx_vdi_abandon(vdi);
+    close_store();
+}
+
+/* A whole batch that does not go on from the one before it ends the log, if nothing says that it
+ * was durable; else it is damage. */
+static void test_not_continued(void)
+{
+    struct plx_batch_header header, wrong;
+    uint64_t at, last;
+
+    make_crashed(3);
+    for (last = get_record(0).keyframe.batch_seq; find_batch(last + 1, &header);)
+        last++;
+    expect_in_log(2);
+    for (unsigned field = 0; field < 4; field++) {
+        for (unsigned before = 0; before < 2; before++) {
+            at = find_batch(last - before, &header);
+            CU_ASSERT_FATAL(at != 0);
+            wrong = header;
+            wrong.vdi ^= field == 0;
+            wrong.prev_hash ^= field == 1;
+            wrong.epoch += field == 2;
+            wrong.epoch -= field == 3;
+            forge_batch(at, &wrong, 0, 0);
+            if (before) {
+                UNREADABLE("is damaged");
+                EXPECT("log", "a later one says that it was durable");
+            } else {
+                expect_in_log(0);
+                CLEAN();
+            }
+            forge_batch(at, &header, 0, 0);
+        }
+    }
+    expect_in_log(2);
+    CLEAN();
+    end_store();
+}
+
+/* Where a log goes on in another segment, this one's header does not count; what lies behind it
+ * says that all was durable. */
+static void test_lost_segment(void)
+{
+    struct plx_segment_header header, wrong;
+    struct plx_vdi_record record;
+    uint8_t kept[BLOCK], block[BLOCK];
+
+    make_crashed(600);
+    CLEAN();
+    record = get_record(0);
+    peek(record.next_addr, kept);
+    OK(plx_format_segment_decode(kept, &store_id, &record.id, record.keyframe.pos / SEGMENT + 1,
+                                 UINT32_MAX, &header, &fault));
+    forge_segment(record.segment_addr, record.keyframe.pos / SEGMENT, 0, header.next_addr);
+    EXPECT("log", "the index names another place than the segment before");
+    forge_segment(record.segment_addr, record.keyframe.pos / SEGMENT, 0, record.next_addr);
+    for (unsigned field = 0; field < 5; field++) {
+        wrong = header;
+        wrong.first_batch += field == 0;
+        wrong.prev_hash ^= field == 1;
+        wrong.epoch -= field == 2;
+        plx_format_segment_encode(&store_id, &wrong, block);
+        block[60] ^= field == 3;
+        if (field == 4)
+            plx_simdisk_fail_range(disk, record.next_addr * BLOCK, BLOCK, true, false);
+        else
+            poke(record.next_addr, block);
+        EXPECT("log", "a log segment is missing or damaged; segment 1");
+        if (field < 4)
+            UNREADABLE("is damaged");
+        plx_simdisk_heal(disk);
+        poke(record.next_addr, kept);
+    }
+    CLEAN();
     end_store();
 }
 
@@ -874,6 +1044,161 @@ static void test_rot_while_opened(void)
     CU_ASSERT(refused > 2);
     run(vdi, PLX_READ, 5 * MIB + 99 * 8192, 4096);
     CU_ASSERT(buffer[1] == 9 && buffer[4095] == 9);
+    plx_vdi_abandon(vdi);
+    end_store();
+}
+
+/* Two batches behind v0's key frame: blocks 0 to 15, of which it is known that they are durable,
+ * and 16 to 31; or two snapshots. Returns where the first or the second is. */
+static uint64_t make_two(enum plx_request_op op, bool second, struct plx_batch_header *ret_header,
+                         struct plx_record *ret_record)
+{
+    size_t offset = PLX_BATCH_HEADER_BYTES;
+    uint8_t bytes[BLOCK];
+    struct plx_vdi *vdi;
+    uint64_t at, seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 2; i++) {
+        if (op == PLX_WRITE || i)
+            fill(vdi, i * 65536, 65536, 1);
+        if (op == PLX_SNAPSHOT)
+            run(vdi, PLX_SNAPSHOT, 0, 0);
+    }
+    seq = vdi->log.cursor.seq - (second ? 1 : 2);
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    CLEAN();
+    at = find_batch(seq, ret_header);
+    CU_ASSERT_FATAL(at != 0);
+    plx_simdisk_peek(disk, at, bytes, sizeof bytes);
+    OK(plx_record_next(bytes, ret_header, &offset, UINT32_MAX, ret_record));
+    return at;
+}
+
+static void expect_not_recovered(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t hash = plx_simdisk_hash(disk);
+
+    open_store(2);
+    FAILS(CORRUPT, try_open_vdi(0, true, &vdi));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has an impossible record"));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disk), hash);
+    end_store();
+}
+
+/* A mapping that goes on behind the end of its extent, whether it is known to be durable or not. */
+static void test_crossing(void)
+{
+    for (unsigned second = 0; second < 2; second++) {
+        struct plx_batch_header header;
+        struct plx_record record;
+        uint64_t at = make_two(PLX_WRITE, second, &header, &record);
+
+        CU_ASSERT(record.type == PLX_RECORD_MAP && record.count == 16);
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ 0xff));
+        EXPECT("log", "a mapping crosses the end of an extent");
+        UNACCOUNTED("cross the end of an extent");
+        UNREADABLE("has an impossible record");
+        expect_not_recovered();
+    }
+}
+
+/* Records of no kind, and of blocks that the disk does not have: nothing is opened by them, and
+ * nothing is taken for free that they may have meant. */
+static void test_impossible_records(void)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        struct plx_batch_header header;
+        struct plx_record record;
+        uint64_t at = make_two(PLX_WRITE, i & 1, &header, &record);
+
+        if (i < 2)
+            forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES, 0xff);
+        else
+            forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 3, 0x80);
+        if (i < 2) {
+            EXPECT("log", "impossible record");
+            open_store(2);
+            FAILS(CORRUPT, plx_vdi_mark(store, 0, &fault));
+            close_store();
+        } else {
+            EXPECT("log", "a record does not fit the disk's size");
+        }
+        UNREADABLE("has an impossible record");
+        expect_not_recovered();
+    }
+}
+
+/* Of a disk that has grown behind its key frame blocks may be named that this one did not have; but
+ * it never becomes smaller. */
+static void test_grown_in_log(void)
+{
+    struct plx_batch_header header;
+    struct plx_vdi *vdi;
+    uint64_t at, seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    run(vdi, PLX_RESIZE, 0, 24 * MIB);
+    fill(vdi, 20 * MIB, 65536, 1);
+    seq = vdi->log.cursor.seq - 2;
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    CLEAN();
+    at = find_batch(seq, &header);
+    CU_ASSERT_FATAL(at != 0);
+    forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 8 + 3, 1); /* to 8 MiB */
+    EXPECT("log", "a record does not fit the disk's size");
+    UNREADABLE("has an impossible record");
+    expect_not_recovered();
+}
+
+/* Snapshots that were there already, or are too far away. */
+static void test_impossible_snapshots(void)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        struct plx_batch_header header;
+        struct plx_record record;
+        uint64_t at = make_two(PLX_SNAPSHOT, true, &header, &record);
+
+        CU_ASSERT(record.type == PLX_RECORD_SNAPSHOT && record.seq == 2);
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + (i ? 12 : 8), i ? 1 : 3);
+        if (!i)
+            EXPECT("log", "snapshots are not numbered one after the other; snapshot 1");
+        UNREADABLE("has an impossible record");
+        expect_not_recovered();
+    }
+}
+
+/* Two blocks that seem to adjoin, in two extents, which may be in two volumes: each is read by
+ * itself. */
+static void test_adjoining(void)
+{
+    struct plx_vdi *vdi;
+    uint8_t blocks[2][BLOCK];
+    uint64_t addr, reads;
+
+    make_history();
+    addr = (find_extent(PLX_EXTENT_DATA) + 1) * EXTENT_BLOCKS - 1;
+    forge_entry(1, 400, addr);
+    forge_entry(1, 401, addr + 1);
+    EXPECT("address", "no data extent"); /* but in the header of one */
+    peek(addr, blocks[0]);
+    peek(addr + 1, blocks[1]);
+    open_store(2);
+    vdi = open_vdi(1);
+    run(vdi, PLX_READ, 402 * BLOCK, BLOCK);
+    reads = store->counters.device_reads[PLX_KIND_DATA];
+    run(vdi, PLX_READ, 400 * BLOCK, 2 * BLOCK);
+    CU_ASSERT_EQUAL(store->counters.device_reads[PLX_KIND_DATA], reads + 2);
+    CU_ASSERT_EQUAL(memcmp(buffer, blocks, sizeof blocks), 0);
     plx_vdi_abandon(vdi);
     end_store();
 }
@@ -1015,6 +1340,11 @@ static void test_skip(void)
         CLEAN();
         forge_skip(wrong[i][0], wrong[i][1]);
         EXPECT("log", "a SKIP record leads nowhere");
+        open_store(0);
+        FAILS(CORRUPT, plx_snapshot_open(store, 0, 4, &vdi, &fault)); /* nor goes on for ever */
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is damaged"));
+        OK(plx_snapshot_open(store, 0, 2, &vdi, &fault));
+        plx_vdi_abandon(vdi);
         end_store();
     }
 }
@@ -1385,6 +1715,26 @@ static void damage_or_node_found(void)
     CU_ASSERT(strstr(heard.kinds, "node") || strstr(heard.text, "block 7 does not match"));
 }
 
+static uint64_t rotten;
+
+static void rot_leaf(void)
+{
+    uint64_t path[PLX_LEVELS_MAX];
+    uint8_t leaf[BLOCK];
+    struct plx_vdi_record record = get_record(0);
+
+    rotten = path[load_leaf(&record, path, leaf) - 1];
+    flip(rotten, 9);
+}
+
+static void damage_or_rot_found(void)
+{
+    rotten = 0;
+    damage_or_node_found();
+    if (rotten)
+        flip(rotten, 9);
+}
+
 static void lose_log(void)
 {
     plx_simdisk_fail_range(disk, get_record(0).segment_addr * BLOCK, 64 * BLOCK, true, false);
@@ -1397,6 +1747,7 @@ static void test_damage_beside_loss(void)
     uint64_t at;
 
     at_each_read(lose_leaf, damage_or_node_found);
+    at_each_read(rot_leaf, damage_or_rot_found);
     make_history();
     at = find_batch(3, &header);
     CU_ASSERT_FATAL(at != 0);
@@ -1469,6 +1820,54 @@ static void test_suspect_beside_changes(void)
     forge_bit(addr, true);
     CLEAN();
     OK(plx_vdi_close(moving));
+    end_store();
+}
+
+static void move_record(struct plx_simenv *e)
+{
+    struct plx_vdi_record record = get_record(0);
+
+    put_record(&record);
+}
+
+/* Of a disk that has moved on whenever it was read nobody looks for ever for what is not there. */
+static void test_moving_for_ever(void)
+{
+    struct plx_snapshot_info info;
+    struct plx_vdi *instant;
+
+    make_history();
+    open_store(0);
+    env.on_tick = move_record;
+    FAILS(NOT_FOUND, plx_snapshot_open(store, 0, 99, &instant, &fault));
+    FAILS(NOT_FOUND, plx_snapshot_at(store, 0, 1, &info, &fault));
+    OK(plx_label_list(store, 0, 0, no_label, NULL, &fault));
+    OK(plx_snapshot_open(store, 0, 1, &instant, &fault));
+    plx_vdi_abandon(instant);
+    env.on_tick = NULL;
+    end_store();
+}
+
+/* A log of many segments behind the key frame, of a disk that is open: what it says of a damaged
+ * block is read again. */
+static void test_long_log(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t addr;
+
+    make(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 900; i++)
+        fill(vdi, 3 * MIB + i * 8192, 4096, (int)(i % 3) + 1);
+    CU_ASSERT(vdi->log.segment_count > 4);
+    addr = addr_of(vdi, 100);
+    flip(addr, 9);
+    EXPECT("data", "block 100 does not match");
+    CU_ASSERT_EQUAL(heard.errors, 1);
+    flip(addr, 9);
+    CLEAN();
+    OK(plx_vdi_close(vdi));
     end_store();
 }
 
@@ -1685,9 +2084,17 @@ int main(void)
         {"addresses", test_addresses},
         {"rewound", test_rewound},
         {"log", test_log},
-        {"a mapping that crosses the end of an extent", test_crossing},
         {"a block that is free already", test_free_already},
         {"impossible logs", test_impossible_log},
+        {"mappings that cross the end of an extent", test_crossing},
+        {"impossible records", test_impossible_records},
+        {"impossible snapshots", test_impossible_snapshots},
+        {"a disk that has grown in its log", test_grown_in_log},
+        {"blocks that adjoin in two extents", test_adjoining},
+        {"impossible places in logs", test_impossible_positions},
+        {"a log without its index", test_no_index},
+        {"batches that do not continue", test_not_continued},
+        {"a segment that is lost behind the key frame", test_lost_segment},
         {"damage while a disk is opened", test_rot_while_opened},
         {"letting go in a damaged log", test_thin_damaged},
         {"a log that goes on nowhere", test_skip},
@@ -1699,6 +2106,8 @@ int main(void)
         {"damage beside a change at each moment", test_damage_beside_changes},
         {"damage that cannot be read any more", test_damage_beside_loss},
         {"a block that does not fit beside changes", test_suspect_beside_changes},
+        {"a disk that has always moved on", test_moving_for_ever},
+        {"a long log of an open disk", test_long_log},
         {"a disk that never holds still", test_unsettled},
         {"very many findings", test_many_findings},
         {"very many blocks that do not fit", test_many_suspects},
