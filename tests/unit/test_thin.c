@@ -31,9 +31,35 @@ static struct {
 
 /* ---- The store ---- */
 
+/* What another thread does, once, when the loop waits for the count-th time while history is
+ * let go: between two turns, as in the handler. */
+static struct {
+    void (*act)(void);
+    unsigned count;
+} meanwhile;
+static const struct plx_device_ops *planned_ops;
+
+static int poll_meanwhile(struct plx_device *device, bool wait)
+{
+    void (*act)(void) = meanwhile.act;
+
+    if (wait && act && vdi->thinning && --meanwhile.count == 0) {
+        meanwhile.act = NULL;
+        act();
+    }
+    return planned_ops->poll(device, wait);
+}
+
 static struct plx_device *attach_planned(void)
 {
-    return fault_device_attach(disk, &plan);
+    static struct plx_device_ops ops;
+    struct plx_device *device = fault_device_attach(disk, &plan);
+
+    planned_ops = device->ops;
+    ops = *planned_ops;
+    ops.poll = poll_meanwhile;
+    device->ops = &ops;
+    return device;
 }
 
 static void open_reader(void)
@@ -630,6 +656,129 @@ static void test_refusals(void)
     end_disk(false);
 }
 
+/* ---- Somebody comes meanwhile (reclaim.c, C5) ---- */
+
+#define WANTED 5u /* by who comes; it was to go */
+
+static struct plx_vdi *came;
+
+static void label_meanwhile(void)
+{
+    struct plx_request request = {.op = PLX_LABEL, .seq = WANTED, .label = "kept"};
+
+    OK(plx_vdi_run(vdi, &request));
+}
+
+static void open_meanwhile(void)
+{
+    OK(plx_snapshot_open(store, 0, WANTED, &came, &fault));
+}
+
+static void clone_meanwhile(void)
+{
+    OK(clone_vdi(1, 0, WANTED));
+}
+
+/* Snapshots of `thin` were to go, and one of them comes into use: it is not too late, none goes, no
+ * matter how often it was tried where a stretch may end. Only what is open is seen to be so when
+ * that begins anew. When the caller knows, the others go. */
+static void come_meanwhile(void (*act)(void), unsigned rounds, struct plx_thin thin)
+{
+    const uint64_t wanted = WANTED;
+    struct plx_thinned thinned;
+    uint64_t around[12];
+    int error;
+
+    make_disk();
+    write_history(rounds, around);
+    came = NULL;
+    meanwhile.act = act;
+    meanwhile.count = 1;
+    error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+    CU_ASSERT_PTR_NULL(meanwhile.act);
+    CU_ASSERT(error == PLX_ERR_BUSY ? strstr(fault.text, "came into use") != NULL
+                                    : !error && came && rounds < 12);
+    write_places(50); /* over what came free */
+    for (uint64_t seq = 1; seq <= model.newest && error; seq++)
+        expect_instant(seq);
+    expect_instant(WANTED);
+    CU_ASSERT(error || let_go(thin.after, thin.upto, &wanted, 1) == 0);
+    CU_ASSERT(!error || let_go(thin.after, thin.upto, &wanted, 1) > 0);
+    write_places(50);
+    expect_instant(WANTED);
+    expect_no_instant(WANTED - 1);
+    if (act == clone_meanwhile)
+        came = open_vdi(1);
+    if (came) {
+        CU_ASSERT(holds(came, model.then[WANTED]));
+        OK(plx_vdi_close(came));
+    }
+    end_disk(false);
+}
+
+static void test_come_meanwhile(void)
+{
+    void (*const acts[])(void) = {label_meanwhile, open_meanwhile, clone_meanwhile};
+    unsigned patience = fixture.disk.patience;
+
+    fixture.disk.patience = 90; /* so that reading the log waits */
+    for (unsigned i = 0; i < sizeof acts / sizeof acts[0]; i++)
+        for (unsigned rounds = 4; rounds <= 12; rounds += 8) {
+            come_meanwhile(acts[i], rounds, (struct plx_thin){.after = 2, .upto = 8});
+            come_meanwhile(acts[i], rounds, (struct plx_thin){.upto = 8}); /* the beginning */
+        }
+    fixture.disk.patience = patience;
+}
+
+/* Each to a block of its own: what is overwritten in place leaves nothing in the log. */
+static void write_anywhere(unsigned count)
+{
+    static unsigned block;
+
+    while (count--) {
+        block += (block + 1) % APART ? 1 : 2;
+        run(vdi, PLX_WRITE, block % (PLACES * APART) * (uint64_t)BLOCK, BLOCK);
+    }
+}
+
+/* With no snapshot at all every key frame lets the log before it go, and it is used again. */
+static void move_on(void)
+{
+    for (unsigned i = 0; i < 5; i++) {
+        keyframe();
+        write_anywhere(300);
+    }
+}
+
+/* What is read then is somebody else's by now: that is no damage. */
+static void test_history_moves_on(void)
+{
+    const struct plx_thin thin = {.upto = 10};
+    unsigned moved = 0, patience = fixture.disk.patience;
+    struct plx_thinned thinned;
+
+    fixture.disk.patience = 90;
+    make_disk();
+    fixture.disk.patience = patience;
+    write_places(PLACES);
+    write_anywhere(300);
+    for (unsigned i = 1; i < 6; i++) {
+        int error;
+
+        meanwhile.act = move_on;
+        meanwhile.count = i;
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        CU_ASSERT_PTR_NULL(meanwhile.act);
+        CU_ASSERT(!error || error == PLX_ERR_BUSY);
+        moved += error && strstr(fault.text, "its history moved on");
+    }
+    CU_ASSERT(moved > 0);
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
+    CU_ASSERT(holds(vdi, model.now));
+    end_disk(false);
+}
+
 /* ---- A full store ---- */
 
 static int try_write(void)
@@ -1066,6 +1215,8 @@ int main(void)
         {"a key frame that is resumed", test_resumed_keyframe},
         {"a key frame that fails", test_drop_fails},
         {"refusals", test_refusals},
+        {"somebody comes meanwhile", test_come_meanwhile},
+        {"history that moves on", test_history_moves_on},
         {"a full store", test_full_store},
         {"a neighbour's reserve", test_neighbours_reserve},
         {"a stretch that fits badly", test_tight},
