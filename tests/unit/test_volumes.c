@@ -181,15 +181,16 @@ static void test_add_strangers(void)
     uint64_t before, added;
 
     make_disks(4, 8 * MIB);
-    devices[0] = plx_simdisk_attach(disks[1], "other");
-    OK(format(1, MIB));
-    detach(1);
+    attach(2);
+    OK(format(2, MIB)); /* so disk 1 is the second volume of that one */
+    detach(2);
+    plx_simdisk_copy(disks[0], disks[3]);
     make_volumes(1, 8 * MIB);
     plx_simdisk_copy(disks[3], disks[0]);
-    OK(add_volume(2, NULL));
     before = plx_simdisk_hash(disks[1]);
     FAILS(EXISTS, add_volume(1, NULL));
     CU_ASSERT_EQUAL(plx_simdisk_hash(disks[1]), before);
+    OK(add_volume(2, NULL));
     close_store();
     plx_simdisk_copy(disks[1], disks[2]); /* volume 1 of 2 */
     plx_simdisk_copy(disks[0], disks[3]); /* that knows of itself only */
