@@ -57,11 +57,13 @@ struct base {
     struct plx_keyframe moved;
 };
 
-/* Where a stretch may end. */
+/* Where a stretch may end, from one try to the next. */
 struct reach {
     uint64_t behind; /* this position: nearer it was FULL, */
     uint64_t upto;   /* and snapshots up to this one stay, if there is no later end */
     bool all;        /* a key frame was written behind all of the log */
+    /* Before the first try: of these the caller knew (C5, C6). */
+    uint64_t labels_ended, clones_made;
 };
 
 struct reclaim {
@@ -73,7 +75,6 @@ struct reclaim {
     struct plx_vdi_record record; /* as it was at the start */
     uint64_t last_batch;          /* applied by then, */
     uint64_t limit;               /* in this segment */
-    uint64_t labels_ended, clones_made;
     struct plx_log_reader reader;
     struct plx_treewalk walk;
     uint64_t *held; /* C6, ascending */
@@ -189,8 +190,9 @@ static bool end_moved(const struct reclaim *r)
 /* C5: somebody came meanwhile who may use what goes. */
 static int check_undisturbed(struct reclaim *r)
 {
-    int error = r->vdi->labels_begun != r->labels_ended || r->store->instants_opening ||
-                        r->store->clones_made != r->clones_made || history_moved(r) || end_moved(r)
+    int error = r->vdi->labels_begun != r->reach->labels_ended || r->store->instants_opening ||
+                        r->store->clones_made != r->reach->clones_made || history_moved(r) ||
+                        end_moved(r)
                     ? PLX_ERR_BUSY
                     : 0;
 
@@ -204,6 +206,18 @@ static int check_undisturbed(struct reclaim *r)
 }
 
 /* ---- Reading the log ---- */
+
+/* One that was applied: if the log ends before it, it is damaged, or it has moved on. */
+static int next_batch(struct reclaim *r)
+{
+    int error = plx_log_reader_next(&r->reader, r->fault);
+
+    return error == PLX_ERR_NOT_FOUND
+               ? plx_fault_set(r->fault, PLX_ERR_CORRUPT,
+                               "virtual disk %s: its log ends before batch %llu", r->record.name,
+                               (unsigned long long)r->reader.cursor.seq)
+               : error;
+}
 
 /* The records of the batch that was read. */
 static int each_record(struct reclaim *r,
@@ -514,7 +528,7 @@ static int scan(struct reclaim *r)
     if (!error)
         r->previous = went_to(r, r->bases[0].keyframe.pos);
     while (!error && !r->looked_enough && r->reader.cursor.seq <= r->last_batch) {
-        error = plx_log_reader_next(&r->reader, r->fault);
+        error = next_batch(r);
         if (!error && segment != r->reader.loaded) {
             r->segments_read++;
             segment = r->reader.loaded;
@@ -864,7 +878,7 @@ static int work(struct reclaim *r)
     plx_log_reader_seek(&r->reader, &r->bases[0].keyframe);
     error = pass_bases(r);
     while (!error && !is_done(r)) {
-        error = plx_log_reader_next(&r->reader, r->fault);
+        error = next_batch(r);
         if (!error && r->begin_writing)
             error = begin_writing(r);
         if (!error && r->writing)
@@ -1019,8 +1033,6 @@ static int begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_thin *
         .record = vdi->record,
         .last_batch = vdi->log.applied.seq - 1,
         .limit = plx_log_segment_of(&vdi->log, vdi->log.applied.pos),
-        .labels_ended = vdi->labels_ended,
-        .clones_made = vdi->store->clones_made,
         .walk = {vdi->store, r->record.name, fault},
         .drop.flush_mark = vdi->store->flush_failures,
         .fault = fault,
@@ -1053,7 +1065,8 @@ static int end_the_segment(struct reclaim *r)
         return reach_further(r);
     plx_log_leave_segment(&r->vdi->log);
     error = keyframe_sync(r->vdi, r->fault);
-    *r->reach = (struct reach){.all = true};
+    r->reach->behind = r->reach->upto = 0;
+    r->reach->all = true;
     return error ? error : PLX_REWRITE_FULL;
 }
 
@@ -1118,7 +1131,8 @@ static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, struct r
 int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
                  struct plx_fault *fault)
 {
-    struct reach reach = {.behind = 0};
+    struct reach reach = {.labels_ended = vdi->labels_ended,
+                          .clones_made = vdi->store->clones_made};
     int error;
 
     if (vdi->snapshot)

@@ -31,9 +31,35 @@ static struct {
 
 /* ---- The store ---- */
 
+/* What somebody else does, once, between two turns of the loop: when it waits for the count-th time
+ * while history is let go, or an instant is being opened. */
+static struct {
+    void (*act)(void);
+    unsigned count;
+} meanwhile;
+static const struct plx_device_ops *planned_ops;
+
+static int poll_meanwhile(struct plx_device *device, bool wait)
+{
+    void (*act)(void) = meanwhile.act;
+
+    if (wait && act && (vdi->thinning || store->instants_opening) && --meanwhile.count == 0) {
+        meanwhile.act = NULL;
+        act();
+    }
+    return planned_ops->poll(device, wait);
+}
+
 static struct plx_device *attach_planned(void)
 {
-    return fault_device_attach(disk, &plan);
+    static struct plx_device_ops ops;
+    struct plx_device *device = fault_device_attach(disk, &plan);
+
+    planned_ops = device->ops;
+    ops = *planned_ops;
+    ops.poll = poll_meanwhile;
+    device->ops = &ops;
+    return device;
 }
 
 static void open_reader(void)
@@ -630,6 +656,281 @@ static void test_refusals(void)
     end_disk(false);
 }
 
+/* ---- Somebody comes meanwhile (reclaim.c, C5) ---- */
+
+#define WANTED 5u /* by who comes; it was to go */
+
+static struct plx_vdi *came;
+
+static void label_meanwhile(void)
+{
+    struct plx_request request = {.op = PLX_LABEL, .seq = WANTED, .label = "kept"};
+
+    OK(plx_vdi_run(vdi, &request));
+}
+
+static void open_meanwhile(void)
+{
+    OK(plx_snapshot_open(store, 0, WANTED, &came, &fault));
+}
+
+static void clone_meanwhile(void)
+{
+    OK(clone_vdi(1, 0, WANTED));
+}
+
+/* Snapshots of `thin` were to go, and one of them comes into use: it is not too late, none goes, no
+ * matter how often it was tried where a stretch may end. Only what is open is seen to be so when
+ * that begins anew. When the caller knows, the others go. */
+static void come_meanwhile(void (*act)(void), unsigned rounds, struct plx_thin thin)
+{
+    const uint64_t wanted = WANTED;
+    struct plx_thinned thinned;
+    uint64_t around[12];
+    int error;
+
+    make_disk();
+    write_history(rounds, around);
+    came = NULL;
+    meanwhile.act = act;
+    meanwhile.count = 1;
+    error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+    CU_ASSERT_PTR_NULL(meanwhile.act);
+    CU_ASSERT(error == PLX_ERR_BUSY ? strstr(fault.text, "came into use") != NULL
+                                    : !error && came && rounds < 12);
+    write_places(50); /* over what came free */
+    for (uint64_t seq = thin.after + 1; seq <= thin.upto && error; seq++)
+        expect_instant(seq);
+    expect_instant(WANTED);
+    CU_ASSERT(error || let_go(thin.after, thin.upto, &wanted, 1) == 0);
+    CU_ASSERT(!error || let_go(thin.after, thin.upto, &wanted, 1) > 0);
+    write_places(50);
+    expect_instant(WANTED);
+    expect_no_instant(WANTED - 1);
+    if (act == clone_meanwhile)
+        came = open_vdi(1);
+    if (came) {
+        CU_ASSERT(holds(came, model.then[WANTED]));
+        OK(plx_vdi_close(came));
+    }
+    end_disk(false);
+}
+
+/* Who is just opening an instant is in no list yet. */
+static void thin_meanwhile(void)
+{
+    struct plx_thin thin = {.after = 2, .upto = 8};
+    struct plx_thinned thinned;
+
+    FAILS(BUSY, plx_vdi_thin(vdi, &thin, &thinned, &fault));
+}
+
+/* When history begins with a rewind, what that went to is held no longer (C9): unless it is opened
+ * meanwhile. */
+static void come_before_rewind(void)
+{
+    struct plx_rewind_options back = {.seq = WANTED};
+    const uint64_t wanted = WANTED;
+    struct plx_snapshot_info before;
+    struct plx_thinned thinned;
+    struct plx_thin thin;
+    uint64_t around[4];
+    int error = 0;
+
+    make_disk();
+    write_history(4, around);
+    note_snapshot(model.newest + 1);
+    OK(plx_vdi_rewind(vdi, &back, &before, &fault));
+    CU_ASSERT_EQUAL(before.seq, model.newest);
+    memcpy(model.now, model.then[WANTED], PLACES);
+    for (unsigned i = 0; i < 4; i++) {
+        write_places(5);
+        snapshot();
+        keyframe();
+    }
+    CU_ASSERT(let_go(0, before.seq, &wanted, 1) > 0);
+    expect_instant(WANTED);
+    thin = (struct plx_thin){.upto = before.seq};
+    for (unsigned count = 1; !error; count++) { /* or it is seen to be open, and stays */
+        came = NULL;
+        meanwhile.act = open_meanwhile;
+        meanwhile.count = count;
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(came);
+        write_places(20);
+        CU_ASSERT(holds(came, model.then[WANTED]));
+        expect_instant(WANTED);
+        OK(plx_vdi_close(came));
+    }
+    CU_ASSERT_EQUAL(error, PLX_ERR_BUSY);
+    CU_ASSERT(let_go(0, before.seq, NULL, 0) > 0);
+    expect_no_instant(WANTED);
+    expect_instant(before.seq + 1);
+    end_disk(true);
+}
+
+static void thin_beside_opening(void)
+{
+    uint64_t around[12];
+
+    make_disk();
+    write_history(12, around);
+    meanwhile.act = thin_meanwhile;
+    meanwhile.count = 1;
+    open_meanwhile();
+    CU_ASSERT_PTR_NULL(meanwhile.act);
+    write_places(50);
+    CU_ASSERT(holds(came, model.then[WANTED]));
+    OK(plx_vdi_close(came));
+    end_disk(false);
+}
+
+static void test_come_meanwhile(void)
+{
+    void (*const acts[])(void) = {label_meanwhile, open_meanwhile, clone_meanwhile};
+    unsigned patience = fixture.disk.patience;
+
+    fixture.disk.patience = 90; /* so that reading the log waits */
+    for (unsigned i = 0; i < sizeof acts / sizeof acts[0]; i++)
+        for (unsigned rounds = 4; rounds <= 12; rounds += 8) {
+            come_meanwhile(acts[i], rounds, (struct plx_thin){.after = 2, .upto = 8});
+            come_meanwhile(acts[i], rounds, (struct plx_thin){.upto = 8}); /* the beginning */
+        }
+    thin_beside_opening();
+    come_before_rewind();
+    fixture.disk.patience = patience;
+}
+
+/* Each to a block of its own: what is overwritten in place leaves nothing in the log. */
+static void write_anywhere(unsigned count)
+{
+    static unsigned block;
+
+    while (count--) {
+        block += (block + 1) % APART ? 1 : 2;
+        run(vdi, PLX_WRITE, block % (PLACES * APART) * (uint64_t)BLOCK, BLOCK);
+    }
+}
+
+/* With no snapshot at all every key frame lets the log before it go, and it is used again. */
+static void move_on(void)
+{
+    for (unsigned i = 0; i < 5; i++) {
+        keyframe();
+        write_anywhere(300);
+    }
+}
+
+/* What is read then is somebody else's by now: that is no damage. */
+static void test_history_moves_on(void)
+{
+    const struct plx_thin thin = {.upto = 10};
+    unsigned moved = 0, patience = fixture.disk.patience;
+    struct plx_thinned thinned;
+
+    fixture.disk.patience = 90;
+    make_disk();
+    fixture.disk.patience = patience;
+    write_places(PLACES);
+    write_anywhere(300);
+    for (unsigned i = 1; i < 6; i++) {
+        int error;
+
+        meanwhile.act = move_on;
+        meanwhile.count = i;
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        CU_ASSERT_PTR_NULL(meanwhile.act);
+        CU_ASSERT(!error || error == PLX_ERR_BUSY);
+        moved += error && strstr(fault.text, "its history moved on");
+    }
+    CU_ASSERT(moved > 0);
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(plx_vdi_health(vdi, NULL), 0);
+    CU_ASSERT(holds(vdi, model.now));
+    end_disk(false);
+}
+
+/* ---- Damage (rewrite.c, W5) ---- */
+
+struct batch {
+    uint64_t segment, addr; /* addr: of the segment */
+    size_t offset;
+};
+
+static size_t list_batches(struct batch *ret_batches, size_t max)
+{
+    struct plx_vdi_record record;
+    struct plx_log_reader log;
+    size_t count = 0;
+    uint8_t which;
+
+    OK(plx_vdi_record_read(reader, 0, &record, &which, &fault));
+    OK(plx_log_reader_open(reader, &record, &log, &fault));
+    plx_log_reader_seek(&log, &record.oldest);
+    while (plx_log_reader_next(&log, &fault) == 0) {
+        CU_ASSERT_FATAL(count < max);
+        ret_batches[count++] = (struct batch){.segment = log.loaded,
+                                              .addr = log.segments[log.loaded - log.first_segment],
+                                              .offset = (size_t)(log.batch - log.buffer)};
+    }
+    plx_log_reader_close(&log);
+    return count;
+}
+
+/* One batch after the other is damaged. Of the segments that are written anew none is copied
+ * without it: nothing goes, although nobody has to read it for what goes. reopened: they are of an
+ * older epoch, so that no later batch says that it was durable. */
+static void damage_batches(bool reopened)
+{
+    static struct batch batches[1000];
+    static bool found[1000];
+    struct plx_thin thin = {.after = 13, .upto = 17, .dry_run = true};
+    struct plx_thinned thinned;
+    uint64_t around[12];
+    size_t count, moved = 0;
+
+    make_disk();
+    write_history(12, around);
+    if (reopened) {
+        OK(plx_vdi_close(vdi));
+        vdi = open_vdi(0);
+    }
+    keyframe();
+    count = list_batches(batches, sizeof batches / sizeof batches[0]);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t at = batches[i].addr * BLOCK + batches[i].offset + PLX_BATCH_HEADER_BYTES;
+        int error;
+
+        plx_simdisk_flip(disk, at, 1);
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        CU_ASSERT(!error || error == PLX_ERR_CORRUPT);
+        found[i] = error != 0;
+        plx_simdisk_flip(disk, at, 1);
+    }
+    thin.dry_run = false;
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 4);
+    for (size_t i = 0; i < count; i++) {
+        const struct batch *b = &batches[i];
+
+        if (vdi->log.segments[b->segment - vdi->record.first_segment] == b->addr)
+            continue;
+        moved++;
+        CU_ASSERT(found[i]);
+    }
+    CU_ASSERT(moved > 20 && moved < count);
+    for (uint64_t seq = 10; seq <= 20; seq++)
+        if (seq <= 13 || seq >= 18)
+            expect_instant(seq);
+    end_disk(false);
+}
+
+static void test_damaged_log(void)
+{
+    damage_batches(false);
+    damage_batches(true);
+}
+
 /* ---- A full store ---- */
 
 static int try_write(void)
@@ -1066,6 +1367,9 @@ int main(void)
         {"a key frame that is resumed", test_resumed_keyframe},
         {"a key frame that fails", test_drop_fails},
         {"refusals", test_refusals},
+        {"somebody comes meanwhile", test_come_meanwhile},
+        {"history that moves on", test_history_moves_on},
+        {"a damaged log", test_damaged_log},
         {"a full store", test_full_store},
         {"a neighbour's reserve", test_neighbours_reserve},
         {"a stretch that fits badly", test_tight},

@@ -252,9 +252,12 @@ static void test_deleting(void)
     }
 }
 
+#define RELATIONS 200u
+
 /* What is between relatives is gone, with its record: only the caller knows of it. */
 static void test_lost_relation(void)
 {
+    static struct plx_usage_kin chain[RELATIONS];
     struct plx_usage_kin kin;
     uint32_t family;
 
@@ -278,6 +281,14 @@ static void test_lost_relation(void)
     CU_ASSERT_EQUAL(of(3)->family, of(1)->family);
     CU_ASSERT_EQUAL(usage.family_count, 3);
     CU_ASSERT_EQUAL(usage.families[of(1)->family].vdis, 3);
+    for (unsigned i = 0; i < RELATIONS; i++) { /* through many that are gone */
+        chain[i] = (struct plx_usage_kin){{{(uint8_t)i, 7}}, {{(uint8_t)(i + 1), 7}}};
+    }
+    chain[0].vdi = kin.vdi;
+    chain[RELATIONS - 1].parent = kin.parent;
+    OK(take_with(chain, RELATIONS));
+    CU_ASSERT_EQUAL(of(3)->family, of(1)->family);
+    CU_ASSERT_EQUAL(usage.family_count, 3);
     end_store();
 }
 

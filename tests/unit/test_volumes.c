@@ -115,10 +115,30 @@ static void test_extent_size(void)
     expect_extent(1024 * MIB, 4 * MIB);
 }
 
+/* Nothing is written. */
+static void refuse_geometry(uint64_t extent_bytes, uint64_t segment_bytes, const char *words)
+{
+    struct plx_format_options options = {
+        .name = "test", .extent_bytes = extent_bytes, .segment_bytes = segment_bytes};
+    uint64_t before = plx_simdisk_hash(disks[0]);
+
+    FAILS(INVALID, plx_store_format(devices, 1, &options, &env.env, NULL, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, words));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disks[0]), before);
+}
+
 static void test_format_refusals(void)
 {
     make_disks(1, 16 * MIB);
     attach(1);
+    refuse_geometry(MIB / 2, 0, "extent size");
+    refuse_geometry(3 * MIB, 0, "extent size");
+    refuse_geometry(4ull << 30, 0, "extent size");
+    refuse_geometry(MIB, 2 * BLOCK, "log segment size");
+    refuse_geometry(MIB, 5 * BLOCK + 512, "log segment size");
+    refuse_geometry(MIB, MIB / 2, "log segment size");
+    refuse_geometry(2 * MIB, 2 * MIB, "log segment size");
+    FAILS(INVALID, format(0, MIB));
     devices[0]->read_only = true;
     FAILS(READONLY, format(1, MIB));
     devices[0]->read_only = false;
@@ -151,6 +171,41 @@ static void test_add_refusals(void)
     CU_ASSERT_EQUAL(added, 8);
     close_store();
     free_disks(3);
+}
+
+/* Another store's volume holds data, whatever it says of itself, and is not taken without force.
+ * What would be added can be asked without a write. */
+static void test_add_strangers(void)
+{
+    struct plx_grown grown = {0};
+    uint64_t before, added;
+
+    make_disks(4, 8 * MIB);
+    attach(2);
+    OK(format(2, MIB)); /* so disk 1 is the second volume of that one */
+    detach(2);
+    plx_simdisk_copy(disks[0], disks[3]);
+    make_volumes(1, 8 * MIB);
+    plx_simdisk_copy(disks[3], disks[0]);
+    before = plx_simdisk_hash(disks[1]);
+    FAILS(EXISTS, add_volume(1, NULL));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disks[1]), before);
+    OK(add_volume(2, NULL));
+    close_store();
+    plx_simdisk_copy(disks[1], disks[2]); /* volume 1 of 2 */
+    plx_simdisk_copy(disks[0], disks[3]); /* that knows of itself only */
+    open_volumes(1);
+    devices[1] = plx_simdisk_attach(disks[1], "asked");
+    before = plx_simdisk_hash(disks[1]);
+    OK(plx_store_add_volume(store, devices[1], &(struct plx_grow){.dry_run = true}, &grown,
+                            &fault));
+    CU_ASSERT_EQUAL(grown.added, 8);
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disks[1]), before);
+    plx_device_close(devices[1]);
+    OK(add_volume(1, &added));
+    CU_ASSERT_EQUAL(added, 8);
+    close_store();
+    free_disks(4);
 }
 
 static void test_most_volumes(void)
@@ -406,6 +461,7 @@ int main(void)
         {"the size of extents", test_extent_size},
         {"what cannot be formatted", test_format_refusals},
         {"what cannot be added", test_add_refusals},
+        {"volumes of somebody else", test_add_strangers},
         {"no more volumes", test_most_volumes},
         {"no more ranges", test_most_ranges},
         {"a volume that does not count yet", test_leftover},
