@@ -28,7 +28,7 @@
 #define WRITES 128
 #define IN_FLIGHT 24
 #define IO_BYTES_MAX (96u << 10)
-#define ROUNDS 600
+#define ROUNDS 2000
 #define PATIENCE_S 30 /* more than anything here takes */
 
 static uint64_t seed;
@@ -87,6 +87,7 @@ static struct target {
     bool hides_capacity;
     atomic_bool mute;        /* reads get no answer */
     atomic_bool drops_reads; /* the connection ends instead */
+    atomic_bool sends_away;  /* the initiator is asked to log out instead */
     atomic_uint short_by;    /* so many bytes less are read, and it says so */
     atomic_uint logins, reads, writes, flushes, longest;
     pthread_mutex_t mutex;
@@ -257,11 +258,23 @@ static bool answer_capacity(struct connection *on, const uint8_t *command)
     return send_data(on, command, data, sizeof data);
 }
 
+static bool send_request_to_leave(struct connection *on)
+{
+    uint8_t head[48] = {0x32, 0x80};
+
+    put32(head + 16, UINT32_MAX);
+    head[36] = 1;
+    head[43] = 1; /* within a second */
+    return send_pdu(on, head, true, NULL, 0);
+}
+
 static bool answer_read(struct connection *on, const uint8_t *command, const uint8_t *from,
                         uint32_t bytes)
 {
     if (target.drops_reads)
         return false;
+    if (target.sends_away)
+        return send_request_to_leave(on);
     return target.mute || send_data(on, command, from, bytes - target.short_by);
 }
 
@@ -945,11 +958,11 @@ static void test_errors(void)
     target_goes();
 }
 
-/* Busy, task set full, unit attention and aborted; the first three times, then two times. */
+/* Busy, task set full, unit attention and aborted; then busy again. */
 static void test_tried_again(void)
 {
     static const struct answer answers[] = {
-        {8, 0, 0}, {0x28, 0, 0}, {2, 6, 0x2900}, {2, 11, 0x4b00}, {8, 0, 0}, {8, 0, 0},
+        {8, 0, 0}, {0x28, 0, 0}, {2, 6, 0x2900}, {2, 11, 0x4b00}, {8, 0, 0},
     };
     static uint8_t buffer[4][512];
     struct request requests[4];
@@ -957,13 +970,13 @@ static void test_tried_again(void)
     unsigned waits;
 
     session_open(&session);
-    target_answers(answers, 6);
+    target_answers(answers, 5);
     waits = session.waits;
     for (unsigned i = 0; i < 4; i++)
         start(&session, &requests[i], PLX_IO_READ, i * 512, buffer[i], 512);
     for (unsigned i = 0; i < 4; i++)
         CU_ASSERT_EQUAL(result_of(&requests[i]), 0);
-    CU_ASSERT_EQUAL(target.reads, 10);
+    CU_ASSERT_EQUAL(target.reads, 9);
     at_most(session.waits - waits, 60);
     target_answers(answers, 1);
     CU_ASSERT_EQUAL(run(&session, PLX_IO_WRITE, 0, buffer[0], 512), 0);
@@ -1037,7 +1050,7 @@ static void test_gone_under_way(void)
     CU_ASSERT_EQUAL(run(&session, PLX_IO_READ, 0, buffer[0], 512), PLX_ERR_LOST);
     CU_ASSERT_EQUAL(run(&session, PLX_IO_WRITE, 0, buffer[0], 512), PLX_ERR_LOST);
     CU_ASSERT_EQUAL(run(&session, PLX_IO_FLUSH, 0, NULL, 0), PLX_ERR_LOST);
-    at_most(waits_in(&session, 1500), 6);
+    at_most(waits_in(&session, 1000), 6);
     session_close(&session);
 }
 
@@ -1067,13 +1080,54 @@ static void test_comes_back(void)
     CU_ASSERT_EQUAL(memcmp(buffer[0], target.disk, 512), 0);
     CU_ASSERT_EQUAL(memcmp(buffer[3], target.disk + 4096, 512), 0);
     CU_ASSERT_EQUAL(target.logins, 2);
-    at_most(waits_in(&session, 1500), 6);
+    at_most(waits_in(&session, 1000), 6);
     session_close(&session);
     target_goes();
 }
 
-/* Logs in, and hangs up as soon as anything is read. */
+/* Logs in, and hangs up as soon as anything is read. After a while seconds go by quickly: each
+ * interruption is one. */
 static void test_drops_reads(void)
+{
+    static uint8_t buffer[512];
+    struct request request;
+    struct session session;
+
+    session_open(&session);
+    target.drops_reads = true;
+    start(&session, &request, PLX_IO_READ, 0, buffer, 512);
+    at_most(waits_in(&session, 4000), 80);
+    CU_ASSERT(target.logins >= 2);
+    CU_ASSERT_FALSE(is_done(&request));
+    for (int i = 0; i < 2000 && !is_done(&request); i++) {
+        session.device->ops->interrupt(session.device);
+        usleep(5000);
+    }
+    CU_ASSERT_EQUAL(result_of(&request), PLX_ERR_LOST);
+    CU_ASSERT_EQUAL(run(&session, PLX_IO_READ, 0, buffer, 512), PLX_ERR_LOST);
+    at_most(waits_in(&session, 1000), 6);
+    session_close(&session);
+    target_goes();
+}
+
+/* As a target does that hands its LUNs to another, and comes back. */
+static void test_sends_away(void)
+{
+    static uint8_t buffer[512];
+    struct request request;
+    struct session session;
+
+    session_open(&session);
+    target.sends_away = true;
+    start(&session, &request, PLX_IO_READ, 0, buffer, 512);
+    usleep(200000);
+    target.sends_away = false;
+    CU_ASSERT_EQUAL(result_of(&request), 0);
+    session_close(&session);
+    target_goes();
+}
+
+static void test_sends_away_and_goes(void)
 {
     static uint8_t buffer[512];
     struct request request;
@@ -1081,14 +1135,11 @@ static void test_drops_reads(void)
 
     tries_max = 1;
     session_open(&session);
-    target.drops_reads = true;
+    target.sends_away = true;
     start(&session, &request, PLX_IO_READ, 0, buffer, 512);
-    at_most(waits_in(&session, 5000), 80);
-    CU_ASSERT(target.logins >= 2);
-    CU_ASSERT_FALSE(is_done(&request));
+    usleep(200000);
     target_goes();
     CU_ASSERT_EQUAL(result_of(&request), PLX_ERR_LOST);
-    at_most(waits_in(&session, 1500), 6);
     session_close(&session);
 }
 
@@ -1109,7 +1160,9 @@ int main(void)
         {"the target goes while idle (I4, I5)", test_gone},
         {"the target goes with requests under way (I4, I5)", test_gone_under_way},
         {"the target comes back (I4)", test_comes_back},
-        {"the target hangs up at every read (I5)", test_drops_reads},
+        {"the target asks to log out", test_sends_away},
+        {"the target asks to log out, and goes (I4)", test_sends_away_and_goes},
+        {"the target hangs up at every read (I4, I5)", test_drops_reads},
     };
     const struct suite_frame frame = {.before = target_new, .after = target_delete};
     const char *given = getenv("PLX_TEST_SEED");
