@@ -25,6 +25,7 @@
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -600,6 +601,15 @@ static void set_name(struct iscsi_device *device, const char *url)
         snprintf(device->base.name, sizeof device->base.name, "%s", url);
 }
 
+/* libiscsi writes data to a socket that may have been reset, which is no reason to end. */
+static void survive_sigpipe(void)
+{
+    struct sigaction now, ignore = {.sa_handler = SIG_IGN};
+
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        sigaction(SIGPIPE, &ignore, NULL);
+}
+
 int plx_iscsi_open(const char *url, const struct plx_device_open_options *options,
                    struct plx_device **ret_device, struct plx_fault *fault)
 {
@@ -613,6 +623,7 @@ int plx_iscsi_open(const char *url, const struct plx_device_open_options *option
     device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
     device->epoll_fd = device->timer_fd = device->watched.fd = -1;
     set_name(device, url);
+    survive_sigpipe();
     result = connect_lun(device, url, fault);
     if (result == 0)
         result = read_capacity(device, fault);
