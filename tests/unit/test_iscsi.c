@@ -462,9 +462,10 @@ static void *target_thread(void *unused)
         if (fds[CONNECTIONS].revents)
             accept_one();
     }
+    /* In this order: libiscsi leaks the request for a login that gets no answer. */
+    close(target.listener);
     for (unsigned i = 0; i < CONNECTIONS; i++)
         disconnect(&target.connections[i]);
-    close(target.listener);
     close(target.stop);
     return unused;
 }
@@ -1128,7 +1129,7 @@ static void test_drops_reads(void)
     session_open(&session);
     target.drops_reads = true;
     start(&session, &request, PLX_IO_READ, 0, buffer, 512);
-    at_most(waits_in(&session, 4000), 80);
+    at_most(waits_in(&session, 3500), 80);
     CU_ASSERT(target.logins >= 2);
     CU_ASSERT_FALSE(is_done(&request));
     for (int i = 0; i < 2000 && !is_done(&request); i++) {
