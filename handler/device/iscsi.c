@@ -8,7 +8,9 @@
  *     other.
  * I4  libiscsi reconnects by itself and sends again what was under way. A command that gets no
  *     answer for COMMAND_TIMEOUT_S on a connection that stands fails as LOST. Once libiscsi has
- *     given up (about a minute), all do: its context goes then, and with it the socket.
+ *     given up (about a minute), all do: its context goes then, and with it the socket. So it is
+ *     when a command has no answer for ANSWER_MAX_S although libiscsi connects time and again,
+ *     which it would do without an end.
  * I5  wait() waits on an epoll descriptor over the socket and a timer of one second: reconnecting,
  *     time limits and repeats go by the timer, and so does noticing that the socket was replaced.
  *     It touches nothing else of the device. A socket of which libiscsi expects nothing, or that
@@ -23,6 +25,7 @@
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +37,7 @@
 #define COMMAND_TIMEOUT_S 30
 #define CONNECT_TIMEOUT_S 10
 #define RECONNECTS_MAX 10
+#define ANSWER_MAX_S 120
 #define WAIT_MS 1000
 #define TRIES_MAX 20 /* BUSY and the like, one second apart */
 #define TRANSFER_MAX (4u << 20)
@@ -44,8 +48,9 @@ struct transfer {
     struct plx_io *io;
     size_t done, piece;       /* bytes transferred; bytes in the command under way */
     struct scsi_iovec *slice; /* of the piece, when it is not the whole */
-    unsigned tries;
-    struct transfer *next; /* free, or to be tried again */
+    struct scsi_task *task;   /* with libiscsi */
+    unsigned tries, seconds;  /* the latter with libiscsi */
+    struct transfer *next;    /* free, or to be tried again */
 };
 
 struct iscsi_device {
@@ -155,6 +160,8 @@ static void transfer_issue(struct transfer *transfer)
                                              transfer);
         break;
     }
+    transfer->task = task;
+    transfer->seconds = 0;
     if (!task)
         transfer_finish(transfer, PLX_ERR_LOST);
 }
@@ -213,6 +220,7 @@ static void on_answer(struct iscsi_context *iscsi, int status, void *command_dat
     struct plx_io *io = transfer->io;
     bool all_there = !task || task->residual_status == SCSI_RESIDUAL_NO_RESIDUAL;
 
+    transfer->task = NULL;
     if (status == SCSI_STATUS_GOOD && io->op != PLX_IO_FLUSH && !all_there) {
         transfer_finish(transfer, io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_IO_WRITE);
     } else if (status == SCSI_STATUS_GOOD) {
@@ -261,13 +269,23 @@ static void watch(struct iscsi_device *device, bool anew)
         epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, now.fd, &event);
 }
 
-/* I4: each command under way gets its callback, which finds the LUN lost. */
+/* I4: each command under way gets its callback, which finds the LUN lost; but not those of a
+ * session that has logged out because the target asked it to. */
 static void lose(struct iscsi_device *device)
 {
     struct iscsi_context *iscsi = device->iscsi;
 
     device->iscsi = NULL;
     iscsi_destroy_context(iscsi);
+    for (unsigned i = 0; i < device->depth; i++) {
+        struct transfer *transfer = &device->transfers[i];
+
+        if (!transfer->task)
+            continue;
+        scsi_free_scsi_task(transfer->task);
+        transfer->task = NULL;
+        transfer_finish(transfer, PLX_ERR_LOST);
+    }
 }
 
 static void service(struct iscsi_device *device, int revents)
@@ -298,6 +316,17 @@ static void try_again(struct iscsi_device *device)
     }
 }
 
+static void count_seconds(struct iscsi_device *device)
+{
+    bool hopeless = false;
+
+    for (unsigned i = 0; i < device->depth; i++)
+        if (device->transfers[i].task && ++device->transfers[i].seconds > ANSWER_MAX_S)
+            hopeless = true;
+    if (hopeless)
+        lose(device);
+}
+
 static void every_second(struct iscsi_device *device)
 {
     uint64_t expirations;
@@ -306,6 +335,7 @@ static void every_second(struct iscsi_device *device)
         return;
     device->ended = false;
     service(device, 0);
+    count_seconds(device);
     try_again(device);
     watch(device, true);
 }
@@ -571,6 +601,15 @@ static void set_name(struct iscsi_device *device, const char *url)
         snprintf(device->base.name, sizeof device->base.name, "%s", url);
 }
 
+/* libiscsi writes data to a socket that may have been reset, which is no reason to end. */
+static void survive_sigpipe(void)
+{
+    struct sigaction now, ignore = {.sa_handler = SIG_IGN};
+
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        sigaction(SIGPIPE, &ignore, NULL);
+}
+
 int plx_iscsi_open(const char *url, const struct plx_device_open_options *options,
                    struct plx_device **ret_device, struct plx_fault *fault)
 {
@@ -584,6 +623,7 @@ int plx_iscsi_open(const char *url, const struct plx_device_open_options *option
     device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
     device->epoll_fd = device->timer_fd = device->watched.fd = -1;
     set_name(device, url);
+    survive_sigpipe();
     result = connect_lun(device, url, fault);
     if (result == 0)
         result = read_capacity(device, fault);
