@@ -473,7 +473,6 @@ static void *target_thread(void *unused)
     close(target.listener);
     for (unsigned i = 0; i < CONNECTIONS; i++)
         disconnect(&target.connections[i]);
-    close(target.stop);
     return unused;
 }
 
@@ -501,6 +500,7 @@ static void target_goes(void)
 {
     CU_ASSERT_EQUAL(eventfd_write(target.stop, 1), 0);
     pthread_join(target.thread, NULL);
+    close(target.stop);
 }
 
 /* Before each test. */
