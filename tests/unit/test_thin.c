@@ -850,6 +850,150 @@ static void test_history_moves_on(void)
     end_disk(false);
 }
 
+/* Every leaf changes, so that a key frame writes all of the tree; not where the model looks. */
+static void change_leaves(void)
+{
+    static unsigned block;
+
+    block = block % (APART - 1) + 1;
+    for (uint64_t place = 0; place < PLACES; place++)
+        run(vdi, PLX_WRITE, (place * APART + block) * BLOCK, BLOCK);
+}
+
+/* No snapshot comes between these key frames: each lets the tree of the one before go. */
+static void replace_end(void)
+{
+    change_leaves();
+    keyframe();
+}
+
+static void replace_and_use(void)
+{
+    for (unsigned i = 0; i < 6; i++)
+        replace_end();
+}
+
+/* The key frame that the stretch ends with is replaced while it is read. What was to go is still
+ * there, and goes the next time. */
+static void end_moves_on(void (*act)(void), const char *words)
+{
+    unsigned patience = fixture.disk.patience;
+    struct plx_thin thin = {.after = 2};
+    struct plx_thinned thinned;
+    uint64_t around[4];
+
+    fixture.disk.patience = 90;
+    make_disk();
+    fixture.disk.patience = patience;
+    write_history(4, around);
+    change_leaves();
+    keyframe();
+    thin.upto = model.newest;
+    meanwhile.act = act;
+    meanwhile.count = 1;
+    FAILS(BUSY, plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_PTR_NULL(meanwhile.act);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, words));
+    for (uint64_t seq = thin.after; seq <= thin.upto; seq++)
+        expect_instant(seq);
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, model.newest - 3);
+    expect_instant(2);
+    expect_no_instant(3);
+    expect_instant(model.newest);
+    CU_ASSERT(holds(vdi, model.now));
+    end_disk(false);
+}
+
+/* Whether its nodes are still as they were, or written over: that is no damage either. */
+static void test_end_moves_on(void)
+{
+    end_moves_on(replace_end, "came into use");
+    end_moves_on(replace_and_use, "its history moved on");
+}
+
+/* ---- Two key frames at one position (keyframe.c, K3) ---- */
+
+static bool wanted_beside;
+
+static void want_beside_batch(struct plx_simenv *e)
+{
+    if (!wanted_beside || !vdi->log.batch_count)
+        return;
+    plx_keyframe_request(vdi, NULL);
+    wanted_beside = false;
+}
+
+static struct plx_keyframe named_by_header(uint64_t segment)
+{
+    struct plx_vdi_record record;
+    struct plx_keyframe keyframe;
+    struct plx_log_reader log;
+    uint8_t which;
+
+    OK(plx_vdi_record_read(reader, 0, &record, &which, &fault));
+    OK(plx_log_reader_open(reader, &record, &log, &fault));
+    OK(plx_log_reader_seek_segment(&log, segment, &fault));
+    keyframe = log.header.keyframe;
+    plx_log_reader_close(&log);
+    return keyframe;
+}
+
+/* The log begins with a batch that only voids checksums; before it is applied the next key frame is
+ * taken, at the position of the one that the segment's header names, and that one is gone. All that
+ * reads the log begins with the one that is there, wherever it comes from. */
+static void test_same_position(void)
+{
+    struct plx_keyframe gone, begins;
+    unsigned patience = fixture.disk.patience;
+    uint64_t blocks;
+
+    fixture.disk.patience = 90;
+    make_disk();
+    fixture.disk.patience = patience;
+    write_places(PLACES);
+    OK(plx_vdi_close(vdi));
+    vdi = open_vdi(0);
+    gone = vdi->record.keyframe;
+    wanted_beside = true;
+    env.on_tick = want_beside_batch;
+    write_places(1);
+    env.on_tick = NULL;
+    while (vdi->keyframe.running)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    begins = vdi->record.keyframe;
+    CU_ASSERT_EQUAL_FATAL(begins.pos, gone.pos);
+    CU_ASSERT_NOT_EQUAL_FATAL(begins.root, gone.root);
+    CU_ASSERT_EQUAL(vdi->record.oldest.root, begins.root);
+    for (unsigned i = 0; i < 3; i++) {
+        write_places(2);
+        snapshot();
+    }
+    CU_ASSERT_EQUAL(named_by_header(begins.pos / SEGMENT).root, gone.root);
+    for (unsigned i = 0; i < 6; i++) { /* over its nodes */
+        keyframe();
+        change_leaves();
+        snapshot();
+    }
+    for (uint64_t seq = 1; seq <= 3; seq++)
+        CU_ASSERT_EQUAL(root_of(seq), begins.root);
+    OK(plx_simenv_collect(&env, &blocks, &fault));
+    CU_ASSERT_EQUAL(blocks, 0);
+    CU_ASSERT_EQUAL(let_go(1, 2, NULL, 0), 1); /* found from the segment's start on */
+    expect_instant(1);
+    expect_no_instant(2);
+    expect_instant(3);
+    CU_ASSERT_EQUAL(root_of(1), begins.root);
+    CU_ASSERT_EQUAL(let_go(0, 1, NULL, 0), 1);
+    CU_ASSERT(let_go(0, 7, NULL, 0) > 0);
+    change_leaves();
+    for (uint64_t seq = 8; seq <= model.newest; seq++)
+        expect_instant(seq);
+    CU_ASSERT(holds(vdi, model.now));
+    end_disk(false);
+}
+
 /* ---- Damage (rewrite.c, W5) ---- */
 
 struct batch {
@@ -929,6 +1073,58 @@ static void test_damaged_log(void)
 {
     damage_batches(false);
     damage_batches(true);
+}
+
+static void damage(const struct batch *batch)
+{
+    plx_simdisk_flip(disk, batch->addr * BLOCK + batch->offset + PLX_BATCH_HEADER_BYTES, 1);
+}
+
+/* The last batch of the segment that the stretch ends in, and the only one behind it: nothing on
+ * the store says that they were durable, so the log seems to end before them. It does not: they are
+ * of the disk that is open, and no copy is made without them. */
+static void test_damaged_end(void)
+{
+    static struct batch batches[100];
+    struct plx_thin thin = {.after = 1, .upto = 2};
+    struct plx_thinned thinned;
+    uint64_t segment;
+    size_t count;
+
+    make_disk();
+    for (unsigned i = 0; i < 2; i++) {
+        write_places(2);
+        snapshot();
+    }
+    write_places(2);
+    keyframe();
+    write_places(1);
+    snapshot();
+    segment = plx_log_segment_of(&vdi->log, vdi->record.keyframe.pos);
+    while (plx_log_segment_of(&vdi->log, vdi->log.applied.pos) == segment)
+        write_places(1);
+    count = list_batches(batches, sizeof batches / sizeof batches[0]);
+    CU_ASSERT_FATAL(count > 2);
+    CU_ASSERT_EQUAL_FATAL(batches[count - 1].segment, segment + 1);
+    CU_ASSERT_EQUAL_FATAL(batches[count - 2].segment, segment);
+    damage(&batches[count - 2]);
+    damage(&batches[count - 1]);
+    FAILS(CORRUPT, plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0: log segment"));
+    damage(&batches[count - 2]);
+    damage(&batches[count - 1]);
+    expect_instant(2);
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 1);
+    CU_ASSERT_NOT_EQUAL(vdi->log.segments[segment - vdi->record.first_segment],
+                        batches[count - 2].addr);
+    expect_instant(1);
+    expect_no_instant(2);
+    expect_instant(3);
+    plx_vdi_abandon(vdi);
+    OK(try_open_vdi(0, true, &vdi));
+    CU_ASSERT(holds(vdi, model.now)); /* what was acknowledged behind the key frame, too */
+    end_disk(true);
 }
 
 /* ---- A full store ---- */
@@ -1213,6 +1409,33 @@ static void test_grown(void)
     end_disk(false);
 }
 
+/* A tree goes, and the next one is higher and has nothing. */
+static void test_grown_empty(void)
+{
+    struct plx_request grow = {.op = PLX_RESIZE, .length = 600ull << 30};
+    uint64_t used;
+
+    make_disk();
+    used = data_used();
+    for (unsigned i = 0; i < 2; i++) {
+        write_places(5);
+        snapshot();
+        keyframe();
+    }
+    OK(plx_vdi_run(vdi, &grow));
+    OK(run_at(PLX_UNMAP, 0, PLACES * APART));
+    memset(model.now, 0, sizeof model.now);
+    keyframe();
+    CU_ASSERT_EQUAL(vdi->record.keyframe.root, 0);
+    CU_ASSERT_EQUAL(vdi->record.keyframe.levels, vdi->record.oldest.levels + 1);
+    snapshot();
+    CU_ASSERT_EQUAL(let_go(0, 2, NULL, 0), 2);
+    CU_ASSERT_EQUAL(data_used() - vdi->run.count, used);
+    expect_no_instant(2);
+    expect_instant(3);
+    end_disk(false);
+}
+
 /* ---- Listings beside it ---- */
 
 static struct {
@@ -1369,12 +1592,16 @@ int main(void)
         {"refusals", test_refusals},
         {"somebody comes meanwhile", test_come_meanwhile},
         {"history that moves on", test_history_moves_on},
+        {"the end that moves on", test_end_moves_on},
+        {"two key frames at one position", test_same_position},
         {"a damaged log", test_damaged_log},
+        {"a damaged end", test_damaged_end},
         {"a full store", test_full_store},
         {"a neighbour's reserve", test_neighbours_reserve},
         {"a stretch that fits badly", test_tight},
         {"a stretch that never fits", test_never_fits},
         {"a disk that has grown", test_grown},
+        {"a disk that has grown and is empty", test_grown_empty},
         {"listing beside", test_list_beside},
         {"finding beside", test_find_beside},
         {"pages of a list", test_pages},
