@@ -223,7 +223,125 @@ static void test_not_held_back(void)
     end_store();
 }
 
+/* All that is under way when a collection begins is spared, or it does not begin. */
+static void fail_beginning(struct plx_simenv *e)
+{
+    static uint8_t extents[32];
+    struct plx_collect_options options = {.extents = extents, .extent_count = registry.count};
+    struct plx_collect *collection;
+    uint64_t failed = 1, k = 0;
+
+    memset(extents, PLX_COLLECT_LOOK, sizeof extents);
+    while (failed) {
+        int error;
+
+        fault_alloc_arm(++k, false);
+        error = plx_collect_begin(store, &options, &collection, &fault);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT_EQUAL(error, failed ? PLX_ERR_NOMEM : 0);
+        if (!error)
+            plx_collect_end(collection);
+        CU_ASSERT_PTR_NULL(store->collect);
+    }
+}
+
+static struct {
+    struct plx_request request;
+    struct iovec iov;
+} flying[3];
+static unsigned landed;
+
+static void flying_done(struct plx_request *request)
+{
+    OK(request->result);
+    landed++;
+}
+
+/* Data extents of one are another's; 0: nobody's. */
+static void change_owner(uint64_t from, uint64_t to)
+{
+    for (uint64_t e = 0; e < registry.count; e++)
+        if (registry.extents[e].used && registry.extents[e].owner == from &&
+            registry.extents[e].type == PLX_EXTENT_DATA)
+            registry.extents[e].owner = to;
+}
+
+/* Requests whose blocks lie in many extents, what died in others, of this instance and of nobody, a
+ * key frame that is to free it, another disk and an instant. */
+static void test_begin_collection(void)
+{
+    struct plx_vdi *instant;
+    uint64_t blocks;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, LEAVES * LEAF));
+    OK(create_vdi(1, LEAF));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, 2 * MIB, 1));
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    change_owner(0, 9); /* until others are taken for what is written next */
+    open_store(2);
+    vdi = open_vdi(0);
+    chain = open_vdi(1);
+    OK(write_byte(chain, 0, BLOCK, 2));
+    run(chain, PLX_SNAPSHOT, 0, 0);
+    OK(plx_snapshot_open(store, 1, 1, &instant, &fault));
+    OK(write_byte(vdi, 2 * MIB, 2 * MIB, 1));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    change_owner(9, 0);
+    env.grant_later = true;
+    env.on_tick = fail_beginning;
+    run(vdi, PLX_UNMAP, 0, 4 * MIB);
+    landed = 0;
+    for (unsigned i = 0; i < 3; i++) {
+        flying[i].iov = (struct iovec){buffer, MIB};
+        flying[i].request = (struct plx_request){.op = PLX_WRITE,
+                                                 .offset = (8 + i) * MIB,
+                                                 .length = MIB,
+                                                 .iov = &flying[i].iov,
+                                                 .iovcnt = 1,
+                                                 .done = flying_done};
+        plx_vdi_submit(vdi, &flying[i].request);
+    }
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    while (landed < 3)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    while (store->foreign.count)
+        plx_store_tick(store);
+    env.on_tick = NULL;
+    env.grant_later = false;
+    CU_ASSERT(reads_as(vdi, 0, 4 * MIB, 0));
+    CU_ASSERT(reads_as(vdi, 8 * MIB, 3 * MIB, 1));
+    OK(plx_simenv_collect(&env, &blocks, &fault));
+    CU_ASSERT_EQUAL(blocks, 0);
+    CU_ASSERT(reads_as(instant, 0, BLOCK, 2));
+    OK(plx_vdi_close(instant));
+    OK(plx_vdi_close(chain));
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
 /* ---- Common blocks ---- */
+
+/* A store is prepared for them, or it is not. */
+static int allow_common(void)
+{
+    int error = plx_store_allow_common(store, &fault);
+
+    CU_ASSERT_EQUAL(plx_store_allows_common(store), !error);
+    return error;
+}
+
+static void test_allow_common(void)
+{
+    make_store(16 * MIB, MIB);
+    CU_ASSERT(fail_each("preparing", allow_common) > 0);
+    CU_ASSERT(plx_store_allows_common(store));
+    end_store();
+}
 
 /* A block that was to become another name of a common one does not, and others have that one. */
 static void test_common(void)
@@ -271,6 +389,8 @@ int main(void)
         {"each allocation", test_each},
         {"beside a collection", test_held_back},
         {"blocks that cannot be held back", test_not_held_back},
+        {"a collection that begins", test_begin_collection},
+        {"a store that is prepared for common blocks", test_allow_common},
         {"common blocks", test_common},
     };
 

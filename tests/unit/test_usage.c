@@ -346,6 +346,25 @@ static void test_beside_writer(void)
     end_store();
 }
 
+/* Not damage that may be gone at the next try: it ends at once. */
+static void test_interrupted_beside_writer(void)
+{
+    make_families();
+    writer = open_vdi(3);
+    beside = write_on;
+    every = 1;
+    for (stop_at = 1; stop_at < 40; stop_at++) {
+        CU_ASSERT_EQUAL(take_with(NULL, 0), PLX_ERR_BUSY);
+        CU_ASSERT_EQUAL(asked, stop_at);
+    }
+    stop_at = 0;
+    beside = NULL;
+    OK(plx_vdi_close(writer));
+    leave_store();
+    expect_sum();
+    end_store();
+}
+
 static void delete_once(void)
 {
     if (asked == every)
@@ -401,6 +420,7 @@ int main(void)
         {"a relation that is lost", test_lost_relation},
         {"interrupted", test_interrupted},
         {"beside a writer", test_beside_writer},
+        {"interrupted beside a writer", test_interrupted_beside_writer},
         {"beside a deletion at each moment", test_beside_deletion},
         {"damage", test_damage},
     };

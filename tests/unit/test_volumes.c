@@ -139,12 +139,39 @@ static void test_format_refusals(void)
     refuse_geometry(MIB, MIB / 2, "log segment size");
     refuse_geometry(2 * MIB, 2 * MIB, "log segment size");
     FAILS(INVALID, format(0, MIB));
+    FAILS(INVALID, plx_store_format(devices, 1, &(struct plx_format_options){.name = ""}, &env.env,
+                                    NULL, &fault));
     devices[0]->read_only = true;
     FAILS(READONLY, format(1, MIB));
     devices[0]->read_only = false;
     devices[0]->bytes = (1ull << 50) + (2ull << 30);
     FAILS(INVALID, format(1, 2ull << 30));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "512 TiB"));
+    FAILS(INVALID, format(1, 0)); /* extents of 2 GiB are chosen, not larger ones */
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "512 TiB"));
+    detach(1);
+    free_disks(1);
+}
+
+/* Without force nothing is written where anything is found, or cannot be looked for. */
+static void test_format_data(void)
+{
+    uint64_t before;
+
+    make_disks(1, 16 * MIB);
+    plx_simdisk_flip(disks[0], 16 * MIB - BLOCK, 1); /* a copy of a partition table, say */
+    before = plx_simdisk_hash(disks[0]);
+    attach(1);
+    FAILS(EXISTS, format(1, MIB));
+    for (uint64_t k = 1; k <= 2; k++) {
+        plx_simdisk_fail_io(disks[0], k, 1);
+        FAILS(IO_READ, format(1, MIB));
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim0: cannot read"));
+        plx_simdisk_heal(disks[0]);
+    }
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disks[0]), before);
+    plx_simdisk_flip(disks[0], 16 * MIB - BLOCK, 1);
+    OK(format(1, MIB));
     detach(1);
     free_disks(1);
 }
@@ -217,6 +244,8 @@ static void test_most_volumes(void)
     attach(VOLUMES);
     FAILS(INVALID, try_open(devices, VOLUMES));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "1 to 64 volumes"));
+    FAILS(INVALID, format(VOLUMES, MIB));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "1 to 64 volumes"));
     detach(VOLUMES);
     free_disks(VOLUMES);
 }
@@ -255,6 +284,49 @@ static void test_most_ranges(void)
     CU_ASSERT_EQUAL(ranges, 64);
     OK(grow_by(1, 1, sizes)); /* the last volume's range goes on, whatever volume 0 has */
     free_disks(2);
+}
+
+/* One of a superblock's two slots is gone on both volumes. Whatever is to be done, it begins with
+ * making that good, and when one cannot be written nothing comes after it. */
+static void test_mirror_first(void)
+{
+    struct plx_grown grown;
+    uint64_t before[3];
+
+    make_disks(3, 8 * MIB);
+    make_volumes(2, 8 * MIB);
+    close_store();
+    memset(buffer, 0, BLOCK);
+    for (unsigned i = 0; i < 2; i++)
+        plx_simdisk_poke(disks[i], BLOCK, buffer, BLOCK);
+    plx_simdisk_resize(disks[0], 9 * MIB);
+    for (unsigned i = 1; i < 3; i++)
+        before[i] = plx_simdisk_hash(disks[i]);
+    open_volumes(2);
+    plx_simdisk_fail_range(disks[0], 0, MIB, false, true);
+    FAILS(IO_WRITE, plx_store_allow_common(store, &fault));
+    CU_ASSERT(!plx_store_allows_common(store));
+    FAILS(IO_WRITE, plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+    FAILS(IO_WRITE, add_volume(2, NULL));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim0: cannot write the superblock"));
+    for (unsigned i = 1; i < 3; i++)
+        CU_ASSERT_EQUAL(plx_simdisk_hash(disks[i]), before[i]);
+    plx_simdisk_heal(disks[0]);
+    plx_simdisk_fail_range(disks[1], 0, MIB, false, true);
+    FAILS(IO_WRITE, plx_store_allow_common(store, &fault));
+    CU_ASSERT(!plx_store_allows_common(store));
+    plx_simdisk_heal(disks[1]);
+    OK(plx_store_allow_common(store, &fault));
+    CU_ASSERT(plx_store_allows_common(store));
+    close_store();
+    for (unsigned i = 0; i < 2; i++) /* now the other one may go */
+        plx_simdisk_poke(disks[i], 0, buffer, BLOCK);
+    open_volumes(2);
+    CU_ASSERT(plx_store_allows_common(store));
+    OK(plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, 1);
+    close_store();
+    free_disks(3);
 }
 
 /* ---- Opening ---- */
@@ -460,10 +532,12 @@ int main(void)
     static const struct suite_test tests[] = {
         {"the size of extents", test_extent_size},
         {"what cannot be formatted", test_format_refusals},
+        {"what holds data", test_format_data},
         {"what cannot be added", test_add_refusals},
         {"volumes of somebody else", test_add_strangers},
         {"no more volumes", test_most_volumes},
         {"no more ranges", test_most_ranges},
+        {"superblocks without a mirror", test_mirror_first},
         {"a volume that does not count yet", test_leftover},
         {"volumes that make no store", test_open_refusals},
         {"an open store gets a volume", test_changed_more},
