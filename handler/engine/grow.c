@@ -49,14 +49,15 @@ static int zero_range(struct plx_device *device, uint64_t offset, uint64_t bytes
     return 0;
 }
 
-/* Data anywhere in the first MiB or the last 64 KiB (partition tables, file systems, stores). */
+/* Data anywhere in the first MiB or the last 64 KiB (partition tables, file systems, stores). The
+ * device is large enough to be a volume. */
 static int holds_data(struct plx_device *device, uint8_t *buffer, bool *ret_holds)
 {
-    size_t head = plx_min_u64(device->bytes & ~4095ull, SWEEP_BYTES), tail = 64u << 10;
+    size_t head = SWEEP_BYTES, tail = 64u << 10;
     int error = plx_volume_io(device, PLX_IO_READ, 0, buffer, head);
 
     *ret_holds = !error && !is_zero(buffer, head);
-    if (error || *ret_holds || device->bytes < head + tail)
+    if (error || *ret_holds)
         return error;
     error = plx_volume_io(device, PLX_IO_READ, (device->bytes & ~4095ull) - tail, buffer, tail);
     *ret_holds = !error && !is_zero(buffer, tail);
