@@ -1431,6 +1431,45 @@ static void test_taken_back(void)
     end_store();
 }
 
+/* The record says that the log goes on with a segment that is still to begin, and of those before
+ * it the last one has gone, with snapshots: those that stay are found all the same. */
+static void test_hole_before_end(void)
+{
+    struct plx_vdi *vdi, *instant;
+    struct plx_vdi_record record;
+    uint64_t hole = 0;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (int i = 1; i <= 4; i++) {
+        for (unsigned at = 0; at < 300; at++) {
+            run(vdi, PLX_UNMAP, at % 50 * 8192, 4096);
+            OK(write_byte(vdi, at % 50 * 8192, 4096, i));
+        }
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    let_go(vdi, 1, 3);
+    while (hole < vdi->log.segment_count && vdi->log.segments[hole])
+        hole++;
+    CU_ASSERT_FATAL(hole > 0 && hole < vdi->log.segment_count);
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    record = get_record(0);
+    CU_ASSERT_EQUAL_FATAL(record.first_segment, 0);
+    record.keyframe.pos = (hole + 1) * SEGMENT;
+    record.segment_addr = fixture.disk.bytes / BLOCK - 32; /* nothing is there */
+    record.next_addr = record.segment_addr - 32;
+    put_record(&record);
+    open_store(0);
+    OK(plx_snapshot_open(store, 0, 1, &instant, &fault));
+    CU_ASSERT(reads_as(instant, 49 * 8192, 4096, 1));
+    plx_vdi_abandon(instant);
+    end_store();
+}
+
 /* Records of more blocks than the log has told of: what they name is unmapped, and void. */
 static void test_wide_records(void)
 {
@@ -2312,6 +2351,7 @@ int main(void)
         {"letting go in a damaged log", test_thin_damaged},
         {"a log that goes on nowhere", test_skip},
         {"what a rewind took back before history began", test_taken_back},
+        {"a hole before a segment that is still to begin", test_hole_before_end},
         {"wide records", test_wide_records},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},
