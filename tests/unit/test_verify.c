@@ -1431,6 +1431,46 @@ static void test_taken_back(void)
     end_store();
 }
 
+/* Where history begins the record knows another key frame than the log announces there: as after a
+ * crash, when recovery wrote it once more, and the nodes of the other one are used for something
+ * else. Snapshots are found through the record's. */
+static void test_written_once_more(void)
+{
+    struct plx_vdi *vdi, *instant;
+    struct plx_vdi_record record;
+    uint8_t node[BLOCK], nothing[BLOCK] = {0}, at[BLOCK];
+    uint64_t root, other;
+
+    make_thinnable(&vdi);
+    let_go(vdi, 0, 1);
+    CU_ASSERT_EQUAL(vdi->record.oldest.snap_seq, 1);
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    record = get_record(0);
+    root = plx_entry_addr(record.oldest.root);
+    CU_ASSERT_NOT_EQUAL(root, plx_entry_addr(record.keyframe.root));
+    other = root / EXTENT_BLOCKS * EXTENT_BLOCKS + 120;
+    peek(other, at);
+    CU_ASSERT_EQUAL_FATAL(memcmp(at, nothing, BLOCK), 0); /* nobody's */
+    peek(root, node);
+    poke(other, node);
+    memset(node, 0x5a, BLOCK);
+    poke(root, node);
+    forge_bit(other, true);
+    record.oldest.root = plx_entry_make(other, plx_entry_checksum(record.oldest.root));
+    put_record(&record);
+    CLEAN();
+    open_store(0);
+    for (uint64_t seq = 2; seq <= 4; seq++) {
+        OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
+        run(instant, PLX_READ, 65536, 131072); /* from the key frame; from the log */
+        CU_ASSERT(buffer[65535] == 1 && buffer[131071] == 2);
+        plx_vdi_abandon(instant);
+    }
+    end_store();
+}
+
 /* The record says that the log goes on with a segment that is still to begin, and of those before
  * it the last one has gone, with snapshots: those that stay are found all the same. */
 static void test_hole_before_end(void)
@@ -2351,6 +2391,7 @@ int main(void)
         {"letting go in a damaged log", test_thin_damaged},
         {"a log that goes on nowhere", test_skip},
         {"what a rewind took back before history began", test_taken_back},
+        {"a key frame that was written once more", test_written_once_more},
         {"a hole before a segment that is still to begin", test_hole_before_end},
         {"wide records", test_wide_records},
         {"open disks", test_open},
