@@ -1083,6 +1083,50 @@ static void test_move_no_space(void)
     end_store();
 }
 
+static unsigned gone_again;
+
+/* The extent that was asked for never comes, and whatever becomes free is taken by others. */
+static void wake_in_vain(struct plx_simenv *e)
+{
+    if (!e->asked[PLX_EXTENT_DATA])
+        return;
+    e->delay[PLX_EXTENT_DATA] = 100;
+    gone_again += store->space_waiters.head != NULL;
+    plx_alloc_wake(store);
+}
+
+/* A move does not wait for ever for room that others take: writes may need it. They go on. */
+static void test_move_gives_up(void)
+{
+    struct plx_move moved = {.windows = 100}, again = {.windows = 100};
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 0, 200);
+    settle();
+    env.grant_later = true;
+    env.on_tick = wake_in_vain;
+    for (unsigned i = 0; counters().data_free_blocks > 150; i++) /* but for a little */
+        OK(write_byte(vdi, 4 * MIB + i * BLOCK, BLOCK, 9));
+    gone_again = 0;
+    FAILS(NOSPACE, move(vdi, &moved, 0, 8 * MIB));
+    CU_ASSERT_EQUAL(moved.moved, 0);
+    CU_ASSERT_EQUAL(moved.upto, 0);
+    CU_ASSERT(gone_again >= 256);
+    CU_ASSERT(reads_numbers(vdi, 0, 200));
+    env.on_tick = NULL;
+    OK(move(vdi, &again, 0, 8 * MIB)); /* now there is one */
+    CU_ASSERT(again.moved >= 128);
+    CU_ASSERT_EQUAL(again.upto, 8 * MIB);
+    CU_ASSERT(reads_numbers(vdi, 0, 200));
+    env.grant_later = false;
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
 static void test_move_refusals(void)
 {
     struct plx_move moved = {.windows = 1};
@@ -2706,6 +2750,7 @@ int main(void)
         {"moves on a disk that is mostly empty", test_move_sparse},
         {"moves and damage", test_move_damaged},
         {"moves leave room to writes", test_move_no_space},
+        {"a move that gives up", test_move_gives_up},
         {"moves: refusals", test_move_refusals},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
         {"protection: an interval", test_protect_interval},
