@@ -1127,6 +1127,24 @@ static void test_move_gives_up(void)
     end_store();
 }
 
+/* Who cannot wait for an extent is told so at once, and gets what there is when it has come. */
+static void test_never_waits(void)
+{
+    uint64_t addr, count = 0;
+
+    make_store(16 * MIB, MIB);
+    FAILS(NOSPACE, plx_alloc_run(store, PLX_EXTENT_DATA, 7, NULL, &addr, &count));
+    CU_ASSERT_PTR_NULL(store->space_waiters.head);
+    while (!plx_alloc_free_blocks(store, PLX_EXTENT_DATA))
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    OK(plx_alloc_run(store, PLX_EXTENT_DATA, 7, NULL, &addr, &count));
+    CU_ASSERT_EQUAL(count, 7);
+    plx_alloc_free(store, addr, count);
+    check_store(false);
+    end_store();
+}
+
 static void test_move_refusals(void)
 {
     struct plx_move moved = {.windows = 1};
@@ -2751,6 +2769,7 @@ int main(void)
         {"moves and damage", test_move_damaged},
         {"moves leave room to writes", test_move_no_space},
         {"a move that gives up", test_move_gives_up},
+        {"blocks for somebody who never waits", test_never_waits},
         {"moves: refusals", test_move_refusals},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
         {"protection: an interval", test_protect_interval},
