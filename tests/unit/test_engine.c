@@ -41,6 +41,63 @@ static void settle(void)
             plx_store_wait(store);
 }
 
+/* ---- Waiting ---- */
+
+/* Two volumes and what their devices are asked. */
+static struct {
+    struct plx_device devices[2];
+    int completed[2];
+    unsigned polled[2], idle;
+} pair;
+
+static int poll_waited(struct plx_device *device, bool wait)
+{
+    size_t at = (size_t)(device - pair.devices);
+
+    CU_ASSERT(wait);
+    pair.polled[at]++;
+    return pair.completed[at];
+}
+
+static void idle_waited(struct plx_env *e)
+{
+    pair.idle++;
+}
+
+static void expect_waited(struct plx_store *of, unsigned first, unsigned second, unsigned idle)
+{
+    memset(pair.polled, 0, sizeof pair.polled);
+    pair.idle = 0;
+    plx_store_wait(of);
+    CU_ASSERT_EQUAL(pair.polled[0], first);
+    CU_ASSERT_EQUAL(pair.polled[1], second);
+    CU_ASSERT_EQUAL(pair.idle, idle);
+}
+
+/* A device may find that nothing has completed: then the other one has its turn, and nobody idles
+ * while something is under way. */
+static void test_wait(void)
+{
+    static const struct plx_device_ops ops = {.poll = poll_waited};
+    static struct plx_store two;
+    struct plx_env idler = {.idle = idle_waited};
+
+    two = (struct plx_store){.env = &idler, .info = {.volumes = 2}};
+    for (unsigned i = 0; i < 2; i++) {
+        pair.devices[i].ops = &ops;
+        two.volumes[i].device = &pair.devices[i];
+    }
+    expect_waited(&two, 0, 0, 1);
+    two.volumes[0].under_way = 1;
+    expect_waited(&two, 1, 0, 0);
+    two.volumes[1].under_way = 1;
+    expect_waited(&two, 1, 1, 0);
+    pair.completed[0] = 1;
+    expect_waited(&two, 1, 0, 0);
+    two.volumes[0].under_way = 0;
+    expect_waited(&two, 0, 1, 0);
+}
+
 /* ---- I/O counts ---- */
 
 static void test_io_counts(void)
@@ -2741,6 +2798,7 @@ static void test_damage_node(void)
 int main(void)
 {
     static const struct suite_test tests[] = {
+        {"who waits for devices", test_wait},
         {"device I/O counts", test_io_counts},
         {"blind writes read no node", test_blind_after_keyframe},
         {"key frames read ahead", test_keyframe_reads_ahead},
