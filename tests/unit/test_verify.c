@@ -1232,6 +1232,47 @@ static void test_adjoining(void)
     end_store();
 }
 
+/* The same of what the log alone tells: the checker reads each by itself. */
+static void test_adjoining_in_log(void)
+{
+    struct plx_batch_header header;
+    struct plx_record record;
+    uint8_t bytes[BLOCK];
+    struct plx_vdi *vdi;
+    uint64_t seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 3; i++)
+        fill(vdi, i * 65536, 65536, 1);
+    seq = vdi->log.cursor.seq - 3;
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    CLEAN();
+    for (unsigned i = 0; i < 2; i++) { /* to the end of an extent, to the start of the next */
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+        uint64_t at = find_batch(seq + i, &header), addr;
+
+        CU_ASSERT_FATAL(at != 0);
+        plx_simdisk_peek(disk, at, bytes, sizeof bytes);
+        OK(plx_record_next(bytes, &header, &offset, UINT32_MAX, &record));
+        CU_ASSERT_FATAL(record.type == PLX_RECORD_MAP && record.count == 16);
+        addr = (record.addr / EXTENT_BLOCKS + 1) * EXTENT_BLOCKS - (i ? 0 : 16);
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ addr));
+        CU_ASSERT_FATAL(find_batch(seq + i, &header) == at);
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 9,
+                       (uint8_t)(record.addr >> 8 ^ addr >> 8));
+    }
+    open_store(0);
+    EXPECT("data", "block 16 does not match its checksum");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "block 15 does not match its checksum"));
+    CU_ASSERT_EQUAL(heard.errors, 32);
+    CU_ASSERT_EQUAL(store->counters.device_reads[PLX_KIND_DATA], 2 + 32); /* and one by one */
+    end_store();
+}
+
 /* ---- What letting go makes of them ---- */
 
 /* Four snapshots, key frames behind the first, the third and the last. Returns the number of the
@@ -2382,6 +2423,7 @@ int main(void)
         {"impossible snapshots", test_impossible_snapshots},
         {"a disk that has grown in its log", test_grown_in_log},
         {"blocks that adjoin in two extents", test_adjoining},
+        {"blocks that adjoin there in the log", test_adjoining_in_log},
         {"impossible places in logs", test_impossible_positions},
         {"a log without its index", test_no_index},
         {"a log whose index leads out of the store", test_index_beyond},
