@@ -913,8 +913,8 @@ static void test_no_index(void)
     end_store();
 }
 
-/* An index whose nodes name nodes that are beyond the store. */
-static void test_index_beyond(void)
+/* An index whose nodes cannot be read, or name nodes that are beyond the store. */
+static void test_lost_index(void)
 {
     struct plx_vdi_record record;
     struct plx_vdi *vdi;
@@ -932,6 +932,16 @@ static void test_index_beyond(void)
     CU_ASSERT_FATAL(record.keyframe.pos / SEGMENT > 0 && record.first_segment == 0);
     CU_ASSERT_FATAL(record.index_levels > 1);
     peek(plx_entry_addr(record.index_root), node);
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t addr = plx_entry_addr(i ? plx_node_entry(node, 0) : record.index_root);
+
+        plx_simdisk_fail_range(disk, addr * BLOCK, BLOCK, true, false);
+        EXPECT("node", "cannot be read");
+        CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "is missing or damaged; segment 0"));
+        CU_ASSERT_EQUAL(heard.first.addr, addr);
+        plx_simdisk_heal(disk);
+    }
+    CLEAN();
     plx_node_set_entry(node, 0, 1ull << 30);
     poke(plx_entry_addr(record.index_root), node);
     record.index_root = plx_entry_void(record.index_root);
@@ -2426,7 +2436,7 @@ int main(void)
         {"blocks that adjoin there in the log", test_adjoining_in_log},
         {"impossible places in logs", test_impossible_positions},
         {"a log without its index", test_no_index},
-        {"a log whose index leads out of the store", test_index_beyond},
+        {"a log whose index is lost", test_lost_index},
         {"batches that do not continue", test_not_continued},
         {"a segment that is lost behind the key frame", test_lost_segment},
         {"damage while a disk is opened", test_rot_while_opened},
