@@ -2049,10 +2049,10 @@ static void expect_though_lost(const char *kind, const char *words, uint32_t slo
     env.on_tick = lose_record_in_turn;
     EXPECT(kind, words);
     last = losing.turns;
-    CU_ASSERT_FATAL(last > 100);
-    for (unsigned i = 0; i < 60; i++) {
+    CU_ASSERT_FATAL(last > 30);
+    for (unsigned i = 0; i < 30; i++) {
         losing.turns = 0;
-        losing.turn = last + 20 - i; /* some need more turns than the first */
+        losing.turn = last + 10 - i; /* some need more turns than the first */
         OK(check_at(0));
         CU_ASSERT(!heard.errors || strstr(heard.text, words) || strstr(heard.kinds, "record"));
         found += strstr(heard.kinds, kind) != NULL;
