@@ -41,6 +41,63 @@ static void settle(void)
             plx_store_wait(store);
 }
 
+/* ---- Waiting ---- */
+
+/* Two volumes and what their devices are asked. */
+static struct {
+    struct plx_device devices[2];
+    int completed[2];
+    unsigned polled[2], idle;
+} pair;
+
+static int poll_waited(struct plx_device *device, bool wait)
+{
+    size_t at = (size_t)(device - pair.devices);
+
+    CU_ASSERT(wait);
+    pair.polled[at]++;
+    return pair.completed[at];
+}
+
+static void idle_waited(struct plx_env *e)
+{
+    pair.idle++;
+}
+
+static void expect_waited(struct plx_store *of, unsigned first, unsigned second, unsigned idle)
+{
+    memset(pair.polled, 0, sizeof pair.polled);
+    pair.idle = 0;
+    plx_store_wait(of);
+    CU_ASSERT_EQUAL(pair.polled[0], first);
+    CU_ASSERT_EQUAL(pair.polled[1], second);
+    CU_ASSERT_EQUAL(pair.idle, idle);
+}
+
+/* A device may find that nothing has completed: then the other one has its turn, and nobody idles
+ * while something is under way. */
+static void test_wait(void)
+{
+    static const struct plx_device_ops ops = {.poll = poll_waited};
+    static struct plx_store two;
+    struct plx_env idler = {.idle = idle_waited};
+
+    two = (struct plx_store){.env = &idler, .info = {.volumes = 2}};
+    for (unsigned i = 0; i < 2; i++) {
+        pair.devices[i].ops = &ops;
+        two.volumes[i].device = &pair.devices[i];
+    }
+    expect_waited(&two, 0, 0, 1);
+    two.volumes[0].under_way = 1;
+    expect_waited(&two, 1, 0, 0);
+    two.volumes[1].under_way = 1;
+    expect_waited(&two, 1, 1, 0);
+    pair.completed[0] = 1;
+    expect_waited(&two, 1, 0, 0);
+    two.volumes[0].under_way = 0;
+    expect_waited(&two, 0, 1, 0);
+}
+
 /* ---- I/O counts ---- */
 
 static void test_io_counts(void)
@@ -1080,6 +1137,68 @@ static void test_move_no_space(void)
     OK(write_byte(vdi, 4 * MIB, 32 * BLOCK, 9));
     CU_ASSERT(reads_numbers(vdi, 0, 200));
     OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+static unsigned gone_again;
+
+/* The extent that was asked for never comes, and whatever becomes free is taken by others. */
+static void wake_in_vain(struct plx_simenv *e)
+{
+    if (!e->asked[PLX_EXTENT_DATA])
+        return;
+    e->delay[PLX_EXTENT_DATA] = 100;
+    gone_again += store->space_waiters.head != NULL;
+    plx_alloc_wake(store);
+}
+
+/* A move does not wait for ever for room that others take: writes may need it. They go on. */
+static void test_move_gives_up(void)
+{
+    struct plx_move moved = {.windows = 100}, again = {.windows = 100};
+    struct plx_vdi *vdi;
+
+    make_store(32 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    vdi = open_vdi(0);
+    write_backwards(vdi, 0, 200);
+    settle();
+    env.grant_later = true;
+    env.on_tick = wake_in_vain;
+    for (unsigned i = 0; counters().data_free_blocks > 150; i++) /* but for a little */
+        OK(write_byte(vdi, 4 * MIB + i * BLOCK, BLOCK, 9));
+    gone_again = 0;
+    FAILS(NOSPACE, move(vdi, &moved, 0, 8 * MIB));
+    CU_ASSERT_EQUAL(moved.moved, 0);
+    CU_ASSERT_EQUAL(moved.upto, 0);
+    CU_ASSERT(gone_again >= 256);
+    CU_ASSERT(reads_numbers(vdi, 0, 200));
+    env.on_tick = NULL;
+    OK(move(vdi, &again, 0, 8 * MIB)); /* now there is one */
+    CU_ASSERT(again.moved >= 128);
+    CU_ASSERT_EQUAL(again.upto, 8 * MIB);
+    CU_ASSERT(reads_numbers(vdi, 0, 200));
+    env.grant_later = false;
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
+/* Who cannot wait for an extent is told so at once, and gets what there is when it has come. */
+static void test_never_waits(void)
+{
+    uint64_t addr, count = 0;
+
+    make_store(16 * MIB, MIB);
+    FAILS(NOSPACE, plx_alloc_run(store, PLX_EXTENT_DATA, 7, NULL, &addr, &count));
+    CU_ASSERT_PTR_NULL(store->space_waiters.head);
+    while (!plx_alloc_free_blocks(store, PLX_EXTENT_DATA))
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    OK(plx_alloc_run(store, PLX_EXTENT_DATA, 7, NULL, &addr, &count));
+    CU_ASSERT_EQUAL(count, 7);
+    plx_alloc_free(store, addr, count);
+    check_store(false);
     end_store();
 }
 
@@ -2679,6 +2798,7 @@ static void test_damage_node(void)
 int main(void)
 {
     static const struct suite_test tests[] = {
+        {"who waits for devices", test_wait},
         {"device I/O counts", test_io_counts},
         {"blind writes read no node", test_blind_after_keyframe},
         {"key frames read ahead", test_keyframe_reads_ahead},
@@ -2706,6 +2826,8 @@ int main(void)
         {"moves on a disk that is mostly empty", test_move_sparse},
         {"moves and damage", test_move_damaged},
         {"moves leave room to writes", test_move_no_space},
+        {"a move that gives up", test_move_gives_up},
+        {"blocks for somebody who never waits", test_never_waits},
         {"moves: refusals", test_move_refusals},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
         {"protection: an interval", test_protect_interval},

@@ -913,6 +913,45 @@ static void test_no_index(void)
     end_store();
 }
 
+/* An index whose nodes cannot be read, or name nodes that are beyond the store. */
+static void test_lost_index(void)
+{
+    struct plx_vdi_record record;
+    struct plx_vdi *vdi;
+    uint8_t node[BLOCK];
+
+    make(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 600; i++)
+        fill(vdi, 3 * MIB + i % 100 * 8192, 4096, (int)(i % 3));
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    record = get_record(0);
+    CU_ASSERT_FATAL(record.keyframe.pos / SEGMENT > 0 && record.first_segment == 0);
+    CU_ASSERT_FATAL(record.index_levels > 1);
+    peek(plx_entry_addr(record.index_root), node);
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t addr = plx_entry_addr(i ? plx_node_entry(node, 0) : record.index_root);
+
+        plx_simdisk_fail_range(disk, addr * BLOCK, BLOCK, true, false);
+        EXPECT("node", "cannot be read");
+        CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "is missing or damaged; segment 0"));
+        CU_ASSERT_EQUAL(heard.first.addr, addr);
+        plx_simdisk_heal(disk);
+    }
+    CLEAN();
+    plx_node_set_entry(node, 0, 1ull << 30);
+    poke(plx_entry_addr(record.index_root), node);
+    record.index_root = plx_entry_void(record.index_root);
+    put_record(&record);
+    EXPECT("address", "a node at block 1073741824 of the store");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "a log segment is missing or damaged; segment 0"));
+    UNREADABLE("log index, block"); /* a node that names such is believed in nothing */
+    end_store();
+}
+
 static void expect_in_log(int third)
 {
     struct plx_vdi *vdi;
@@ -1203,6 +1242,47 @@ static void test_adjoining(void)
     end_store();
 }
 
+/* The same of what the log alone tells: the checker reads each by itself. */
+static void test_adjoining_in_log(void)
+{
+    struct plx_batch_header header;
+    struct plx_record record;
+    uint8_t bytes[BLOCK];
+    struct plx_vdi *vdi;
+    uint64_t seq;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 3; i++)
+        fill(vdi, i * 65536, 65536, 1);
+    seq = vdi->log.cursor.seq - 3;
+    OK(plx_simenv_release_all(&env, &fault));
+    plx_vdi_abandon(vdi);
+    close_store();
+    CLEAN();
+    for (unsigned i = 0; i < 2; i++) { /* to the end of an extent, to the start of the next */
+        size_t offset = PLX_BATCH_HEADER_BYTES;
+        uint64_t at = find_batch(seq + i, &header), addr;
+
+        CU_ASSERT_FATAL(at != 0);
+        plx_simdisk_peek(disk, at, bytes, sizeof bytes);
+        OK(plx_record_next(bytes, &header, &offset, UINT32_MAX, &record));
+        CU_ASSERT_FATAL(record.type == PLX_RECORD_MAP && record.count == 16);
+        addr = (record.addr / EXTENT_BLOCKS + 1) * EXTENT_BLOCKS - (i ? 0 : 16);
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 8, (uint8_t)(record.addr ^ addr));
+        CU_ASSERT_FATAL(find_batch(seq + i, &header) == at);
+        forge_in_chain(at, &header, PLX_BATCH_HEADER_BYTES + 9,
+                       (uint8_t)(record.addr >> 8 ^ addr >> 8));
+    }
+    open_store(0);
+    EXPECT("data", "block 16 does not match its checksum");
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "block 15 does not match its checksum"));
+    CU_ASSERT_EQUAL(heard.errors, 32);
+    CU_ASSERT_EQUAL(store->counters.device_reads[PLX_KIND_DATA], 2 + 32); /* and one by one */
+    end_store();
+}
+
 /* ---- What letting go makes of them ---- */
 
 /* Four snapshots, key frames behind the first, the third and the last. Returns the number of the
@@ -1297,8 +1377,8 @@ static void test_thin_damaged(void)
     end_store();
 }
 
-/* The SKIP record leads there; 0: where it did. */
-static void forge_skip(uint64_t batch_seq, uint64_t pos)
+/* The SKIP record leads there; 0: where it did. twice: there are two of it in its batch. */
+static void forge_skip(uint64_t batch_seq, uint64_t pos, bool twice)
 {
     static uint8_t bytes[PLX_BATCH_BYTES_MAX];
     unsigned forged = 0;
@@ -1316,7 +1396,13 @@ static void forge_skip(uint64_t batch_seq, uint64_t pos)
             continue;
         record.keyframe.batch_seq = batch_seq ? batch_seq : record.keyframe.batch_seq;
         record.keyframe.pos = pos ? pos : record.keyframe.pos;
-        plx_record_put_skip(bytes + PLX_BATCH_HEADER_BYTES, &record.keyframe);
+        offset = PLX_BATCH_HEADER_BYTES;
+        offset += plx_record_put_skip(bytes + offset, &record.keyframe);
+        if (twice) {
+            offset += plx_record_put_skip(bytes + offset, &record.keyframe);
+            CU_ASSERT_FATAL(offset <= header.bytes);
+            header.records = 2;
+        }
         plx_format_batch_encode(&header, bytes);
         plx_simdisk_poke(disk, at, bytes, header.bytes);
         forged++;
@@ -1324,10 +1410,10 @@ static void forge_skip(uint64_t batch_seq, uint64_t pos)
     CU_ASSERT_EQUAL(forged, 1);
 }
 
-/* Batches or places that were before, and a place behind the key frame. */
+/* Batches or places that were before, a place behind the key frame, and two ways on. */
 static void test_skip(void)
 {
-    static const uint64_t wrong[][2] = {{1, 0}, {0, BLOCK}, {0, 1ull << 40}};
+    static const uint64_t wrong[][3] = {{1, 0, 0}, {0, BLOCK, 0}, {0, 1ull << 40, 0}, {0, 0, 1}};
 
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct plx_thinned thinned;
@@ -1338,7 +1424,7 @@ static void test_skip(void)
         OK(plx_vdi_close(vdi));
         leave_store();
         CLEAN();
-        forge_skip(wrong[i][0], wrong[i][1]);
+        forge_skip(wrong[i][0], wrong[i][1], wrong[i][2]);
         EXPECT("log", "a SKIP record leads nowhere");
         open_store(0);
         FAILS(CORRUPT, plx_snapshot_open(store, 0, 4, &vdi, &fault)); /* nor goes on for ever */
@@ -1393,6 +1479,85 @@ static void test_taken_back(void)
     OK(plx_vdi_close(vdi));
     leave_store();
     CLEAN();
+    end_store();
+}
+
+/* Where history begins the record knows another key frame than the log announces there: as after a
+ * crash, when recovery wrote it once more, and the nodes of the other one are used for something
+ * else. Snapshots are found through the record's. */
+static void test_written_once_more(void)
+{
+    struct plx_vdi *vdi, *instant;
+    struct plx_vdi_record record;
+    uint8_t node[BLOCK], nothing[BLOCK] = {0}, at[BLOCK];
+    uint64_t root, other;
+
+    make_thinnable(&vdi);
+    let_go(vdi, 0, 1);
+    CU_ASSERT_EQUAL(vdi->record.oldest.snap_seq, 1);
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    record = get_record(0);
+    root = plx_entry_addr(record.oldest.root);
+    CU_ASSERT_NOT_EQUAL(root, plx_entry_addr(record.keyframe.root));
+    other = root / EXTENT_BLOCKS * EXTENT_BLOCKS + 120;
+    peek(other, at);
+    CU_ASSERT_EQUAL_FATAL(memcmp(at, nothing, BLOCK), 0); /* nobody's */
+    peek(root, node);
+    poke(other, node);
+    memset(node, 0x5a, BLOCK);
+    poke(root, node);
+    forge_bit(other, true);
+    record.oldest.root = plx_entry_make(other, plx_entry_checksum(record.oldest.root));
+    put_record(&record);
+    CLEAN();
+    open_store(0);
+    for (uint64_t seq = 2; seq <= 4; seq++) {
+        OK(plx_snapshot_open(store, 0, seq, &instant, &fault));
+        run(instant, PLX_READ, 65536, 131072); /* from the key frame; from the log */
+        CU_ASSERT(buffer[65535] == 1 && buffer[131071] == 2);
+        plx_vdi_abandon(instant);
+    }
+    end_store();
+}
+
+/* The record says that the log goes on with a segment that is still to begin, and of those before
+ * it the last one has gone, with snapshots: those that stay are found all the same. */
+static void test_hole_before_end(void)
+{
+    struct plx_vdi *vdi, *instant;
+    struct plx_vdi_record record;
+    uint64_t hole = 0;
+
+    make(64 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (int i = 1; i <= 4; i++) {
+        for (unsigned at = 0; at < 300; at++) {
+            run(vdi, PLX_UNMAP, at % 50 * 8192, 4096);
+            OK(write_byte(vdi, at % 50 * 8192, 4096, i));
+        }
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    let_go(vdi, 1, 3);
+    while (hole < vdi->log.segment_count && vdi->log.segments[hole])
+        hole++;
+    CU_ASSERT_FATAL(hole > 0 && hole < vdi->log.segment_count);
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    CLEAN();
+    record = get_record(0);
+    CU_ASSERT_EQUAL_FATAL(record.first_segment, 0);
+    record.keyframe.pos = (hole + 1) * SEGMENT;
+    record.segment_addr = fixture.disk.bytes / BLOCK - 32; /* nothing is there */
+    record.next_addr = record.segment_addr - 32;
+    put_record(&record);
+    open_store(0);
+    OK(plx_snapshot_open(store, 0, 1, &instant, &fault));
+    CU_ASSERT(reads_as(instant, 49 * 8192, 4096, 1));
+    plx_vdi_abandon(instant);
     end_store();
 }
 
@@ -1735,6 +1900,43 @@ static void damage_or_rot_found(void)
         flip(rotten, 9);
 }
 
+/* A root whose node nothing vouches for any more says that the leaf is beyond the store. */
+static uint64_t misled, led_to;
+
+static void mislead_root(void)
+{
+    uint64_t path[PLX_LEVELS_MAX];
+    uint8_t node[BLOCK];
+    struct plx_vdi_record record = get_record(0);
+
+    CU_ASSERT(load_leaf(&record, path, node) > 1);
+    misled = path[0];
+    peek(misled, node);
+    led_to = plx_node_entry(node, 0);
+    plx_node_set_entry(node, 0, 1ull << 30);
+    poke(misled, node);
+}
+
+static void damage_or_address_found(void)
+{
+    struct plx_vdi_record record = get_record(0);
+    uint8_t node[BLOCK];
+
+    misled = 0;
+    record.keyframe.root = plx_entry_void(record.keyframe.root);
+    put_record(&record);
+    flip(addr_of(moving, 7), 9);
+    OK(check_at(0));
+    if (!heard.errors)
+        EXPECT("address", "v0: a node at block 1073741824");
+    CU_ASSERT(strstr(heard.kinds, "address") || strstr(heard.text, "block 7 does not match"));
+    if (!misled)
+        return;
+    peek(misled, node);
+    plx_node_set_entry(node, 0, led_to);
+    poke(misled, node);
+}
+
 static void lose_log(void)
 {
     plx_simdisk_fail_range(disk, get_record(0).segment_addr * BLOCK, 64 * BLOCK, true, false);
@@ -1748,6 +1950,7 @@ static void test_damage_beside_loss(void)
 
     at_each_read(lose_leaf, damage_or_node_found);
     at_each_read(rot_leaf, damage_or_rot_found);
+    at_each_read(mislead_root, damage_or_address_found);
     make_history();
     at = find_batch(3, &header);
     CU_ASSERT_FATAL(at != 0);
@@ -1823,6 +2026,66 @@ static void test_suspect_beside_changes(void)
     end_store();
 }
 
+/* Who has a block that does not fit cannot be looked at again. */
+static struct {
+    uint32_t slot;
+    unsigned turns, turn;
+} losing;
+
+static void lose_record_in_turn(struct plx_simenv *e)
+{
+    if (++losing.turns == losing.turn)
+        plx_simdisk_fail_range(disk, record_addr(losing.slot) * BLOCK, 2 * BLOCK, true, false);
+}
+
+/* In each of the last turns of the loop of a check that finds it: it is found all the same, or that
+ * somebody moved on, or the record is found to be lost, now or when all is checked again. */
+static void expect_though_lost(const char *kind, const char *words, uint32_t slot)
+{
+    unsigned last, found = 0, other = 0;
+
+    losing.slot = slot;
+    losing.turns = losing.turn = 0;
+    env.on_tick = lose_record_in_turn;
+    EXPECT(kind, words);
+    last = losing.turns;
+    CU_ASSERT_FATAL(last > 30);
+    for (unsigned i = 0; i < 30; i++) {
+        losing.turns = 0;
+        losing.turn = last + 10 - i; /* some need more turns than the first */
+        OK(check_at(0));
+        CU_ASSERT(!heard.errors || strstr(heard.text, words) || strstr(heard.kinds, "record"));
+        found += strstr(heard.kinds, kind) != NULL;
+        other += !heard.errors;
+        if (!heard.errors && !heard.busy)
+            EXPECT("record", "slot");
+        plx_simdisk_heal(disk);
+    }
+    CU_ASSERT(found > 0 && other > 0);
+    env.on_tick = NULL;
+}
+
+static void test_suspect_beside_loss(void)
+{
+    uint64_t addr;
+
+    make_moving();
+    run(moving, PLX_KEYFRAME, 0, 0);
+    addr = call_free();
+    expect_though_lost("free", "in use by virtual disk v0 (block 100", 0);
+    forge_bit(addr, true);
+    CLEAN();
+    OK(plx_vdi_close(moving));
+    end_store();
+
+    make_history();
+    forge_entry(1, 300, entry_of(0, 2));
+    open_store(0);
+    for (uint32_t slot = 0; slot < 2; slot++)
+        expect_though_lost("shared", "virtual disk v1 (block 300", slot);
+    end_store();
+}
+
 static void move_record(struct plx_simenv *e)
 {
     struct plx_vdi_record record = get_record(0);
@@ -1853,21 +2116,60 @@ static void test_moving_for_ever(void)
 static void test_long_log(void)
 {
     struct plx_vdi *vdi;
-    uint64_t addr;
+    uint64_t addr, at;
 
     make(64 * MIB);
     fill_store();
     vdi = open_vdi(0);
-    for (unsigned i = 0; i < 900; i++)
-        fill(vdi, 3 * MIB + i * 8192, 4096, (int)(i % 3) + 1);
-    CU_ASSERT(vdi->log.segment_count > 4);
-    addr = addr_of(vdi, 100);
+    at = vdi->log.cursor.pos / SEGMENT;
+    for (unsigned i = 0; i < 900; i++) {
+        run(vdi, PLX_UNMAP, 3 * MIB + i % 100 * 8192, 8192);
+        fill(vdi, 3 * MIB + i % 100 * 8192, 4096, (int)(i % 3) + 1);
+    }
+    CU_ASSERT(vdi->log.cursor.pos / SEGMENT > at + 4);
+    CU_ASSERT(vdi->record.keyframe.pos / SEGMENT <= at);
+    addr = addr_of(vdi, 8 * MIB / BLOCK + 3); /* which no snapshot sees */
     flip(addr, 9);
-    EXPECT("data", "block 100 does not match");
+    EXPECT("data", "block 2051 does not match");
     CU_ASSERT_EQUAL(heard.errors, 1);
     flip(addr, 9);
     CLEAN();
+    run(vdi, PLX_UNMAP, 8 * MIB + 3 * BLOCK, BLOCK); /* which only the end of the log tells */
+    flip(addr, 9);
+    CLEAN();
     OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* A common block is never overwritten: what is written in place beside it makes its leaf's
+ * checksums void, but not its own. Of a disk that is open, too. */
+static void test_common_beside_void(void)
+{
+    struct plx_vdi_record record;
+    struct plx_vdi *vdi;
+    uint64_t mine;
+
+    make_history();
+    mine = entry_of(1, 17);
+    CU_ASSERT(plx_entry_checksum(mine) != 0 && plx_entry_checksum(entry_of(1, 18)) != 0);
+    forge_entry(1, 17,
+                plx_entry_make(plx_entry_addr(mine) | PLX_ADDR_COMMON, plx_entry_checksum(mine)));
+    record = get_record(1);
+    record.oldest.root = record.keyframe.root;
+    put_record(&record);
+    open_store(2);
+    vdi = open_vdi(1);
+    fill(vdi, 18 * BLOCK, BLOCK, 8);
+    CU_ASSERT_EQUAL(addr_of(vdi, 18), plx_entry_addr(entry_of(1, 18))); /* in place */
+    CLEAN();
+    flip(addr_of(vdi, 18), 9); /* whose checksum nobody knows */
+    CLEAN();
+    flip(plx_entry_addr(mine), 9);
+    EXPECT("data", "v1: block 17 does not match its checksum");
+    CU_ASSERT_EQUAL(heard.errors, 1);
+    flip(plx_entry_addr(mine), 9);
+    CLEAN();
+    plx_vdi_abandon(vdi);
     end_store();
 }
 
@@ -1992,6 +2294,46 @@ static void test_lost_page(void)
         flip(segment / blocks * blocks + i, 300);
     plx_simdisk_poke(disk, page * BLOCK, kept, sizeof kept);
     CLEAN();
+    /* Both copies of one behind the first are damaged: what the extent is for is known. */
+    for (unsigned i = 0; i < 2; i++)
+        flip(page + i, 300);
+    EXPECT("bitmap", "both copies of bitmap page");
+    CU_ASSERT_EQUAL(heard.errors, 1);
+    CU_ASSERT_EQUAL(heard.first.addr, page);
+    forge_entry(1, 400, plx_entry_addr(get_record(1).keyframe.root));
+    EXPECT("address", "no data extent");
+    forge_entry(1, 400, 0);
+    for (unsigned i = 0; i < 2; i++)
+        flip(page + i, 300);
+    CLEAN();
+    end_store();
+}
+
+/* What a dead instance had of several header pages is taken over with all of them: what only one
+ * behind the first tells of is not handed out again. */
+static void test_adopted_pages(void)
+{
+    uint64_t blocks = 256 * EXTENT_BLOCKS, addr = 0, count;
+    struct plx_vdi *vdi;
+
+    make_of(1024 * MIB, 256 * MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    fill(vdi, 0, 65536, 1);
+    while (addr % blocks < PLX_EXTENT_PAGE_BITS)
+        OK(plx_alloc_run(store, PLX_EXTENT_DATA, 1000, NULL, &addr, &count));
+    for (unsigned i = 1; i < 4; i++) /* more than a run that it may have at hand */
+        fill(vdi, i * 2 * MIB, 2 * MIB, 2);
+    addr = addr_of(vdi, 8 * EXTENT_BLOCKS - 1);
+    CU_ASSERT(addr % blocks > PLX_EXTENT_PAGE_BITS);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    fill(vdi, 6 * MIB, 2 * MIB, 3);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    crash_store();
+    OK(try_open_vdi(0, true, &vdi));
+    CU_ASSERT_NOT_EQUAL(addr_of(vdi, 8 * EXTENT_BLOCKS - 1), addr);
+    OK(plx_vdi_close(vdi));
+    check_store(true);
     end_store();
 }
 
@@ -2091,14 +2433,18 @@ int main(void)
         {"impossible snapshots", test_impossible_snapshots},
         {"a disk that has grown in its log", test_grown_in_log},
         {"blocks that adjoin in two extents", test_adjoining},
+        {"blocks that adjoin there in the log", test_adjoining_in_log},
         {"impossible places in logs", test_impossible_positions},
         {"a log without its index", test_no_index},
+        {"a log whose index is lost", test_lost_index},
         {"batches that do not continue", test_not_continued},
         {"a segment that is lost behind the key frame", test_lost_segment},
         {"damage while a disk is opened", test_rot_while_opened},
         {"letting go in a damaged log", test_thin_damaged},
         {"a log that goes on nowhere", test_skip},
         {"what a rewind took back before history began", test_taken_back},
+        {"a key frame that was written once more", test_written_once_more},
+        {"a hole before a segment that is still to begin", test_hole_before_end},
         {"wide records", test_wide_records},
         {"open disks", test_open},
         {"beside a writer", test_beside_writer},
@@ -2106,13 +2452,16 @@ int main(void)
         {"damage beside a change at each moment", test_damage_beside_changes},
         {"damage that cannot be read any more", test_damage_beside_loss},
         {"a block that does not fit beside changes", test_suspect_beside_changes},
+        {"a block that does not fit, of a record that is lost", test_suspect_beside_loss},
         {"a disk that has always moved on", test_moving_for_ever},
         {"a long log of an open disk", test_long_log},
+        {"a common block in a leaf that is void", test_common_beside_void},
         {"a disk that never holds still", test_unsettled},
         {"very many findings", test_many_findings},
         {"very many blocks that do not fit", test_many_suspects},
         {"headers that are lost", test_lost_headers},
         {"a header page that is lost", test_lost_page},
+        {"header pages that are taken over", test_adopted_pages},
         {"without memory", test_memory},
         {"rate and interruption", test_rate},
     };
