@@ -413,8 +413,7 @@ void plx_loop_stop(struct plx_loop *loop)
     unlock(loop);
 }
 
-/* ---- The thread for what may block ------------------------------------------------------------
- */
+/* ---- The thread for what may block ---------------------------------------------------------- */
 
 static bool next_job(struct plx_loop *loop, struct job *ret_job)
 {
@@ -463,8 +462,7 @@ int plx_loop_defer(struct plx_loop *loop, void (*function)(void *argument), void
     return result;
 }
 
-/* ---- Making and ending one ---------------------------------------------------------------------
- */
+/* ---- Making and ending one ------------------------------------------------------------------ */
 
 static void close_fds(struct plx_loop *loop)
 {

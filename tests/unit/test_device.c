@@ -317,10 +317,10 @@ static void wait_for_all(struct shadow *shadow, bool watched)
             shadow->device->ops->poll(shadow->device, false);
         if (!shadow->busy)
             break;
-        if (watched)
+        if (watched) {
             CU_ASSERT_EQUAL_FATAL(
                 pthread_cond_timedwait(&shadow->some_done, &shadow->mutex, &until), 0);
-        if (!watched) {
+        } else {
             shadow->device->ops->wait(shadow->device);
             shadow->device->ops->poll(shadow->device, false);
             CU_ASSERT_FATAL(time(NULL) < until.tv_sec);
