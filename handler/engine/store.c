@@ -5,6 +5,8 @@
  *     waits for the next. But when one fails, a later one does not bring back what was in the
  *     device's cache: whoever had written before that learns of it.
  * S3  plx_store_tick never blocks and is never entered twice.
+ * S4  A turn ends early, though tasks are ready, once checksums of TURN_BYTES were computed in it:
+ *     a device that has completed all it had at once is idle until the next requests come in.
  * Loop: this is the loop. Crash story: a store is opened by reading alone.
  */
 #include "engine/store.h"
@@ -21,6 +23,7 @@
 #define KEYFRAME_LOG_BYTES_DEFAULT (64ull << 20)
 #define OPS_DEFAULT 128u
 #define ROUNDS_MAX 64u /* of one turn; then others get theirs */
+#define TURN_BYTES (256u << 10)
 
 /* ---- Tasks ---- */
 
@@ -63,11 +66,17 @@ void plx_task_ready(struct plx_store *store, struct plx_task *task)
     push(&store->ready, task);
 }
 
+/* S4 */
+static bool turn_ends(const struct plx_store *store)
+{
+    return store->turn_bytes >= TURN_BYTES;
+}
+
 static void run_ready(struct plx_store *store)
 {
     struct plx_task *task;
 
-    while ((task = plx_queue_pop(&store->ready)) != NULL)
+    while (!turn_ends(store) && (task = plx_queue_pop(&store->ready)) != NULL)
         task->step(task);
 }
 
@@ -286,6 +295,7 @@ bool plx_store_tick(struct plx_store *store)
 
     PLX_ASSERT(!store->in_tick); /* S3 */
     store->in_tick = true;
+    store->turn_bytes = 0;
     if (store->env->tick)
         store->env->tick(store->env);
     for (unsigned i = 0; i < store->info.volumes; i++) {
@@ -301,7 +311,7 @@ bool plx_store_tick(struct plx_store *store)
         for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
             plx_vdi_pump(vdi);
         plx_alloc_foreign_pump(store);
-    } while (store->ready.head && rounds++ < ROUNDS_MAX);
+    } while (store->ready.head && rounds++ < ROUNDS_MAX && !turn_ends(store));
     flush_start(store);
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_device *device = store->volumes[i].device;

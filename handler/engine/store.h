@@ -154,6 +154,7 @@ struct plx_store {
     struct plx_queue room_waiters; /* writes, for history to give way */
     struct plx_vdi *vdis;
     struct plx_counters counters;
+    size_t turn_bytes; /* whose checksums were computed in this turn */
     bool in_tick;
 };
 

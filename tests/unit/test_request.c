@@ -1,6 +1,7 @@
 /* test_request.c - requests at their edges: what one that has waited says when it fails, who comes
- * first when all operations are busy, more nodes read at a time than the cache has, writes to a
- * disk that is being closed, writes without room on one that is closed or rewound.
+ * first when all operations are busy, more nodes read at a time than the cache has, large reads
+ * that complete at once, writes to a disk that is being closed, writes without room on one that is
+ * closed or rewound.
  */
 #include <string.h>
 
@@ -110,6 +111,40 @@ static void test_small_cache(void)
         CU_ASSERT(buffer[i * BLOCK] == i + 1 && buffer[(i + 1) * BLOCK - 1] == i + 1);
     CU_ASSERT(reads_as(writer, LEAF, BLOCK, 77));
     OK(plx_vdi_close(writer));
+    fixture.disk.patience = patience;
+    end(vdi);
+}
+
+/* Large reads that the device completes all at once: each is given back before the next one's
+ * checksums are computed, for who hears of it may have the next request. */
+static void test_turns(void)
+{
+    unsigned patience = fixture.disk.patience, large = MIB / 4;
+    struct plx_vdi *vdi;
+
+    fixture.disk.patience = 0;
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, MIB, 5));
+    memset(buffer, 0, MIB);
+    ended = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        request_for(i, PLX_READ);
+        many[i].iov = (struct iovec){buffer + i * large, large};
+        many[i].request.offset = i * large;
+        many[i].request.length = large;
+        plx_vdi_submit(vdi, &many[i].request);
+    }
+    while (ended < 4) {
+        unsigned before = ended;
+        bool more = plx_store_tick(store);
+
+        CU_ASSERT(ended <= before + 1);
+        CU_ASSERT(more || !ended || ended == 4);
+    }
+    wait_for(4);
+    CU_ASSERT(buffer[0] == 5 && memcmp(buffer, buffer + 1, MIB - 1) == 0);
     fixture.disk.patience = patience;
     end(vdi);
 }
@@ -430,6 +465,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"the reason after having waited", test_reason},
         {"a cache that is too small", test_small_cache},
+        {"large reads that complete all at once", test_turns},
         {"as many batches as there may be", test_full_ring},
         {"ahead of those that wait", test_ahead},
         {"written while it is closed", test_written_while_closed},
