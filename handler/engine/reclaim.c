@@ -1037,8 +1037,11 @@ static int begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_thin *
         .drop.flush_mark = vdi->store->flush_failures,
         .fault = fault,
     };
-    return plx_log_reader_of(r->store, &r->record, vdi->log.segments, vdi->log.segment_count,
-                             &r->reader, fault);
+    /* Those behind may be on their way to the disk, a later one there before an earlier one. */
+    return plx_log_reader_of(
+        r->store, &r->record, vdi->log.segments,
+        plx_min_u64(r->limit + 1 - vdi->log.first_segment, vdi->log.segment_count), &r->reader,
+        fault);
 }
 
 /* ---- Ending elsewhere: FULL, look again ---- */

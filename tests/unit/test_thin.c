@@ -50,6 +50,23 @@ static int poll_meanwhile(struct plx_device *device, bool wait)
     return planned_ops->poll(device, wait);
 }
 
+/* The next segment's header does not get to the disk. */
+static struct {
+    bool wanted;
+    struct plx_io *io;
+} on_its_way;
+
+static void submit_held(struct plx_device *device, struct plx_io *io)
+{
+    if (on_its_way.wanted && io->op == PLX_IO_WRITE && io->kind == PLX_KIND_LOG &&
+        io->bytes == PLX_SEGMENT_HEADER_BYTES) {
+        on_its_way.wanted = false;
+        on_its_way.io = io;
+        return;
+    }
+    planned_ops->submit(device, io);
+}
+
 static struct plx_device *attach_planned(void)
 {
     static struct plx_device_ops ops;
@@ -58,6 +75,7 @@ static struct plx_device *attach_planned(void)
     planned_ops = device->ops;
     ops = *planned_ops;
     ops.poll = poll_meanwhile;
+    ops.submit = submit_held;
     device->ops = &ops;
     return device;
 }
@@ -799,6 +817,62 @@ static void test_come_meanwhile(void)
     thin_beside_opening();
     come_before_rewind();
     fixture.disk.patience = patience;
+}
+
+static void note_done(struct plx_request *request)
+{
+    *(bool *)request->owner = true;
+}
+
+static void let_it_go_on(void)
+{
+    planned_ops->submit(opened, on_its_way.io);
+}
+
+/* Two segments that begin at the same time: the later one is there, the one before it is not when
+ * the log is read. */
+static void test_segments_on_their_way(void)
+{
+    struct plx_request writes[2];
+    struct iovec iov = {buffer, BLOCK};
+    bool done[2] = {false, false};
+
+    make_disk();
+    for (unsigned i = 0; i < 9; i++) {
+        write_places(i ? 1 : 300); /* so that what is looked for is at the end */
+        snapshot();
+        keyframe();
+    }
+    memset(buffer, model.now[0] = 252, BLOCK);
+    on_its_way.wanted = true;
+    for (unsigned i = 0; i < 2; i++) {
+        writes[i] = (struct plx_request){.op = PLX_WRITE,
+                                         .offset = i * (uint64_t)BLOCK,
+                                         .length = BLOCK,
+                                         .iov = &iov,
+                                         .iovcnt = 1,
+                                         .done = note_done,
+                                         .owner = &done[i]};
+        plx_log_leave_segment(&vdi->log);
+        plx_vdi_submit(vdi, &writes[i]);
+        for (unsigned turn = 0; turn < 100; turn++)
+            plx_store_tick(store);
+    }
+    CU_ASSERT_FATAL(on_its_way.io && vdi->log.batch_count == 2 && !done[0] && !done[1]);
+    meanwhile.act = let_it_go_on;
+    meanwhile.count = 500; /* writing the record waits for it */
+    CU_ASSERT_EQUAL(let_go(7, 8, NULL, 0), 1);
+    CU_ASSERT_PTR_NULL(meanwhile.act);
+    while (!done[0] || !done[1])
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    OK(writes[0].result);
+    OK(writes[1].result);
+    expect_instant(7);
+    expect_no_instant(8);
+    expect_instant(9);
+    CU_ASSERT(holds(vdi, model.now));
+    end_disk(false);
 }
 
 /* Each to a block of its own: what is overwritten in place leaves nothing in the log. */
@@ -1591,6 +1665,7 @@ int main(void)
         {"a key frame that fails", test_drop_fails},
         {"refusals", test_refusals},
         {"somebody comes meanwhile", test_come_meanwhile},
+        {"segments on their way", test_segments_on_their_way},
         {"history that moves on", test_history_moves_on},
         {"the end that moves on", test_end_moves_on},
         {"two key frames at one position", test_same_position},
