@@ -210,6 +210,10 @@ bool plx_sim_interrupted(const struct plx_world *w);
 bool plx_sim_used_up(const struct plx_world *w);
 /* An error that the options, or a death, make legitimate. */
 bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int error);
+/* The same, of an error of what begins with a snapshot (NULL: with none): it may have gone (thin.c,
+ * G2). */
+bool plx_sim_excused_from(struct plx_world *w, const struct plx_sim_host *host,
+                          const struct plx_sim_snapshot *snapshot, int error);
 uint64_t plx_sim_below(struct plx_world *w, uint64_t n);
 bool plx_sim_chance(struct plx_world *w, unsigned percent);
 void plx_sim_hash_in(struct plx_world *w, uint64_t value);

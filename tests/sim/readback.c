@@ -127,7 +127,7 @@ static struct plx_vdi *open_instant(struct plx_world *w, struct plx_sim_host *ho
     int error = plx_snapshot_open(host->store, disk->slot, seq, &vdi, &fault);
 
     if (error) {
-        if (!plx_sim_excused(w, host, error) && !(error == PLX_ERR_NOT_FOUND && snapshot->going))
+        if (!plx_sim_excused_from(w, host, snapshot, error))
             plx_sim_fail(w, "VDI %u@%llu does not open: %s", disk->slot, (unsigned long long)seq,
                          fault.text);
         return NULL;

@@ -81,6 +81,13 @@ bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int e
     return w->options.lies && error == PLX_ERR_CORRUPT;
 }
 
+bool plx_sim_excused_from(struct plx_world *w, const struct plx_sim_host *host,
+                          const struct plx_sim_snapshot *snapshot, int error)
+{
+    return plx_sim_excused(w, host, error) ||
+           (error == PLX_ERR_NOT_FOUND && snapshot && snapshot->going);
+}
+
 /* ---- Hosts ---- */
 
 struct plx_sim_host *plx_sim_live_host(struct plx_world *w)
@@ -533,7 +540,8 @@ void plx_sim_create(struct plx_world *w, struct plx_sim_host *host, struct plx_s
         return;
     if (error) {
         /* EXISTS: an earlier attempt failed after its first copy of the record. */
-        if (!plx_sim_excused(w, host, error) && !(w->options.faults && error == PLX_ERR_EXISTS))
+        if (!plx_sim_excused_from(w, host, snapshot, error) &&
+            !(w->options.faults && error == PLX_ERR_EXISTS))
             plx_sim_fail(w, "VDI %u cannot be created: %s", disk->slot, fault.text);
         plx_vdi_delete(host->store, disk->slot, false, &fault);
         plx_sim_disk_forget(disk);
@@ -664,7 +672,7 @@ void plx_sim_reader_open(struct plx_world *w, struct plx_sim_disk *disk)
             continue;
         error = plx_snapshot_open(host->store, disk->slot, seq, &vdi, &fault);
         if (error) {
-            if (!plx_sim_excused(w, host, error))
+            if (!plx_sim_excused_from(w, host, snapshot, error))
                 plx_sim_fail(w, "VDI %u@%llu does not open: %s", disk->slot,
                              (unsigned long long)seq, fault.text);
             return;
