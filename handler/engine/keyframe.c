@@ -451,6 +451,7 @@ static void announce(struct plx_keyframe_op *op)
         .ops = &ops,
         .task = &op->task,
         .bytes = plx_record_bytes(PLX_RECORD_KEYFRAME, 0), /* a REWIND has as many */
+        .flush_mark = op->vdi->store->flush_failures,
         .needs_durable = true,
         .changes = op->detour != NULL,
     };

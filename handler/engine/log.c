@@ -250,8 +250,6 @@ static bool take_in(struct plx_log *log, struct plx_log_item *item)
 
     item->next = NULL;
     item->batch = NULL;
-    if (!item->data_pending)
-        item->flush_mark = log->store->flush_failures;
     if (error)
         fail_item(log, item, error);
     return !error;

@@ -104,7 +104,8 @@ void plx_log_done(struct plx_log *log);
 /* Makes room in memory for what applying the item may need (item->slots): 0 or NOMEM. Before
  * anything of it is submitted; from then on nothing can fail for want of memory. */
 int plx_log_reserve(struct plx_log *log, struct plx_log_item *item);
-/* Queues an item that plx_log_reserve() was called for; its task will become ready. */
+/* Queues an item; its task will become ready. plx_log_reserve() was called for it, or it needs no
+ * slots and has its flush_mark. */
 void plx_log_append(struct plx_log *log, struct plx_log_item *item);
 /* The same, before all that waits. */
 void plx_log_prepend(struct plx_log *log, struct plx_log_item *item);

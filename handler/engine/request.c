@@ -16,6 +16,8 @@
  *     the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody waits
  *     for ahead of initiators have operations of their own, and a move or a share does not wait
  *     for such a write's range.
+ * Q9  A snapshot is acknowledged when all that it sees is durable. What is being written in place
+ *     when it is ordered counts as data of its log item, so the flush of its batch covers that too.
  * Loop: the VDI's. Crash story: log.c has it; a write in place is torn at most where it was
  *   never acknowledged.
  */
@@ -48,8 +50,8 @@ enum {
     OP_RETRY, /* space may have become free: look again */
     OP_ROOM,  /* the same, when history has given way */
     OP_SNAPSHOT_LOGGED,
-    OP_SNAPSHOT_WAIT,
-    OP_ITEM, /* a lone log record */
+    OP_SNAPSHOT_WAIT, /* nothing has changed since the last one */
+    OP_ITEM,          /* a lone log record */
     OP_FLUSHED,
     OP_KEYFRAME,
 };
@@ -1256,8 +1258,9 @@ static int make_item(struct plx_op *op)
     return plx_log_reserve(&op->vdi->log, &op->item);
 }
 
-/* Data of new blocks reports to the log item; data in place to the op's join. */
-static void new_data_done(struct plx_io *io)
+/* Data of an op that is logged reports to the log item; that of one that is not to the op's join.
+ */
+static void logged_data_done(struct plx_io *io)
 {
     struct plx_xfer *xfer = PLX_CONTAINER(io, struct plx_xfer, io);
     struct plx_op *op = PLX_CONTAINER(xfer->join, struct plx_op, join);
@@ -1295,7 +1298,7 @@ static unsigned submit_new(struct plx_op *op)
         }
         PLX_ASSERT(run > 0);
         xfer = prepare_run(op, PLX_IO_WRITE, first_iov, addr, run);
-        xfer->io.done = new_data_done;
+        xfer->io.done = logged_data_done;
         plx_gather_write(&op->vdi->gather, xfer);
         data++;
         op->vdi->store->counters.blocks_new += run;
@@ -1304,13 +1307,15 @@ static unsigned submit_new(struct plx_op *op)
     return data;
 }
 
-static void submit_in_place(struct plx_op *op)
+/* Returns how many transfers. */
+static unsigned submit_in_place(struct plx_op *op)
 {
-    unsigned block = 0;
+    unsigned block = 0, sent = 0;
 
     while (block < op->blocks) {
         unsigned first = block, first_iov = op->iov_count;
         uint64_t addr = op->mappings[block].addr;
+        struct plx_xfer *xfer;
 
         if (op->actions[block] != PLX_ACTION_IN_PLACE) {
             op->vdi->store->counters.blocks_zero += op->actions[block] != PLX_ACTION_NEW;
@@ -1321,11 +1326,16 @@ static void submit_in_place(struct plx_op *op)
                (block == first || adjoins(op, block)) && add_block_iovs(op, block, first_iov))
             block++;
         PLX_ASSERT(block > first);
-        submit_run(op, PLX_IO_WRITE, first_iov, addr, block - first);
+        xfer = prepare_run(op, PLX_IO_WRITE, first_iov, addr, block - first);
+        if (op->piece_count)
+            xfer->io.done = logged_data_done;
+        plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
+        sent++;
         op->in_place = true;
         op->vdi->store->counters.blocks_in_place += block - first;
         op->vdi->counters.blocks_in_place += block - first;
     }
+    return sent;
 }
 
 /* How many transfers and iovecs the window needs; cuts it to what there is. */
@@ -1364,6 +1374,7 @@ static int fit_window(struct plx_op *op)
 static int issue(struct plx_op *op)
 {
     bool has_in_place = false, has_new = false;
+    unsigned in_place;
     int error;
 
     error = moving(op) ? 0 : fit_window(op);
@@ -1390,9 +1401,9 @@ static int issue(struct plx_op *op)
         plx_protect_note_change(op->vdi);
     op->flush_mark = op->vdi->store->flush_failures;
     start_join(op);
-    submit_in_place(op);
+    in_place = submit_in_place(op);
     if (op->piece_count) {
-        op->item.data_pending = submit_new(op);
+        op->item.data_pending = in_place + submit_new(op);
         plx_log_append(&op->vdi->log, &op->item);
     }
     return 0;
@@ -1494,6 +1505,36 @@ static void lone_apply(struct plx_log_item *item)
     }
 }
 
+/* Q9: the item has what is being written in place as its data, and what lies in the device's cache
+ * must not have been lost. */
+static void await_in_place(struct plx_op *op)
+{
+    if (op->vdi->unflushed)
+        op->item.flush_mark = op->vdi->flush_mark;
+    for (struct plx_op *other = op->vdi->oldest; other != op; other = other->next) {
+        if (other->state != OP_WRITTEN || other->seen_by)
+            continue;
+        other->seen_by = op;
+        op->item.data_pending++;
+        op->item.flush_mark = plx_min_u64(op->item.flush_mark, other->flush_mark);
+    }
+}
+
+/* It failed; that data may still be under way. */
+static void forget_in_place(const struct plx_op *op)
+{
+    for (struct plx_op *other = op->vdi->oldest; other; other = other->next)
+        if (other->seen_by == op)
+            other->seen_by = NULL;
+}
+
+static void written_in_place(struct plx_op *op)
+{
+    if (op->seen_by)
+        plx_log_data_done(&op->vdi->log, &op->seen_by->item, 0);
+    op->seen_by = NULL;
+}
+
 static void append_lone(struct plx_op *op, enum plx_record_type type, int next_state)
 {
     static const struct plx_log_item_ops ops = {lone_encode, lone_apply};
@@ -1506,7 +1547,10 @@ static void append_lone(struct plx_op *op, enum plx_record_type type, int next_s
         .changes = type == PLX_RECORD_RESIZE,
         .snapshot = type == PLX_RECORD_SNAPSHOT,
         .patient = op->request->patient,
+        .flush_mark = op->vdi->store->flush_failures,
     };
+    if (type == PLX_RECORD_SNAPSHOT)
+        await_in_place(op);
     op->state = next_state;
     plx_log_append(&op->vdi->log, &op->item);
 }
@@ -1534,7 +1578,7 @@ static void begin_snapshot(struct plx_op *op)
     vdi->map.gen_submitted++; /* writes from now on are not seen by it */
     op->request->time_ns = plx_vdi_snapshot_time(vdi);
     plx_protect_ordered(vdi, op->request);
-    append_lone(op, PLX_RECORD_SNAPSHOT, OP_SNAPSHOT_WAIT);
+    append_lone(op, PLX_RECORD_SNAPSHOT, OP_SNAPSHOT_LOGGED);
 }
 
 /* A snapshot that is just being let go is as good as gone (reclaim.c, C5 and C6). */
@@ -1869,8 +1913,11 @@ static void op_step(struct plx_task *task)
         op->looked_up = 0;
         op->state = OP_LOOKUP;
         break;
+    case OP_WRITTEN:
+        written_in_place(op);
+        break;
     case OP_LOGGED:
-        /* Applied, or failed; data in place may still be under way. */
+        /* Applied, or failed: data may still be under way then. */
         op->item.data_error = error;
         op->state = OP_WRITTEN;
         if (!op->join.error)
@@ -1884,20 +1931,21 @@ static void op_step(struct plx_task *task)
             return;
         }
         break;
-    case OP_SNAPSHOT_WAIT:
+    case OP_SNAPSHOT_LOGGED:
         if (error) {
+            forget_in_place(op);
             vdi->map.gen_submitted--; /* it was never logged */
             plx_protect_note_change(vdi);
-            finish(op, error);
-            return;
         }
+        finish(op, error);
+        return;
+    case OP_SNAPSHOT_WAIT:
         if (!plx_ops_ended_before(vdi, op->ticket, true, task))
             return;
         if (!vdi->write_back) {
             finish(op, 0);
             return;
         }
-        /* What those wrote belongs to the snapshot, but completed after the batch's flush began. */
         op->state = OP_FLUSHED;
         plx_store_flush(vdi->store, task, vdi->flush_mark);
         return;

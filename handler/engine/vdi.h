@@ -66,6 +66,7 @@ struct plx_op {
     uint32_t void_count;
     struct plx_join join;
     struct plx_log_item item;
+    struct plx_op *seen_by; /* a snapshot that sees what is being written in place (Q9) */
     struct plx_xfer xfers[PLX_OP_XFERS];
     unsigned xfer_count;
     struct iovec iovs[PLX_OP_IOVS];

@@ -1,7 +1,7 @@
 /* test_request.c - requests at their edges: what one that has waited says when it fails, who comes
  * first when all operations are busy, more nodes read at a time than the cache has, large reads
- * that complete at once, writes to a disk that is being closed, writes without room on one that is
- * closed or rewound.
+ * that complete at once, snapshots beside writes in place, writes to a disk that is being closed,
+ * writes without room on one that is closed or rewound.
  */
 #include <string.h>
 
@@ -204,6 +204,133 @@ static void test_ahead(void)
         CU_ASSERT_EQUAL(buffer[i * BLOCK], i + 1);
     fixture.open.ops_per_vdi = 0;
     end(vdi);
+}
+
+/* ---- Snapshots beside writes in place ---- */
+
+/* A write of data that does not get to the device until it is let go. */
+static struct {
+    bool wanted;
+    struct plx_io *io;
+} held;
+static const struct plx_device_ops *disk_ops;
+
+static void submit_or_hold(struct plx_device *device, struct plx_io *io)
+{
+    if (held.wanted && io->op == PLX_IO_WRITE && io->kind == PLX_KIND_DATA) {
+        held.wanted = false;
+        held.io = io;
+        return;
+    }
+    disk_ops->submit(device, io);
+}
+
+static struct plx_device *attach_holding(void)
+{
+    static struct plx_device_ops ops;
+    struct plx_device *device = plx_simdisk_attach(disk, "sim");
+
+    disk_ops = device->ops;
+    ops = *disk_ops;
+    ops.submit = submit_or_hold;
+    device->ops = &ops;
+    return device;
+}
+
+/* A few turns, in which everything happens that can. */
+static void turns(void)
+{
+    for (unsigned i = 0; i < 200; i++)
+        plx_store_tick(store);
+}
+
+/* v0, whose first two blocks may be written in place; a write of the first that is held, and a
+ * snapshot ordered behind it. blocks: how many the write has; a further one is new to the disk. */
+static struct plx_vdi *make_snapshot_beside(unsigned blocks)
+{
+    struct plx_vdi *vdi;
+
+    fixture.attach = attach_holding;
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    for (int byte = 1; byte <= 2; byte++) /* the checksums are void from the second time on */
+        OK(write_byte(vdi, 0, BLOCK, byte));
+    plx_vdi_set_write_back(vdi, true);
+    memset(buffer, 3, 2 * BLOCK);
+    ended = 0;
+    request_for(0, PLX_WRITE);
+    many[0].iov.iov_len = many[0].request.length = blocks * BLOCK;
+    held.wanted = true;
+    plx_vdi_submit(vdi, &many[0].request);
+    turns();
+    CU_ASSERT_FATAL(!held.wanted && !ended);
+    request_for(1, PLX_SNAPSHOT);
+    many[1].request.iov = NULL;
+    many[1].request.iovcnt = 0;
+    many[1].request.offset = many[1].request.length = 0;
+    plx_vdi_submit(vdi, &many[1].request);
+    return vdi;
+}
+
+static void end_snapshot_beside(struct plx_vdi *vdi, bool leaks)
+{
+    OK(plx_vdi_close(vdi));
+    check_store(leaks);
+    end_store();
+    fixture.attach = NULL;
+}
+
+/* What is being written when a snapshot is ordered is durable with it, by one flush. */
+static void test_snapshot_beside(void)
+{
+    for (unsigned blocks = 1; blocks <= 2; blocks++) {
+        struct plx_vdi *instant, *vdi = make_snapshot_beside(blocks);
+        uint64_t flushes = counters().device_flushes;
+
+        turns();
+        CU_ASSERT_EQUAL(many[1].place, 0);
+        CU_ASSERT_EQUAL(counters().device_flushes, flushes);
+        disk_ops->submit(opened, held.io);
+        wait_for(2);
+        CU_ASSERT_EQUAL(counters().device_flushes, flushes + 1);
+        OK(write_byte(vdi, 0, BLOCK, 4));
+        OK(plx_snapshot_open(store, 0, many[1].request.seq, &instant, &fault));
+        CU_ASSERT(reads_as(instant, 0, blocks * BLOCK, 3));
+        OK(plx_vdi_close(instant));
+        end_snapshot_beside(vdi, false);
+    }
+}
+
+/* The disk stops before that is written: the snapshot fails at once if it was not on its way, and
+ * the write ends as if there had been none. */
+static void test_stopped_beside(void)
+{
+    for (unsigned logged = 0; logged < 2; logged++) {
+        struct plx_vdi *vdi = make_snapshot_beside(1);
+
+        if (logged)
+            turns();
+        plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+        turns();
+        CU_ASSERT_EQUAL(many[1].place != 0, !logged);
+        CU_ASSERT_EQUAL(vdi->oldest->seen_by != NULL, logged != 0);
+        disk_ops->submit(opened, held.io);
+        while (ended < 2)
+            if (!plx_store_tick(store))
+                plx_store_wait(store);
+        OK(many[0].request.result);
+        if (logged)
+            OK(many[1].request.result);
+        else
+            FAILS(STICKY, many[1].request.result);
+        CU_ASSERT(reads_as(vdi, 0, BLOCK, 3));
+        crash_store();
+        OK(try_open_vdi(0, true, &vdi));
+        if (logged)
+            CU_ASSERT(reads_as(vdi, 0, BLOCK, 3));
+        end_snapshot_beside(vdi, true);
+    }
 }
 
 /* ---- Closing ---- */
@@ -468,6 +595,8 @@ int main(void)
         {"large reads that complete all at once", test_turns},
         {"as many batches as there may be", test_full_ring},
         {"ahead of those that wait", test_ahead},
+        {"a snapshot beside a write in place", test_snapshot_beside},
+        {"a disk that stops beside both", test_stopped_beside},
         {"written while it is closed", test_written_while_closed},
         {"too late", test_too_late},
         {"behind a barrier", test_behind_barrier},
