@@ -468,8 +468,10 @@ static bool form_batch(struct plx_log *log)
         if (!begin_segment(log, batch)) {
             struct plx_log_item *item = log->head;
 
-            if (log->spare_waiting)
-                return false; /* an extent is on its way */
+            if (log->spare_waiting) /* an extent is on its way */
+                return false;
+            if (item->data_pending) /* what comes behind it may count on its data */
+                return false;
             log->head = item->next;
             if (!log->head)
                 log->tail = NULL;

@@ -1645,7 +1645,7 @@ static bool must_flush(const struct plx_op *op)
 {
     bool durable = !op->vdi->write_back || op->request->fua;
 
-    return durable && (op->in_place || (!op->piece_count && op->vdi->unflushed));
+    return durable && !op->piece_count && (op->in_place || op->vdi->unflushed);
 }
 
 static void end_move(struct plx_op *op)

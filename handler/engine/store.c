@@ -295,9 +295,9 @@ bool plx_store_tick(struct plx_store *store)
 
     PLX_ASSERT(!store->in_tick); /* S3 */
     store->in_tick = true;
-    store->turn_bytes = 0;
     if (store->env->tick)
         store->env->tick(store->env);
+    store->turn_bytes = 0;
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_device *device = store->volumes[i].device;
 

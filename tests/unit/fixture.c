@@ -193,6 +193,25 @@ void grow_elsewhere(uint64_t extents)
     registry.count = extents;
 }
 
+uint64_t eaten[4096];
+size_t eaten_count;
+
+void eat_segments(void)
+{
+    registry.limit = registry.granted;
+    eaten_count = 0;
+    while (plx_alloc_segment(store, NULL, &eaten[eaten_count]) == 0)
+        eaten_count++;
+}
+
+void give_segments_back(void)
+{
+    registry.limit = 0;
+    while (eaten_count)
+        plx_alloc_free(store, eaten[--eaten_count], store->info.segment_blocks);
+    env.ns += 5000000000u; /* what was refused is asked for again after a while */
+}
+
 /* ---- Virtual disks ---- */
 
 static int create(struct plx_vdi_create_options *options)

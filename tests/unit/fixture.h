@@ -57,6 +57,12 @@ uint64_t data_used(void);
  */
 void grow_elsewhere(uint64_t extents);
 
+/* No segment of a log can be allocated any more; until they are given back. */
+void eat_segments(void);
+void give_segments_back(void);
+extern uint64_t eaten[4096]; /* what was taken for that */
+extern size_t eaten_count;
+
 /* Named v0, v1 and so on. */
 int create_vdi(uint32_t slot, uint64_t bytes);
 int clone_vdi(uint32_t slot, uint32_t parent, uint64_t seq);

@@ -266,26 +266,6 @@ static void test_write_back_snapshots(void)
 
 /* ---- A segment that is begun in vain ---- */
 
-static uint64_t eaten[4096];
-static size_t eaten_count;
-
-/* No segment can be allocated any more. */
-static void eat_segments(void)
-{
-    registry.limit = registry.granted;
-    eaten_count = 0;
-    while (plx_alloc_segment(store, NULL, &eaten[eaten_count]) == 0)
-        eaten_count++;
-}
-
-static void give_segments_back(void)
-{
-    registry.limit = 0;
-    while (eaten_count)
-        plx_alloc_free(store, eaten[--eaten_count], store->info.segment_blocks);
-    env.ns += 5000000000u; /* what was refused is asked for again after a while */
-}
-
 static void count_done(struct plx_request *request)
 {
     ++*(unsigned *)request->owner;

@@ -244,9 +244,18 @@ static void turns(void)
         plx_store_tick(store);
 }
 
-/* v0, whose first two blocks may be written in place; a write of the first that is held, and a
- * snapshot ordered behind it. blocks: how many the write has; a further one is new to the disk. */
-static struct plx_vdi *make_snapshot_beside(unsigned blocks)
+static void order_snapshot(struct plx_vdi *vdi)
+{
+    request_for(1, PLX_SNAPSHOT);
+    many[1].request.iov = NULL;
+    many[1].request.iovcnt = 0;
+    many[1].request.offset = many[1].request.length = 0;
+    plx_vdi_submit(vdi, &many[1].request);
+}
+
+/* v0, whose first block may be written in place, and a write of it that is held. blocks: how many
+ * that has; a further one is new to the disk. */
+static struct plx_vdi *make_write_held(unsigned blocks)
 {
     struct plx_vdi *vdi;
 
@@ -265,15 +274,10 @@ static struct plx_vdi *make_snapshot_beside(unsigned blocks)
     plx_vdi_submit(vdi, &many[0].request);
     turns();
     CU_ASSERT_FATAL(!held.wanted && !ended);
-    request_for(1, PLX_SNAPSHOT);
-    many[1].request.iov = NULL;
-    many[1].request.iovcnt = 0;
-    many[1].request.offset = many[1].request.length = 0;
-    plx_vdi_submit(vdi, &many[1].request);
     return vdi;
 }
 
-static void end_snapshot_beside(struct plx_vdi *vdi, bool leaks)
+static void end_held(struct plx_vdi *vdi, bool leaks)
 {
     OK(plx_vdi_close(vdi));
     check_store(leaks);
@@ -285,9 +289,10 @@ static void end_snapshot_beside(struct plx_vdi *vdi, bool leaks)
 static void test_snapshot_beside(void)
 {
     for (unsigned blocks = 1; blocks <= 2; blocks++) {
-        struct plx_vdi *instant, *vdi = make_snapshot_beside(blocks);
+        struct plx_vdi *instant, *vdi = make_write_held(blocks);
         uint64_t flushes = counters().device_flushes;
 
+        order_snapshot(vdi);
         turns();
         CU_ASSERT_EQUAL(many[1].place, 0);
         CU_ASSERT_EQUAL(counters().device_flushes, flushes);
@@ -298,7 +303,7 @@ static void test_snapshot_beside(void)
         OK(plx_snapshot_open(store, 0, many[1].request.seq, &instant, &fault));
         CU_ASSERT(reads_as(instant, 0, blocks * BLOCK, 3));
         OK(plx_vdi_close(instant));
-        end_snapshot_beside(vdi, false);
+        end_held(vdi, false);
     }
 }
 
@@ -307,8 +312,9 @@ static void test_snapshot_beside(void)
 static void test_stopped_beside(void)
 {
     for (unsigned logged = 0; logged < 2; logged++) {
-        struct plx_vdi *vdi = make_snapshot_beside(1);
+        struct plx_vdi *vdi = make_write_held(1);
 
+        order_snapshot(vdi);
         if (logged)
             turns();
         plx_log_stop(&vdi->log, PLX_ERR_STICKY);
@@ -329,8 +335,59 @@ static void test_stopped_beside(void)
         OK(try_open_vdi(0, true, &vdi));
         if (logged)
             CU_ASSERT(reads_as(vdi, 0, BLOCK, 3));
-        end_snapshot_beside(vdi, true);
+        end_held(vdi, true);
     }
+}
+
+/* A write in place and of a new block at once, with nothing cached: one flush makes both durable.
+ */
+static void test_flush_of_both(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t flushes;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    for (int byte = 1; byte <= 2; byte++)
+        OK(write_byte(vdi, 0, BLOCK, byte));
+    flushes = counters().device_flushes;
+    OK(write_byte(vdi, 0, 2 * BLOCK, 3));
+    CU_ASSERT_EQUAL(counters().device_flushes, flushes + 1);
+    crash_store();
+    OK(try_open_vdi(0, true, &vdi));
+    CU_ASSERT(reads_as(vdi, 0, 2 * BLOCK, 3));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+/* There is no room in the log. The snapshot fails, but not before that is written: the next one,
+ * for which there is room again, sees it too, and counts on this one to have waited. */
+static void test_no_room_beside(void)
+{
+    uint64_t bytes = MIB;
+    struct plx_vdi *vdi;
+
+    fixture.format.segment_bytes = 16u << 10;
+    vdi = make_write_held(1);
+    eat_segments();
+    while (try_run(vdi, PLX_RESIZE, 0, bytes += 512, NULL) == 0)
+        ;
+    order_snapshot(vdi);
+    turns();
+    CU_ASSERT_EQUAL(many[1].place, 0);
+    disk_ops->submit(opened, held.io);
+    while (ended < 2)
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    OK(many[0].request.result);
+    FAILS(NOSPACE, many[1].request.result);
+    give_segments_back();
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 3));
+    fixture.format.segment_bytes = 0;
+    end_held(vdi, false);
 }
 
 /* ---- Closing ---- */
@@ -597,6 +654,8 @@ int main(void)
         {"ahead of those that wait", test_ahead},
         {"a snapshot beside a write in place", test_snapshot_beside},
         {"a disk that stops beside both", test_stopped_beside},
+        {"a flush of data in place and logged", test_flush_of_both},
+        {"no room beside both", test_no_room_beside},
         {"written while it is closed", test_written_while_closed},
         {"too late", test_too_late},
         {"behind a barrier", test_behind_barrier},
