@@ -89,8 +89,10 @@ static int open_instant(void)
 
 static int usage(void)
 {
+    static const struct plx_usage_kin kin[2] = {{{{1}}, {{2}}}, {{{2}}, {{3}}}};
     struct plx_usage found;
-    int error = plx_store_usage(store, &(struct plx_usage_options){.kin = NULL}, &found, &fault);
+    int error = plx_store_usage(store, &(struct plx_usage_options){.kin = kin, .kin_count = 2},
+                                &found, &fault);
 
     if (!error)
         plx_usage_done(&found);
