@@ -605,11 +605,13 @@ static void test_find_damaged(void)
 /* What is no damage of one disk ends it: no other disk can be read either. */
 static void test_find_fenced(void)
 {
-    const struct plx_dedup_options options = {.dry_run = true};
+    const struct plx_dedup_options options = {
+        .dry_run = true, .pause = on_pause, .interrupted = not_any_more};
     struct plx_deduped deduped;
     struct plx_vdi *disks[2];
 
     make(true);
+    finding = (struct finding){0};
     for (unsigned d = 0; d < 2; d++) {
         create(d);
         disks[d] = open_vdi(d);
