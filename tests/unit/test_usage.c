@@ -475,41 +475,6 @@ static void test_beside_use_again(void)
     }
 }
 
-#define OTHERS 99u /* an instance elsewhere, which has all that was free */
-
-static void grow_once(void)
-{
-    if (asked)
-        return;
-    plx_simdisk_resize(disk, 96 * MIB);
-    grow_elsewhere(96);
-    writer = open_vdi(3);
-    OK(write_byte(writer, 0, 4 * MIB, 4));
-    run(writer, PLX_KEYFRAME, 0, 0);
-}
-
-/* The store becomes larger, and a disk that is read then has nodes and data in what was added. */
-static void test_beside_growth(void)
-{
-    make_families();
-    leave_store();
-    open_store(2);
-    for (uint64_t extent = 1; extent < registry.count; extent++)
-        registry.extents[extent].owner = OTHERS;
-    beside = grow_once;
-    take();
-    beside = NULL;
-    CU_ASSERT_EQUAL(usage.vdi_count, 5);
-    OK(plx_vdi_close(writer));
-    for (uint64_t extent = 1; extent < registry.count; extent++)
-        if (registry.extents[extent].owner == OTHERS)
-            registry.extents[extent].owner = 0;
-    leave_store();
-    expect_sum();
-    CU_ASSERT(of(3)->space.exclusive >= 4 * MIB / BLOCK);
-    end_store();
-}
-
 static void test_damage(void)
 {
     struct plx_vdi_record record;
@@ -540,7 +505,6 @@ int main(void)
         {"beside a deletion at each moment", test_beside_deletion},
         {"beside a disk that takes another one's place", test_beside_replacement},
         {"beside a deletion whose blocks are used again", test_beside_use_again},
-        {"beside a store that grows", test_beside_growth},
         {"damage", test_damage},
     };
     int failed = SUITE_RUN("usage", tests);
