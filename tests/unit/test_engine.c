@@ -386,6 +386,40 @@ static void test_failed_open_frees(void)
     end_store();
 }
 
+static unsigned wanted_more;
+
+/* As a write to another disk does that finds no room (request.c). */
+static void want_one_more(struct plx_simenv *e)
+{
+    if (wanted_more || !store->vdis || !store->vdis->keyframe.running)
+        return;
+    wanted_more++;
+    plx_keyframe_request(store->vdis, NULL);
+}
+
+/* A disk that is recovered has one to write, and is asked for another one meanwhile. */
+static void test_wanted_while_opening(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, MIB, 1));
+    plx_vdi_abandon(vdi);
+    wanted_more = 0;
+    env.on_tick = want_one_more;
+    OK(try_open_vdi(0, true, &vdi));
+    env.on_tick = NULL;
+    CU_ASSERT_EQUAL(wanted_more, 1);
+    CU_ASSERT(!vdi->keyframe.wanted && !vdi->keyframe.running);
+    CU_ASSERT_EQUAL(counters().keyframes, 2);
+    CU_ASSERT(reads_as(vdi, 0, MIB, 1));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
 static void test_unmap_frees(void)
 {
     struct plx_counters a, b, c;
@@ -2908,6 +2942,7 @@ int main(void)
         {"more loads than there may be", test_many_loads},
         {"built while it is loaded", test_built_while_loading},
         {"sub-block writes", test_sub_block},
+        {"a key frame that is wanted of a disk being opened", test_wanted_while_opening},
         {"unmap and zeroes free blocks", test_unmap_frees},
         {"unmapping gives back every block", test_unmap_counts},
         {"how many blocks are mapped", test_mapped},
