@@ -83,6 +83,45 @@ static void test_larger(void)
     end_test();
 }
 
+static void grow_and_write(void *context)
+{
+    if (registry.count == 96)
+        return;
+    plx_simdisk_resize(disk, 96 * MIB);
+    grow_elsewhere(96);
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 16; i++)
+        OK(write_byte(vdi, i * 4 * MIB + MIB, MIB, 2));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+}
+
+/* All that there is belongs to others; when it has become larger, the disk that is being read gets
+ * nodes and blocks beyond what the caller knows. */
+static void test_larger_beside(void)
+{
+    uint64_t blocks;
+
+    begin_test();
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    open_store(2);
+    for (uint64_t e = 1; e < registry.count; e++)
+        registry.extents[e].owner = 99;
+    options.pause = grow_and_write;
+    OK(begin());
+    expect_busy(plx_collect_mark(collect, &fault), "larger");
+    plx_collect_end(collect);
+    CU_ASSERT_EQUAL(registry.count, 96);
+    for (unsigned i = 0; i < 16; i++)
+        CU_ASSERT(reads_as(vdi, i * 4 * MIB + MIB, MIB, 2));
+    for (uint64_t e = 1; e < registry.count; e++)
+        if (registry.extents[e].owner == 99)
+            registry.extents[e].owner = 0;
+    OK(plx_simenv_collect(&env, &blocks, &fault)); /* what died in others' extents */
+    CU_ASSERT(blocks > 0);
+    end_test();
+}
+
 static unsigned refused;
 
 static void begin_beside(struct plx_simenv *e)
@@ -265,6 +304,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"one at a time", test_one_at_a_time},
         {"a store that became larger", test_larger},
+        {"a store that becomes larger while disks are read", test_larger_beside},
         {"beside a rewind, or while snapshots go", test_beside_rewind},
         {"nodes that were forgotten", test_forgotten_nodes},
         {"a disk that has stopped", test_stopped},

@@ -602,6 +602,36 @@ static void test_find_damaged(void)
     end_store();
 }
 
+/* What is no damage of one disk ends it: no other disk can be read either. */
+static void test_find_fenced(void)
+{
+    const struct plx_dedup_options options = {
+        .dry_run = true, .pause = on_pause, .interrupted = not_any_more};
+    struct plx_deduped deduped;
+    struct plx_vdi *disks[2];
+
+    make(true);
+    finding = (struct finding){0};
+    for (unsigned d = 0; d < 2; d++) {
+        create(d);
+        disks[d] = open_vdi(d);
+        OK(write_byte(disks[d], 0, 4 * BLOCK, 1));
+        OK(plx_vdi_close(disks[d]));
+    }
+    leave_store();
+    open_store(1);
+    for (unsigned d = 0; d < 2; d++)
+        disks[d] = open_vdi(d);
+    plx_simdisk_stop(opened, PLX_ERR_FENCED);
+    FAILS(FENCED, plx_store_dedup(store, &options, &deduped, &fault));
+    CU_ASSERT(deduped.disks == 1 && deduped.unreadable == 0);
+    for (unsigned d = 0; d < 2; d++)
+        plx_vdi_abandon(disks[d]);
+    plx_store_close(store);
+    store = NULL;
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -617,6 +647,7 @@ int main(void)
         {"two common blocks that are equal", test_two_common},
         {"disks that are left out", test_find_left_out},
         {"finding beside damage", test_find_damaged},
+        {"finding when fenced", test_find_fenced},
     };
 
     return SUITE_RUN("dedup", tests);

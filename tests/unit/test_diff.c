@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/format.h"
+#include "engine/vdi.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"
@@ -507,6 +508,59 @@ static void test_changes_limit(void)
     end_left();
 }
 
+static void note_end(struct plx_request *request)
+{
+    OK(request->result);
+    --*(unsigned *)request->owner;
+}
+
+#define CROWD 350u
+
+/* A stretch of the log with more of them than there was room for at first. */
+static void test_changes_crowded(void)
+{
+    static struct plx_request requests[2 * CROWD];
+    static struct listed listed;
+    const uint64_t segment_bytes = fixture.format.segment_bytes;
+    unsigned pending = 2 * CROWD, told = 0;
+    struct iovec iov = {buffer, BLOCK};
+    struct plx_vdi *vdi;
+    uint64_t last;
+
+    seed = 1;
+    fixture.format.segment_bytes = 256u << 10;
+    make_disk(64 * MIB, 4 * MIB);
+    fixture.format.segment_bytes = segment_bytes;
+    vdi = open_vdi(0);
+    for (unsigned i = 1; i <= 10; i++) {
+        OK(write_byte(vdi, 0, BLOCK, (int)i));
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+    }
+    for (unsigned i = 0; i < 2 * CROWD; i++) { /* elsewhere: without changes there is none */
+        requests[i] = (struct plx_request){.op = i % 2 ? PLX_SNAPSHOT : PLX_WRITE,
+                                           .offset = i % 2 ? 0 : (1 + i / 2) * BLOCK,
+                                           .length = i % 2 ? 0 : BLOCK,
+                                           .iov = &iov,
+                                           .iovcnt = 1,
+                                           .done = note_end,
+                                           .owner = &pending};
+        plx_vdi_submit(vdi, &requests[i]);
+    }
+    plx_store_run_until_zero(store, &pending);
+    OK(write_byte(vdi, 0, BLOCK, 11));
+    last = run(vdi, PLX_SNAPSHOT, 0, 0);
+    CU_ASSERT(last > CROWD);
+    listed = (struct listed){.limit = UINT32_MAX};
+    OK(plx_range_change_list(store, 0, 0, 1, on_change, &listed, &fault));
+    CU_ASSERT_EQUAL_FATAL(listed.count, 11);
+    CU_ASSERT(listed.changes[0].from.seq == last - 1 && listed.changes[0].to.seq == last);
+    for (unsigned i = 1; i <= 10; i++)
+        told += listed.changes[i].from.seq == 10 - i && listed.changes[i].to.seq == 11 - i;
+    CU_ASSERT_EQUAL(told, 10);
+    OK(plx_vdi_close(vdi));
+    end_left();
+}
+
 /* Each read fails once; block 1 is one that only the map knows, so that it is asked, too. */
 static void test_changes_unreadable(void)
 {
@@ -674,16 +728,75 @@ static void test_damage(void)
     end_left();
 }
 
+/* Where the nodes of a tree lie. */
+static unsigned add_nodes(uint64_t entry, unsigned level, uint64_t *ret_addrs)
+{
+    uint8_t node[BLOCK];
+    unsigned count = 1;
+
+    ret_addrs[0] = plx_entry_addr(entry);
+    plx_simdisk_peek(disk, ret_addrs[0] * BLOCK, node, BLOCK);
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES && level > 1; i++)
+        if (plx_entry_addr(plx_node_entry(node, i)))
+            count += add_nodes(plx_node_entry(node, i), level - 1, ret_addrs + count);
+    return count;
+}
+
+/* One node of either tree that cannot be read: never a difference too few without an error. */
+static void test_unreadable(void)
+{
+    struct plx_vdi *vdi, *instants[2];
+    unsigned count = 1, failed = 0;
+    uint64_t addrs[16], bytes;
+
+    seed = 1;
+    make_disk(64 * MIB, 16 * MIB);
+    vdi = open_vdi(0);
+    for (int byte = 1; byte <= 2; byte++) {
+        OK(write_byte(vdi, 0, BLOCK, byte));
+        OK(write_byte(vdi, 8 * MIB, BLOCK, byte));
+        run(vdi, PLX_KEYFRAME, 0, 0);
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+    }
+    OK(plx_vdi_close(vdi));
+    for (unsigned n = 0; n <= count; n++) {
+        int error;
+
+        reopen_store();
+        count = 0;
+        for (unsigned i = 0; i < 2; i++) {
+            OK(plx_snapshot_open(store, 0, i + 1, &instants[i], &fault));
+            count +=
+                add_nodes(instants[i]->map.base.root, instants[i]->map.base.levels, addrs + count);
+        }
+        bytes = 0;
+        fault.text[0] = '\0';
+        if (n < count)
+            plx_simdisk_fail_range(disk, addrs[n] * BLOCK, BLOCK, true, false);
+        error = plx_vdi_diff(instants[0], instants[1], count_bytes, &bytes, &fault);
+        plx_simdisk_heal(disk);
+        failed += error == PLX_ERR_IO_READ && strstr(fault.text, "v0");
+        CU_ASSERT(error || bytes == 2 * BLOCK);
+        for (unsigned i = 0; i < 2; i++)
+            OK(plx_vdi_close(instants[i]));
+    }
+    CU_ASSERT_EQUAL(count, 8); /* two leaves and the two nodes above them, of both */
+    CU_ASSERT_EQUAL(failed, count);
+    end_left();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"every pair of instants of random histories", test_random},
         {"when a range changed", test_changes},
         {"newest changes first, and no more is read", test_changes_limit},
+        {"changes beside very many snapshots", test_changes_crowded},
         {"changes that cannot be read", test_changes_unreadable},
         {"cost follows what changed", test_cost},
         {"odd sizes, stopping", test_odd},
         {"a damaged node", test_damage},
+        {"nodes that cannot be read", test_unreadable},
     };
 
     fixture.format.segment_bytes = 16u << 10;

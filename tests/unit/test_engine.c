@@ -88,6 +88,9 @@ static void test_wait(void)
         two.volumes[i].device = &pair.devices[i];
     }
     expect_waited(&two, 0, 0, 1);
+    idler.idle = NULL; /* it may be */
+    expect_waited(&two, 0, 0, 0);
+    idler.idle = idle_waited;
     two.volumes[0].under_way = 1;
     expect_waited(&two, 1, 0, 0);
     two.volumes[1].under_way = 1;
@@ -268,6 +271,66 @@ static void test_freed_while_loading(void)
     end_store();
 }
 
+static uint64_t nodes_read(void)
+{
+    return counters().device_reads[PLX_KIND_NODE];
+}
+
+/* v0's root, and nothing is in memory. */
+static struct plx_keyframe make_cold_root(void)
+{
+    struct plx_vdi_record record;
+    struct plx_vdi *vdi;
+    uint8_t slot;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    OK(plx_vdi_close(vdi));
+    close_store();
+    open_store(2);
+    OK(plx_vdi_record_read(store, 0, &record, &slot, &fault));
+    return record.keyframe;
+}
+
+/* More nodes are asked for than are read at once: who is not served at first is later. */
+static void test_many_loads(void)
+{
+    const struct plx_keyframe root = make_cold_root();
+    const void *node = NULL;
+    uint64_t before = nodes_read(), free_at = 64 * MIB / BLOCK;
+
+    for (unsigned i = 1; i <= 100; i++) /* zeroes, where nothing was ever allocated */
+        CU_ASSERT_PTR_NULL(plx_cache_ahead(store->cache, plx_entry_make(free_at - i, 0), 1));
+    OK(plx_cache_get_sync(store->cache, root.root, root.levels, &node));
+    CU_ASSERT(node && plx_entry_addr(plx_node_entry(node, 0)));
+    CU_ASSERT(nodes_read() - before > 32 && nodes_read() - before <= 100);
+    end_store();
+}
+
+/* A node is built where an older one is just being read: there is one node at an address (cache.c,
+ * C3), and what comes of the older one's read is nobody's. */
+static void test_built_while_loading(void)
+{
+    const struct plx_keyframe root = make_cold_root();
+    const void *node = NULL;
+    uint64_t older, before;
+
+    older = plx_entry_make(plx_entry_addr(root.root), plx_entry_checksum(root.root) ^ 6);
+    CU_ASSERT_PTR_NULL(plx_cache_ahead(store->cache, older, root.levels));
+    plx_simdisk_peek(disk, plx_entry_addr(root.root) * BLOCK, buffer, BLOCK);
+    plx_cache_put(store->cache, root.root, root.levels, buffer);
+    before = nodes_read();
+    for (unsigned i = 0; i < 2; i++) {
+        OK(plx_cache_get_sync(store->cache, root.root, root.levels, &node));
+        CU_ASSERT(node && memcmp(node, buffer, BLOCK) == 0);
+    }
+    CU_ASSERT_EQUAL(nodes_read() - before, 1);
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "radix node"), 0);
+    end_store();
+}
+
 /* ---- Contents ---- */
 
 static void test_sub_block(void)
@@ -320,6 +383,40 @@ static void test_failed_open_frees(void)
     OK(write_byte(vdi, 0, BLOCK, 1));
     OK(plx_vdi_close(vdi));
     OK(plx_vdi_close(other_vdi));
+    end_store();
+}
+
+static unsigned wanted_more;
+
+/* As a write to another disk does that finds no room (request.c). */
+static void want_one_more(struct plx_simenv *e)
+{
+    if (wanted_more || !store->vdis || !store->vdis->keyframe.running)
+        return;
+    wanted_more++;
+    plx_keyframe_request(store->vdis, NULL);
+}
+
+/* A disk that is recovered has one to write, and is asked for another one meanwhile. */
+static void test_wanted_while_opening(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, MIB, 1));
+    plx_vdi_abandon(vdi);
+    wanted_more = 0;
+    env.on_tick = want_one_more;
+    OK(try_open_vdi(0, true, &vdi));
+    env.on_tick = NULL;
+    CU_ASSERT_EQUAL(wanted_more, 1);
+    CU_ASSERT(!vdi->keyframe.wanted && !vdi->keyframe.running);
+    CU_ASSERT_EQUAL(counters().keyframes, 2);
+    CU_ASSERT(reads_as(vdi, 0, MIB, 1));
+    OK(plx_vdi_close(vdi));
+    check_store(true);
     end_store();
 }
 
@@ -1592,6 +1689,27 @@ static void test_protect_restart(void)
     end_store();
 }
 
+/* A disk that has stopped is closed without its last snapshot; nothing else is lost of it. */
+static void test_protect_stopped(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    protect(vdi, PLX_PROTECT_INTERVAL, 1000 * MS);
+    OK(write_byte(vdi, 0, BLOCK, 7));
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    FAILS(STICKY, plx_vdi_close(vdi));
+    OK(try_open_vdi(0, true, &vdi));
+    CU_ASSERT_EQUAL(listed(0), 1);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 7));
+    OK(plx_vdi_close(vdi));
+    CU_ASSERT_EQUAL(listed(0), 2);
+    check_store(true);
+    end_store();
+}
+
 static void test_protect_refusals(void)
 {
     static const struct plx_protection bad[] = {
@@ -2524,6 +2642,24 @@ static void test_sealed_release(void)
     end_store();
 }
 
+/* Freed in an extent of nobody, where none may be asked for by number: the collector's. */
+static void test_left_to_collector(void)
+{
+    struct plx_since since;
+
+    make_store(16 * MIB, MIB);
+    env.env.extent_needed = NULL;
+    since = plx_store_since(store);
+    for (unsigned i = 1; i <= 3; i++) {
+        plx_alloc_free_dead(store, 8 * MIB / BLOCK + 16 + i, &since);
+        plx_store_settle(store);
+        CU_ASSERT_EQUAL(counters().blocks_foreign, i);
+        CU_ASSERT_EQUAL(store->foreign.count, 0);
+    }
+    CU_ASSERT_EQUAL(counters().blocks_freed, 0);
+    end_store();
+}
+
 /* Slot A reads as zeroes: lost, if slot B is a later one than the first. */
 static void test_lost_extent_page(void)
 {
@@ -2803,7 +2939,10 @@ int main(void)
         {"blind writes read no node", test_blind_after_keyframe},
         {"key frames read ahead", test_keyframe_reads_ahead},
         {"freed while it is loaded", test_freed_while_loading},
+        {"more loads than there may be", test_many_loads},
+        {"built while it is loaded", test_built_while_loading},
         {"sub-block writes", test_sub_block},
+        {"a key frame that is wanted of a disk being opened", test_wanted_while_opening},
         {"unmap and zeroes free blocks", test_unmap_frees},
         {"unmapping gives back every block", test_unmap_counts},
         {"how many blocks are mapped", test_mapped},
@@ -2835,6 +2974,7 @@ int main(void)
         {"protection: a snapshot shares a batch", test_protect_shares},
         {"protection: each write, each batch", test_protect_writes},
         {"protection: restarts and clones", test_protect_restart},
+        {"protection: closed when it has stopped", test_protect_stopped},
         {"protection: refusals", test_protect_refusals},
         {"clones of clones", test_clones},
         {"grow from 3 to 4 levels", test_grow},
@@ -2856,6 +2996,7 @@ int main(void)
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},
         {"a sealed extent that cannot be given up", test_sealed_release},
+        {"blocks that are left to the collector", test_left_to_collector},
         {"a lost bitmap page", test_lost_extent_page},
         {"damaged log segment", test_damage_segment},
         {"damaged batch", test_damage_batch},

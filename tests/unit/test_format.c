@@ -772,6 +772,21 @@ static void test_common(void)
 
 /* ---- Identities as text ---- */
 
+/* A code that nobody has given a name is an error all the same. */
+static void test_errors(void)
+{
+    CU_ASSERT_STRING_EQUAL(plx_error_name(PLX_OK), "OK");
+    CU_ASSERT_STRING_EQUAL(plx_error_name(PLX_ERR_NOSPACE), "NOSPACE");
+    CU_ASSERT_EQUAL(plx_error_code("NOSPACE"), PLX_ERR_NOSPACE);
+    CU_ASSERT_EQUAL(plx_error_code("OK"), PLX_ERR_SYSTEM);
+    for (int code = -100000; code <= 1; code += 100001) {
+        CU_ASSERT_STRING_EQUAL(plx_error_name(code), "SYSTEM");
+        CU_ASSERT_STRING_EQUAL(plx_error_text(code), plx_error_text(PLX_ERR_SYSTEM));
+        CU_ASSERT_EQUAL(plx_error_class(code), plx_error_class(PLX_ERR_SYSTEM));
+        CU_ASSERT_EQUAL(plx_error_sense(code).key, plx_error_sense(PLX_ERR_SYSTEM).key);
+    }
+}
+
 static void test_uuid_text(void)
 {
     static const char text[] = "0123abcd-4567-89ef-0123-456789abcdef";
@@ -817,6 +832,7 @@ int main(void)
         {"entries", test_entries},
         {"common blocks", test_common},
         {"identities as text", test_uuid_text},
+        {"errors by their codes", test_errors},
     };
 
     return SUITE_RUN("format", tests);

@@ -130,12 +130,53 @@ static void test_bad_place_fails_one(void)
     }
 }
 
+/* Writes that are all small pieces of memory: fewer of them fit into a transfer. */
+static void test_small_pieces(void)
+{
+    const unsigned piece = 512, pieces = BLOCK / 512;
+    static struct iovec iovs[DEEP][BLOCK / 512];
+    struct plx_counters before, after;
+
+    set_up();
+    before = counters();
+    for (unsigned i = 0; i < DEEP; i++) {
+        uint8_t *bytes = buffer + (size_t)i * BLOCK;
+
+        memset(bytes, (int)i + 1, BLOCK);
+        for (unsigned p = 0; p < pieces; p++)
+            iovs[i][p] = (struct iovec){bytes + (size_t)(pieces - 1 - p) * piece, piece};
+        queued[i].done = false;
+        queued[i].request = (struct plx_request){
+            .op = PLX_WRITE,
+            .offset = PLACE(i),
+            .length = BLOCK,
+            .iov = iovs[i],
+            .iovcnt = (int)pieces,
+            .done = queued_done,
+            .owner = &queued[i],
+        };
+        plx_vdi_submit(vdi, &queued[i].request);
+        plx_store_tick(store);
+    }
+    wait_for_all(DEEP);
+    after = counters();
+    CU_ASSERT(after.device_writes[PLX_KIND_DATA] - before.device_writes[PLX_KIND_DATA] >=
+              DEEP * pieces / PLX_CARRIER_IOVS);
+    CU_ASSERT(after.device_writes[PLX_KIND_DATA] - before.device_writes[PLX_KIND_DATA] <= DEEP / 2);
+    for (unsigned i = 0; i < DEEP; i++) {
+        OK(queued[i].request.result);
+        CU_ASSERT(reads_as(vdi, PLACE(i), BLOCK, (int)i + 1));
+    }
+    tear_down();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"a deep queue becomes few transfers", test_few_transfers},
         {"a shallow queue waits for nobody", test_shallow_queue_waits_for_nobody},
         {"a bad place fails one write", test_bad_place_fails_one},
+        {"writes in small pieces", test_small_pieces},
     };
 
     return SUITE_RUN("gather", tests);

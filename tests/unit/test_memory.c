@@ -87,14 +87,26 @@ static int open_instant(void)
     return error;
 }
 
+/* The two are related through one that is gone, or it is said that this could not be found out. */
 static int usage(void)
 {
+    struct plx_usage_options options = {.kin_count = 2};
+    struct plx_usage_kin kin[2] = {{.parent = {{1}}}, {.vdi = {{1}}}};
+    struct plx_vdi_info info;
     struct plx_usage found;
-    int error = plx_store_usage(store, &(struct plx_usage_options){.kin = NULL}, &found, &fault);
+    int error;
 
-    if (!error)
-        plx_usage_done(&found);
-    return error;
+    plx_vdi_get_info(vdi, &info);
+    kin[0].vdi = info.id;
+    plx_vdi_get_info(chain, &info);
+    kin[1].parent = info.id;
+    options.kin = kin;
+    error = plx_store_usage(store, &options, &found, &fault);
+    if (error)
+        return error;
+    CU_ASSERT_EQUAL(found.family_count, 1);
+    plx_usage_done(&found);
+    return 0;
 }
 
 static int unmap_all(void)

@@ -394,6 +394,87 @@ static void test_beside_deletion(void)
     }
 }
 
+static void replace_once(void)
+{
+    struct plx_vdi *vdi;
+
+    if (asked)
+        return;
+    OK(plx_vdi_delete(store, 4, false, &fault));
+    OK(create_vdi(4, 16 * MIB));
+    vdi = open_vdi(4);
+    OK(write_byte(vdi, 0, MIB, 1));
+    OK(plx_vdi_close(vdi));
+}
+
+/* Another disk is in its place when its turn comes: that one was not asked about. */
+static void test_beside_replacement(void)
+{
+    make_families();
+    beside = replace_once;
+    take();
+    beside = NULL;
+    CU_ASSERT_EQUAL(usage.vdi_count, 5);
+    CU_ASSERT(!of(4)->space.busy && of(4)->space.referenced == 0);
+    leave_store();
+    expect_sum();
+    CU_ASSERT_EQUAL(usage.vdi_count, 5);
+    CU_ASSERT(of(4)->space.exclusive >= MIB / BLOCK);
+    end_store();
+}
+
+/* Fills the nodes of a tree with what they do not hold. */
+static void use_again(uint64_t entry, unsigned level)
+{
+    uint8_t node[BLOCK];
+
+    plx_simdisk_peek(disk, plx_entry_addr(entry) * BLOCK, node, BLOCK);
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES && level > 1; i++)
+        if (plx_entry_addr(plx_node_entry(node, i)))
+            use_again(plx_node_entry(node, i), level - 1);
+    memset(node, 0x5a, BLOCK);
+    plx_simdisk_poke(disk, plx_entry_addr(entry) * BLOCK, node, BLOCK);
+}
+
+static void use_again_once(void)
+{
+    struct plx_vdi_record record;
+    uint8_t which;
+
+    if (asked != every)
+        return;
+    OK(plx_vdi_record_read(store, 0, &record, &which, &fault));
+    OK(plx_vdi_delete(store, 0, false, &fault));
+    use_again(record.keyframe.root, record.keyframe.levels);
+}
+
+/* A disk goes away at each moment, and its blocks are used for something else: that is no damage.
+ */
+static void test_beside_use_again(void)
+{
+    unsigned most = 1;
+
+    for (every = 0; every < most; every++) {
+        make_store(64 * MIB, MIB);
+        for (uint32_t slot = 0; slot < 2; slot++) {
+            OK(create_vdi(slot, 16 * MIB));
+            work(slot, 0);
+        }
+        if (every == 0) {
+            take();
+            most = asked;
+        }
+        beside = use_again_once;
+        take();
+        beside = NULL;
+        CU_ASSERT(!of(0)->space.busy && !of(1)->space.busy && of(1)->space.referenced > 0);
+        leave_store();
+        expect_sum();
+        CU_ASSERT_EQUAL(usage.vdi_count, 1);
+        end_store();
+    }
+}
+
 static void test_damage(void)
 {
     struct plx_vdi_record record;
@@ -422,6 +503,8 @@ int main(void)
         {"beside a writer", test_beside_writer},
         {"interrupted beside a writer", test_interrupted_beside_writer},
         {"beside a deletion at each moment", test_beside_deletion},
+        {"beside a disk that takes another one's place", test_beside_replacement},
+        {"beside a deletion whose blocks are used again", test_beside_use_again},
         {"damage", test_damage},
     };
     int failed = SUITE_RUN("usage", tests);

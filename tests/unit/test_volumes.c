@@ -176,6 +176,30 @@ static void test_format_data(void)
     free_disks(1);
 }
 
+/* A volume that cannot be prepared ends it before any has a superblock: there is no store. */
+static void test_format_unwritable(void)
+{
+    make_disks(3, 16 * MIB);
+    attach(3);
+    for (unsigned i = 0; i < 3; i++) /* to be overwritten, where nobody looks for data */
+        plx_simdisk_flip(disks[i], 2 * MIB, 1);
+    for (unsigned bad = 0; bad < 3; bad++) {
+        char words[32];
+
+        snprintf(words, sizeof words, "sim%u: cannot format", bad);
+        plx_simdisk_fail_range(disks[bad], 0, 16 * MIB, false, true);
+        FAILS(IO_WRITE, format(3, MIB));
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, words));
+        plx_simdisk_heal(disks[bad]);
+        for (unsigned i = 0; i < 3; i++)
+            FAILS(NOT_FOUND,
+                  plx_superblock_probe(devices[i], &(struct plx_superblock_info){0}, &fault));
+    }
+    OK(format(3, MIB)); /* nor is that data */
+    detach(3);
+    free_disks(3);
+}
+
 /* ---- Adding ---- */
 
 static void test_add_refusals(void)
@@ -533,6 +557,7 @@ int main(void)
         {"the size of extents", test_extent_size},
         {"what cannot be formatted", test_format_refusals},
         {"what holds data", test_format_data},
+        {"what cannot be written", test_format_unwritable},
         {"what cannot be added", test_add_refusals},
         {"volumes of somebody else", test_add_strangers},
         {"no more volumes", test_most_volumes},
