@@ -475,6 +475,65 @@ static void test_beside_use_again(void)
     }
 }
 
+#define OTHERS 99u /* an instance elsewhere, which has all that was free */
+
+static void grow_once(void)
+{
+    if (asked)
+        return;
+    plx_simdisk_resize(disk, 96 * MIB);
+    grow_elsewhere(96);
+    writer = open_vdi(3);
+    OK(write_byte(writer, 0, 4 * MIB, 4));
+    run(writer, PLX_KEYFRAME, 0, 0);
+}
+
+/* The store becomes larger, and a disk that is read then has nodes and data in what was added. */
+static void test_beside_growth(void)
+{
+    make_families();
+    leave_store();
+    open_store(2);
+    for (uint64_t extent = 1; extent < registry.count; extent++)
+        registry.extents[extent].owner = OTHERS;
+    beside = grow_once;
+    take();
+    beside = NULL;
+    CU_ASSERT_EQUAL(usage.vdi_count, 5);
+    OK(plx_vdi_close(writer));
+    for (uint64_t extent = 1; extent < registry.count; extent++)
+        if (registry.extents[extent].owner == OTHERS)
+            registry.extents[extent].owner = 0;
+    leave_store();
+    expect_sum();
+    CU_ASSERT(of(3)->space.exclusive >= 4 * MIB / BLOCK);
+    end_store();
+}
+
+static void grow_once_checked(void *context, uint64_t done, uint64_t total)
+{
+    grow_once();
+    asked++;
+}
+
+/* The checker, likewise. */
+static void test_check_beside_growth(void)
+{
+    struct plx_check_options options = {.progress = grow_once_checked};
+    struct plx_check_result result;
+
+    make_families();
+    leave_store();
+    open_store(2);
+    for (uint64_t extent = 1; extent < registry.count; extent++)
+        registry.extents[extent].owner = OTHERS;
+    asked = 0;
+    OK(plx_store_check(store, &options, &result, &fault));
+    CU_ASSERT_EQUAL(registry.count, 96);
+    OK(plx_vdi_close(writer));
+    end_store();
+}
+
 static void test_damage(void)
 {
     struct plx_vdi_record record;
@@ -505,6 +564,8 @@ int main(void)
         {"beside a deletion at each moment", test_beside_deletion},
         {"beside a disk that takes another one's place", test_beside_replacement},
         {"beside a deletion whose blocks are used again", test_beside_use_again},
+        {"beside a store that grows", test_beside_growth},
+        {"checked beside a store that grows", test_check_beside_growth},
         {"damage", test_damage},
     };
     int failed = SUITE_RUN("usage", tests);
