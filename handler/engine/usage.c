@@ -316,7 +316,8 @@ static int count_garbage(struct census *c)
     uint64_t words = info->extent_blocks / 64, *bits = malloc(words * sizeof *bits);
     int error = bits ? 0 : no_memory(c);
 
-    for (uint64_t extent = 0; extent < info->extents && !error; extent++) {
+    /* Not those that were added since: what is read of them is somebody's. */
+    for (uint64_t extent = 0; extent < c->vdis.one.extents && !error; extent++) {
         const uint64_t *used = c->vdis.one.bits[extent];
 
         if (is_system(c->store, extent))

@@ -261,6 +261,8 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
     number = addr / blocks;
     if (addr >= v->store->addr_limit || addr % blocks < 2ull * plx_extent_pages(blocks))
         return false;
+    if (number >= v->extents)
+        return true;
     /* It may have come into use since. */
     if (v->types[number] != type && v->types[number] != PLX_EXTENT_SYSTEM &&
         v->types[number] != TYPE_DAMAGED && read_page(v, number, 0, &page, &bits) == PAGE_GOOD)
@@ -272,7 +274,7 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
 
 static void clear_marks(struct plx_verify *v, struct plx_marks *marks)
 {
-    for (uint64_t extent = 0; extent < v->store->info.extents; extent++) {
+    for (uint64_t extent = 0; extent < v->extents; extent++) {
         free(marks->extents[extent]);
         marks->extents[extent] = NULL;
     }
@@ -282,7 +284,7 @@ static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settl
 {
     size_t words = v->store->info.extent_blocks / 64;
 
-    for (uint64_t extent = 0; extent < v->store->info.extents; extent++) {
+    for (uint64_t extent = 0; extent < v->extents; extent++) {
         const uint64_t *own = v->own.extents[extent];
 
         if (!own)
@@ -338,7 +340,7 @@ static void check_contents(struct plx_verify *v)
 {
     struct plx_marks own = v->own;
 
-    v->own.extents = calloc(v->store->info.extents, sizeof *v->own.extents);
+    v->own.extents = calloc(v->extents, sizeof *v->own.extents);
     if (v->own.extents) {
         v->mode = PLX_VERIFY_CONTENTS;
         v->read_data = true;
@@ -661,7 +663,7 @@ static void compare(struct plx_verify *v)
 {
     uint64_t held = 0, left = 0;
 
-    for (uint64_t number = 0; number < v->store->info.extents && !v->error; number++) {
+    for (uint64_t number = 0; number < v->extents && !v->error; number++) {
         if (v->types[number] == PLX_EXTENT_SYSTEM)
             continue;
         v->leak = (struct plx_leak){.extent = number};
@@ -684,11 +686,9 @@ static void compare(struct plx_verify *v)
 
 static void check_all(struct plx_verify *v)
 {
-    uint64_t extents = v->store->info.extents;
-
     v->begun_ns = v->store->env->monotonic_ns(v->store->env);
     check_superblocks(v);
-    for (uint64_t number = 0; number < extents && !v->error; number++)
+    for (uint64_t number = 0; number < v->extents && !v->error; number++)
         if (v->types[number] != PLX_EXTENT_SYSTEM)
             read_extent(v, number, NULL);
     v->total_bytes += v->result.bytes * 2 + 4ull * v->store->info.vdi_slots * PLX_BLOCK_SIZE;
@@ -703,7 +703,8 @@ static void check_all(struct plx_verify *v)
 
 static bool marks_init(const struct plx_verify *v, struct plx_marks *marks)
 {
-    marks->extents = calloc(v->store->info.extents, sizeof *marks->extents);
+    marks->count = v->extents;
+    marks->extents = calloc(v->extents, sizeof *marks->extents);
     return marks->extents != NULL;
 }
 
@@ -716,13 +717,12 @@ static void marks_done(struct plx_verify *v, struct plx_marks *marks)
 
 static bool verify_init(struct plx_verify *v)
 {
-    uint64_t extents = v->store->info.extents;
     bool ready = marks_init(v, &v->marks);
 
     ready = marks_init(v, &v->own) && ready;
     ready = marks_init(v, &v->deleted) && ready;
-    v->types = calloc(extents, 1);
-    v->owners = calloc(extents, sizeof *v->owners);
+    v->types = calloc(v->extents, 1);
+    v->owners = calloc(v->extents, sizeof *v->owners);
     v->block = malloc(PLX_BLOCK_SIZE);
     v->pages = malloc(2 * PLX_BLOCK_SIZE);
     v->nodes = malloc(2 * PLX_LEVELS_MAX * PLX_BLOCK_SIZE);
@@ -757,7 +757,7 @@ static void verify_done(struct plx_verify *v)
 int plx_store_check(struct plx_store *store, const struct plx_check_options *options,
                     struct plx_check_result *ret_result, struct plx_fault *fault)
 {
-    struct plx_verify v = {.store = store, .options = options};
+    struct plx_verify v = {.store = store, .options = options, .extents = store->info.extents};
     int error = 0;
 
     if (verify_init(&v))

@@ -24,6 +24,7 @@ enum plx_mark {
 
 struct plx_marks {
     uint64_t **extents; /* PLX_MARKS bitmaps each; NULL: no mark in this extent */
+    uint64_t count;     /* extents; what lies behind has no marks */
 };
 
 /* A block that does not fit, and who has it. */
@@ -60,7 +61,8 @@ struct plx_verify {
     struct plx_store *store;
     const struct plx_check_options *options;
     struct plx_check_result result;
-    int error; /* ends the check: NOMEM, or interrupted */
+    int error;        /* ends the check: NOMEM, or interrupted */
+    uint64_t extents; /* of the store when it began; those that are added are not checked */
     uint8_t *types;
     uint64_t *owners; /* of extents */
     struct plx_marks marks, own,

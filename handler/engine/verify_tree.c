@@ -26,7 +26,7 @@ bool plx_marked(const struct plx_marks *marks, const struct plx_store *store, en
     const uint64_t *bits;
 
     addr = plx_addr_block(addr);
-    bits = marks->extents[addr / blocks];
+    bits = addr / blocks < marks->count ? marks->extents[addr / blocks] : NULL;
     return bits && (bits[(mark * blocks + addr % blocks) / 64] >> addr % 64 & 1);
 }
 
@@ -37,6 +37,8 @@ bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum p
     uint64_t **bits;
 
     addr = plx_addr_block(addr);
+    if (addr / blocks >= marks->count)
+        return true;
     bits = &marks->extents[addr / blocks];
     if (!*bits)
         *bits = calloc(PLX_MARKS * blocks / 64, sizeof **bits);

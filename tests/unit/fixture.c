@@ -113,7 +113,7 @@ void crash_store(void)
     OK(plx_store_extents_adopted(store, &fault));
 }
 
-static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
+void print_finding(void *context, enum plx_finding_severity severity, const char *text)
 {
     if (severity == PLX_FINDING_ERROR)
         printf("\n  check: %s\n", text);

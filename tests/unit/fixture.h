@@ -46,6 +46,8 @@ void crash_store(void);
 /* Everything is closed; gives all extents up, and has the checker read everything. leaks: there may
  * be some. */
 void check_store(bool leaks);
+/* For a check of one's own: errors only. */
+void print_finding(void *context, enum plx_finding_severity severity, const char *text);
 /* Closes the store if it is open. The disk is gone. */
 void end_store(void);
 /* Of a closed store, which is opened for it and left: how many blocks came back. */
