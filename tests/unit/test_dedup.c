@@ -36,12 +36,6 @@ static uint64_t share(struct plx_vdi *vdi, uint64_t block, uint64_t common,
     return one.common;
 }
 
-static void print_finding(void *context, enum plx_finding_severity severity, const char *text)
-{
-    if (severity == PLX_FINDING_ERROR)
-        printf("\n    %s", text);
-}
-
 static struct plx_check_result check(void)
 {
     struct plx_check_options options = {.data = true, .finding = print_finding};
