@@ -410,6 +410,74 @@ static void test_damage(void)
     end_store();
 }
 
+/* More leaves than are read at once, of which the first is damaged: the others do not excuse it. */
+static void test_damaged_leaf(void)
+{
+    struct plx_vdi *vdi;
+    uint8_t node[BLOCK];
+    uint64_t first = UINT64_MAX, root;
+
+    make_store(16 * MIB, MIB);
+    OK(create_vdi(0, 512 * MIB));
+    vdi = open_vdi(0);
+    for (uint64_t leaf = 0; leaf < 150; leaf++)
+        OK(write_byte(vdi, leaf * PLX_NODE_ENTRIES * BLOCK, BLOCK, 1));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    root = plx_entry_addr(vdi->record.keyframe.root);
+    OK(plx_vdi_close(vdi));
+    for (unsigned level = 3; level > 1; level--) {
+        OK(plx_store_read_sync(store, PLX_KIND_NODE, root, node, BLOCK));
+        root = plx_entry_addr(plx_node_entry(node, 0));
+    }
+    for (unsigned i = 0; i < 150; i++)
+        first = plx_min_u64(first, plx_entry_addr(plx_node_entry(node, i)));
+    leave_store();
+    take();
+    CU_ASSERT_EQUAL(of(0)->space.referenced - of(0)->space.exclusive, 0);
+    plx_simdisk_flip(disk, first * BLOCK, 1);
+    CU_ASSERT_EQUAL(take_with(NULL, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0: radix node"));
+    plx_simdisk_flip(disk, first * BLOCK, 1);
+    take();
+    end_store();
+}
+
+static void grow_and_write(void)
+{
+    beside = NULL;
+    plx_simdisk_resize(disk, 32 * MIB);
+    grow_elsewhere(32);
+    for (unsigned i = 1; i < 5; i++)
+        OK(write_byte(writer, i * 4 * MIB, 4 * MIB, 2));
+}
+
+/* The store grows while it is read, and a disk has blocks where there were none: they are not of
+ * what is accounted for, and all the rest is. */
+static void test_beside_growing(void)
+{
+    unsigned fresh = 0;
+
+    make_store(8 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    writer = open_vdi(0);
+    OK(write_byte(writer, 0, MIB, 1));
+    run(writer, PLX_KEYFRAME, 0, 0);
+    beside = grow_and_write;
+    take();
+    CU_ASSERT_PTR_NULL(beside);
+    CU_ASSERT(of(0)->space.referenced >= MIB / BLOCK);
+    CU_ASSERT(of(0)->space.referenced < 8 * MIB / BLOCK);
+    for (uint64_t extent = 8; extent < registry.count; extent++)
+        fresh += plx_store_extent_is_owned(store, extent);
+    CU_ASSERT(fresh > 8);
+    OK(plx_vdi_close(writer));
+    leave_store();
+    take();
+    CU_ASSERT(of(0)->space.referenced >= 17 * MIB / BLOCK);
+    expect_sum();
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -423,6 +491,8 @@ int main(void)
         {"interrupted beside a writer", test_interrupted_beside_writer},
         {"beside a deletion at each moment", test_beside_deletion},
         {"damage", test_damage},
+        {"a leaf that is damaged", test_damaged_leaf},
+        {"beside growing", test_beside_growing},
     };
     int failed = SUITE_RUN("usage", tests);
 
