@@ -442,42 +442,6 @@ static void test_damaged_leaf(void)
     end_store();
 }
 
-static void grow_and_write(void)
-{
-    beside = NULL;
-    plx_simdisk_resize(disk, 32 * MIB);
-    grow_elsewhere(32);
-    for (unsigned i = 1; i < 5; i++)
-        OK(write_byte(writer, i * 4 * MIB, 4 * MIB, 2));
-}
-
-/* The store grows while it is read, and a disk has blocks where there were none: they are not of
- * what is accounted for, and all the rest is. */
-static void test_beside_growing(void)
-{
-    unsigned fresh = 0;
-
-    make_store(8 * MIB, MIB);
-    OK(create_vdi(0, 64 * MIB));
-    writer = open_vdi(0);
-    OK(write_byte(writer, 0, MIB, 1));
-    run(writer, PLX_KEYFRAME, 0, 0);
-    beside = grow_and_write;
-    take();
-    CU_ASSERT_PTR_NULL(beside);
-    CU_ASSERT(of(0)->space.referenced >= MIB / BLOCK);
-    CU_ASSERT(of(0)->space.referenced < 8 * MIB / BLOCK);
-    for (uint64_t extent = 8; extent < registry.count; extent++)
-        fresh += plx_store_extent_is_owned(store, extent);
-    CU_ASSERT(fresh > 8);
-    OK(plx_vdi_close(writer));
-    leave_store();
-    take();
-    CU_ASSERT(of(0)->space.referenced >= 17 * MIB / BLOCK);
-    expect_sum();
-    end_store();
-}
-
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -492,7 +456,6 @@ int main(void)
         {"beside a deletion at each moment", test_beside_deletion},
         {"damage", test_damage},
         {"a leaf that is damaged", test_damaged_leaf},
-        {"beside growing", test_beside_growing},
     };
     int failed = SUITE_RUN("usage", tests);
 
