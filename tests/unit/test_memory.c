@@ -77,6 +77,20 @@ static int thin_middle(void)
     return plx_vdi_thin(vdi, &middle, &thinned, &fault);
 }
 
+static int thin_kept(void)
+{
+    static const uint64_t kept[] = {30, 40};
+    struct plx_thin middle = {
+        .after = 20, .upto = ROUNDS - 5, .kept = kept, .kept_count = 2, .dry_run = true};
+    static uint64_t went;
+    struct plx_thinned thinned;
+    int error = plx_vdi_thin(vdi, &middle, &thinned, &fault);
+
+    CU_ASSERT(error || !went || thinned.snapshots == went); /* what is kept is never forgotten */
+    went = error ? went : thinned.snapshots;
+    return error;
+}
+
 static int open_instant(void)
 {
     struct plx_vdi *instant;
@@ -118,8 +132,11 @@ static const struct {
     const char *name;
     int (*run)(void);
 } operations[] = {
-    {"letting all go", thin},  {"letting go in the middle", thin_middle},
-    {"opening", open_instant}, {"accounting", usage},
+    {"letting all go", thin},
+    {"letting go in the middle", thin_middle},
+    {"letting go around what is kept", thin_kept},
+    {"opening", open_instant},
+    {"accounting", usage},
     {"unmapping", unmap_all},
 };
 
@@ -153,6 +170,50 @@ static void test_each(void)
     CU_ASSERT(reads_as(chain, 0, 600 * BLOCK, 3));
     OK(plx_vdi_close(vdi));
     OK(plx_vdi_close(chain));
+    check_store(true);
+    end_store();
+}
+
+#define TIMES 34u /* that a disk was rewound, each time to another instant */
+
+static int thin_rewound(void)
+{
+    struct plx_thin all = {.upto = UINT64_MAX, .dry_run = true};
+    struct plx_thinned thinned;
+    int error = plx_vdi_thin(vdi, &all, &thinned, &fault);
+
+    CU_ASSERT(error || thinned.snapshots == 2 * TIMES);
+    return error;
+}
+
+/* What rewinds alone hold goes at once, or nothing does. */
+static void test_rewound(void)
+{
+    struct plx_thin all = {.upto = UINT64_MAX};
+    struct plx_thinned thinned;
+    uint64_t oldest;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < TIMES; i++) {
+        struct plx_rewind_options back;
+        struct plx_snapshot_info before;
+
+        OK(write_byte(vdi, 0, BLOCK, (int)i));
+        back = (struct plx_rewind_options){.seq = run(vdi, PLX_SNAPSHOT, 0, 0)};
+        OK(write_byte(vdi, 0, BLOCK, 99));
+        OK(plx_vdi_rewind(vdi, &back, &before, &fault));
+    }
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    oldest = vdi->record.oldest.snap_seq;
+    CU_ASSERT(fail_each("letting go of what rewinds hold", thin_rewound) > 0);
+    CU_ASSERT_EQUAL(vdi->record.oldest.snap_seq, oldest);
+    OK(plx_vdi_thin(vdi, &all, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 2 * TIMES);
+    CU_ASSERT_EQUAL(vdi->record.rewinds, 0);
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, TIMES - 1));
+    OK(plx_vdi_close(vdi));
     check_store(true);
     end_store();
 }
@@ -399,6 +460,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"each allocation", test_each},
+        {"what rewinds hold", test_rewound},
         {"beside a collection", test_held_back},
         {"blocks that cannot be held back", test_not_held_back},
         {"a collection that begins", test_begin_collection},

@@ -368,6 +368,89 @@ static void test_refusals(void)
     end_checked(false);
 }
 
+/* ---- No room ---- */
+
+static struct {
+    uint64_t addr[8192];
+    size_t count;
+} taken;
+
+/* All that is free for metadata and comes without asking; apart: but for every other block, where
+ * no segment of the log fits. */
+static void take_room(bool apart)
+{
+    size_t kept = 0;
+
+    taken.count = 0;
+    while (plx_alloc_free_blocks(store, PLX_EXTENT_META)) {
+        uint64_t addr, count;
+
+        OK(plx_alloc_run(store, PLX_EXTENT_META, 1, NULL, &addr, &count));
+        CU_ASSERT_FATAL(count == 1 && taken.count < 8192);
+        taken.addr[taken.count++] = addr;
+    }
+    for (size_t i = 0; i < taken.count; i++)
+        if (apart && i % 2)
+            plx_alloc_free(store, taken.addr[i], 1);
+        else
+            taken.addr[kept++] = taken.addr[i];
+    taken.count = kept;
+}
+
+static void give_room(void)
+{
+    while (taken.count)
+        plx_alloc_free(store, taken.addr[--taken.count], 1);
+}
+
+static struct plx_vdi *crowded;
+
+/* Whoever else is there takes it while the disk is changed over, and the log has to go on in
+ * another segment. */
+static void crowd(struct plx_simenv *e)
+{
+    if (!crowded->barrier || taken.count || crowded->map.is_frozen || crowded->map.active.count)
+        return;
+    plx_log_leave_segment(&crowded->log);
+    take_room(true);
+}
+
+/* Without room for the tree, or for the log to say so, the disk stays what it is. */
+static void test_no_room(void)
+{
+    uint64_t first;
+
+    make_store(16 * MIB, MIB);
+    crowded = make_vdi(8 * MIB);
+    fill(crowded, 0, 100, 1);
+    first = snapshot(crowded);
+    fill(crowded, 50, 100, 2);
+    registry.limit = registry.granted;
+    take_room(false);
+    for (unsigned i = 0; i < 40; i++) /* which the tree has room in, but nothing is left then */
+        plx_alloc_free(store, taken.addr[--taken.count], 1);
+    FAILS(NOSPACE, try_rewind(crowded, first));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "nothing has changed"));
+    CU_ASSERT_EQUAL(crowded->map.gen, first);
+    give_room();
+    env.on_tick = crowd;
+    FAILS(NOSPACE, try_rewind(crowded, first));
+    env.on_tick = NULL;
+    CU_ASSERT(taken.count > 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "nothing has changed"));
+    CU_ASSERT_EQUAL(crowded->record.rewinds, 0);
+    CU_ASSERT(holds(crowded, 0, 50, 1));
+    CU_ASSERT(holds(crowded, 50, 100, 2));
+    give_room();
+    registry.limit = 0;
+    env.ns += 1000000000; /* it may be asked again */
+    rewind_to(crowded, first);
+    CU_ASSERT(holds(crowded, 0, 100, 1));
+    CU_ASSERT(holds(crowded, 100, 50, 0));
+    OK(plx_vdi_close(crowded));
+    end_checked(false);
+}
+
 /* ---- History begins with a rewind ---- */
 
 static struct plx_vdi_info info_of(const struct plx_vdi *vdi)
@@ -748,6 +831,7 @@ int main(void)
         {"an empty instant", test_empty},
         {"requests wait", test_requests_wait},
         {"refusals", test_refusals},
+        {"no room", test_no_room},
         {"history begins with a rewind", test_begin_with_rewind},
         {"history begins with a later rewind", test_begin_with_later_rewind},
         {"history goes on from a rewind", test_go_on_from_rewind},

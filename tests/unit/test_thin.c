@@ -1295,6 +1295,197 @@ static void test_neighbours_reserve(void)
     end_disk(true);
 }
 
+/* ---- What is written anew cannot be ---- */
+
+#define LEAVES 690u /* of which blocks are overwritten in place */
+
+static void submit(struct plx_request request)
+{
+    OK(plx_vdi_run(vdi, &request));
+}
+
+static void put_labels(unsigned count)
+{
+    struct plx_request label = {.op = PLX_LABEL, .seq = 1};
+
+    memset(label.label, 'x', PLX_LABEL_MAX);
+    for (unsigned i = 0; i < count; i++) {
+        label.label[0] = (char)('a' + i % 26);
+        label.label[1] = (char)('a' + i / 26);
+        submit(label);
+    }
+}
+
+/* More labels, and more sizes, than a batch can hold. */
+static void put_words(void)
+{
+    put_labels(300);
+    for (unsigned i = 0; i < 800; i++)
+        submit((struct plx_request){.op = PLX_RESIZE, .length = vdi->size_bytes + BLOCK});
+}
+
+/* More leaves whose checksums are void. */
+static void put_leaves(void)
+{
+    put_labels(60);
+    for (unsigned i = 0; i < 2 * LEAVES; i++)
+        OK(write_byte(vdi, i % LEAVES * APART * BLOCK + BLOCK, BLOCK, 1 + (int)(i / LEAVES)));
+}
+
+/* Of the snapshots 2 and 4 go. Between is a key frame that is kept for 3. */
+static void make_wordy(void (*put)(void))
+{
+    make_disk();
+    submit((struct plx_request){.op = PLX_RESIZE, .length = LEAVES * APART * BLOCK});
+    write_places(3);
+    snapshot();
+    keyframe();
+    write_places(1);
+    snapshot();
+    put();
+    keyframe();
+    write_places(1);
+    snapshot();
+    write_places(1);
+    snapshot();
+    keyframe();
+    write_places(1);
+    snapshot();
+    approach_end(); /* so that the segment in which it ends is complete */
+    write_places(3);
+}
+
+static const uint64_t third = 3;
+static const struct plx_thin around_third = {
+    .after = 1, .upto = 4, .kept = &third, .kept_count = 1, .dry_run = true};
+
+static void expect_wordy(bool gone)
+{
+    for (uint64_t seq = 1; seq <= 5; seq++)
+        if (gone && (seq == 2 || seq == 4))
+            expect_no_instant(seq);
+        else
+            expect_instant(seq);
+    CU_ASSERT(holds(vdi, model.now));
+}
+
+/* Wherever a write fails: it says so, and nothing has changed. */
+static void fail_writes(void (*put)(void))
+{
+    struct plx_thin thin = around_third;
+    struct plx_thinned thinned;
+    unsigned failures = 0;
+    bool failed = true;
+
+    make_wordy(put);
+    while (failed) {
+        int error;
+
+        fault_plan_arm(&plan, FAULT_IO_LOST, failures + 1);
+        error = plx_vdi_thin(vdi, &thin, &thinned, &fault);
+        failed = fault_plan_heal(&plan);
+        CU_ASSERT_EQUAL(error, failed ? PLX_ERR_LOST : 0);
+        failures += failed;
+    }
+    CU_ASSERT(failures > 3);
+    CU_ASSERT_EQUAL(thinned.snapshots, 2);
+    OK(plx_vdi_health(vdi, &fault));
+    expect_wordy(false);
+    thin.dry_run = false;
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    CU_ASSERT_EQUAL(thinned.snapshots, 2);
+    expect_wordy(true);
+    end_disk(false);
+}
+
+static void test_failing_writes(void)
+{
+    fail_writes(put_words);
+    fail_writes(put_leaves);
+}
+
+static struct {
+    uint64_t addr[1024];
+    size_t count;
+} others;
+
+static void take_segments(void)
+{
+    while (others.count < 1024 && plx_alloc_segment_sync(store, &others.addr[others.count]) == 0)
+        others.count++;
+    CU_ASSERT_FATAL(others.count > 0 && others.count < 1024);
+}
+
+static void give_segment(void)
+{
+    plx_alloc_free(store, others.addr[--others.count], SEGMENT / BLOCK);
+}
+
+/* However few segments there is room for: too few, and nothing has changed. */
+static void test_few_segments(void)
+{
+    struct plx_thin thin = {.after = 2, .upto = 18, .dry_run = true};
+    struct plx_thinned thinned;
+    uint64_t around[8];
+    unsigned refusals = 0;
+
+    make_disk();
+    write_history(8, around);
+    keyframe();
+    registry.limit = registry.granted;
+    others.count = 0;
+    while (thin.upto-- > 8) {
+        int error;
+
+        take_segments();
+        while ((error = plx_vdi_thin(vdi, &thin, &thinned, &fault)) && others.count) {
+            CU_ASSERT_EQUAL(error, PLX_ERR_NOSPACE);
+            refusals++;
+            give_segment();
+        }
+        OK(error);
+    }
+    CU_ASSERT(refusals > 20);
+    while (others.count)
+        give_segment();
+    expect_instant(6);
+    thin = (struct plx_thin){.after = 2, .upto = 8};
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    expect_no_instant(6);
+    end_disk(false);
+}
+
+/* More adjoining blocks than a record can name. */
+static void test_long_run(void)
+{
+    struct plx_vdi *instant = NULL;
+
+    fixture.format.segment_bytes = 128u << 10;
+    make_store(64 * MIB, 16 * MIB);
+    open_reader();
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(write_byte(vdi, 0, 4 * MIB, 1));
+    OK(write_byte(vdi, 4 * MIB, 4 * MIB, 2));
+    run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(write_byte(vdi, 12 * MIB, BLOCK, 3));
+    for (unsigned i = 0; i < 2; i++) {
+        run(vdi, PLX_SNAPSHOT, 0, 0);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+    }
+    CU_ASSERT_EQUAL(let_go(1, 2, NULL, 0), 1);
+    expect_no_instant(2);
+    OK(plx_snapshot_open(reader, 0, 3, &instant, &fault));
+    CU_ASSERT(reads_as(instant, 0, 4 * MIB, 1));
+    CU_ASSERT(reads_as(instant, 4 * MIB, 4 * MIB, 2));
+    CU_ASSERT(reads_as(instant, 12 * MIB, BLOCK, 3));
+    plx_vdi_abandon(instant);
+    end_disk(false);
+    fixture.format.segment_bytes = SEGMENT;
+}
+
 /* ---- Stretches that fit badly ---- */
 
 static struct {
@@ -1673,6 +1864,9 @@ int main(void)
         {"a damaged end", test_damaged_end},
         {"a full store", test_full_store},
         {"a neighbour's reserve", test_neighbours_reserve},
+        {"writes that fail", test_failing_writes},
+        {"few segments", test_few_segments},
+        {"a long run of blocks", test_long_run},
         {"a stretch that fits badly", test_tight},
         {"a stretch that never fits", test_never_fits},
         {"a disk that has grown", test_grown},

@@ -551,6 +551,38 @@ static void test_damage(void)
     end_store();
 }
 
+/* More leaves than are read at once, of which the first is damaged: the others do not excuse it. */
+static void test_damaged_leaf(void)
+{
+    struct plx_vdi *vdi;
+    uint8_t node[BLOCK];
+    uint64_t first = UINT64_MAX, root;
+
+    make_store(16 * MIB, MIB);
+    OK(create_vdi(0, 512 * MIB));
+    vdi = open_vdi(0);
+    for (uint64_t leaf = 0; leaf < 150; leaf++)
+        OK(write_byte(vdi, leaf * PLX_NODE_ENTRIES * BLOCK, BLOCK, 1));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    root = plx_entry_addr(vdi->record.keyframe.root);
+    OK(plx_vdi_close(vdi));
+    for (unsigned level = 3; level > 1; level--) {
+        OK(plx_store_read_sync(store, PLX_KIND_NODE, root, node, BLOCK));
+        root = plx_entry_addr(plx_node_entry(node, 0));
+    }
+    for (unsigned i = 0; i < 150; i++)
+        first = plx_min_u64(first, plx_entry_addr(plx_node_entry(node, i)));
+    leave_store();
+    take();
+    CU_ASSERT_EQUAL(of(0)->space.referenced - of(0)->space.exclusive, 0);
+    plx_simdisk_flip(disk, first * BLOCK, 1);
+    CU_ASSERT_EQUAL(take_with(NULL, 0), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "v0: radix node"));
+    plx_simdisk_flip(disk, first * BLOCK, 1);
+    take();
+    end_store();
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -568,6 +600,7 @@ int main(void)
         {"beside a store that grows", test_beside_growth},
         {"checked beside a store that grows", test_check_beside_growth},
         {"damage", test_damage},
+        {"a leaf that is damaged", test_damaged_leaf},
     };
     int failed = SUITE_RUN("usage", tests);
 

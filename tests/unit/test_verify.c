@@ -364,7 +364,7 @@ static void test_copies(void)
 
 static void test_bits(void)
 {
-    uint64_t addr, leaks;
+    uint64_t addr, leaks, used;
 
     make_history();
     CLEAN();
@@ -388,6 +388,12 @@ static void test_bits(void)
     forge_bit(addr, true);
     CLEAN();
     CU_ASSERT_EQUAL(heard.other, leaks + 1);
+    /* An extent's own pages are in use, whatever their bits say. */
+    used = result.used_blocks;
+    forge_bit(addr / EXTENT_BLOCKS * EXTENT_BLOCKS, false);
+    CLEAN();
+    CU_ASSERT_EQUAL(result.used_blocks, used);
+    CU_ASSERT_EQUAL(result.used_blocks + result.free_blocks, 63 * EXTENT_BLOCKS);
     end_store();
 }
 
@@ -567,6 +573,26 @@ static void test_addresses(void)
     end_store();
 }
 
+/* Nothing of what the last rewind went to is read-only any more. */
+static void forge_rewound(struct plx_vdi_record *record)
+{
+    struct plx_rewind *rewind = &record->rewind[record->rewinds - 1];
+    uint64_t addr = plx_entry_addr(rewind->root);
+    uint8_t node[BLOCK];
+
+    for (unsigned level = rewind->levels; level > 0; level--) {
+        uint64_t entry;
+
+        peek(addr, node);
+        entry = plx_node_entry(node, 0) & ~PLX_ENTRY_READ_ONLY;
+        plx_node_set_entry(node, 0, level > 1 ? plx_entry_void(entry) : entry);
+        poke(addr, node);
+        addr = plx_entry_addr(entry);
+    }
+    rewind->root = plx_entry_void(rewind->root) & ~PLX_ENTRY_READ_ONLY;
+    put_record(record);
+}
+
 /* A disk that went back and on: what its table names, and what it must name. */
 static void test_rewound(void)
 {
@@ -613,6 +639,9 @@ static void test_rewound(void)
     EXPECT("node", "does not match its checksum");
     flip(plx_entry_addr(whole.rewind[0].root), 8);
     CLEAN();
+    forge_rewound(&whole);
+    EXPECT("keyframe", "does not know of a rewind to snapshot 1");
+    CU_ASSERT_EQUAL(heard.errors, 1); /* its data is what it was */
     end_store();
 }
 
@@ -916,6 +945,7 @@ static void test_no_index(void)
 /* An index whose nodes cannot be read, or name nodes that are beyond the store. */
 static void test_lost_index(void)
 {
+    struct plx_segment_header header;
     struct plx_vdi_record record;
     struct plx_vdi *vdi;
     uint8_t node[BLOCK];
@@ -931,6 +961,17 @@ static void test_lost_index(void)
     record = get_record(0);
     CU_ASSERT_FATAL(record.keyframe.pos / SEGMENT > 0 && record.first_segment == 0);
     CU_ASSERT_FATAL(record.index_levels > 1);
+    peek(record.segment_addr, node); /* counts as it should, but follows other batches */
+    OK(plx_format_segment_decode(node, &store_id, &record.id, record.keyframe.pos / SEGMENT,
+                                 UINT32_MAX, &header, &fault));
+    header.prev_hash ^= 1;
+    plx_format_segment_encode(&store_id, &header, node);
+    poke(record.segment_addr, node);
+    EXPECT("log", "the log breaks off before segment");
+    header.prev_hash ^= 1;
+    plx_format_segment_encode(&store_id, &header, node);
+    poke(record.segment_addr, node);
+    CLEAN();
     peek(plx_entry_addr(record.index_root), node);
     for (unsigned i = 0; i < 2; i++) {
         uint64_t addr = plx_entry_addr(i ? plx_node_entry(node, 0) : record.index_root);
@@ -1860,6 +1901,57 @@ static void test_damage_beside_changes(void)
     at_each_read(lose_record, damage_or_record_found);
 }
 
+static void delete_and_use_slot(void)
+{
+    close_and_delete();
+    OK(create_vdi(0, 16 * MIB));
+}
+
+static void unmap_all(void)
+{
+    run(moving, PLX_UNMAP, 0, 16 * MIB);
+    run(moving, PLX_KEYFRAME, 0, 0);
+}
+
+/* Damage of a disk that is no more what it was while its contents are read: it counts up to then.
+ * What a snapshot sees that stays counts all the time. */
+static void damage_until(void (*happens)(void), bool snapshots_stay)
+{
+    bool seen[4] = {false};
+    unsigned last;
+
+    make_moving();
+    memset(&beside, 0, sizeof beside);
+    damage_found();
+    last = beside.reads;
+    OK(plx_vdi_close(moving));
+    end_store();
+    for (unsigned at = last - 40; at <= last; at++) {
+        make_moving();
+        memset(&beside, 0, sizeof beside);
+        beside.at = at;
+        beside.happens = happens;
+        flip_damaged();
+        OK(check_at(0));
+        beside.at = 0;
+        CU_ASSERT_FATAL(heard.errors < 4);
+        seen[heard.errors] = true;
+        CU_ASSERT(!heard.errors || strcmp(heard.kinds, "data\n") == 0);
+        CU_ASSERT(!snapshots_stay || strstr(heard.text, "block 5 does not match"));
+        OK(plx_vdi_close(moving));
+        end_store();
+    }
+    CU_ASSERT(snapshots_stay || (seen[0] && seen[1]));
+    CU_ASSERT(seen[2] && seen[3]);
+}
+
+static void test_damage_until(void)
+{
+    damage_until(close_and_delete, false);
+    damage_until(delete_and_use_slot, false);
+    damage_until(unmap_all, true);
+}
+
 static void lose_leaf(void)
 {
     uint64_t path[PLX_LEVELS_MAX];
@@ -2109,6 +2201,18 @@ static void test_moving_for_ever(void)
     plx_vdi_abandon(instant);
     env.on_tick = NULL;
     end_store();
+
+    make_crashed(3); /* somebody has it: it may have moved on, but says the same of the block */
+    open_store(0);
+    OK(plx_snapshot_open(store, 0, 0, &instant, &fault));
+    flip(addr_of(instant, 8 * MIB / BLOCK + 3), 9);
+    plx_vdi_abandon(instant);
+    env.on_tick = move_record;
+    EXPECT("data", "v0: block 2051 does not match");
+    CU_ASSERT_EQUAL(heard.errors, 1);
+    CU_ASSERT_EQUAL(result.unsettled, 1);
+    env.on_tick = NULL;
+    end_store();
 }
 
 /* A log of many segments behind the key frame, of a disk that is open: what it says of a damaged
@@ -2136,6 +2240,30 @@ static void test_long_log(void)
     CLEAN();
     run(vdi, PLX_UNMAP, 8 * MIB + 3 * BLOCK, BLOCK); /* which only the end of the log tells */
     flip(addr, 9);
+    CLEAN();
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* Of a block that was mapped in a segment before the key frame's the log says no more than that it
+ * is unmapped since: what lies there may be anybody's. */
+static void test_unmapped_behind(void)
+{
+    struct plx_vdi *vdi;
+    uint64_t addr, at;
+
+    make(64 * MIB);
+    fill_store();
+    vdi = open_vdi(0);
+    fill(vdi, 10 * MIB, 65536, 1);
+    at = vdi->log.cursor.pos / SEGMENT;
+    for (unsigned i = 0; vdi->log.cursor.pos / SEGMENT == at; i++)
+        fill(vdi, 3 * MIB + i % 100 * 8192, 4096, (int)(i % 3));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    addr = addr_of(vdi, 10 * MIB / BLOCK + 3);
+    flip(addr, 9);
+    EXPECT("data", "block 2563 does not match");
+    run(vdi, PLX_UNMAP, 10 * MIB, 65536);
     CLEAN();
     OK(plx_vdi_close(vdi));
     end_store();
@@ -2380,6 +2508,85 @@ static void test_memory(void)
     fixture.attach = NULL;
 }
 
+/* A finding that cannot be kept until it is known whether the disk has moved on is counted. */
+static void test_findings_without_memory(void)
+{
+    struct plx_check_options options = {.data = true, .found = on_found};
+    uint64_t failed = 1;
+    unsigned counted = 0;
+
+    fixture.attach = attach_uncounted;
+    make_history();
+    flip(plx_entry_addr(entry_of(0, 100)), 17);
+    open_store(0);
+    for (uint64_t k = 1; failed; k++) {
+        int error;
+
+        memset(&heard, 0, sizeof heard);
+        fault_alloc_arm(k, false);
+        error = plx_store_check(store, &options, &result, &fault);
+        fault_alloc_disarm(&failed);
+        CU_ASSERT(!error || (failed && error == PLX_ERR_NOMEM));
+        if (!error)
+            CU_ASSERT_EQUAL(result.errors, 1);
+        counted += strstr(heard.text, "virtual disk v0: 1 further findings") != NULL;
+    }
+    CU_ASSERT_EQUAL(counted, 1);
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "block 100 does not match"));
+    end_store();
+    fixture.attach = NULL;
+}
+
+static void stop_here(void)
+{
+    heard.stop = true;
+}
+
+static void keyframe_and_stop(void)
+{
+    keyframe();
+    heard.stop = true;
+}
+
+/* Whatever it was about to read: it says so, and makes nothing up of what it did not read. */
+static void stop_at_each_read(void (*happens)(void), unsigned most)
+{
+    unsigned at = 0;
+
+    memset(&beside, 0, sizeof beside);
+    beside.happens = happens;
+    do {
+        int error;
+
+        beside.at = ++at;
+        beside.reads = 0;
+        heard.stop = false;
+        error = check_at(0);
+        CU_ASSERT_EQUAL(error, beside.reads >= at ? PLX_ERR_BUSY : 0);
+        CU_ASSERT_EQUAL(heard.errors, 0);
+        CU_ASSERT_EQUAL(result.unsettled, 0);
+    } while (beside.reads >= at && at < most);
+    CU_ASSERT(at > 10);
+    beside.at = 0;
+    heard.stop = false;
+}
+
+static void test_interrupted(void)
+{
+    make_moving();
+    let_go(moving, 0, 1); /* history begins with a tree of its own */
+    stop_at_each_read(stop_here, UINT32_MAX);
+    stop_at_each_read(keyframe_and_stop, UINT32_MAX);
+    CLEAN();
+    OK(plx_vdi_close(moving));
+    end_store();
+    make_of(1024 * MIB, 256 * MIB); /* extents with several header pages */
+    fill_store();
+    leave_store();
+    stop_at_each_read(stop_here, 20);
+    end_store();
+}
+
 static void stop_now(struct plx_simenv *e)
 {
     heard.stop = true;
@@ -2450,11 +2657,13 @@ int main(void)
         {"beside a writer", test_beside_writer},
         {"beside one change at each moment", test_beside_changes},
         {"damage beside a change at each moment", test_damage_beside_changes},
+        {"damage until the disk is another", test_damage_until},
         {"damage that cannot be read any more", test_damage_beside_loss},
         {"a block that does not fit beside changes", test_suspect_beside_changes},
         {"a block that does not fit, of a record that is lost", test_suspect_beside_loss},
         {"a disk that has always moved on", test_moving_for_ever},
         {"a long log of an open disk", test_long_log},
+        {"a block that is unmapped behind the key frame", test_unmapped_behind},
         {"a common block in a leaf that is void", test_common_beside_void},
         {"a disk that never holds still", test_unsettled},
         {"very many findings", test_many_findings},
@@ -2463,6 +2672,8 @@ int main(void)
         {"a header page that is lost", test_lost_page},
         {"header pages that are taken over", test_adopted_pages},
         {"without memory", test_memory},
+        {"findings without memory", test_findings_without_memory},
+        {"interrupted", test_interrupted},
         {"rate and interruption", test_rate},
     };
 
