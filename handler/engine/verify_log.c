@@ -632,6 +632,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
     const struct plx_vdi_record *record = v->record;
     uint64_t bytes = plx_log_segment_bytes(v->store);
     uint64_t last = record->keyframe.pos / bytes, addr, next = 0;
+    uint64_t end = plx_div_up(record->keyframe.pos, bytes); /* those before it must be there */
     struct log_walk log = {.history = history, .size_bytes = record->keyframe.size_bytes};
 
     if (!place_is_possible(record, bytes))
@@ -653,7 +654,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
         if (s > last && !next_segment(v, &log, s, addr, &header))
             break;
         if (s <= last && !load_segment(v, s, addr, &header)) {
-            if (s < last || record->keyframe.pos % bytes != 0)
+            if (s < end)
                 lost_segment(v, addr, s);
             break;
         }
@@ -663,7 +664,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history)
                       " segment",
                       s);
         next = header.next_addr;
-        if (!join_segment(v, &log, s, &header, s <= last && record->keyframe.pos % bytes != 0))
+        if (!join_segment(v, &log, s, &header, s < end))
             break;
         if (s > last && addr != record->next_addr && v->mode != PLX_VERIFY_BEHIND)
             plx_verify_segment(v, addr, true); /* the record's are claimed already */
