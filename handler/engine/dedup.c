@@ -358,8 +358,7 @@ static int settle(struct dedup *d, enum stage stage, unsigned i)
     }
     if (request->result)
         return plx_fault_set(d->fault, request->result, "%s; what has become common stays so",
-                             *request->fault.text ? request->fault.text
-                                                  : plx_error_text(request->result));
+                             request->fault.text);
     if (stage == STAGE_HASH)
         c->key = plx_hash64(request->iov->iov_base, PLX_BLOCK_SIZE) >> 1; /* not GONE */
     else
