@@ -561,6 +561,23 @@ static uint64_t addr_of(struct plx_vdi *vdi, uint64_t vblock)
     return addr;
 }
 
+/* Two disks with the same contents, of which nothing is cached. */
+static void make_two_unread(struct plx_vdi *ret_disks[2])
+{
+    make(true);
+    finding = (struct finding){0};
+    for (unsigned d = 0; d < 2; d++) {
+        create(d);
+        ret_disks[d] = open_vdi(d);
+        OK(write_byte(ret_disks[d], 0, 4 * BLOCK, 1));
+        OK(plx_vdi_close(ret_disks[d]));
+    }
+    leave_store();
+    open_store(1);
+    for (unsigned d = 0; d < 2; d++)
+        ret_disks[d] = open_vdi(d);
+}
+
 /* What cannot be read, of the tree or of data, is left as it is and told; the rest is found. */
 static void test_find_damaged(void)
 {
@@ -568,18 +585,7 @@ static void test_find_damaged(void)
     struct plx_vdi *disks[2];
     uint64_t at;
 
-    make(true);
-    finding = (struct finding){0};
-    for (unsigned d = 0; d < 2; d++) {
-        create(d);
-        disks[d] = open_vdi(d);
-        OK(write_byte(disks[d], 0, 4 * BLOCK, 1));
-        OK(plx_vdi_close(disks[d]));
-    }
-    leave_store();
-    open_store(1);
-    for (unsigned d = 0; d < 2; d++)
-        disks[d] = open_vdi(d);
+    make_two_unread(disks);
     plx_simdisk_lie(disk, PLX_LIE_ROT); /* the first node of the first disk */
     deduped = find(true, 0);
     CU_ASSERT(deduped.unreadable == 1 && deduped.mapped == 4 && deduped.joined == 3);
@@ -604,18 +610,7 @@ static void test_find_fenced(void)
     struct plx_deduped deduped;
     struct plx_vdi *disks[2];
 
-    make(true);
-    finding = (struct finding){0};
-    for (unsigned d = 0; d < 2; d++) {
-        create(d);
-        disks[d] = open_vdi(d);
-        OK(write_byte(disks[d], 0, 4 * BLOCK, 1));
-        OK(plx_vdi_close(disks[d]));
-    }
-    leave_store();
-    open_store(1);
-    for (unsigned d = 0; d < 2; d++)
-        disks[d] = open_vdi(d);
+    make_two_unread(disks);
     plx_simdisk_stop(opened, PLX_ERR_FENCED);
     FAILS(FENCED, plx_store_dedup(store, &options, &deduped, &fault));
     CU_ASSERT(deduped.disks == 1 && deduped.unreadable == 0);
