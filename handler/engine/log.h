@@ -28,7 +28,8 @@ struct plx_log_item {
     size_t bytes;          /* of records, at most */
     size_t slots;          /* overlay slots that apply may need; see plx_log_reserve() */
     uint64_t flush_mark;   /* store->flush_failures before its first I/O */
-    unsigned data_pending; /* data I/Os under way; lowered through plx_log_data_done */
+    /* Data I/Os under way, or what a snapshot waits for; lowered through plx_log_data_done. */
+    unsigned data_pending;
     int data_error;
     bool failed;        /* data_error took its records away; it keeps its place in the log */
     bool needs_durable; /* wait for the device's flush even in write-back mode */
