@@ -25,6 +25,21 @@ int plx_cli_usage(struct plx_cli *cli, const char *format, ...)
     return PLX_ERR_USAGE;
 }
 
+int plx_cli_interrupted(struct plx_cli *cli, int rc)
+{
+    struct plx_fault why = cli->fault;
+
+    if (!rc)
+        return plx_cli_fail(cli, PLX_ERR_INTERRUPTED,
+                            "interrupted; not everything was done or printed");
+    if (strncmp(why.text, "interrupted", strlen("interrupted")) == 0)
+        cli->fault.code = PLX_ERR_INTERRUPTED;
+    else
+        plx_cli_fail(cli, PLX_ERR_INTERRUPTED, "interrupted; %.240s",
+                     *why.text ? why.text : plx_error_text(rc));
+    return PLX_ERR_INTERRUPTED;
+}
+
 /* ---- Looking things up ------------------------------------------------------------------- */
 
 static bool is_hidden(const struct plx_command *command)
@@ -253,14 +268,48 @@ const char *plx_cli_get(const struct plx_cli *cli, const char *option)
     return value;
 }
 
-int plx_cli_size(struct plx_cli *cli, const char *option, uint64_t *ret_bytes)
+/* More than any store holds, and still a number of JSON's. */
+#define SIZE_MAX_BYTES (1ull << 60)
+/* A block a second: less is a unit that was forgotten. */
+#define RATE_MIN_BYTES PLX_BLOCK_SIZE
+/* Likewise; what has to be in memory at least is more. */
+#define MEMORY_MIN_BYTES 512
+
+int plx_cli_size_within(struct plx_cli *cli, const char *option, uint64_t min, uint64_t max,
+                        uint64_t *ret_bytes)
 {
     const char *value = plx_cli_get(cli, option);
+    char least[16], most[16];
+    uint64_t bytes;
 
-    if (value && !plx_text_size_parse(value, ret_bytes))
+    if (!value)
+        return 0;
+    if (!plx_text_size_parse(value, &bytes))
         return plx_cli_usage(cli, "--%s '%.40s' is no size; write it as 4k, 64M, 1G or 2T", option,
                              value);
+    if (bytes < min || bytes > max)
+        return plx_cli_usage(cli,
+                             "--%s '%.40s' is %" PRIu64 " bytes; write a size from %s to %s, such "
+                             "as 64M",
+                             option, value, bytes, plx_text_size(min, least),
+                             plx_text_size(max, most));
+    *ret_bytes = bytes;
     return 0;
+}
+
+int plx_cli_size(struct plx_cli *cli, const char *option, uint64_t *ret_bytes)
+{
+    return plx_cli_size_within(cli, option, 0, SIZE_MAX_BYTES, ret_bytes);
+}
+
+int plx_cli_rate(struct plx_cli *cli, uint64_t *ret_bytes)
+{
+    return plx_cli_size_within(cli, "rate", RATE_MIN_BYTES, SIZE_MAX_BYTES, ret_bytes);
+}
+
+int plx_cli_memory(struct plx_cli *cli, uint64_t *ret_bytes)
+{
+    return plx_cli_size_within(cli, "memory", MEMORY_MIN_BYTES, SIZE_MAX_BYTES, ret_bytes);
 }
 
 int plx_cli_number(struct plx_cli *cli, const char *option, uint64_t min, uint64_t max,
@@ -352,7 +401,15 @@ static void print_options(const char *title, const struct plx_option *options)
 static void print_exit_statuses(void)
 {
     puts("\nExit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 busy or locked,\n"
-         "5 corruption found, 6 no space.");
+         "5 corruption found, 6 no space, 130 interrupted (143 by SIGTERM).");
+}
+
+/* An example begins with the command's own words, unless another program is what it begins with. */
+static bool is_command_line(const struct plx_command *c, const char *line)
+{
+    size_t length = strlen(c->noun);
+
+    return !strncmp(line, c->noun, length) && strchr(" \n", line[length]);
 }
 
 static void print_command_help(const struct plx_command *c)
@@ -374,7 +431,7 @@ static void print_command_help(const struct plx_command *c)
         for (const char *line = c->examples; *line;) {
             size_t length = strcspn(line, "\n");
 
-            printf("  parallax %.*s\n", (int)length, line);
+            printf("  %s%.*s\n", is_command_line(c, line) ? "parallax " : "", (int)length, line);
             line += length + (line[length] == '\n');
         }
     }

@@ -20,6 +20,8 @@
 
 /* The wrong words; beyond error.def because only a command line can have them. */
 #define PLX_ERR_USAGE (-1000)
+/* A signal ended the command; likewise. */
+#define PLX_ERR_INTERRUPTED (-1001)
 
 enum plx_exit {
     PLX_EXIT_OK = 0,
@@ -29,6 +31,7 @@ enum plx_exit {
     PLX_EXIT_BUSY = 4,
     PLX_EXIT_CORRUPT = 5,
     PLX_EXIT_NO_SPACE = 6,
+    PLX_EXIT_SIGNAL = 128, /* and the signal's number, as a shell has it */
 };
 
 struct plx_option {
@@ -46,7 +49,7 @@ struct plx_command {
                             * behind "--" */
     const char *summary;   /* one line; NULL: not shown in help */
     const char *details;   /* a further paragraph, may be NULL */
-    const char *examples;  /* lines without the leading "parallax " */
+    const char *examples;  /* lines as typed, but for a leading "parallax " before the noun */
     const struct plx_option *options; /* ends with a NULL name; may be NULL */
     int (*run)(struct plx_cli *cli);
 };
@@ -90,6 +93,11 @@ unsigned plx_cli_all(const struct plx_cli *cli, const char *option, const char *
                      unsigned max);
 /* Untouched when not given; USAGE when it is no size or number or out of bounds. */
 int plx_cli_size(struct plx_cli *cli, const char *option, uint64_t *ret_bytes);
+int plx_cli_size_within(struct plx_cli *cli, const char *option, uint64_t min, uint64_t max,
+                        uint64_t *ret_bytes);
+/* --rate and --memory, which mean the same wherever they are. */
+int plx_cli_rate(struct plx_cli *cli, uint64_t *ret_bytes);
+int plx_cli_memory(struct plx_cli *cli, uint64_t *ret_bytes);
 int plx_cli_number(struct plx_cli *cli, const char *option, uint64_t min, uint64_t max,
                    uint64_t *ret_number);
 /* The index of the value in a list of words, untouched when not given. */
@@ -102,6 +110,9 @@ int plx_cli_name(struct plx_cli *cli, unsigned argument, enum plx_name_form form
 /* The words are wrong: fills the fault and returns USAGE. */
 int plx_cli_usage(struct plx_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* A signal ended it, with this error or none: fills the fault, in which the command's own words
+ * stay, and returns INTERRUPTED. */
+int plx_cli_interrupted(struct plx_cli *cli, int rc);
 /* Anything else is: fills the fault and returns the code. */
 #define plx_cli_fail(cli, ...) plx_fault_set(&(cli)->fault, __VA_ARGS__)
 

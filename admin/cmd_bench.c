@@ -3,7 +3,8 @@
  * B1  A request's latency runs from its submission to its completion, as fio's clat+slat.
  * B2  The measure allocates nothing while it runs: buffers, requests and histograms are made
  *     before. Every written block differs (its number and a counter), none is zero.
- * B3  Percentiles come from a histogram with 64 steps for each power of two: within 1.6 %.
+ * B3  What holds data is overwritten with --force only.
+ * B4  Percentiles come from a histogram with 64 steps for each power of two: within 1.6 %.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "commands.h"
 #include "output.h"
 #include "registry/policy.h"
+#include "transfer.h"
 
 #define STEPS_SHIFT 6
 #define STEPS (1u << STEPS_SHIFT)
@@ -154,7 +156,7 @@ static void run(struct bench *bench)
         if (!plx_store_tick(store) && bench->idle_count < (over ? bench->depth : 1))
             plx_store_wait(store);
         over = plx_out_monotonic_ns() - start >= bench->runtime * 1000000000 || bench->error ||
-               plx_interrupted;
+               plx_session_stopped();
     }
     bench->elapsed_ns = plx_max_u64(plx_out_monotonic_ns() - start, 1);
 }
@@ -311,11 +313,31 @@ static int read_options(struct bench *bench)
         (rc = plx_cli_number(cli, "iodepth", 1, DEPTH_MAX, &bench->depth)) ||
         (rc = plx_cli_number(cli, "runtime", 1, 86400, &bench->runtime)) ||
         (rc = plx_cli_number(cli, "rwmixread", 0, 100, &bench->mix)) ||
-        (rc = plx_cli_size(cli, "size", &bench->range)))
+        (rc = plx_cli_size_within(cli, "size", 512, PLX_VDI_SIZE_MAX, &bench->range)))
         return rc;
     if (bench->block < 512 || bench->block > (16u << 20) || bench->block % 512)
         return plx_cli_usage(cli, "--bs is a multiple of 512 from 512 to 16M");
     return 0;
+}
+
+/* B3 */
+static int check_empty(struct bench *bench, const struct plx_name *name)
+{
+    struct plx_cli *cli = bench->cli;
+    bool reads = bench->pattern == READ || bench->pattern == RANDREAD;
+    char range[16], data[16];
+    uint64_t held;
+    int rc;
+
+    if (reads || plx_cli_get(cli, "force"))
+        return 0;
+    if ((rc = plx_mapped_sum(cli, cli->session.vdi, true, &held)) || !held)
+        return rc;
+    return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                        "%s/%.100s holds %s of data, and --rw %s overwrites its first %s; give "
+                        "--force to lose what is there, or measure an empty virtual disk",
+                        name->store, name->vdi, plx_text_size(held, data), patterns[bench->pattern],
+                        plx_text_size(bench->range, range));
 }
 
 int plx_cmd_vdi_bench(struct plx_cli *cli)
@@ -344,7 +366,7 @@ int plx_cmd_vdi_bench(struct plx_cli *cli)
                              "--bs must be a multiple of the sector size %u and fit into the "
                              "virtual disk",
                              info.sector_size);
-    if (!(rc = prepare(&bench))) {
+    if (!(rc = check_empty(&bench, &name)) && !(rc = prepare(&bench))) {
         if (bench.protection.mode)
             rc = run_protected(&bench);
         else

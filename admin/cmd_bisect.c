@@ -299,7 +299,7 @@ static bool add_instant(void *context, const struct plx_snapshot_info *info)
     }
     bisect->instants[bisect->count++] =
         (struct instant){.seq = info->seq, .time_ns = info->time_ns};
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 static int resolve_end(struct bisect *bisect, const char *option, uint64_t *ret_seq)

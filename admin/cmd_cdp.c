@@ -23,6 +23,7 @@ static const struct plx_column object_columns[] = {
     {"window", "Window", PLX_COLUMN_TEXT},
     {"held", "Held", PLX_COLUMN_TEXT},
     {"snapshots_per_second", "A second now", PLX_COLUMN_NUMBER},
+    {"snapshots_taken", "Taken", PLX_COLUMN_NUMBER},
     {"snapshots_skipped", "Left out", PLX_COLUMN_NUMBER},
     {"warning", "Warning", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
@@ -292,7 +293,7 @@ static int put_on_full(struct plx_cli *cli, const char *vdi, json_t *row)
     return 0;
 }
 
-/* From whoever has it open; nothing when nobody has. */
+/* From whoever has it open, since then; nothing when nobody has. */
 static void put_counters(struct plx_cli *cli, const struct plx_name *name, json_t *row)
 {
     static const struct {
@@ -317,15 +318,23 @@ static int status_of(struct plx_cli *cli, const struct plx_name *name,
                      const struct plx_registry_vdi *vdi, const struct plx_vdi_info *info,
                      json_t **ret_row)
 {
+    static const char *const maybe[] = {
+        "newest",    "newest_seq",           "oldest",          "oldest_seq",       "window",
+        "window_ns", "snapshots_per_second", "snapshots_taken", "snapshots_skipped"};
     json_t *row = json_pack("{s:o}", "name", json_sprintf("%s/%s", name->store, name->vdi));
+    struct plx_vdi_clock clock;
     int rc;
 
+    for (size_t i = 0; i < sizeof maybe / sizeof maybe[0]; i++) /* a key is always there */
+        json_object_set_new(row, maybe[i], json_null());
     plx_cmd_cdp_describe(row, &info->protection);
-    if ((rc = put_ends(cli, vdi, &info->protection, row)) || (rc = put_holds(cli, vdi->id, row)) ||
+    if ((rc = plx_cmd_clock_of(cli, vdi, &clock)) ||
+        (rc = put_ends(cli, vdi, &info->protection, row)) || (rc = put_holds(cli, vdi->id, row)) ||
         (info->protection.tiers && (rc = put_on_full(cli, vdi->id, row)))) {
         json_decref(row);
         return rc;
     }
+    plx_cmd_clock_describe(row, &clock);
     put_counters(cli, name, row);
     *ret_row = row;
     return 0;
@@ -346,9 +355,11 @@ static int print_one(struct plx_cli *cli, const struct plx_name *name)
     return 0;
 }
 
-/* Those of one store that are protected. */
+/* Those of one store that are protected. One that cannot be read does not hide the others: its
+ * error comes after them. */
 static int list_store(struct plx_cli *cli, const char *store, struct plx_table *table)
 {
+    struct plx_fault first = {0};
     static struct plx_vdi_info info;
     struct plx_registry_store store_row;
     struct plx_registry_vdi *vdis = NULL;
@@ -357,43 +368,34 @@ static int list_store(struct plx_cli *cli, const char *store, struct plx_table *
 
     if (rc)
         return rc;
-    if ((rc = plx_registry_store_get(cli->session.registry, store, &store_row)) ||
-        (rc = plx_registry_vdi_list(cli->session.registry, store_row.id, false, NULL, 0, &vdis,
+    plx_session_row(cli, &store_row);
+    if ((rc = plx_registry_vdi_list(cli->session.registry, store_row.id, false, NULL, 0, &vdis,
                                     &count)))
-        rc = plx_session_registry_fault(cli, rc);
-    for (size_t i = 0; i < count && !rc && !plx_interrupted; i++) {
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
         struct plx_name name = {0};
         json_t *row;
 
         snprintf(name.store, sizeof name.store, "%s", store);
         snprintf(name.vdi, sizeof name.vdi, "%s", vdis[i].name);
-        if ((rc = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &cli->fault)) ||
-            info.protection.mode == PLX_PROTECT_OFF ||
-            (rc = status_of(cli, &name, &vdis[i], &info, &row)))
-            continue;
-        plx_table_row(table, row);
+        rc = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &cli->fault);
+        if (!rc && info.protection.mode != PLX_PROTECT_OFF &&
+            !(rc = status_of(cli, &name, &vdis[i], &info, &row)))
+            plx_table_row(table, row);
+        if (rc && !first.code) {
+            first = cli->fault;
+            first.code = rc;
+        }
     }
     free(vdis);
-    return rc ? rc : plx_session_close(cli);
+    if (first.code)
+        cli->fault = first;
+    return first.code;
 }
 
-static int list_all(struct plx_cli *cli, struct plx_table *table)
+static int visit_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
-    struct plx_registry_store *stores = NULL;
-    struct plx_registry *registry;
-    size_t count = 0;
-    int rc = plx_session_registry(cli, &registry);
-
-    if (rc)
-        return rc;
-    if ((rc = plx_registry_store_list(registry, &stores, &count)))
-        rc = plx_session_registry_fault(cli, rc);
-    else
-        rc = plx_session_close(cli);
-    for (size_t i = 0; i < count && !rc; i++)
-        rc = list_store(cli, stores[i].name, table);
-    free(stores);
-    return rc;
+    return list_store(cli, known->name, table);
 }
 
 int plx_cmd_cdp_status(struct plx_cli *cli)
@@ -411,8 +413,10 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
     if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
     plx_table_begin(&table, cli, list_columns);
-    rc = cli->count ? list_store(cli, name.store, &table) : list_all(cli, &table);
+    rc = plx_session_each_store(cli, cli->count ? name.store : "", visit_store, &table);
     plx_table_end(&table);
+    if (!rc && !table.rows && !cli->session.no_stores)
+        plx_out_note(cli, "no virtual disk takes snapshots by itself; 'parallax cdp on' makes one");
     return rc;
 }
 

@@ -52,8 +52,7 @@ int plx_cmd_dedup(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_cli_size(cli, "memory", &how.memory)) ||
-        (rc = plx_cli_size(cli, "rate", &how.rate)))
+        (rc = plx_cli_memory(cli, &how.memory)) || (rc = plx_cli_rate(cli, &how.rate)))
         return rc;
     rc = plx_session_dedup(cli, name.store, &how, &deduped);
     plx_progress_end(&progress);

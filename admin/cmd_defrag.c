@@ -3,6 +3,7 @@
  * D1  All of it is slices of PLX_MOVE, on the disk that is open here or in a handler. Each is whole
  *     by itself: it can be interrupted between any two, and nothing is kept that would be resumed.
  * D2  What cannot be read stays where it is, is counted, and does not keep the rest from moving.
+ *     Each slice takes it further: one that does not is the end, with its error.
  * D3  When there is no room a key frame is written, for what was moved before leaves its old places
  *     to it; when that does not help it ends.
  */
@@ -32,29 +33,37 @@ struct defrag {
 
 static int interrupted(struct defrag *d)
 {
-    return plx_interrupted
+    return plx_session_stopped()
                ? plx_cli_fail(d->cli, PLX_ERR_SYSTEM,
                               "interrupted; what has been moved stays so, and the next 'parallax "
                               "defrag' goes on from there")
                : 0;
 }
 
-/* D2 */
-static bool is_unreadable(int rc)
+/* D2: *ret_skipped, a window could not be read and is behind it now. */
+static int slice(struct defrag *d, struct plx_move *move, bool *ret_skipped)
 {
-    return rc == PLX_ERR_CORRUPT || rc == PLX_ERR_IO_READ;
+    uint64_t from = move->upto;
+    int rc = plx_session_vdi_move(d->cli, &d->name, d->end, move);
+    bool further = move->upto > from;
+
+    *ret_skipped = further && plx_error_is_unreadable(rc);
+    if (!rc && !further)
+        return plx_cli_fail(d->cli, PLX_ERR_SYSTEM,
+                            "%s/%.100s: nothing moves at byte %" PRIu64
+                            "; what was moved before stays so",
+                            d->name.store, d->name.vdi, from);
+    return *ret_skipped ? 0 : rc;
 }
 
 static int measure(struct defrag *d)
 {
+    bool skipped; /* told when it comes to moving */
     int rc = 0;
 
     d->before = (struct plx_move){.windows = SLICE_WINDOWS, .dry_run = true};
-    while (!rc && d->before.upto < d->end && !(rc = interrupted(d))) {
-        rc = plx_session_vdi_move(d->cli, &d->name, d->end, &d->before);
-        if (is_unreadable(rc)) /* told when it comes to moving */
-            rc = 0;
-    }
+    while (!rc && d->before.upto < d->end && !(rc = interrupted(d)))
+        rc = slice(d, &d->before, &skipped);
     return rc;
 }
 
@@ -74,14 +83,15 @@ static void throttle(const struct defrag *d)
     }
 }
 
-/* What a slice ended with: 0, and it goes on; or an error. */
-static int after(struct defrag *d, int rc, uint64_t *room_tried)
+static int move_slice(struct defrag *d, uint64_t *room_tried)
 {
-    if (is_unreadable(rc)) {
+    bool skipped;
+    int rc = slice(d, &d->done, &skipped);
+
+    if (skipped) {
         plx_progress_clear(&d->progress);
         plx_out_note(d->cli, "%s", d->cli->fault.text);
         d->unreadable++;
-        return 0;
     }
     if (rc == PLX_ERR_NOSPACE && d->done.moved > *room_tried) { /* D3 */
         *room_tried = d->done.moved;
@@ -99,7 +109,7 @@ static int move_all(struct defrag *d)
     d->done = (struct plx_move){.windows = SLICE_WINDOWS, .blocks = SLICE_BLOCKS};
     plx_progress_begin(&d->progress, d->cli, "defrag", d->before.mapped * PLX_BLOCK_SIZE);
     while (!rc && d->done.upto < d->end && !(rc = interrupted(d))) {
-        rc = after(d, plx_session_vdi_move(d->cli, &d->name, d->end, &d->done), &room_tried);
+        rc = move_slice(d, &room_tried);
         plx_progress_show(&d->progress, d->done.mapped * PLX_BLOCK_SIZE);
         throttle(d);
     }
@@ -154,12 +164,8 @@ int plx_cmd_defrag(struct plx_cli *cli)
     struct plx_vdi_info info;
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &d.name)) ||
-        (rc = plx_cli_size(cli, "rate", &d.rate)))
-        return rc;
-    if (plx_cli_get(cli, "rate") && !d.rate)
-        return plx_cli_usage(cli, "--rate is 0");
-    if ((rc = plx_session_open(cli, d.name.store, PLX_SESSION_WRITE)) ||
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &d.name)) || (rc = plx_cli_rate(cli, &d.rate)) ||
+        (rc = plx_session_open(cli, d.name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &d.name, &row)) ||
         (rc = plx_vdi_read_info(plx_session_store(cli), row.slot, &info, &cli->fault)))
         return rc;

@@ -34,7 +34,7 @@ static bool print_range(void *context, const struct plx_diff_range *range)
     plx_table_row(context,
                   json_pack("{s:I,s:I,s:s}", "offset", (json_int_t)range->offset, "length",
                             (json_int_t)range->length, "type", range->data ? "data" : "zero"));
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 static int print_ranges(struct plx_cli *cli, const struct plx_instants *instants)
@@ -44,7 +44,9 @@ static int print_ranges(struct plx_cli *cli, const struct plx_instants *instants
     plx_table_begin(&table, cli, range_columns);
     int rc = plx_vdi_diff(instants->from_vdi, instants->to_vdi, print_range, &table, &cli->fault);
     plx_table_end(&table);
-    return !rc && plx_interrupted ? plx_cli_fail(cli, PLX_ERR_SYSTEM, "interrupted") : rc;
+    if (!rc && !table.rows)
+        plx_out_note(cli, "nothing differs");
+    return rc;
 }
 
 static int print_sum(struct plx_cli *cli, const struct plx_instants *instants)
@@ -127,7 +129,7 @@ static bool print_change(void *context, const struct plx_range_change *change)
     set_instant(row, "after", "after_time", finding->name, &change->from, "(creation)");
     set_instant(row, "by", "by_time", finding->name, &change->to, "(now)");
     plx_table_row(&finding->table, row);
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 /* A..B or A alone. */

@@ -27,7 +27,7 @@ static void on_progress(void *context, uint64_t done, uint64_t total)
 
 static bool on_interrupted(void *context)
 {
-    return plx_interrupted;
+    return plx_session_stopped();
 }
 
 static void add_kin(const struct plx_registry_vdi *rows, size_t count, struct plx_usage_kin *kin,
@@ -50,8 +50,8 @@ static int list_kin(struct account *a, struct plx_usage_kin **ret_kin, size_t *r
     struct plx_registry_store store;
     int rc;
 
-    if ((rc = plx_registry_store_get(registry, a->name.store, &store)) ||
-        (rc = plx_registry_vdi_list(registry, store.id, false, NULL, 0, &live, &live_count)) ||
+    plx_session_row(a->cli, &store);
+    if ((rc = plx_registry_vdi_list(registry, store.id, false, NULL, 0, &live, &live_count)) ||
         (rc = plx_registry_vdi_list(registry, store.id, true, NULL, 0, &gone, &gone_count)))
         rc = plx_session_registry_fault(a->cli, rc);
     *ret_kin = rc ? NULL : calloc(live_count + gone_count + 1, sizeof **ret_kin);

@@ -52,8 +52,8 @@ int plx_cmd_gc(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_cli_size(cli, "memory", &collecting.memory)) ||
-        (rc = plx_cli_size(cli, "rate", &collecting.rate)))
+        (rc = plx_cli_memory(cli, &collecting.memory)) ||
+        (rc = plx_cli_rate(cli, &collecting.rate)))
         return rc;
     rc = plx_session_collect(cli, name.store, &collecting, &collected);
     plx_progress_end(&progress);

@@ -8,9 +8,17 @@
  *     has it is whole.
  * B2  A stream is applied to the very state that it goes on from. What was changed since is found
  *     by comparing maps, and is taken back, after a snapshot of it, if an unfinished import left it
- *     (the label `import-unfinished` on the state before says so) or --force is given; else it is
- *     an error. So an import can be broken off anywhere, and repeated.
+ *     (the label `import-unfinished` on the state before says so, which is an empty snapshot where
+ *     the stream goes on from nothing) or --force is given; else it is an error. So an import can
+ *     be broken off anywhere, and repeated.
  * B3  What an unfinished import created is deleted again.
+ * B4  The copy grows, which it does for ever, when data has come that lies behind its end, or the
+ *     stream has ended well; before anything is written the stream is checked to its end if it can
+ *     be read twice. What is to be zero behind the end needs no growth.
+ * Crash story: the label is there before anything else is changed, and goes after the one that says
+ *   what the copy holds. What a kill leaves before it is the state before; between the two, what
+ *   the next import takes back; behind, a copy that is whole, and a label that the next one
+ *   removes. A copy that was created stays then.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -24,7 +32,6 @@
 #include "transfer.h"
 
 #define UNFINISHED "import-unfinished"
-#define UNMAP_MAX (1ull << 30)
 
 static const struct plx_column columns[] = {
     {"name", "Name", PLX_COLUMN_TEXT},
@@ -171,11 +178,9 @@ int plx_cmd_vdi_export_diff(struct plx_cli *cli)
         return rc;
     if (!(rc = plx_instants_open(cli, &instants)) &&
         !(rc = fill_header(cli, &instants, &export.header))) {
-        rc = plx_output_open(&export.output, cli, cli->arguments[cli->count - 1]);
+        rc = plx_output_open(&export.output, cli, cli->arguments[cli->count - 1], true);
         rc = rc ? rc : write_stream(&export, &instants);
-        int fd = export.output.fd;
         rc = plx_output_close(&export.output, rc);
-        export.output.fd = fd;
     }
     plx_instants_close(cli, &instants);
     return rc ? rc : print_export(&export, &instants);
@@ -187,11 +192,12 @@ struct import {
     struct plx_cli *cli;
     struct plx_name name;
     int fd;
+    off_t start; /* of the stream in the file; -1: it cannot be read twice */
     bool dry_run, present;
-    bool created, touched; /* the copy */
-    bool dirty;            /* it was changed since the state that the stream goes on from */
-    bool unfinished;       /* by an import */
-    uint64_t size_bytes;
+    bool created, touched;         /* the copy */
+    bool dirty;                    /* it was changed since the state that the stream goes on from */
+    bool unfinished;               /* by an import */
+    uint64_t size_bytes, to_seq;   /* to_seq: where it is present */
     struct plx_snapshot_info base; /* seq 0: nothing */
     char from_label[PLX_LABEL_MAX + 1], to_label[64];
     struct plx_stream_reader reader;
@@ -215,6 +221,7 @@ static int open_stream(struct import *import)
 
     if (rc)
         return rc;
+    import->start = lseek(import->fd, 0, SEEK_CUR);
     reader->read = read_stream;
     reader->context = import;
     reader->buffer = malloc(PLX_STREAM_DATA_MAX);
@@ -289,12 +296,40 @@ static int open_base(struct import *import, struct plx_vdi **ret_base)
     return import->base.seq ? plx_session_instant_open(import->cli, &base, ret_base) : 0;
 }
 
+/* B2: of a stream from nothing, whether the state before was empty. */
+static int is_empty(struct import *import, uint64_t seq, bool *ret_empty)
+{
+    struct plx_name name = import->name;
+    struct plx_vdi *instant;
+    bool mapped = false;
+    int rc;
+
+    snprintf(name.snapshot, sizeof name.snapshot, "%" PRIu64, seq);
+    if (!(rc = plx_session_instant_open(import->cli, &name, &instant))) {
+        rc = plx_vdi_diff(NULL, instant, stop_at_first, &mapped, &import->cli->fault);
+        plx_session_instant_close(import->cli, instant);
+    }
+    *ret_empty = !mapped;
+    return rc;
+}
+
+/* B2: the mark is on the state that the stream goes on from. */
+static int find_mark(struct import *import, const struct plx_registry_vdi *row)
+{
+    struct plx_registry_label label;
+    int rc = plx_registry_label_get(import->cli->session.registry, row->id, UNFINISHED, &label);
+
+    if (rc)
+        return rc == PLX_ERR_NOT_FOUND ? 0 : plx_session_registry_fault(import->cli, rc);
+    import->unfinished = label.seq == import->base.seq;
+    return import->base.seq ? 0 : is_empty(import, label.seq, &import->unfinished);
+}
+
 /* B2 */
 static int find_changes(struct import *import, const struct plx_registry_vdi *row)
 {
     struct plx_cli *cli = import->cli;
     struct plx_vdi *base = NULL, *newest = NULL;
-    struct plx_registry_label label;
     int rc;
 
     if (!(rc = open_base(import, &base)) &&
@@ -302,12 +337,8 @@ static int find_changes(struct import *import, const struct plx_registry_vdi *ro
         rc = plx_vdi_diff(base, newest, stop_at_first, &import->dirty, &cli->fault);
     plx_session_instant_close(cli, newest);
     plx_session_instant_close(cli, base);
-    if (rc)
+    if (rc || (rc = find_mark(import, row)))
         return rc;
-    rc = plx_registry_label_get(cli->session.registry, row->id, UNFINISHED, &label);
-    if (rc && rc != PLX_ERR_NOT_FOUND)
-        return plx_session_registry_fault(cli, rc);
-    import->unfinished = !rc && label.seq == import->base.seq;
     if (!import->dirty || import->unfinished || plx_cli_get(cli, "force"))
         return 0;
     return import->base.seq
@@ -357,6 +388,7 @@ static int prepare(struct import *import)
         return rc;
     rc = plx_registry_label_get(cli->session.registry, row.id, import->to_label, &label);
     import->present = !rc;
+    import->to_seq = rc ? 0 : label.seq;
     if (rc && rc != PLX_ERR_NOT_FOUND)
         return plx_session_registry_fault(cli, rc);
     if (import->present)
@@ -370,11 +402,7 @@ static int prepare(struct import *import)
 
 static int put_range(struct plx_ring *ring, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
-    int rc = bytes ? plx_ring_put(ring, offset, bytes, length) : 0;
-
-    for (uint64_t at = 0; !bytes && at < length && !rc; at += UNMAP_MAX)
-        rc = plx_ring_put(ring, offset + at, NULL, plx_min_u64(UNMAP_MAX, length - at));
-    return rc;
+    return bytes ? plx_ring_put(ring, offset, bytes, length) : plx_ring_clear(ring, offset, length);
 }
 
 static int put_back(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
@@ -427,33 +455,64 @@ static int take_back(struct import *import)
     return plx_ring_done(&import->ring, rc);
 }
 
-/* The copy is as the stream expects it, of the right size, and marked as unfinished. */
+/* One that lies elsewhere, or before `before`: what it was for has ended. */
+static int remove_mark(struct import *import, uint64_t before)
+{
+    struct plx_registry *registry = import->cli->session.registry;
+    struct plx_registry_label label;
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_row(import->cli, &import->name, &row);
+
+    if (rc)
+        return rc;
+    rc = plx_registry_label_get(registry, row.id, UNFINISHED, &label);
+    if (rc && rc != PLX_ERR_NOT_FOUND)
+        return plx_session_registry_fault(import->cli, rc);
+    return rc || label.seq >= before
+               ? 0
+               : plx_session_label_remove(import->cli, &import->name, UNFINISHED);
+}
+
+/* The copy is as the stream expects it, and marked as unfinished. */
 static int make_ready(struct import *import)
 {
     struct plx_cli *cli = import->cli;
-    struct plx_registry_label label;
-    struct plx_registry_vdi row;
+    struct plx_snapshot_info before = import->base;
     int rc;
 
     if ((rc = plx_session_vdi_open(cli, &import->name, true)) ||
-        (import->dirty && (rc = take_back(import))))
+        (import->dirty && (rc = take_back(import))) || import->unfinished)
         return rc;
-    if (import->size_bytes < import->reader.header.to.size_bytes) {
-        import->touched = true;
-        if ((rc = plx_session_vdi_resize(cli, &import->name, import->reader.header.to.size_bytes)))
-            return rc;
-    }
-    if (!import->base.seq || import->unfinished)
-        return 0;
-    /* One that an earlier import could not remove any more lies elsewhere. */
-    if ((rc = plx_session_vdi_row(cli, &import->name, &row)))
-        return rc;
-    if (plx_registry_label_get(cli->session.registry, row.id, UNFINISHED, &label) == 0 &&
-        (rc = plx_session_label_remove(cli, &import->name, UNFINISHED)))
+    if ((rc = remove_mark(import, UINT64_MAX)) ||
+        (!before.seq &&
+         (rc = plx_session_snapshot_create(cli, &import->name, "", &before.seq, &before.time_ns))))
         return rc;
     import->touched = import->unfinished = true;
-    return plx_session_label_set(cli, &import->name, UNFINISHED, import->base.seq,
-                                 import->base.time_ns);
+    return plx_session_label_set(cli, &import->name, UNFINISHED, before.seq, before.time_ns);
+}
+
+/* B4 */
+static int grow(struct import *import)
+{
+    uint64_t bytes = import->reader.header.to.size_bytes;
+    int rc =
+        import->size_bytes < bytes ? plx_session_vdi_resize(import->cli, &import->name, bytes) : 0;
+
+    if (!rc)
+        import->size_bytes = bytes;
+    return rc;
+}
+
+static int write_range_in(struct import *import, const struct plx_stream_range *range)
+{
+    uint64_t length = range->length;
+    int rc = range->bytes && range->offset + length > import->size_bytes ? grow(import) : 0;
+
+    import->touched = true;
+    if (rc || range->offset >= import->size_bytes)
+        return rc;
+    length = plx_min_u64(length, import->size_bytes - range->offset);
+    return put_range(&import->ring, range->offset, range->bytes, length);
 }
 
 /* To the end of the stream; where nothing is to be written, it is checked only. */
@@ -465,8 +524,7 @@ static int apply(struct import *import, bool writes)
 
     plx_progress_begin(&import->progress, import->cli, "import", reader->header.changed_bytes);
     while ((rc = plx_stream_next(reader, &range, &import->cli->fault)) == 0) {
-        import->touched |= writes;
-        if (writes && (rc = put_range(&import->ring, range.offset, range.bytes, range.length)))
+        if (writes && (rc = write_range_in(import, &range)))
             break;
         plx_progress_show(&import->progress, reader->state.data_bytes + reader->state.zero_bytes);
         if (!plx_interrupted)
@@ -475,7 +533,30 @@ static int apply(struct import *import, bool writes)
         break;
     }
     plx_progress_end(&import->progress);
-    return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
+    if (rc != PLX_ERR_NOT_FOUND)
+        return rc;
+    return writes ? grow(import) : 0;
+}
+
+/* B4: before it grows. */
+static int check_stream(struct import *import)
+{
+    uint32_t header = import->reader.state.checksum;
+    struct plx_cli *cli = import->cli;
+    int rc;
+
+    if (import->start < 0 || import->created ||
+        import->size_bytes == import->reader.header.to.size_bytes)
+        return 0;
+    if ((rc = apply(import, false)))
+        return rc;
+    if (lseek(import->fd, import->start, SEEK_SET) < 0)
+        return plx_file_error(cli, cli->arguments[0], "read");
+    rc = plx_stream_open(&import->reader, &cli->fault);
+    if (!rc && import->reader.state.checksum != header)
+        rc = plx_cli_fail(cli, PLX_ERR_INVALID, "%.120s changes while it is read",
+                          cli->arguments[0]);
+    return rc;
 }
 
 /* B1: the last steps. */
@@ -492,14 +573,16 @@ static int finish(struct import *import)
     }
     if ((rc = plx_session_snapshot_create(cli, &import->name, import->to_label, &seq, &time_ns)))
         return rc;
-    return import->unfinished ? plx_session_label_remove(cli, &import->name, UNFINISHED) : 0;
+    return plx_session_label_remove(cli, &import->name, UNFINISHED);
 }
 
 static int write_copy(struct import *import)
 {
     struct plx_cli *cli = import->cli;
-    int rc = make_ready(import);
+    int rc = check_stream(import);
 
+    if (!rc)
+        rc = make_ready(import);
     if (!rc && !(rc = plx_ring_init(&import->ring, cli, cli->session.vdi)))
         rc = plx_ring_done(&import->ring, apply(import, true));
     rc = rc ? rc : finish(import);
@@ -521,7 +604,7 @@ static void explain(struct import *import)
             fault, why.code,
             "%.140s; %s/%.40s holds a part of the stream until the import is repeated%s%.60s",
             why.text, import->name.store, import->name.vdi,
-            import->base.seq ? ", and is whole at @" : "; give --force then",
+            import->base.seq ? ", and is whole at @" : "",
             import->base.seq ? import->from_label : "");
     }
 }
@@ -554,6 +637,8 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli)
         (rc = prepare(&import)))
         goto out;
     rc = import.dry_run || import.present ? apply(&import, false) : write_copy(&import);
+    if (!rc && import.present && !import.dry_run)
+        rc = remove_mark(&import, import.to_seq);
     if (rc)
         explain(&import);
     else

@@ -160,31 +160,38 @@ int plx_cmd_lun_create(struct plx_cli *cli)
 {
     struct plx_registry_vdi row;
     struct plx_name name;
+    bool any = plx_cli_get(cli, "any-initiator");
     uint64_t seq, lun = 0;
     json_t *result;
     int rc;
 
+    if (any == (plx_cli_get(cli, "initiator") != NULL))
+        return plx_cli_usage(cli, "who may log in? Either --initiator IQN (may be repeated) or "
+                                  "--any-initiator, for whoever reaches the portal");
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)) ||
         (rc = plx_cli_number(cli, "lun", 0, LUN_MAX, &lun)) ||
         (rc = look_up(cli, &name, &row, &seq)))
         return rc;
     json_t *request = name_request("create", &name, seq);
     json_object_update_new(
-        request,
-        json_pack("{s:s,s:I,s:i,s:s?,s:o,s:o,s:b}", "uuid", row.id, "size_bytes",
-                  (json_int_t)row.size_bytes, "sector_size", (int)row.sector_size, "target",
-                  plx_cli_get(cli, "target"), "portals", texts_of(cli, "portal"), "initiators",
-                  texts_of(cli, "initiator"), "read_only", plx_cli_get(cli, "read-only") != NULL));
+        request, json_pack("{s:s,s:I,s:i,s:s?,s:o,s:o,s:b,s:b}", "uuid", row.id, "size_bytes",
+                           (json_int_t)row.size_bytes, "sector_size", (int)row.sector_size,
+                           "target", plx_cli_get(cli, "target"), "portals", texts_of(cli, "portal"),
+                           "initiators", texts_of(cli, "initiator"), "any_initiator", any,
+                           "read_only", plx_cli_get(cli, "read-only") != NULL));
     json_object_set_new(request, "lun",
                         plx_cli_get(cli, "lun") ? json_integer((json_int_t)lun) : json_null());
     if ((rc = ask(cli, request, &result)))
         return rc;
+    if (json_is_false(json_object_get(result, "saved")))
+        plx_out_note(cli,
+                     "%s is not in the saved configuration, so it does not come back after a "
+                     "restart; 'targetcli saveconfig' saves it",
+                     json_string_value(json_object_get(result, "target")));
     if (cli->json) {
         plx_out_json(result);
         return 0;
     }
-    if (!plx_cli_get(cli, "initiator"))
-        plx_out_note(cli, "any initiator may log in; --initiator names those that may");
     puts(json_string_value(json_object_get(result, "address")));
     json_decref(result);
     return 0;
@@ -200,8 +207,9 @@ void plx_cmd_lun_refresh(struct plx_cli *cli, const struct plx_name *name)
     if (!ask(cli, name_request("refresh", name, 0), &result))
         json_decref(result);
     else
-        plx_out_note(cli, "the saved LUN has the old size: %s; run 'parallax lun create' again",
-                     cli->fault.text);
+        plx_out_note(
+            cli, "the saved LUN has the old size: %s; run 'parallax lun create' again, as before",
+            cli->fault.text);
     cli->fault = before;
 }
 
@@ -245,15 +253,14 @@ static void add_protection(struct plx_cli *cli, json_t *row)
     struct plx_protection protection;
     struct plx_registry_store store;
     struct plx_registry_vdi vdi;
-    struct plx_registry *registry;
     struct plx_name name;
 
     if (text && !plx_text_name_parse(text, PLX_NAME_VDI, &name, &cli->fault) &&
-        !plx_session_registry(cli, &registry) &&
-        !plx_registry_store_get(registry, name.store, &store) &&
-        !plx_registry_vdi_get(registry, store.id, name.vdi, &vdi) &&
-        !plx_policy_load(registry, vdi.id, &protection, &cli->fault))
+        !plx_session_registry(cli, name.store, &store) &&
+        !plx_registry_vdi_get(cli->session.registry, store.id, name.vdi, &vdi) &&
+        !plx_policy_load(cli->session.registry, vdi.id, &protection, &cli->fault))
         plx_cmd_cdp_describe(row, &protection);
+    plx_session_close(cli); /* the next one may be another store's */
     cli->fault = before;
 }
 

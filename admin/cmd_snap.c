@@ -69,6 +69,7 @@ struct listing {
     struct plx_cli *cli;
     const struct plx_name *name;
     uint32_t slot;
+    struct plx_vdi_clock clock;
     struct plx_table table;
     struct plx_registry_label *labels; /* by sequence number */
     size_t label_count;
@@ -108,7 +109,7 @@ static bool on_snapshot(void *context, const struct plx_snapshot_info *info)
 
     if (listing->skip) {
         listing->skip--;
-        return !plx_interrupted;
+        return !plx_session_stopped();
     }
     if (!listing->left) {
         listing->next = info->seq;
@@ -120,15 +121,16 @@ static bool on_snapshot(void *context, const struct plx_snapshot_info *info)
         (json_int_t)info->seq, "size_bytes", (json_int_t)info->size_bytes, "labels",
         labels_of(listing, info->seq));
     plx_out_set_time(row, "time", info->time_ns);
+    plx_cmd_clock_mark(row, &listing->clock, info);
     plx_table_row(&listing->table, row);
     listing->left--;
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 static bool count_one(void *context, const struct plx_snapshot_info *info)
 {
     ++*(uint64_t *)context;
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 /* Where the newest page begins: gaps make it longer than its numbers say. */
@@ -138,8 +140,10 @@ static int find_newest_page(struct listing *listing)
     uint64_t back = listing->left, count = 0;
     int rc = plx_session_window(listing->cli, listing->slot, &oldest, &newest);
 
+    if (rc || !newest.seq) /* there is none: a list from the beginning says so */
+        return rc;
     listing->from = newest.seq + 1;
-    while (!rc && listing->from > oldest.seq && count < listing->left) {
+    while (!rc && listing->from > oldest.seq && count < listing->left && !plx_session_stopped()) {
         listing->from = newest.seq > back ? newest.seq - back + 1 : 1;
         listing->from = plx_max_u64(listing->from, oldest.seq);
         count = 0;
@@ -171,7 +175,7 @@ static int list_labelled(struct listing *listing)
 {
     int rc = 0;
 
-    for (size_t i = 0; i < listing->label_count && !rc && !plx_interrupted; i++) {
+    for (size_t i = 0; i < listing->label_count && !rc && !plx_session_stopped(); i++) {
         uint64_t seq = listing->labels[i].seq;
 
         if (seq < listing->from || (i && listing->labels[i - 1].seq == seq))
@@ -195,6 +199,22 @@ static int take_from(struct plx_cli *cli, const struct plx_name *name, uint64_t 
                : 0;
 }
 
+static void note_empty(const struct listing *listing, bool labelled)
+{
+    const struct plx_name *name = listing->name;
+
+    if (listing->from > 1)
+        plx_out_note(listing->cli, "%s/%s has no%s snapshots from %" PRIu64 " on", name->store,
+                     name->vdi, labelled ? " labelled" : "", listing->from);
+    else if (labelled)
+        plx_out_note(listing->cli,
+                     "%s/%s has no labelled snapshots; 'parallax snap label' names one",
+                     name->store, name->vdi);
+    else
+        plx_out_note(listing->cli, "%s/%s has no snapshots; 'parallax snap create %s/%s' takes one",
+                     name->store, name->vdi, name->store, name->vdi);
+}
+
 int plx_cmd_snap_list(struct plx_cli *cli)
 {
     struct plx_name name;
@@ -213,6 +233,8 @@ int plx_cmd_snap_list(struct plx_cli *cli)
         (rc = plx_session_vdi_row(cli, &name, &row)) || (rc = take_from(cli, &name, &listing.from)))
         return rc;
     listing.slot = row.slot;
+    if ((rc = plx_cmd_clock_of(cli, &row, &listing.clock)))
+        return rc;
     if (!all && !labelled && !plx_cli_get(cli, "from") && (rc = find_newest_page(&listing)))
         return rc;
     if ((rc = plx_registry_label_list(cli->session.registry, row.id, &listing.labels,
@@ -223,6 +245,9 @@ int plx_cmd_snap_list(struct plx_cli *cli)
     plx_table_begin(&listing.table, cli, columns);
     rc = labelled ? list_labelled(&listing) : list_all(&listing);
     plx_table_end(&listing.table);
+    if (!rc && !listing.table.rows)
+        note_empty(&listing, labelled);
+    plx_cmd_clock_note(cli, &name, &listing.clock);
     if (listing.next)
         plx_out_note(cli, "there are more: --from %" PRIu64 " shows the next page", listing.next);
     free(listing.labels);

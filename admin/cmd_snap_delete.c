@@ -1,8 +1,11 @@
 /* cmd_snap_delete.c - parallax snap delete: single snapshots and ranges.
  *
  * D1  Everything that is wrong with what was asked is said before anything is changed.
- * D2  A label goes because it was named, or because --force says so; never as one of many.
- * D3  What others need stays: single snapshots are refused then, ranges pass over them.
+ * D2  A label goes because it was named, or because --force says so; never as one of many. It goes
+ *     with its snapshot, after it: what stays keeps its labels.
+ * D3  What others need stays: single snapshots are refused then, ranges pass over them. The engine
+ *     alone decides what that is, a dry run's, too; why is looked up afterwards.
+ * Crash story: a label may be left whose snapshot is gone. Deleting that again takes it away.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +24,13 @@ struct target {
     const char *named[2]; /* the words it was given by; NULL: none */
 };
 
+/* Why a snapshot may stay. */
+struct reason {
+    uint64_t seq;
+    bool rewind; /* it may go all the same */
+    char text[PLX_STORE_NAME_MAX + PLX_NAME_MAX + 64];
+};
+
 struct deletion {
     struct plx_cli *cli;
     struct plx_name name; /* the disk */
@@ -28,10 +38,17 @@ struct deletion {
     bool force, dry_run, newest_stays;
     struct plx_snapshot_info oldest, newest;
     struct target targets[PLX_ARGUMENTS_MAX];
-    unsigned count;
-    struct plx_registry_label *labels; /* of the disk; those to go come first */
-    size_t label_count, labels_going;
+    struct target ranges[PLX_ARGUMENTS_MAX]; /* the same, ascending, without overlap */
+    unsigned count, range_count;
+    struct plx_registry_label *labels; /* of the disk */
+    size_t label_count;
+    struct reason *reasons;
+    size_t reason_count;
+    /* Of these it matters whether they go, ascending: what is single, labelled, or has a reason. */
+    struct plx_thin_mark *marks;
+    size_t mark_count;
     struct plx_thinned sum;
+    json_t *labels_gone, *stays;
 };
 
 /* ---- What was asked ----------------------------------------------------------------------------
@@ -156,8 +173,13 @@ static int resolve_range(struct deletion *d, struct target *target, const struct
 static int resolve_single(struct deletion *d, struct target *target, const struct plx_name *name)
 {
     struct plx_snapshot_info found;
+    const struct plx_registry_label *label = find_label(d, name->snapshot);
     int rc = plx_session_snapshot_resolve(d->cli, name, &found);
 
+    if (rc == PLX_ERR_NOT_FOUND && label) { /* it had gone, and its label was left */
+        found.seq = label->seq;
+        rc = 0;
+    }
     if (rc)
         return rc;
     if (found.seq == d->newest.seq)
@@ -204,41 +226,47 @@ static bool is_named(const struct deletion *d, const char *label)
     return false;
 }
 
-/* D2. Brings the labels that go to the front. */
+/* D2 */
 static int check_labels(struct deletion *d)
 {
-    for (size_t i = 0; i < d->label_count; i++) {
-        struct plx_registry_label label = d->labels[i];
-        const struct target *target = target_of(d, label.seq);
+    for (size_t i = 0; i < d->label_count && !d->force; i++) {
+        const struct plx_registry_label *label = &d->labels[i];
+        const struct target *target = target_of(d, label->seq);
 
-        if (!target)
-            continue;
-        if (!d->force && !is_named(d, label.name))
+        if (target && !is_named(d, label->name))
             return plx_cli_fail(d->cli, PLX_ERR_INVALID,
                                 "%s has the label %s at snapshot %" PRIu64
                                 "; give that label instead, or --force to delete labelled "
                                 "snapshots, too",
-                                target->text, label.name, label.seq);
-        d->labels[i] = d->labels[d->labels_going];
-        d->labels[d->labels_going++] = label;
+                                target->text, label->name, label->seq);
     }
     return 0;
 }
 
-/* D3. Somebody needs this snapshot. */
-static int refuse_or_note(struct deletion *d, uint64_t seq, const char *why)
+/* D3. There is room for them. */
+static struct reason *add_reason(struct deletion *d, uint64_t seq)
 {
-    const struct target *target = target_of(d, seq);
+    struct reason *reason = &d->reasons[d->reason_count];
 
-    if (!target)
-        return 0;
-    if (target->single)
-        return plx_cli_fail(d->cli, PLX_ERR_BUSY, "%s stays: %s", target->text, why);
-    plx_out_note(d->cli, "%s/%s@%" PRIu64 " stays: %s", d->name.store, d->name.vdi, seq, why);
+    if (!target_of(d, seq))
+        return NULL;
+    d->reason_count++;
+    reason->seq = seq;
+    return reason;
+}
+
+static int make_room(struct deletion *d, size_t more)
+{
+    struct reason *bigger = realloc(d->reasons, (d->reason_count + more + 1) * sizeof *bigger);
+
+    if (!bigger)
+        return plx_cli_fail(d->cli, PLX_ERR_NOMEM, "out of memory");
+    d->reasons = bigger;
+    memset(bigger + d->reason_count, 0, (more + 1) * sizeof *bigger);
     return 0;
 }
 
-static int check_readers(struct deletion *d)
+static int find_readers(struct deletion *d)
 {
     struct plx_registry *registry = d->cli->session.registry;
     struct plx_registry_hold *holds = NULL;
@@ -247,21 +275,23 @@ static int check_readers(struct deletion *d)
 
     if (rc)
         return plx_session_registry_fault(d->cli, rc);
+    rc = make_room(d, count);
     for (size_t i = 0; i < count && !rc; i++) {
         struct plx_registry_instance instance;
-        char why[160];
+        struct reason *reason;
 
         if (plx_registry_instance_get(registry, holds[i].instance, &instance))
             continue; /* it has just ended */
-        snprintf(why, sizeof why, "it is being read by %s (pid %lld) on host %s", instance.role,
-                 (long long)instance.pid, instance.host_name);
-        rc = refuse_or_note(d, holds[i].seq, why);
+        if ((reason = add_reason(d, holds[i].seq)))
+            snprintf(reason->text, sizeof reason->text,
+                     "it is being read by %s (pid %lld) on host %.120s", instance.role,
+                     (long long)instance.pid, instance.host_name);
     }
     free(holds);
     return rc;
 }
 
-static int check_clones(struct deletion *d)
+static int find_clones(struct deletion *d)
 {
     struct plx_registry_heir *heirs = NULL;
     size_t count = 0;
@@ -269,26 +299,96 @@ static int check_clones(struct deletion *d)
 
     if (rc)
         return plx_session_registry_fault(d->cli, rc);
+    rc = make_room(d, count);
     for (size_t i = 0; i < count && !rc; i++) {
-        char why[PLX_STORE_NAME_MAX + PLX_NAME_MAX + 32];
+        struct reason *reason = add_reason(d, heirs[i].seq);
 
-        snprintf(why, sizeof why, "%s/%s was cloned from it", d->name.store, heirs[i].name);
-        rc = refuse_or_note(d, heirs[i].seq, why);
+        if (reason)
+            snprintf(reason->text, sizeof reason->text, "%s/%s was cloned from it", d->name.store,
+                     heirs[i].name);
     }
     free(heirs);
     return rc;
 }
 
+static int find_rewinds(struct deletion *d)
+{
+    struct plx_vdi_info info;
+    int rc = plx_vdi_read_info(plx_session_store(d->cli), d->row.slot, &info, &d->cli->fault);
+
+    if (!rc)
+        rc = make_room(d, info.rewinds_held);
+    for (unsigned i = 0; !rc && i < info.rewinds_held; i++) {
+        struct reason *reason = add_reason(d, info.rewound_to[i]);
+
+        if (!reason)
+            continue;
+        reason->rewind = true;
+        snprintf(reason->text, sizeof reason->text,
+                 "the disk went back to it by a rewind, and it goes with all others before that "
+                 "rewind");
+    }
+    return rc;
+}
+
+static const char *why_stays(const struct deletion *d, uint64_t seq)
+{
+    for (size_t i = 0; i < d->reason_count; i++)
+        if (d->reasons[i].seq == seq)
+            return d->reasons[i].text;
+    return "the disk went back from it by a rewind, and it goes with all others before that "
+           "rewind; or somebody has just begun to read it";
+}
+
 /* ---- Deleting ----------------------------------------------------------------------------------
  */
 
-static int remove_labels(struct deletion *d)
+static int compare_ranges(const void *a, const void *b)
 {
-    int rc = 0;
+    const struct target *x = a, *y = b;
 
-    for (size_t i = 0; i < d->labels_going && !rc && !d->dry_run; i++)
-        rc = plx_session_label_remove(d->cli, &d->name, d->labels[i].name);
-    return rc;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* What touches goes together: before a rewind that makes a difference. */
+static void join_ranges(struct deletion *d)
+{
+    for (unsigned i = 0; i < d->count; i++)
+        if (d->targets[i].first <= d->targets[i].last) /* not the newest one alone */
+            d->ranges[d->range_count++] = d->targets[i];
+    qsort(d->ranges, d->range_count, sizeof *d->ranges, compare_ranges);
+    unsigned kept = 0;
+    for (unsigned i = 1; i < d->range_count; i++)
+        if (d->ranges[i].first <= d->ranges[kept].last + 1)
+            d->ranges[kept].last = plx_max_u64(d->ranges[kept].last, d->ranges[i].last);
+        else
+            d->ranges[++kept] = d->ranges[i];
+    d->range_count = d->range_count ? kept + 1 : 0;
+}
+
+static int compare_marks(const void *a, const void *b)
+{
+    const struct plx_thin_mark *x = a, *y = b;
+
+    return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+static int make_marks(struct deletion *d)
+{
+    d->marks = calloc(d->count + d->label_count + d->reason_count + 1, sizeof *d->marks);
+    if (!d->marks)
+        return plx_cli_fail(d->cli, PLX_ERR_NOMEM, "out of memory");
+    for (unsigned i = 0; i < d->count; i++)
+        if (d->targets[i].single)
+            d->marks[d->mark_count++].seq = d->targets[i].first;
+    for (size_t i = 0; i < d->reason_count; i++)
+        d->marks[d->mark_count++].seq = d->reasons[i].seq;
+    for (size_t i = 0; i < d->label_count; i++)
+        if (target_of(d, d->labels[i].seq))
+            d->marks[d->mark_count++] =
+                (struct plx_thin_mark){.seq = d->labels[i].seq, .label = d->labels[i].name};
+    qsort(d->marks, d->mark_count, sizeof *d->marks, compare_marks);
+    return 0;
 }
 
 /* For the audit; what the deletion did is done. */
@@ -304,62 +404,154 @@ static void write_event(struct deletion *d)
     plx_registry_event_add(d->cli->session.registry, "snap delete", subject, detail);
 }
 
-/* The engine has a reason that the registry does not know: it keeps its labels. */
-static int give_up(struct deletion *d, const struct target *target)
-{
-    int rc = 0;
-
-    for (size_t i = 0; i < d->labels_going && !rc; i++)
-        if (d->labels[i].seq == target->first)
-            rc = plx_session_label_set(d->cli, &d->name, d->labels[i].name, target->first,
-                                       d->labels[i].time_ns);
-    return rc ? rc
-              : plx_cli_fail(d->cli, PLX_ERR_BUSY,
-                             "%s stays: the disk went back to it by a rewind, or from it, and it "
-                             "goes with all others before that rewind; or somebody has just begun "
-                             "to read it",
-                             target->text);
-}
-
-static int delete_targets(struct deletion *d)
+static int thin_ranges(struct deletion *d, bool dry_run)
 {
     struct plx_session_thinning thinning = {d->cli, &d->name};
     const struct plx_retention_work work = plx_session_thin_work(&thinning);
-    int rc = remove_labels(d);
+    int rc = 0;
 
-    for (unsigned i = 0; i < d->count && !rc; i++) {
-        const struct target *target = &d->targets[i];
-        struct plx_thin thin = {
-            .after = target->first - 1, .upto = target->last, .dry_run = d->dry_run};
+    d->sum = (struct plx_thinned){0};
+    for (size_t i = 0; i < d->mark_count; i++)
+        d->marks[i].gone = false;
+    for (unsigned i = 0; i < d->range_count && !rc; i++) {
+        const struct plx_thin thin = {.after = d->ranges[i].first - 1,
+                                      .upto = d->ranges[i].last,
+                                      .dry_run = dry_run,
+                                      .marks = d->marks,
+                                      .mark_count = d->mark_count};
         struct plx_thinned sum;
 
-        if (target->last < target->first) /* the newest one alone */
-            continue;
         rc = plx_retention_thin(&work, &thin, &sum, &d->cli->fault);
         d->sum.snapshots += sum.snapshots;
         d->sum.blocks += sum.blocks;
         d->sum.meta_blocks += sum.meta_blocks;
-        if (!rc && target->single && !sum.snapshots && !d->dry_run)
-            rc = give_up(d, target);
     }
-    if (d->sum.snapshots && !d->dry_run)
+    if (d->sum.snapshots && !dry_run)
         write_event(d);
     return rc;
 }
 
-/* Those with a label are kept while only counting. */
-static void count_labelled(struct deletion *d)
+/* *ret_stays: it has not gone now, and not before. */
+static int look_at_mark(struct deletion *d, const struct plx_thin_mark *mark, bool *ret_stays)
 {
-    for (size_t i = 0; i < d->labels_going && d->dry_run; i++) {
-        bool counted = false;
+    struct plx_snapshot_info first = {0};
+    int rc = mark->gone ? 0
+                        : plx_snapshot_first(plx_session_store(d->cli), d->row.slot, mark->seq,
+                                             &first, &d->cli->fault);
 
-        for (size_t before = 0; before < i; before++)
-            counted |= d->labels[before].seq == d->labels[i].seq;
-        d->sum.snapshots += !counted;
+    *ret_stays = first.seq == mark->seq;
+    return rc;
+}
+
+/* D3. What was given by itself goes, or the command fails. */
+static int check_singles(struct deletion *d)
+{
+    for (size_t i = 0; i < d->mark_count; i++) {
+        const struct plx_thin_mark *mark = &d->marks[i];
+        bool stays;
+        int rc;
+
+        for (unsigned t = 0; t < d->count; t++) {
+            if (!d->targets[t].single || d->targets[t].first != mark->seq)
+                continue;
+            if ((rc = look_at_mark(d, mark, &stays)))
+                return rc;
+            if (stays)
+                return plx_cli_fail(d->cli, PLX_ERR_BUSY, "%s stays: %s", d->targets[t].text,
+                                    why_stays(d, mark->seq));
+        }
+    }
+    return 0;
+}
+
+/* D1. Where a single one may stay, a dry run tells before anything goes. */
+static int delete_targets(struct deletion *d)
+{
+    int rc = 0;
+
+    if (!d->dry_run && d->reason_count && !(rc = thin_ranges(d, true)))
+        rc = check_singles(d);
+    if (!rc && !(rc = thin_ranges(d, d->dry_run)))
+        rc = check_singles(d);
+    return rc;
+}
+
+static void add_stay(struct deletion *d, uint64_t seq, const char *why)
+{
+    json_array_append_new(
+        d->stays, json_pack("{s:I,s:[],s:s}", "seq", (json_int_t)seq, "labels", "why", why));
+}
+
+/* What has become of the marks. A label of what had gone before goes, too. */
+static int settle_mark(struct deletion *d, const struct plx_thin_mark *mark)
+{
+    json_t *last = json_array_get(d->stays, json_array_size(d->stays) - 1);
+    bool stays;
+    int rc = look_at_mark(d, mark, &stays);
+
+    if (rc)
+        return rc;
+    if (!stays) {
+        if (mark->label)
+            json_array_append_new(d->labels_gone, json_string(mark->label));
+        return mark->label && !mark->gone && !d->dry_run
+                   ? plx_session_label_remove(d->cli, &d->name, mark->label)
+                   : 0;
+    }
+    if (!last || json_integer_value(json_object_get(last, "seq")) != (json_int_t)mark->seq) {
+        add_stay(d, mark->seq, why_stays(d, mark->seq));
+        last = json_array_get(d->stays, json_array_size(d->stays) - 1);
+    }
+    if (mark->label)
+        json_array_append_new(json_object_get(last, "labels"), json_string(mark->label));
+    return 0;
+}
+
+static int settle_marks(struct deletion *d)
+{
+    int rc = 0;
+
+    d->labels_gone = json_array();
+    d->stays = json_array();
+    for (size_t i = 0; i < d->mark_count && !rc; i++)
+        rc = settle_mark(d, &d->marks[i]);
+    if (d->newest_stays) /* D3 */
+        add_stay(d, d->newest.seq, "it is the newest; 'parallax snap create' makes a newer one");
+    return rc;
+}
+
+/* What goes with a rewind comes back by a collection, which a dry run does not make. */
+static bool bytes_exact(const struct deletion *d)
+{
+    for (size_t i = 0; d->dry_run && i < d->reason_count; i++)
+        for (size_t m = 0; d->reasons[i].rewind && m < d->mark_count; m++)
+            if (d->marks[m].seq == d->reasons[i].seq && d->marks[m].gone)
+                return false;
+    return true;
+}
+
+static void print_stays(const struct deletion *d)
+{
+    size_t i;
+    json_t *stay;
+
+    json_array_foreach(d->stays, i, stay)
+    {
+        const json_t *labels = json_object_get(stay, "labels");
+        json_int_t seq = json_integer_value(json_object_get(stay, "seq"));
+        const char *why = json_string_value(json_object_get(stay, "why"));
+
+        if (json_array_size(labels))
+            plx_out_note(d->cli, "%s/%s@%" PRIu64 " stays, with its label %s%s: %s", d->name.store,
+                         d->name.vdi, (uint64_t)seq, json_string_value(json_array_get(labels, 0)),
+                         json_array_size(labels) > 1 ? " and others" : "", why);
+        else
+            plx_out_note(d->cli, "%s/%s@%" PRIu64 " stays: %s", d->name.store, d->name.vdi,
+                         (uint64_t)seq, why);
     }
 }
 
-static void print(struct deletion *d)
+static void print(const struct deletion *d)
 {
     static const struct plx_column columns[] = {
         {"name", "Name", PLX_COLUMN_TEXT},
@@ -369,30 +561,24 @@ static void print(struct deletion *d)
         {NULL, NULL, 0},
     };
     uint64_t freed = (d->sum.blocks + d->sum.meta_blocks) * PLX_BLOCK_SIZE;
-    bool exact = !d->dry_run || !d->labels_going; /* count_labelled() */
+    bool exact = bytes_exact(d);
     char text[16];
 
     plx_out_note(d->cli, "%s/%s: %" PRIu64 " snapshot%s %s, %s %s", d->name.store, d->name.vdi,
                  d->sum.snapshots, d->sum.snapshots == 1 ? "" : "s",
                  d->dry_run ? "would go" : "gone", plx_text_size(freed, text),
                  d->dry_run ? "would come back" : "came back");
-    if (d->newest_stays) /* D3 */
-        plx_out_note(d->cli,
-                     "%s/%s@%" PRIu64 " stays: it is the newest; 'parallax snap create' makes "
-                     "a newer one",
-                     d->name.store, d->name.vdi, d->newest.seq);
+    print_stays(d);
     if (!exact)
-        plx_out_note(d->cli, "more would come back: what only labelled ones have is not in it");
-    if (!d->dry_run && !d->cli->json)
-        return;
-    json_t *labels = json_array();
-    for (size_t i = 0; i < d->labels_going; i++)
-        json_array_append_new(labels, json_string(d->labels[i].name));
-    plx_out_object(d->cli, columns,
-                   json_pack("{s:o,s:I,s:o,s:I,s:b,s:b}", "name",
-                             json_sprintf("%s/%s", d->name.store, d->name.vdi), "snapshots",
-                             (json_int_t)d->sum.snapshots, "labels", labels, "freed_bytes",
-                             (json_int_t)freed, "exact", exact, "dry_run", d->dry_run));
+        plx_out_note(d->cli, "more would come back with 'parallax gc': what only snapshots from "
+                             "before a rewind have is not in it");
+    if (d->dry_run || d->cli->json)
+        plx_out_object(d->cli, columns,
+                       json_pack("{s:o,s:I,s:O,s:I,s:b,s:b,s:O}", "name",
+                                 json_sprintf("%s/%s", d->name.store, d->name.vdi), "snapshots",
+                                 (json_int_t)d->sum.snapshots, "labels", d->labels_gone,
+                                 "freed_bytes", (json_int_t)freed, "exact", exact, "dry_run",
+                                 d->dry_run, "stays", d->stays));
 }
 
 static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run)
@@ -409,10 +595,16 @@ static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run)
     if ((rc = plx_registry_label_list(cli->session.registry, d.row.id, &d.labels, &d.label_count)))
         return plx_session_registry_fault(cli, rc);
     if (!(rc = resolve_all(&d, firsts, lasts)) && !(rc = check_labels(&d)) &&
-        !(rc = check_readers(&d)) && !(rc = check_clones(&d)) && !(rc = delete_targets(&d))) {
-        count_labelled(&d);
-        print(&d);
+        !(rc = find_readers(&d)) && !(rc = find_clones(&d)) && !(rc = find_rewinds(&d)) &&
+        !(rc = make_marks(&d))) {
+        join_ranges(&d);
+        if (!(rc = delete_targets(&d)) && !(rc = settle_marks(&d)))
+            print(&d);
     }
+    json_decref(d.labels_gone);
+    json_decref(d.stays);
+    free(d.marks);
+    free(d.reasons);
     free(d.labels);
     return rc;
 }

@@ -14,6 +14,7 @@
 
 struct space {
     uint64_t size, used, available; /* blocks; what is left is reserved */
+    uint64_t system;                /* of what is used: the store's own */
 };
 
 /* An instance that has the store open, and what is free in its extents, if it answers. */
@@ -110,11 +111,12 @@ static int measure(struct plx_cli *cli, int64_t store, const struct plx_store_in
         unused--;
         answered += owner_answers(&owners, list[i].owner) ? info->extent_blocks : 0;
         if (list[i].type == PLX_EXTENT_SYSTEM)
-            space.used += info->extent_blocks;
+            space.system += info->extent_blocks;
         else
             rc = add_extent(cli, &list[i], &owners, &space);
     }
     add_answers(&owners, answered, &space);
+    space.used += space.system;
     if (unused > reserve)
         space.available += (unused - reserve) * info->extent_blocks;
     free(list);
@@ -174,6 +176,7 @@ int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store 
         return rc;
     put_blocks(object, "size", space.size);
     put_blocks(object, "used", space.used);
+    put_blocks(object, "system", space.system);
     put_blocks(object, "free", space.size - space.used);
     put_blocks(object, "available", space.available);
     put_blocks(object, "reserved", space.size - space.used - space.available);
@@ -194,15 +197,20 @@ int plx_cmd_space_history(struct plx_cli *cli, const char *store,
 {
     uint64_t oldest_ns = UINT64_MAX, window_ns = 0;
     static struct plx_vdi_info info;
+    struct plx_fault fault;
     char text[32];
     int rc = 0;
 
-    for (size_t i = 0; i < count && !rc && !plx_interrupted; i++) {
+    for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
         struct plx_snapshot_info first;
+        int error;
 
-        if ((rc = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &cli->fault)) ||
-            (rc = plx_snapshot_first(plx_session_store(cli), vdis[i].slot, 1, &first, &cli->fault)))
-            break;
+        if ((error = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &fault)) ||
+            (error = plx_snapshot_first(plx_session_store(cli), vdis[i].slot, 1, &first, &fault))) {
+            cli->fault = rc ? cli->fault : fault; /* the first one's, and the others count */
+            rc = rc ? rc : error;
+            continue;
+        }
         if (info.protection.mode != PLX_PROTECT_OFF)
             window_ns = plx_max_u64(window_ns, plx_retention_window_ns(&info.protection));
         if (!first.seq || first.time_ns >= oldest_ns)
@@ -240,9 +248,12 @@ int plx_cmd_space_of_vdi(struct plx_cli *cli, const char *vdi, const struct plx_
 /* ---- set ----------------------------------------------------------------------------------------
  */
 
+#define BARE_MIN (1u << 20) /* a smaller number without a unit was not meant to be bytes */
+
 static int limit_given(struct plx_cli *cli, struct plx_threshold *ret_limit)
 {
     const char *text = plx_cli_get(cli, "warn-at");
+    uint64_t number;
 
     *ret_limit = (struct plx_threshold){0};
     if (!text)
@@ -250,6 +261,9 @@ static int limit_given(struct plx_cli *cli, struct plx_threshold *ret_limit)
                                   "none");
     if (strcmp(text, "none") == 0)
         return 0;
+    if (plx_text_number_parse(text, &number) && number < BARE_MIN)
+        return plx_cli_usage(cli, "--warn-at '%.40s' has no unit; write %.40s%% or %.40sG", text,
+                             text, text);
     if (strchr(text, '%') ? plx_threshold_parse(text, ret_limit)
                           : plx_text_size_parse(text, &ret_limit->bytes) && ret_limit->bytes)
         return 0;
@@ -295,7 +309,6 @@ static int store_size(struct plx_cli *cli, const struct plx_registry_store *stor
 
 int plx_cmd_store_set(struct plx_cli *cli)
 {
-    struct plx_registry *registry;
     struct plx_registry_store store;
     struct plx_threshold limit;
     struct plx_name name;
@@ -303,13 +316,11 @@ int plx_cmd_store_set(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) || (rc = limit_given(cli, &limit)) ||
-        (rc = plx_session_registry(cli, &registry)))
+        (rc = plx_session_registry(cli, name.store, &store)))
         return rc;
-    if ((rc = plx_registry_store_get(registry, name.store, &store)))
-        return plx_session_registry_fault(cli, rc);
     if ((rc = store_size(cli, &store, &bytes)) || (rc = check_limit(cli, &limit, bytes)))
         return rc;
-    if ((rc = plx_threshold_keep_store(registry, store.id, &limit)))
+    if ((rc = plx_threshold_keep_store(cli->session.registry, store.id, &limit)))
         return plx_session_registry_fault(cli, rc);
     note_limit(cli, store.name, &limit, bytes);
     return 0;

@@ -1,5 +1,5 @@
-/* cmd_store.c - parallax store: format, list, info, stats, check, rebuild-registry, forget. Space
- * and set are in cmd_space.c. */
+/* cmd_store.c - parallax store: format, list, info, stats, check. Space and set are in cmd_space.c,
+ * what concerns the store's host and registry in cmd_found.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,29 +10,39 @@
 #include "commands.h"
 #include "output.h"
 #include "registry/compare.h"
+#include "registry/founding.h"
 
 #define FINDINGS_MAX 10000 /* kept for JSON; all are counted */
 
 /* ---- format ---------------------------------------------------------------------------------- */
 
-struct volumes {
-    const char *path[PLX_VOLUMES_MAX + 1];
-    bool made[PLX_VOLUMES_MAX + 1]; /* did not exist before */
-    unsigned count;
-};
+/* Where a store lies is kept as JSON (registry/known.h), which has no other bytes than text. */
+static int check_path(struct plx_cli *cli, const char *path)
+{
+    json_t *text = json_string(path);
+    bool good = text != NULL;
 
-static int take_volumes(struct plx_cli *cli, struct volumes *volumes)
+    json_decref(text);
+    return good ? 0
+                : plx_cli_usage(cli, "volume '%.150s': its path is no UTF-8; give it another name",
+                                path);
+}
+
+int plx_cmd_volumes_given(struct plx_cli *cli, struct plx_volumes_given *volumes)
 {
     volumes->count = plx_cli_all(cli, "volume", volumes->path, PLX_VOLUMES_MAX + 1);
     if (!volumes->count)
         return plx_cli_usage(cli, "--volume is missing: the file, block device or iscsi:// URL");
     if (volumes->count > PLX_VOLUMES_MAX)
         return plx_cli_usage(cli, "more than %d volumes", PLX_VOLUMES_MAX);
-    for (unsigned i = 0; i < volumes->count; i++)
+    int rc = 0;
+    for (unsigned i = 0; i < volumes->count && !rc; i++) {
+        rc = check_path(cli, volumes->path[i]);
         for (unsigned j = 0; j < i; j++)
             if (!strcmp(volumes->path[i], volumes->path[j]))
                 return plx_cli_usage(cli, "volume %.150s is given twice", volumes->path[i]);
-    return 0;
+    }
+    return rc;
 }
 
 int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made)
@@ -42,8 +52,9 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
     *ret_made = false;
     if (plx_cli_get(cli, "size") && !size)
         return plx_cli_usage(cli, "--size is 0");
-    if (!strncmp(path, "iscsi://", 8))
-        return 0;
+    int rc = check_path(cli, path);
+    if (rc || !strncmp(path, "iscsi://", 8))
+        return rc;
     if (stat(path, &st) && errno != ENOENT)
         return plx_cli_fail(cli, PLX_ERR_SYSTEM, "%.150s: %s; check the path", path,
                             strerror(errno));
@@ -60,7 +71,7 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
 }
 
 /* Before anything is made. */
-static int look_at_volumes(struct plx_cli *cli, struct volumes *volumes, uint64_t size)
+static int look_at_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes, uint64_t size)
 {
     int rc = 0;
 
@@ -73,14 +84,14 @@ int plx_cmd_store_format(struct plx_cli *cli)
 {
     struct plx_format_options options = {.force = plx_cli_get(cli, "force")};
     static struct plx_store_info info;
-    static struct volumes volumes;
+    static struct plx_volumes_given volumes;
     struct plx_name name;
     uint64_t size = 0;
     char text[16];
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) || (rc = take_volumes(cli, &volumes)) ||
-        (rc = plx_cli_size(cli, "size", &size)) ||
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_cmd_volumes_given(cli, &volumes)) || (rc = plx_cli_size(cli, "size", &size)) ||
         (rc = plx_cli_size(cli, "extent-size", &options.extent_bytes)))
         return rc;
     if (plx_cli_get(cli, "extent-size") &&
@@ -90,8 +101,8 @@ int plx_cmd_store_format(struct plx_cli *cli)
     if ((rc = look_at_volumes(cli, &volumes, size)))
         return rc;
     strcpy(options.name, name.store);
-    rc = plx_attach_format(cli->state_dir, volumes.path, volumes.count, size, &options, &info,
-                           &cli->fault);
+    rc = plx_founding_format(cli->state_dir, volumes.path, volumes.count, size, &options, &info,
+                             &cli->fault);
     for (unsigned i = 0; rc && i < volumes.count; i++)
         if (volumes.made[i])
             unlink(volumes.path[i]);
@@ -113,6 +124,47 @@ int plx_cmd_store_format(struct plx_cli *cli)
 /* ---- list, info --------------------------------------------------------------------------------
  */
 
+static void add_volumes(json_t *row, const struct plx_known *known)
+{
+    json_t *paths = json_array();
+
+    for (unsigned v = 0; v < known->volumes; v++)
+        json_array_append_new(paths, json_string(known->volume[v]));
+    json_object_set_new(row, "volumes", paths);
+}
+
+/* A store whose device is missing is listed all the same. */
+static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
+{
+    json_t *row = json_pack("{s:s,s:s}", "name", known->name, "uuid", known->uuid);
+    struct plx_registry_extent_counts extents;
+    struct plx_registry_store store;
+    struct plx_registry_vdi *vdis = NULL;
+    size_t count = 0;
+    int rc = plx_session_registry(cli, known->name, &store);
+
+    add_volumes(row, known);
+    if (rc) {
+        json_object_set_new(row, "problem", json_string(cli->fault.text));
+        plx_table_row(table, row);
+        return rc;
+    }
+    if ((rc = plx_registry_extent_count(cli->session.registry, store.id, &extents)) ||
+        (rc = plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis,
+                                    &count))) {
+        json_decref(row);
+        return plx_session_registry_fault(cli, rc);
+    }
+    json_object_set_new(
+        row, "size_bytes",
+        json_integer((json_int_t)(extents.total * store.extent_blocks * PLX_BLOCK_SIZE)));
+    json_object_set_new(row, "vdis", json_integer((json_int_t)count));
+    plx_out_set_time(row, "created", store.created_ns);
+    plx_table_row(table, row);
+    free(vdis);
+    return 0;
+}
+
 int plx_cmd_store_list(struct plx_cli *cli)
 {
     static const struct plx_column columns[] = {
@@ -120,47 +172,12 @@ int plx_cmd_store_list(struct plx_cli *cli)
         {"vdis", "VDIS", PLX_COLUMN_NUMBER},     {"volumes", "VOLUMES", PLX_COLUMN_TEXT},
         {"created", "CREATED", PLX_COLUMN_TEXT}, {NULL, NULL, 0},
     };
-    struct plx_registry *registry;
-    struct plx_registry_store *stores = NULL;
     struct plx_table table;
-    size_t count = 0;
     int rc;
 
-    if ((rc = plx_session_registry(cli, &registry)))
-        return rc;
-    if ((rc = plx_registry_store_list(registry, &stores, &count)))
-        return plx_session_registry_fault(cli, rc);
     plx_table_begin(&table, cli, columns);
-    for (size_t i = 0; i < count && !rc; i++) {
-        struct plx_registry_volume *volumes = NULL;
-        struct plx_registry_vdi *vdis = NULL;
-        size_t volume_count = 0, vdi_count = 0;
-        json_t *row = json_pack("{s:s,s:s}", "name", stores[i].name, "uuid", stores[i].uuid);
-        json_t *paths = json_array();
-        uint64_t extents = 0;
-
-        if ((rc = plx_registry_volume_list(registry, stores[i].id, &volumes, &volume_count)) ||
-            (rc = plx_registry_vdi_list(registry, stores[i].id, false, NULL, 0, &vdis, &vdi_count)))
-            plx_session_registry_fault(cli, rc);
-        for (size_t v = 0; v < volume_count; v++) {
-            json_array_append_new(paths, json_string(volumes[v].path));
-            extents += volumes[v].extents;
-        }
-        json_object_set_new(
-            row, "size_bytes",
-            json_integer((json_int_t)(extents * stores[i].extent_blocks * PLX_BLOCK_SIZE)));
-        json_object_set_new(row, "vdis", json_integer((json_int_t)vdi_count));
-        json_object_set_new(row, "volumes", paths);
-        plx_out_set_time(row, "created", stores[i].created_ns);
-        if (!rc)
-            plx_table_row(&table, row);
-        else
-            json_decref(row);
-        free(volumes);
-        free(vdis);
-    }
+    rc = plx_session_each_store(cli, "", list_store, &table);
     plx_table_end(&table);
-    free(stores);
     return rc;
 }
 
@@ -172,6 +189,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
         {"volumes", "Volumes", PLX_COLUMN_TEXT},
         {"size_bytes", "Size", PLX_COLUMN_SIZE},
         {"used_bytes", "Used", PLX_COLUMN_SIZE},
+        {"system_bytes", "  by the store itself", PLX_COLUMN_SIZE},
         {"free_bytes", "Free", PLX_COLUMN_SIZE},
         {"available_bytes", "  for data", PLX_COLUMN_SIZE},
         {"reserved_bytes", "  reserved", PLX_COLUMN_SIZE},
@@ -208,8 +226,8 @@ int plx_cmd_store_info(struct plx_cli *cli)
         return rc;
     struct plx_registry *registry = cli->session.registry;
     plx_store_get_info(plx_session_store(cli), &info);
-    if ((rc = plx_registry_store_get(registry, name.store, &store)) ||
-        (rc = plx_registry_extent_count(registry, store.id, &extents)) ||
+    plx_session_row(cli, &store);
+    if ((rc = plx_registry_extent_count(registry, store.id, &extents)) ||
         (rc = plx_registry_vdi_list(registry, store.id, false, NULL, 0, &vdis, &vdi_count)) ||
         (rc = plx_registry_instance_list(registry, store.id, &instances, &instance_count)))
         plx_session_registry_fault(cli, rc);
@@ -219,7 +237,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     uint64_t block = info.block_size;
     json_t *volumes = json_array(), *open_by = json_array();
     for (unsigned i = 0; i < info.volumes; i++)
-        json_array_append_new(volumes, json_string(info.volume[i].name));
+        json_array_append_new(volumes, plx_out_string(info.volume[i].name));
     for (size_t i = 0; i < instance_count; i++)
         json_array_append_new(open_by, json_sprintf("%s %" PRId64 " on %s", instances[i].role,
                                                     instances[i].pid, instances[i].host_name));
@@ -234,11 +252,9 @@ int plx_cmd_store_info(struct plx_cli *cli)
                           (json_int_t)extents.meta, "vdis", (json_int_t)vdi_count, "vdi_slots",
                           (json_int_t)info.vdi_slots, "open_by", open_by));
     plx_out_set_time(object, "created", store.created_ns);
-    if ((rc = plx_cmd_space_of_store(cli, &store, &info, object)) ||
-        (rc = plx_cmd_space_history(cli, info.name, vdis, vdi_count, object)))
-        json_decref(object);
-    else
-        plx_out_object(cli, columns, object);
+    if (!(rc = plx_cmd_space_of_store(cli, &store, &info, object)))
+        rc = plx_cmd_space_history(cli, info.name, vdis, vdi_count, object);
+    plx_out_object(cli, columns, object); /* what is known of it, with an error behind */
 out:
     free(vdis);
     free(instances);
@@ -271,13 +287,13 @@ struct check {
 static void set_place(json_t *object, const struct plx_finding *finding)
 {
     if (finding->vdi)
-        json_object_set_new(object, "vdi", json_string(finding->vdi));
+        json_object_set_new(object, "vdi", plx_out_string(finding->vdi));
     if (finding->vblock != UINT64_MAX)
         json_object_set_new(object, "vdi_block", json_integer((json_int_t)finding->vblock));
     if (!finding->addr)
         return;
     json_object_set_new(object, "store_block", json_integer((json_int_t)finding->addr));
-    json_object_set_new(object, "volume", json_string(finding->volume));
+    json_object_set_new(object, "volume", plx_out_string(finding->volume));
     json_object_set_new(object, "volume_block", json_integer((json_int_t)finding->volume_block));
 }
 
@@ -289,10 +305,10 @@ static void on_finding(void *context, const struct plx_finding *finding)
     check->errors += finding->severity == PLX_FINDING_ERROR;
     plx_progress_clear(&check->progress);
     if (!check->cli->json) {
-        printf("%s: %s\n", word, finding->text);
+        plx_out_line("%s: %s", word, finding->text);
     } else if (check->kept++ < FINDINGS_MAX) {
-        json_t *object = json_pack("{s:s,s:s,s:s}", "severity", word, "kind", finding->kind, "text",
-                                   finding->text);
+        json_t *object = json_pack("{s:s,s:s,s:o}", "severity", word, "kind", finding->kind, "text",
+                                   plx_out_string(finding->text));
 
         set_place(object, finding);
         json_array_append_new(check->findings, object);
@@ -322,7 +338,7 @@ static void on_progress(void *context, uint64_t done, uint64_t total)
 
 static bool on_interrupted(void *context)
 {
-    return plx_interrupted;
+    return plx_session_stopped();
 }
 
 static void print_check(struct check *check, const char *store,
@@ -340,6 +356,8 @@ static void print_check(struct check *check, const char *store,
         {"nodes", "Nodes", PLX_COLUMN_NUMBER},
         {"batches", "Log batches", PLX_COLUMN_NUMBER},
         {"data_verified", "Data blocks verified", PLX_COLUMN_NUMBER},
+        {"mapped_blocks", "Blocks of newest states", PLX_COLUMN_NUMBER},
+        {"vouched_blocks", "  vouched for", PLX_COLUMN_NUMBER},
         {"bytes_read", "Read", PLX_COLUMN_SIZE},
         {NULL, NULL, 0},
     };
@@ -352,7 +370,9 @@ static void print_check(struct check *check, const char *store,
 
     json_object_update_new(
         object,
-        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:O,s:O}", "unsettled", (json_int_t)result->unsettled,
+        json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:O,s:O}", "mapped_blocks",
+                  (json_int_t)result->mapped_blocks, "vouched_blocks",
+                  (json_int_t)result->vouched_blocks, "unsettled", (json_int_t)result->unsettled,
                   "snapshots", (json_int_t)result->snapshots, "nodes", (json_int_t)result->nodes,
                   "batches", (json_int_t)result->batches, "data_verified",
                   (json_int_t)result->data_verified, "bytes_read", (json_int_t)result->bytes,
@@ -377,13 +397,8 @@ int plx_cmd_store_check(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_cli_size(cli, "rate", &options.rate)))
-        goto out;
-    if (plx_cli_get(cli, "rate") && !options.rate) {
-        rc = plx_cli_usage(cli, "--rate is 0");
-        goto out;
-    }
-    if ((rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
+        (rc = plx_cli_rate(cli, &options.rate)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)))
         goto out;
     plx_progress_begin(&check.progress, cli, "check", 0);
     rc = plx_store_check(plx_session_store(cli), &options, &result, &cli->fault);
@@ -398,43 +413,11 @@ int plx_cmd_store_check(struct plx_cli *cli)
     print_check(&check, name.store, &result);
     if (check.errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " error%s found; export what is readable and "
-                          "restore what is not",
+                          "store %s: %" PRIu64 " error%s found; export what is readable "
+                          "('vdi export --skip-errors') and restore what is not",
                           name.store, check.errors, check.errors == 1 ? "" : "s");
 out:
     json_decref(check.findings);
     json_decref(check.leaks);
     return rc;
-}
-
-/* ---- rebuild-registry, forget
- * --------------------------------------------------------------------- */
-
-int plx_cmd_store_rebuild(struct plx_cli *cli)
-{
-    static struct volumes volumes;
-    int rc;
-
-    if ((rc = take_volumes(cli, &volumes)) ||
-        (rc = plx_attach_rebuild(cli->state_dir, volumes.path, volumes.count, &cli->fault)))
-        return rc;
-    plx_out_note(cli, "the registry knows this store again; 'parallax store list' shows it");
-    return 0;
-}
-
-int plx_cmd_store_forget(struct plx_cli *cli)
-{
-    struct plx_registry *registry;
-    struct plx_registry_store store;
-    struct plx_name name;
-    int rc;
-
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_session_registry(cli, &registry)))
-        return rc;
-    if ((rc = plx_registry_store_get(registry, name.store, &store)) ||
-        (rc = plx_registry_store_forget(registry, store.id, plx_cli_get(cli, "force"))))
-        return plx_session_registry_fault(cli, rc);
-    plx_out_note(cli, "forgot %s; its volumes were not touched", name.store);
-    return 0;
 }

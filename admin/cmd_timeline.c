@@ -2,7 +2,6 @@
  *
  * M1  Snapshots are counted into columns as they stream by: memory does not grow with history.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <langinfo.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 #include "commands.h"
 #include "output.h"
 #include "registry/policy.h"
+#include "transfer.h"
 
 #define COLUMNS_MAX 400
 #define COLUMNS_FILE 100 /* where there is no terminal to fill */
@@ -54,7 +54,7 @@ static bool note_end(void *context, const struct plx_snapshot_info *info)
             ends->first = *info;
         ends->last = *info;
     }
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 static struct stretch *stretch_at(struct timeline *t, uint64_t time_ns)
@@ -85,7 +85,7 @@ static bool count_snapshot(void *context, const struct plx_snapshot_info *info)
     t->blocks += info->new_blocks;
     t->most_blocks = plx_max_u64(t->most_blocks, s->blocks);
     t->most_snapshots = plx_max_u64(t->most_snapshots, s->snapshots);
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 static void place_labels(struct timeline *t)
@@ -114,6 +114,8 @@ static int collect(struct timeline *t)
     if ((rc = plx_session_vdi_row(t->cli, &t->name, &row)) ||
         (rc = plx_snapshot_list(store, row.slot, 1, note_end, &ends, &t->cli->fault)))
         return rc;
+    if (plx_interrupted) /* not all of them were seen */
+        return plx_cli_interrupted(t->cli, 0);
     if (!ends.first.seq)
         return plx_cli_fail(t->cli, PLX_ERR_NOT_FOUND,
                             "%s/%.120s has no snapshots; 'parallax cdp on' makes it take them",
@@ -125,6 +127,8 @@ static int collect(struct timeline *t)
     t->newest = ends.last;
     t->column_ns = (t->newest.time_ns - t->oldest.time_ns) / t->columns + 1;
     rc = plx_snapshot_list(store, row.slot, 1, count_snapshot, t, &t->cli->fault);
+    if (!rc && plx_interrupted)
+        return plx_cli_interrupted(t->cli, 0);
     if (!rc && (rc = plx_registry_label_list(t->cli->session.registry, row.id, &t->labels,
                                              &t->label_count)))
         return plx_session_registry_fault(t->cli, rc);
@@ -176,7 +180,8 @@ static void draw_labels(const struct timeline *t)
         if (!any)
             printf("%-*s", MARGIN, "labels");
         any = true;
-        printf("%*s^%s", (int)(i - at), "", label);
+        printf("%*s^", (int)(i - at), "");
+        plx_out_put(label);
         at = i + 2 + (unsigned)strlen(label);
         fputs(" ", stdout);
     }
@@ -263,23 +268,31 @@ static void write_svg(FILE *file, const struct timeline *t)
             plx_text_time(t->newest.time_ns, to));
 }
 
+/* A drawing is small: it is made in memory and written as any other file. */
 static int save_svg(struct timeline *t, const char *path)
 {
-    FILE *file = strcmp(path, "-") ? fopen(path, "we") : stdout;
+    struct plx_output output;
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
     bool failed;
+    int rc;
 
     if (!file)
-        return plx_cli_fail(t->cli, PLX_ERR_SYSTEM, "%s: %s", path, strerror(errno));
+        return plx_cli_fail(t->cli, PLX_ERR_NOMEM, "out of memory");
     write_svg(file, t);
-    if (file == stdout)
-        return 0;
     failed = ferror(file) != 0;
-    failed = fclose(file) != 0 || failed;
-    if (failed)
-        return plx_cli_fail(t->cli, PLX_ERR_SYSTEM, "%s could not be written; is there space?",
-                            path);
-    plx_out_note(t->cli, "drawn in %s", path);
-    return 0;
+    if (fclose(file) || failed) {
+        free(text);
+        return plx_cli_fail(t->cli, PLX_ERR_NOMEM, "out of memory");
+    }
+    rc = plx_output_open(&output, t->cli, path, false);
+    rc = rc ? rc : plx_output_write(&output, (const uint8_t *)text, size, UINT64_MAX);
+    rc = plx_output_close(&output, rc);
+    free(text);
+    if (!rc && strcmp(path, "-"))
+        plx_out_note(t->cli, "drawn in %s", path);
+    return rc;
 }
 
 static void print_json(const struct timeline *t)

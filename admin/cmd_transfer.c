@@ -1,7 +1,11 @@
 /* cmd_transfer.c - vdi import and vdi export: raw images in and out.
  *
- * T1  What an unfinished import created is deleted again, and so is an unfinished export's file.
+ * T1  What an unfinished import created is deleted again, what was there before is said to hold a
+ *     part. An export's file is there when it is
+ *     whole (transfer.c, X2).
  * T2  Zeroes are never copied: an import lets go of them, an export leaves holes.
+ * T3  What cannot be read fails an export. With --skip-errors it is zero in the image, all of it
+ *     is listed, and the exit status tells.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -22,8 +26,9 @@ struct import {
     struct plx_cli *cli;
     const char *path;
     int fd;
-    bool created, seekable;
+    bool created, seekable, touched;
     uint64_t file_bytes, vdi_bytes; /* file_bytes 0: not known */
+    uint64_t copied;
     struct plx_ring ring;
     struct plx_progress progress;
 };
@@ -91,7 +96,10 @@ static int put_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_
 {
     struct import *import = context;
 
-    return bytes || !import->created ? plx_ring_put(&import->ring, offset, bytes, length) : 0;
+    if (!bytes && import->created)
+        return 0;
+    import->touched = true;
+    return plx_ring_put(&import->ring, offset, bytes, length);
 }
 
 /* At a hole of the image: returns the next chunk that holds data, or the image's end. */
@@ -114,15 +122,9 @@ static uint64_t skip_hole(struct import *import, uint64_t offset)
 /* Lets go of what lies behind the image's end. */
 static int clear_rest(struct import *import, uint64_t offset)
 {
-    int rc = 0;
-
-    while (!import->created && offset < import->vdi_bytes && !rc) {
-        uint64_t length = plx_min_u64(1ull << 30, import->vdi_bytes - offset);
-
-        rc = plx_ring_put(&import->ring, offset, NULL, length);
-        offset += length;
-    }
-    return rc;
+    return import->created || offset >= import->vdi_bytes
+               ? 0
+               : plx_ring_clear(&import->ring, offset, import->vdi_bytes - offset);
 }
 
 static int copy_in(struct import *import, uint8_t *chunk)
@@ -137,8 +139,12 @@ static int copy_in(struct import *import, uint8_t *chunk)
         offset = skip_hole(import, offset);
         if ((rc = plx_file_read(import->cli, import->path, import->fd, chunk, PLX_RING_CHUNK,
                                 &length)) ||
-            !length)
+            (!length && offset))
             break;
+        if (!length)
+            return plx_cli_fail(import->cli, PLX_ERR_INVALID,
+                                "%.120s: nothing came; is what should write to it all right?",
+                                import->path);
         size_t padded = plx_div_up(length, info.sector_size) * info.sector_size;
         memset(chunk + length, 0, padded - length);
         if (offset + length > import->vdi_bytes)
@@ -153,19 +159,14 @@ static int copy_in(struct import *import, uint8_t *chunk)
         if (length < PLX_RING_CHUNK)
             break;
     }
+    import->copied = offset;
     return rc ? rc : clear_rest(import, offset);
-}
-
-static bool stop_at_mapped(void *context, uint64_t offset, uint64_t length, bool mapped)
-{
-    *(bool *)context |= mapped;
-    return !mapped;
 }
 
 static int import_into(struct import *import, const struct plx_name *name)
 {
     struct plx_cli *cli = import->cli;
-    bool holds_data = false;
+    uint64_t held = 0;
     uint8_t *chunk;
     int rc;
 
@@ -178,10 +179,9 @@ static int import_into(struct import *import, const struct plx_name *name)
     if ((rc = plx_session_vdi_open(cli, name, true)))
         return rc;
     if (!import->created && !plx_cli_get(cli, "force") &&
-        (rc = plx_vdi_map_runs(cli->session.vdi, 0, import->vdi_bytes, stop_at_mapped, &holds_data,
-                               &cli->fault)))
+        (rc = plx_mapped_sum(cli, cli->session.vdi, false, &held)))
         return rc;
-    if (holds_data)
+    if (held)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
                             "%s/%.100s holds data already; give --force to overwrite it, or "
                             "another name",
@@ -204,6 +204,7 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
 {
     struct import import = {.cli = cli, .path = cli->arguments[0], .fd = -1};
     struct plx_name name;
+    char size[16];
     int rc;
 
     if ((rc = plx_cli_name(cli, 1, PLX_NAME_VDI, &name)) || (rc = open_image(&import)) ||
@@ -218,7 +219,14 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
         struct plx_fault first = cli->fault;
         plx_session_vdi_delete(cli, &name);
         cli->fault = first;
+    } else if (rc && import.touched) {
+        struct plx_fault why = cli->fault;
+        plx_fault_set(&cli->fault, why.code, "%.140s; %s/%.60s holds a part of the image now",
+                      why.text, name.store, name.vdi);
     }
+    if (!rc)
+        plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
+                     name.vdi);
     if (!rc && cli->json)
         rc = plx_cmd_vdi_print(cli, &name);
 out:
@@ -236,7 +244,41 @@ struct export
     uint64_t given; /* up to where a stream has been written */
     struct plx_ring ring;
     struct plx_progress progress;
+    /* T3 */
+    bool skips;
+    struct plx_table table;
+    uint64_t lost_bytes, lost_ranges;
+    uint64_t lost_at, lost_end; /* the last range, which may still grow; both 0: none */
 };
+
+/* T3: standard output may be the image. */
+static void tell_lost(struct export *export)
+{
+    if (!export->lost_end)
+        return;
+    export->lost_ranges++;
+    export->lost_bytes += export->lost_end - export->lost_at;
+    if (export->output.fd == STDOUT_FILENO)
+        fprintf(stderr, "lost: offset %" PRIu64 ", length %" PRIu64 "\n", export->lost_at,
+                export->lost_end - export->lost_at);
+    else
+        plx_table_row(&export->table,
+                      json_pack("{s:I,s:I}", "offset", (json_int_t) export->lost_at, "length",
+                                (json_int_t)(export->lost_end - export->lost_at)));
+    export->lost_at = export->lost_end = 0;
+}
+
+static void note_lost(void *context, uint64_t offset, uint64_t length)
+{
+    struct export *export = context;
+
+    if (!export->lost_end || export->lost_end != offset) {
+        plx_progress_clear(&export->progress);
+        tell_lost(export);
+        export->lost_at = offset;
+    }
+    export->lost_end = offset + length;
+}
 
 /* A stream gets its zeroes written. */
 static int pad_to(struct export *export, uint64_t offset)
@@ -247,7 +289,8 @@ static int pad_to(struct export *export, uint64_t offset)
     while (!export->output.regular && export->given < offset && !rc) {
         size_t length = plx_min_u64(sizeof zeroes, offset - export->given);
 
-        rc = plx_output_write(&export->output, zeroes, length, UINT64_MAX);
+        rc = plx_interrupted ? plx_cli_fail(export->cli, PLX_ERR_SYSTEM, "interrupted")
+                             : plx_output_write(&export->output, zeroes, length, UINT64_MAX);
         export->given += length;
     }
     return rc;
@@ -285,18 +328,49 @@ static int copy_out(struct export *export, uint64_t bytes)
         return rc;
     export->ring.give = give_chunk;
     export->ring.context = export;
+    export->ring.lost = export->skips ? note_lost : NULL;
     plx_progress_begin(&export->progress, cli, "export", bytes);
-    rc = plx_ring_done(&export->ring, plx_copy_diff(&export->ring, NULL));
+    rc = plx_ring_done(&export->ring, export->skips ? plx_copy_readable(&export->ring)
+                                                    : plx_copy_diff(&export->ring, NULL));
     rc = rc ? rc : pad_to(export, bytes);
     plx_progress_end(&export->progress);
     return rc;
 }
 
+/* T3: the image is there, with what could be read. */
+static int copy_readable(struct export *export, const struct plx_name *name, uint64_t bytes)
+{
+    static const struct plx_column columns[] = {
+        {"offset", "LOST AT", PLX_COLUMN_NUMBER},
+        {"length", "BYTES", PLX_COLUMN_NUMBER},
+        {NULL, NULL, 0},
+    };
+    bool table = export->output.fd != STDOUT_FILENO;
+    char text[16];
+    int rc;
+
+    if (table)
+        plx_table_begin(&export->table, export->cli, columns);
+    rc = copy_out(export, bytes);
+    tell_lost(export);
+    if (table)
+        plx_table_end(&export->table);
+    rc = plx_output_close(&export->output, rc);
+    if (rc || !export->lost_ranges)
+        return rc;
+    return plx_cli_fail(export->cli, PLX_ERR_CORRUPT,
+                        "%s/%.100s: %s in %" PRIu64 " range%s could not be read, and are zero in "
+                        "the image",
+                        name->store, name->vdi, plx_text_size(export->lost_bytes, text),
+                        export->lost_ranges, export->lost_ranges == 1 ? "" : "s");
+}
+
 int plx_cmd_vdi_export(struct plx_cli *cli)
 {
-    struct export export = {.cli = cli};
+    struct export export = {.cli = cli, .skips = plx_cli_get(cli, "skip-errors")};
     struct plx_vdi_info info;
     struct plx_name name;
+    char size[16];
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)) ||
@@ -304,8 +378,15 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
         (rc = plx_session_vdi_open(cli, &name, false)))
         return rc;
     plx_vdi_get_info(cli->session.vdi, &info);
-    rc = plx_output_open(&export.output, cli, cli->arguments[1]);
+    rc = plx_output_open(&export.output, cli, cli->arguments[1], true);
+    if (!rc && export.skips)
+        return copy_readable(&export, &name, info.size_bytes);
     if (!rc)
         rc = copy_out(&export, info.size_bytes);
-    return plx_output_close(&export.output, rc);
+    bool to_file = export.output.fd > STDOUT_FILENO;
+    rc = plx_output_close(&export.output, rc);
+    if (!rc && to_file)
+        plx_out_note(cli, "exported %s to %s", plx_text_size(info.size_bytes, size),
+                     cli->arguments[1]);
+    return rc;
 }

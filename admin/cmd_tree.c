@@ -159,12 +159,17 @@ static void print_title(const json_t *node)
 
     if (name) {
         uint64_t bytes = (uint64_t)json_integer_value(json_object_get(node, "size_bytes"));
-        printf("%s  %s%s\n", name, plx_text_size(bytes, size),
+        plx_out_put(name);
+        printf("  %s%s\n", plx_text_size(bytes, size),
                json_is_true(json_object_get(node, "deleted")) ? "  (deleted)" : "");
         return;
     }
     printf("@%" PRId64, (int64_t)json_integer_value(json_object_get(node, "seq")));
-    json_array_foreach(labels, i, label) printf(" %s", json_string_value(label));
+    json_array_foreach(labels, i, label)
+    {
+        putchar(' ');
+        plx_out_put(json_string_value(label));
+    }
     printf("%s%s\n", time ? "  " : "", time ? time : "");
 }
 
@@ -198,7 +203,7 @@ static void print_text(const json_t *stores)
 
     json_array_foreach(stores, i, store)
     {
-        puts(json_string_value(json_object_get(store, "store")));
+        plx_out_line("%s", json_string_value(json_object_get(store, "store")));
         print_children(store, strokes, "");
     }
 }
@@ -252,29 +257,22 @@ static void print_dot(const json_t *stores)
     puts("}");
 }
 
+static int visit_store(struct plx_cli *cli, const struct plx_known *known, void *tree)
+{
+    struct plx_registry_store store;
+    int rc = plx_session_registry(cli, known->name, &store);
+
+    return rc ? rc : build_store(cli, cli->session.registry, &store, tree);
+}
+
 int plx_cmd_tree(struct plx_cli *cli)
 {
-    struct plx_registry_store *stores = NULL, one;
-    struct plx_registry *registry;
     json_t *tree = json_array();
-    struct plx_name name;
-    size_t count = 0;
+    struct plx_name name = {{0}, {0}, {0}};
     int rc;
 
     if ((cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name))) ||
-        (rc = plx_session_registry(cli, &registry)))
-        goto out;
-    if (cli->count) {
-        if ((rc = plx_registry_store_get(registry, name.store, &one)))
-            rc = plx_session_registry_fault(cli, rc);
-        else
-            rc = build_store(cli, registry, &one, tree);
-    } else if ((rc = plx_registry_store_list(registry, &stores, &count))) {
-        rc = plx_session_registry_fault(cli, rc);
-    }
-    for (size_t i = 0; i < count && !rc; i++)
-        rc = build_store(cli, registry, &stores[i], tree);
-    if (rc)
+        (rc = plx_session_each_store(cli, name.store, visit_store, tree)))
         goto out;
     if (cli->json)
         plx_out_json(json_incref(tree));
@@ -283,7 +281,6 @@ int plx_cmd_tree(struct plx_cli *cli)
     else
         print_text(tree);
 out:
-    free(stores);
     json_decref(tree);
     return rc;
 }

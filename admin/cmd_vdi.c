@@ -19,6 +19,7 @@ static const struct plx_column info_columns[] = {
     {"warn_at", "Warn at", PLX_COLUMN_TEXT},
     {"warning", "Warning", PLX_COLUMN_TEXT},
     {"overwrite", "Overwrite", PLX_COLUMN_TEXT},
+    {"vouched", "Vouched for", PLX_COLUMN_TEXT},
     {"parent", "Clone of", PLX_COLUMN_TEXT},
     {"protection", "Snapshots", PLX_COLUMN_TEXT},
     {"retention", "Kept", PLX_COLUMN_TEXT},
@@ -82,6 +83,33 @@ static json_t *describe(struct plx_registry *registry, const char *store,
     return row;
 }
 
+/* Which share of its blocks has a checksum, as of the newest key frame. */
+static void describe_vouched(json_t *object, const struct plx_vdi_info *info)
+{
+    uint64_t mapped = info->mapped_blocks, vouched = info->vouched_blocks;
+    double share = mapped ? 100.0 * (double)vouched / (double)mapped : 100;
+
+    if (info->vouched_ns)
+        plx_out_set_time(object, "vouched_since", info->vouched_ns);
+    if (vouched == PLX_MAPPED_UNKNOWN) {
+        json_object_set_new(object, "vouched",
+                            json_string("not known: its blocks were never "
+                                        "counted"));
+        return;
+    }
+    json_object_set_new(object, "mapped_blocks", json_integer((json_int_t)mapped));
+    json_object_set_new(object, "vouched_blocks", json_integer((json_int_t)vouched));
+    if (vouched < mapped && share > 99.9)
+        share = 99.9;
+    if (vouched < mapped && info->vouched_ns)
+        json_object_set_new(
+            object, "vouched",
+            json_sprintf("%.1f%% of its blocks; all that was quiet by %s", share,
+                         json_string_value(json_object_get(object, "vouched_since"))));
+    else
+        json_object_set_new(object, "vouched", json_sprintf("%.1f%% of its blocks", share));
+}
+
 int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
 {
     static struct plx_vdi_info info;
@@ -106,6 +134,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
             object, "overwrite",
             json_string(info.overwrite == PLX_OVERWRITE_COPY ? "copy" : "in-place"));
         json_object_set_new(object, "levels", json_integer((json_int_t)info.levels));
+        describe_vouched(object, &info);
         plx_cmd_cdp_describe(object, &info.protection);
         if (!(rc = plx_cmd_space_of_vdi(cli, row.id, &info, object)))
             plx_out_object(cli, info_columns, json_incref(object));
@@ -173,44 +202,37 @@ int plx_cmd_vdi_clone(struct plx_cli *cli)
     return cli->json ? plx_cmd_vdi_print(cli, &name) : 0;
 }
 
+static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
+{
+    struct plx_registry_store store;
+    struct plx_registry_vdi *vdis = NULL;
+    size_t count = 0;
+    int rc = plx_session_registry(cli, known->name, &store);
+
+    if (rc)
+        return rc;
+    if ((rc =
+             plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis, &count)))
+        plx_session_registry_fault(cli, rc);
+    for (size_t v = 0; v < count; v++)
+        plx_table_row(table, describe(cli->session.registry, known->name, &vdis[v]));
+    free(vdis);
+    return rc;
+}
+
 int plx_cmd_vdi_list(struct plx_cli *cli)
 {
-    struct plx_registry_store *stores = NULL;
-    struct plx_registry *registry;
     struct plx_table table;
     struct plx_name name = {{0}, {0}, {0}};
-    size_t count = 0;
-    bool found = false;
     int rc;
 
-    if ((cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name))) ||
-        (rc = plx_session_registry(cli, &registry)))
+    if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
-    if ((rc = plx_registry_store_list(registry, &stores, &count)))
-        return plx_session_registry_fault(cli, rc);
-    for (size_t i = 0; i < count; i++)
-        found |= !strcmp(stores[i].name, name.store);
-    if (*name.store && !found) {
-        free(stores);
-        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                            "store %s is not known here; 'parallax store list' shows which are",
-                            name.store);
-    }
     plx_table_begin(&table, cli, list_columns);
-    for (size_t i = 0; i < count && !rc; i++) {
-        struct plx_registry_vdi *vdis = NULL;
-        size_t vdi_count = 0;
-
-        if (*name.store && strcmp(stores[i].name, name.store))
-            continue;
-        if ((rc = plx_registry_vdi_list(registry, stores[i].id, false, NULL, 0, &vdis, &vdi_count)))
-            plx_session_registry_fault(cli, rc);
-        for (size_t v = 0; v < vdi_count; v++)
-            plx_table_row(&table, describe(registry, stores[i].name, &vdis[v]));
-        free(vdis);
-    }
+    rc = plx_session_each_store(cli, name.store, list_store, &table);
     plx_table_end(&table);
-    free(stores);
+    if (!rc && !table.rows && !cli->session.no_stores)
+        plx_out_note(cli, "there are no virtual disks; 'parallax vdi create' makes one");
     return rc;
 }
 

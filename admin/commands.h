@@ -9,8 +9,22 @@ int plx_cmd_store_list(struct plx_cli *cli);
 int plx_cmd_store_info(struct plx_cli *cli);
 int plx_cmd_store_stats(struct plx_cli *cli);
 int plx_cmd_store_check(struct plx_cli *cli);
-int plx_cmd_store_rebuild(struct plx_cli *cli);
+int plx_cmd_store_scan(struct plx_cli *cli);
+int plx_cmd_store_import(struct plx_cli *cli);
+int plx_cmd_store_take_over(struct plx_cli *cli);
+int plx_cmd_store_release(struct plx_cli *cli);
 int plx_cmd_store_forget(struct plx_cli *cli);
+int plx_cmd_store_rebuild(struct plx_cli *cli);
+int plx_cmd_store_export_registry(struct plx_cli *cli);
+int plx_cmd_vdi_accept(struct plx_cli *cli);
+int plx_cmd_vdi_forget(struct plx_cli *cli);
+/* The values of --volume. */
+struct plx_volumes_given {
+    const char *path[PLX_VOLUMES_MAX + 1];
+    bool made[PLX_VOLUMES_MAX + 1]; /* a file that is still to be made */
+    unsigned count;
+};
+int plx_cmd_volumes_given(struct plx_cli *cli, struct plx_volumes_given *volumes);
 /* Whether a path can be the volume that is asked for; *ret_made: a file that is still to be made.
  */
 int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bool *ret_made);
@@ -66,6 +80,16 @@ int plx_cmd_cdp_on(struct plx_cli *cli);
 int plx_cmd_cdp_off(struct plx_cli *cli);
 int plx_cmd_cdp_status(struct plx_cli *cli);
 int plx_cmd_cdp_apply(struct plx_cli *cli);
+int plx_cmd_cdp_resume(struct plx_cli *cli);
+/* Whether the wall clock is in doubt for a disk; added to what is printed of it, said after a list
+ * of its snapshots, and marked at each of these. */
+int plx_cmd_clock_of(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
+                     struct plx_vdi_clock *ret_clock);
+void plx_cmd_clock_describe(json_t *object, const struct plx_vdi_clock *clock);
+void plx_cmd_clock_note(struct plx_cli *cli, const struct plx_name *name,
+                        const struct plx_vdi_clock *clock);
+void plx_cmd_clock_mark(json_t *row, const struct plx_vdi_clock *clock,
+                        const struct plx_snapshot_info *snapshot);
 int plx_cmd_cdp_timeline(struct plx_cli *cli);
 
 int plx_cmd_tree(struct plx_cli *cli);

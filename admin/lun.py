@@ -7,7 +7,13 @@ L1  One at a time: targetcli's own lock is held throughout.
 L2  What fails is taken back: a create leaves all of it or nothing.
 L3  Only what a request names is changed, in the kernel and in the saved configuration; objects of
     other tools, and saved ones that could not be restored, stay as they are.
-L4  A LUN keeps its identity: the unit serial is the virtual disk's (or derived for a snapshot).
+L4  What somebody else set up keeps its rules. A target that was there before gets a LUN, and ACLs
+    for the initiators that the request names, and nothing else: its attributes, portals and ACLs
+    are compared with what is asked for, and a difference is an error. What create makes bears a
+    mark (the target's alias, an ACL's tag) that is saved and restored with it; only that goes
+    again when the last LUN does.
+L5  Who may log in is always said: the initiators by name, or any.
+L6  A LUN keeps its identity: the unit serial is the virtual disk's (or derived for a snapshot).
 """
 import contextlib
 import fcntl
@@ -25,6 +31,10 @@ PREFIX = "iqn.2026-11.org.parallax:"
 SUBTYPE = "parallax/"
 LOCK = "/run/targetcli.lock"
 SAVED = "/etc/rtslib-fb-target/saveconfig.json"
+LOG = "/var/log/tcmu-runner.log"
+ALIAS = "Parallax"  # the TargetAlias of targets made here; the kernel's default is another
+TAG = "parallax-"  # begins the tags of ACLs made here
+TAG_MAX = 63
 SERVICE, OBJECT = "org.kernel.TCMUService1", "/org/kernel/TCMUService1/parallax"
 SIOCGIFADDR = 0x8915
 CONFIG_MAX = 254  # bytes that the kernel and tcmu-runner keep of a configuration
@@ -76,7 +86,7 @@ def serial_of(request):
 def parse_portal(text):
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+)(?::([0-9]{1,5}))?", text)
     if not match or not 0 < int(match[2] or 3260) < 65536:
-        raise Failure("INVALID", f"--portal '{text}' is not IP:PORT; write 192.0.2.7:3260 or [2001:db8::7]:3260")
+        raise Failure("INVALID", f"--portal '{text}' is not IP[:PORT]; write 192.0.2.7:3260 or [2001:db8::7]:3260")
     return match[1], int(match[2] or 3260)
 
 
@@ -119,6 +129,14 @@ def find_backstore(request):
 
 def find_target(wwn):
     return next((t for t in rtslib.FabricModule("iscsi").targets if t.wwn == wwn), None)
+
+
+def is_ours(tpg):
+    return tpg.get_parameter("TargetAlias") == ALIAS
+
+
+def is_our_acl(acl):
+    return (acl.tag or "").startswith(TAG)
 
 
 def sessions_of(tpg):
@@ -166,6 +184,18 @@ def check_with_handler(config):
         raise Failure("INVALID", f"the handler refuses {config}: {reason}")
 
 
+def why_not_opened(name, since):
+    """What tcmu-runner's log has on it, whose lines are short, so that one reason may take several."""
+    try:
+        with open(LOG, encoding="utf-8", errors="replace") as log:
+            log.seek(since)
+            lines = re.findall(f"/{re.escape(name)}: (cannot open|which goes on:) (.*)", log.read())
+    except OSError:
+        return ""
+    first = next((n for n, (how, _) in reversed(list(enumerate(lines))) if how == "cannot open"), None)
+    return "" if first is None else "cannot open " + "".join(text for _, text in lines[first:])
+
+
 def make_backstore(request, undo):
     config = config_of(request)
     if len(config) > CONFIG_MAX:
@@ -179,75 +209,121 @@ def make_backstore(request, undo):
         number += 1
         name = f"{base}-{number}"
     block = request["sector_size"]
+    before = os.path.getsize(LOG) if os.path.exists(LOG) else 0
     try:
         so = rtslib.UserBackedStorageObject(name, config=config, size=request["size_bytes"],
                                             wwn=serial_of(request),
                                             control=f"hw_block_size={block}" if block != 512 else None)
     except (rtslib.RTSLibError, OSError) as error:
-        raise Failure("SYSTEM", f"the handler could not open {config}: {error}; /var/log/tcmu-runner.log has "
-                      "the reason") from error
+        raise Failure("SYSTEM", "the handler " + (why_not_opened(name, before) or
+                      f"could not open {config}: {error}; {LOG} has the reason")) from error
     undo.callback(so.delete)
     return so
 
 
-def set_access(tpg, request, fresh):
-    """Demo mode (anybody may log in) or a list of initiators: one or the other for a target."""
-    demo = not request["initiators"]
-    wanted = {"generate_node_acls": str(int(demo))}
-    if demo:
-        wanted["demo_mode_write_protect"] = str(int(request["read_only"]))
-    if fresh:
-        wanted.update(authentication="0", cache_dynamic_acls=str(int(demo)))
-    for name, value in wanted.items():
-        if tpg.get_attribute(name) == value:
-            continue
-        if not fresh:
-            raise Failure("EXISTS", f"target {tpg.parent_target.wwn} has LUNs with other access rules ({name}="
-                          f"{tpg.get_attribute(name)}); give the same --initiator and --read-only as for those, "
-                          "or another --target")
-        tpg.set_attribute(name, value)
+def set_rules(tpg, request):
+    """Of a target made here: demo mode (anybody may log in), or a list of initiators."""
+    demo = request["any_initiator"]
+    tpg.set_parameter("TargetAlias", ALIAS)
+    for name, value in (("generate_node_acls", demo), ("cache_dynamic_acls", demo),
+                        ("demo_mode_write_protect", request["read_only"]), ("authentication", False)):
+        tpg.set_attribute(name, str(int(value)))
 
 
-def listen(tpg, portals, undo):
+def check_rules(tpg, request):
+    """L4. Of a target that was there before."""
+    wwn = tpg.parent_target.wwn
+    demo = tpg.get_attribute("generate_node_acls") == "1"
+    if demo != request["any_initiator"]:
+        raise Failure("EXISTS", f"target {wwn} has other access rules: " + (
+            "any initiator may log in there; give --any-initiator" if demo else
+            "only initiators with an ACL may log in there; give --initiator") + ", or another --target")
+    if demo and (tpg.get_attribute("demo_mode_write_protect") == "1") != request["read_only"]:
+        raise Failure("EXISTS", f"the LUNs of target {wwn} are " + (
+            "writable; do not give --read-only" if request["read_only"] else
+            "write protected (demo_mode_write_protect=1); give --read-only") + ", or another --target")
+    if not tpg.enable:
+        raise Failure("EXISTS", f"target {wwn} is disabled, and stays so; enable it with targetcli first, or give "
+                      "another --target")
+
+
+def listen(tpg, portals, fresh, undo):
     present = {(p.ip_address, p.port) for p in tpg.network_portals}
-    if not portals and present:
-        return
-    for ip, port in map(parse_portal, portals or ["0.0.0.0:3260"]):
-        if (ip, port) not in present:
-            try:
-                undo.callback(rtslib.NetworkPortal(tpg, ip, port).delete)
-            except (rtslib.RTSLibError, OSError) as error:
-                raise Failure("SYSTEM", f"cannot listen on {ip}:{port}: {error}; give a free one with "
-                              "--portal") from error
+    wanted = [portal for portal in map(parse_portal, portals) if portal not in present]
+    if not portals and not present:
+        wanted = [parse_portal("0.0.0.0:3260")]
+    if wanted and not fresh and not is_ours(tpg):
+        ip, port = wanted[0]
+        raise Failure("EXISTS", f"target {tpg.parent_target.wwn} does not listen on {ip}:{port}, and was not made by "
+                      "'parallax lun create'; add the portal with targetcli, or give another --target")
+    for ip, port in dict.fromkeys(wanted):
+        try:
+            undo.callback(rtslib.NetworkPortal(tpg, ip, port).delete)
+        except (rtslib.RTSLibError, OSError) as error:
+            raise Failure("SYSTEM", f"cannot listen on {ip}:{port}: {error}; give a free one with --portal") from error
+
+
+def make_acl(tpg, initiator, undo):
+    try:
+        acl = rtslib.NodeACL(tpg, initiator, mode="create")
+    except (rtslib.RTSLibError, OSError) as error:
+        raise Failure("INVALID", f"--initiator '{initiator}': {error}") from error
+    undo.callback(acl.delete)
+    # targetcli shows ACLs of one tag as one: each has a tag of its own.
+    acl.tag = (TAG + re.sub("[^A-Za-z0-9]+", "-", initiator))[:TAG_MAX]
+    return acl
 
 
 def let_in(tpg, lun, request, undo):
-    for initiator in request["initiators"]:
-        acl = next((a for a in tpg.node_acls if a.node_wwn == initiator), None)
-        if not acl:
-            acl = rtslib.NodeACL(tpg, initiator)
-            undo.callback(acl.delete)
-        if all(m.tpg_lun.lun != lun.lun for m in acl.mapped_luns):
+    for initiator in dict.fromkeys(name.lower() for name in request["initiators"]):
+        acl = next((a for a in tpg.node_acls if a.node_wwn == initiator), None) or make_acl(tpg, initiator, undo)
+        mapped = list(acl.mapped_luns)
+        same = next((m for m in mapped if m.tpg_lun.lun == lun.lun), None)
+        if same and same.write_protect != request["read_only"]:
+            raise Failure("EXISTS", f"for {initiator} it is {'write protected' if same.write_protect else 'writable'} "
+                          "already; 'parallax lun delete' it first")
+        if not same and any(m.mapped_lun == lun.lun for m in mapped):
+            raise Failure("EXISTS", f"{initiator} sees another LUN as number {lun.lun} already; choose another --lun")
+        if not same:
             undo.callback(acl.mapped_lun(lun.lun, lun, request["read_only"]).delete)
 
 
-def create(request):
+def find_tpg(wwn, undo):
+    """The target's portal group, and whether it is made here."""
+    target = find_target(wwn)
+    if not target:
+        try:
+            target = rtslib.Target(rtslib.FabricModule("iscsi"), wwn, mode="create")
+        except (rtslib.RTSLibError, OSError) as error:
+            raise Failure("INVALID", f"--target '{wwn}': {error}") from error
+        undo.callback(target.delete)
+        return rtslib.TPG(target, 1, mode="create"), True
+    tpg = next((t for t in target.tpgs if t.tag == 1), None)
+    if not tpg:
+        raise Failure("EXISTS", f"target {wwn} has no portal group 1; give another --target")
+    return tpg, False
+
+
+def need_kernel():
     for module in ("target_core_user", "iscsi_target_mod"):
         if not os.path.isdir(f"/sys/module/{module}") and subprocess.run(
                 ["modprobe", module], capture_output=True, check=False).returncode:
             raise Failure("UNSUPPORTED", f"this kernel has no {module} (LIO); use a kernel that has it")
+
+
+def create(request):
+    need_kernel()
     rtslib.RTSRoot()
-    wwn = request["target"] or default_target(request)
+    wwn = (request["target"] or default_target(request)).lower()
     with contextlib.ExitStack() as undo:
+        tpg, fresh = find_tpg(wwn, undo)
+        if fresh:
+            set_rules(tpg, request)
+        else:
+            check_rules(tpg, request)
         so = find_backstore(request) or make_backstore(request, undo)
-        target = find_target(wwn)
-        if not target:
-            target = rtslib.Target(rtslib.FabricModule("iscsi"), wwn)
-            undo.callback(target.delete)
-        tpg = rtslib.TPG(target, 1)
         luns = list(tpg.luns)
         lun = next((l for l in luns if l.storage_object.path == so.path), None)
-        set_access(tpg, request, fresh=not luns)
         number = request["lun"]
         if lun and number is not None and lun.lun != number:
             raise Failure("EXISTS", f"it is LUN {lun.lun} of {wwn} already; 'parallax lun delete' it first")
@@ -257,12 +333,22 @@ def create(request):
             lun = rtslib.LUN(tpg, number, so)
             undo.callback(lun.delete)
         let_in(tpg, lun, request, undo)
-        listen(tpg, request["portals"], undo)
-        tpg.enable = True
-        save([so.name], [wwn])
+        listen(tpg, request["portals"], fresh, undo)
+        if fresh:
+            tpg.enable = True
         result = describe(so, lun)
+        result["saved"] = save([so.name], [wwn])
         undo.pop_all()
     return result
+
+
+def leave(tpg):
+    """L4. What create made here and has no use any more."""
+    for acl in tpg.node_acls:
+        if is_our_acl(acl) and not list(acl.mapped_luns):
+            acl.delete()
+    if is_ours(tpg) and not list(tpg.luns) and not list(tpg.node_acls):
+        tpg.parent_target.delete()
 
 
 def delete(request):
@@ -280,11 +366,9 @@ def delete(request):
     name, targets = so.name, []
     for lun in luns:
         tpg = lun.parent_tpg
-        target = tpg.parent_target
-        targets.append(target.wwn)
+        targets.append(tpg.parent_target.wwn)
         lun.delete()
-        if target.wwn.startswith(PREFIX) and not list(tpg.luns):
-            target.delete()
+        leave(tpg)
     if not list(so.attached_luns):
         so.delete()
     save([name], targets)
@@ -309,8 +393,45 @@ def refresh(request):
 
 # ---- the saved configuration --------------------------------------------------------------------
 
+def graft(saved, now, paths):
+    """L4. Into a saved portal group, of the running one, what concerns the LUNs of these backstores only."""
+    def numbers(tpg):
+        return {l["index"] for l in tpg.get("luns", []) if l.get("storage_object") in paths}
+
+    here = numbers(now)
+    stale = here | numbers(saved)
+    saved["luns"] = ([l for l in saved.get("luns", []) if l["index"] not in stale]
+                     + [l for l in now["luns"] if l["index"] in here])
+    running = {acl["node_wwn"]: acl for acl in now["node_acls"]}
+    acls = {acl["node_wwn"]: acl for acl in saved.get("node_acls", [])}
+    for name in [*acls, *(name for name in running if name not in acls)]:
+        mapped = [m for m in running.get(name, {}).get("mapped_luns", []) if m["tpg_lun"] in here]
+        if mapped:
+            acls.setdefault(name, {**running[name], "mapped_luns": []})
+        if name in acls:
+            kept = [m for m in acls[name].get("mapped_luns", []) if m["tpg_lun"] not in stale]
+            acls[name]["mapped_luns"] = kept + mapped
+    saved["node_acls"] = [acl for name, acl in acls.items()
+                          if name in running or not acl.get("tag", "").startswith(TAG)]
+
+
+def merge_target(saved, wwn, paths):
+    """False: somebody else made the target and has not saved it, so it is not for us to do."""
+    target = find_target(wwn)
+    old = next((t for t in saved if t.get("fabric") == "iscsi" and t.get("wwn") == wwn), None)
+    if not target or all(is_ours(tpg) for tpg in target.tpgs):
+        saved[:] = [t for t in saved if t is not old] + ([target.dump()] if target else [])
+        return True
+    if old:
+        now = {tpg["tag"]: tpg for tpg in target.dump()["tpgs"]}
+        for tpg in old["tpgs"]:
+            if tpg["tag"] in now:
+                graft(tpg, now[tpg["tag"]], paths)
+    return bool(old)
+
+
 def save(backstores, targets):
-    """Puts the named objects, as they are now, into the configuration that is restored at boot."""
+    """Puts the named objects, as they are now, into the configuration that is restored at boot. False: not all."""
     try:
         with open(SAVED, encoding="utf-8") as file:
             saved = json.load(file)
@@ -319,14 +440,11 @@ def save(backstores, targets):
     except ValueError as error:
         raise Failure("SYSTEM", f"{SAVED} is damaged ({error}); repair it or move it away") from error
 
-    def replace(key, now, ours):
-        kept = [o for o in saved.get(key, []) if not ours(o)]
-        saved[key] = kept + [o.dump() for o in now]
-
-    replace("storage_objects", [so for so in our_backstores() if so.name in backstores],
-            lambda o: o.get("plugin") == "user" and o.get("name") in backstores)
-    replace("targets", [t for t in map(find_target, targets) if t],
-            lambda o: o.get("fabric") == "iscsi" and o.get("wwn") in targets)
+    objects = saved.setdefault("storage_objects", [])
+    objects[:] = [o for o in objects if o.get("plugin") != "user" or o.get("name") not in backstores]
+    objects += [so.dump() for so in our_backstores() if so.name in backstores]
+    paths = {f"/backstores/user/{name}" for name in backstores}
+    complete = all([merge_target(saved.setdefault("targets", []), wwn, paths) for wwn in targets])
     os.makedirs(os.path.dirname(SAVED), exist_ok=True)
     fresh = f"{SAVED}.parallax"
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
@@ -335,6 +453,7 @@ def save(backstores, targets):
         file.flush()
         os.fsync(file.fileno())
     os.replace(fresh, SAVED)
+    return complete
 
 
 def main():
@@ -355,4 +474,5 @@ def main():
     json.dump(answer, sys.stdout)
 
 
-main()
+if __name__ == "__main__":
+    main()

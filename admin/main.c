@@ -3,7 +3,9 @@
  * M1  Every way out goes through main(): the session is closed, standard output is flushed, one
  *     error line is printed at most, and the exit status follows the error's class.
  * M2  SIGINT and SIGTERM only set a flag (plx_interrupted): loops stop at it, and open virtual
- *     disks are closed as usual. SIGPIPE is an ordinary write error.
+ *     disks are closed as usual. A command that failed then, or that was cut short, ends with 128
+ *     and the signal's number; one that had done all of its work by then is done. SIGPIPE is an
+ *     ordinary write error.
  */
 #include <locale.h>
 #include <signal.h>
@@ -108,7 +110,7 @@ const struct plx_command plx_commands[] = {
      "THRESHOLD REACHED); and again when it was left by a twentieth in between. Takes effect "
      "within seconds.",
      "store set demo --warn-at 80%\n"
-     "store set demo --warn-at 1.5T\n"
+     "store set demo --warn-at 3G\n"
      "store set demo --warn-at none",
      OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_store_set},
     {"store", "check", "STORE", "Check every structure of a store; reads only.",
@@ -121,15 +123,50 @@ const struct plx_command plx_commands[] = {
      OPTIONS({"data", NULL, "read every data block with a known checksum, too"},
              {"rate", "SIZE", "read at most so much a second"}),
      plx_cmd_store_check},
-    {"store", "rebuild-registry", NULL, "Recreate a store's rows in the registry from the store.",
-     "For a registry that is lost or damaged, or a store that comes from another host: all "
-     "that the registry knows of it is read back from its volumes. Give every volume. Nothing "
-     "is written to the store. No other host may have it open.",
+    {"store", "scan", "[PATH...]", "Look which volumes hold stores, and which host has each.",
+     "Without PATH: all block devices of this machine. Reads only.",
+     "store scan\n"
+     "store scan /srv/demo.plx --json",
+     NULL, plx_cmd_store_scan},
+    {"store", "import", "[NAME]", "Make a store known here: from another host, or after a loss.",
+     "A store is one truth: its registry lies in it. What this host keeps is only where it lies. "
+     "Give every volume. A store that no host has is taken; one that another host has is refused: "
+     "'store release' there gives it up, 'store take-over' takes it from a host that is off. NAME "
+     "is what it is called here, if not by its own name.",
+     "store import --volume /srv/demo.plx",
+     OPTIONS({"volume", "PATH...", "once for each volume of the store"}), plx_cmd_store_import},
+    {"store", "take-over", "[STORE]", "Take a store from a host that is off.",
+     "Only you can know that the host is off: if it still runs, both write, and destroy the store. "
+     "A host that is seen to be alive is refused all the same. Then the virtual disks that it had "
+     "open are recovered, with all that was acknowledged. A store that is not known here is named "
+     "by its volumes.",
+     "store take-over demo --from web1 --i-checked-it-is-off\n"
+     "store take-over --volume /dev/sdb --from web1 --i-checked-it-is-off",
+     OPTIONS({"from", "HOST", "the host that has it, as 'store scan' shows it"},
+             {"any", NULL, "whichever has it, when the store cannot tell"},
+             {"i-checked-it-is-off", NULL, "your word"},
+             {"volume", "PATH...", "once for each volume, of a store that is not known here"}),
+     plx_cmd_store_take_over},
+    {"store", "release", "STORE", "Give a store up, so that another host can import it.",
+     "Refused while a handler or a command has it open.", "store release demo", NULL,
+     plx_cmd_store_release},
+    {"store", "forget", "STORE", "Drop a store from those known here; its volumes are not touched.",
+     "The way back is 'store import'. Refused while a handler or a command of this host has it "
+     "open.",
+     "store forget demo", NULL, plx_cmd_store_forget},
+    {"store", "rebuild-registry", NULL, "Make a store's registry anew from the store.",
+     "For a registry that is damaged: all that it knows is read back from the store's structures. "
+     "Give every volume. It takes the old one's place as a whole, or nothing changes. What cannot "
+     "be read is named, exit status 5, and held until 'vdi forget --lost'. Refused while anybody "
+     "has the store open.",
+     "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
      "store rebuild-registry --volume /srv/demo.plx",
-     OPTIONS({"volume", "PATH...", "once for each volume of the store"}), plx_cmd_store_rebuild},
-    {"store", "forget", "STORE", "Remove a store from the registry; its volumes are not touched.",
-     "The way back is 'store rebuild-registry'.", "store forget demo",
-     OPTIONS({"force", NULL, "even while an instance has it open"}), plx_cmd_store_forget},
+     OPTIONS({"volume", "PATH...", "once for each volume of the store"},
+             {"dry-run", NULL, "only read; change nothing"}),
+     plx_cmd_store_rebuild},
+    {"store", "export-registry", "STORE FILE", "Write a copy of a store's registry, to look at.",
+     "An SQLite file. It is a copy: nothing reads it back.",
+     "store export-registry demo registry.db", NULL, plx_cmd_store_export_registry},
 
     {"vdi", "create", "STORE/VDI", "Create a virtual disk.",
      "It takes no space until it is written.",
@@ -138,7 +175,8 @@ const struct plx_command plx_commands[] = {
      OPTIONS({"size", "SIZE", "up to 256T"}, {"sector-size", "BYTES", "512 (default) or 4096"},
              {"overwrite", "HOW",
               "in-place (default), or copy: every write goes to a new block, so that all data has "
-              "checksums at all times"}),
+              "checksums at all times; in place a block has none until it has been quiet for an "
+              "hour"}),
      plx_cmd_vdi_create},
     {"vdi", "list", "[STORE]", "List virtual disks.", NULL,
      "vdi list\n"
@@ -163,8 +201,23 @@ const struct plx_command plx_commands[] = {
      "handler "
      "does by itself.",
      "vdi delete demo/web\n"
-     "vdi delete demo/web --yes",
+     "vdi delete demo/web-test --yes",
      OPTIONS({"yes", NULL, "do not ask"}), plx_cmd_vdi_delete},
+    {"vdi", "accept-older", "STORE/VDI", "Go on with a virtual disk whose record went back.",
+     "A device that acknowledged a write and lost it, or a restored copy of a part of the store, "
+     "can "
+     "bring back an older state of a virtual disk. Such a disk is refused, since what was written "
+     "later is missing. This command accepts the older state.",
+     "vdi accept-older demo/web\n"
+     "vdi accept-older demo/web --yes",
+     OPTIONS({"yes", NULL, "do it, rather than tell"}), plx_cmd_vdi_accept},
+    {"vdi", "forget", "STORE", "Give up what a rebuild of the registry could not read.",
+     "Virtual disks whose record is damaged on the store, and labels. Until then nothing is "
+     "collected and no snapshot goes, since the lost disks may use any block.",
+     "vdi forget demo --lost\n"
+     "vdi forget demo --lost --yes",
+     OPTIONS({"lost", NULL, "what is lost is meant"}, {"yes", NULL, "do it, rather than tell"}),
+     plx_cmd_vdi_forget},
     {"vdi", "clone", "STORE/VDI@SNAPSHOT STORE/NEW",
      "Make a writable virtual disk from a snapshot.",
      "Takes no time and no space until it is written.",
@@ -174,21 +227,28 @@ const struct plx_command plx_commands[] = {
     {"vdi", "import", "FILE STORE/VDI", "Copy a raw image into a virtual disk.",
      "FILE may be '-' for standard input. The virtual disk is created when it does not exist, "
      "with the size of the file or of --size; one that holds data is overwritten with --force "
-     "only. Zeroes take no space. Shows progress on a terminal.",
+     "only. A stream must bring something, and its end is taken for the image's. Zeroes take no "
+     "space. Shows progress on a terminal.",
      "vdi import debian.raw demo/web\n"
-     "qemu-img convert -O raw web.qcow2 /dev/stdout | parallax vdi import - demo/web --size 20G",
+     "zstdcat db.raw.zst | parallax vdi import - demo/db --size 20G\n"
+     "qemu-img convert -O raw old.qcow2 old.raw && parallax vdi import old.raw demo/old",
      OPTIONS({"size", "SIZE", "size of the virtual disk to create"},
              {"sector-size", "BYTES", "its sectors: 512 (default) or 4096"},
              {"force", NULL, "overwrite a virtual disk that holds data"}),
      plx_cmd_vdi_import},
     {"vdi", "export", "STORE/VDI[@SNAPSHOT] FILE",
      "Copy a virtual disk or snapshot to a raw image.",
-     "FILE may be '-' for standard output; a file becomes sparse. A virtual disk that is open "
-     "elsewhere is read as it is on the store at that moment; take a snapshot for an exact "
-     "instant.",
+     "FILE may be '-' for standard output; a file becomes sparse. It gets its name when all of it "
+     "is there, and one that it replaces stays until then; a block device or a pipe is written "
+     "directly. A virtual disk that is open elsewhere is read as it is on the store at that "
+     "moment; take a snapshot for an exact instant. With --skip-errors what is damaged is zero in "
+     "the image and listed; the exit status is 5 then.",
      "vdi export demo/web@nightly web.raw\n"
+     "vdi export demo/web@nightly web.raw --skip-errors --json > lost.json\n"
      "vdi export demo/web - | zstd > web.raw.zst",
-     OPTIONS({"force", NULL, "overwrite FILE when it exists"}), plx_cmd_vdi_export},
+     OPTIONS({"force", NULL, "overwrite FILE when it exists"},
+             {"skip-errors", NULL, "go on where something cannot be read, and list it"}),
+     plx_cmd_vdi_export},
     {"vdi", "export-diff", "STORE/VDI[@A..B] [STORE/VDI@B] FILE",
      "Write what changed from one snapshot to another, for import-diff.",
      "Without A everything that B holds: the first of a row of backups. FILE may be '-' for "
@@ -215,7 +275,8 @@ const struct plx_command plx_commands[] = {
              {"dry-run", NULL, "check the stream and whether it fits; change nothing"}),
      plx_cmd_vdi_import_diff},
     {"vdi", "bench", "STORE/VDI", "Measure a virtual disk on the engine itself.",
-     "With fio's words. Takes the virtual disk's lock. Writing patterns OVERWRITE its content.",
+     "With fio's words. Takes the virtual disk's lock. Writing patterns OVERWRITE its content: "
+     "one that holds data needs --force.",
      "vdi bench demo/scratch --rw randwrite --bs 4k --iodepth 32 --runtime 5\n"
      "vdi bench demo/scratch --rw read --bs 1M --iodepth 8 --json",
      OPTIONS({"rw", "PATTERN", "read, write, randread (default), randwrite or randrw"},
@@ -224,7 +285,8 @@ const struct plx_command plx_commands[] = {
              {"runtime", "SECONDS", "how long (default 5)"},
              {"size", "SIZE", "use this much from the start (default: all)"},
              {"rwmixread", "PERCENT", "reads in randrw (default 50)"},
-             {"snapshot-every", "INTERVAL", "protect it meanwhile: 10ms, batch or write"}),
+             {"snapshot-every", "INTERVAL", "protect it meanwhile: 10ms, batch or write"},
+             {"force", NULL, "overwrite a virtual disk that holds data"}),
      plx_cmd_vdi_bench},
     {"vdi", "stats", "STORE/VDI", "Show the counters of a virtual disk that a handler has open.",
      NULL,
@@ -264,14 +326,15 @@ const struct plx_command plx_commands[] = {
      "newest snapshot always stays, and so does what is being read and what a clone began with. A "
      "label that is given goes with its snapshot; a range with other labels in it is refused, "
      "unless "
-     "--force is given. Works while a handler has the virtual disk open. Blocks that only these "
-     "snapshots had are free afterwards.",
+     "--force is given; what stays keeps its labels. Works while a handler has the virtual disk "
+     "open. Blocks that only these snapshots had are free afterwards.",
      "snap delete demo/web@before-upgrade\n"
      "snap delete demo/web@4711..4720 --dry-run\n"
      "snap delete demo/web@..2026-11-21T06:20:00Z\n"
      "snap delete demo/web@17 demo/web@19 demo/web@monday..tuesday -f",
      OPTIONS({"force", NULL, "-f: also snapshots that have other labels"},
-             {"dry-run", NULL, "-n: say what would go and what comes back, delete nothing"}),
+             {"dry-run", NULL,
+              "-n: say what would go, what stays and what comes back, delete nothing"}),
      plx_cmd_snap_delete},
 
     {"diff", NULL, "STORE/VDI[@A..B] [STORE/VDI[@B]]",
@@ -305,7 +368,7 @@ const struct plx_command plx_commands[] = {
      "output goes to standard error. The image is a sparse file in $TMPDIR, for reading; each is "
      "made from the one before by what differs.",
      "bisect demo/web --good monday --bad friday -- e2fsck -fn\n"
-     "bisect demo/db --good 4711 --bad 2026-11-21T06:20:00Z -- ./db-is-intact --verbose",
+     "bisect demo/db --good 17 --bad 2026-11-21T06:20:00Z -- ./db-is-intact --verbose",
      OPTIONS({"good", "SNAPSHOT", "the older end"}, {"bad", "SNAPSHOT", "the newer end"}),
      plx_cmd_bisect},
     {"rewind", NULL, "STORE/VDI", "Bring a virtual disk back to an instant.",
@@ -320,7 +383,7 @@ const struct plx_command plx_commands[] = {
      "rewind demo/web --to 2026-11-21T06:20:00Z\n"
      "rewind demo/web --to -90s --dry-run\n"
      "rewind demo/web --to before-rewind-20261121T062000.010Z\n"
-     "rewind demo/db --to 4711 --live",
+     "rewind demo/db --to 17 --live",
      OPTIONS({"to", "SNAPSHOT",
               "a label, a sequence number or a time (the newest snapshot at or before it)"},
              {"live", NULL, "although initiators are logged in"},
@@ -374,6 +437,17 @@ const struct plx_command plx_commands[] = {
      "is "
      "closed, or not protected any more, and for who does not want to wait.",
      "cdp apply demo/web", NULL, plx_cmd_cdp_apply},
+    {"cdp", "resume", "STORE[/VDI]", "Say that the clock is right: let snapshots go by time again.",
+     "When the wall clock has jumped by more than a minute, the machine has started with an "
+     "earlier time or long after the last, or the newest snapshot lies in the future, no snapshot "
+     "is let go by time, and new ones are a nanosecond apart; 'cdp status' says so. That ends by "
+     "itself when the clock is right again. If it is right as it is now, say so: of this virtual "
+     "disk, or of all in a store. Tells what goes then. Snapshots keep their times; those in the "
+     "future, and those taken in doubt, stay until they are old enough for sure.",
+     "cdp resume demo/web --dry-run\n"
+     "cdp resume demo/web\n"
+     "cdp resume demo --json",
+     OPTIONS({"dry-run", NULL, "only tell what would go"}), plx_cmd_cdp_resume},
     {"cdp", "timeline", "STORE/VDI",
      "Draw how much was written when, and which instants there are.",
      "Each column is a stretch of time: above what was written to new blocks, below how many "
@@ -382,7 +456,8 @@ const struct plx_command plx_commands[] = {
      "cdp timeline demo/web --last 15m\n"
      "cdp timeline demo/web --svg web.svg",
      OPTIONS({"last", "DURATION", "only so far back from the newest, such as 90s or 2h"},
-             {"svg", "FILE", "write a drawing instead; '-' for standard output"}),
+             {"svg", "FILE", "write a drawing instead; '-' for standard output"},
+             {"force", NULL, "overwrite FILE when it exists"}),
      plx_cmd_cdp_timeline},
 
     {"gc", NULL, "STORE", "Collect what no virtual disk uses any more.",
@@ -434,17 +509,20 @@ const struct plx_command plx_commands[] = {
     {"lun", "create", "STORE/VDI[@SNAPSHOT]",
      "Export a virtual disk over iSCSI; prints its address.",
      "Makes the backstore, target, portal and LUN in the kernel's target (LIO) and saves them "
-     "so that they come back after a restart. What is there already is used as it is. Without "
-     "--initiator any initiator may log in. Snapshots are read-only. Needs root and "
-     "tcmu-runner.",
-     "lun create demo/web\n"
-     "lun create demo/web@before-upgrade --portal 192.0.2.7:3260\n"
+     "so that they come back after a restart. Who may log in has to be said: --initiator, or "
+     "--any-initiator. A target that is there already gets the LUN, and ACLs for the "
+     "initiators that are named; its own rules, portals and ACLs stay as they are, and it is "
+     "refused where they differ from what is asked for. Snapshots are read-only. Needs root "
+     "and tcmu-runner.",
+     "lun create demo/web --initiator iqn.2026-11.org.example:host7\n"
+     "lun create demo/web@before-upgrade --any-initiator --portal 192.0.2.7\n"
      "lun create demo/db --target iqn.2026-11.org.example:all --initiator "
      "iqn.2026-11.org.example:host7",
      OPTIONS({"target", "IQN", "default: iqn.2026-11.org.parallax:STORE.VDI"},
-             {"portal", "IP:PORT...", "listen here (default 0.0.0.0:3260)"},
+             {"portal", "IP[:PORT]...", "listen here (default 0.0.0.0:3260)"},
              {"lun", "N", "LUN number (default: the first free one)"},
-             {"initiator", "IQN...", "let only these log in"},
+             {"initiator", "IQN...", "let these log in"},
+             {"any-initiator", NULL, "let anybody log in who reaches the portal"},
              {"read-only", NULL, "write protected"}),
      plx_cmd_lun_create},
     {"lun", "list", "[STORE]", "List what is exported.", NULL,
@@ -452,8 +530,8 @@ const struct plx_command plx_commands[] = {
      "lun list demo --json",
      NULL, plx_cmd_lun_list},
     {"lun", "delete", "STORE/VDI[@SNAPSHOT]", "Stop exporting; the virtual disk stays.",
-     "Refused while an initiator is logged in, unless --force is given. A target with a "
-     "default name goes as well when it is left without LUNs.",
+     "Refused while an initiator is logged in, unless --force is given. What 'lun create' made "
+     "goes as well when it is left without LUNs: the ACL, the target.",
      "lun delete demo/web",
      OPTIONS({"target", "IQN", "only from this target"},
              {"force", NULL, "although initiators are logged in"}),
@@ -469,10 +547,17 @@ const struct plx_command plx_commands[] = {
 };
 
 volatile sig_atomic_t plx_interrupted;
+static bool was_cut_short;
 
 static void on_signal(int number)
 {
-    plx_interrupted = 1;
+    plx_interrupted = number;
+}
+
+bool plx_session_stopped(void)
+{
+    was_cut_short |= plx_interrupted != 0;
+    return plx_interrupted != 0;
 }
 
 static void set_signals(void)
@@ -512,5 +597,7 @@ int main(int argc, char **argv)
     int rc = run(&cli, argc, argv);
     int finished = plx_out_finish(&cli);
     rc = rc ? rc : finished;
-    return rc ? (int)plx_out_error(&cli, rc) : PLX_EXIT_OK;
+    if (plx_interrupted && (rc || was_cut_short))
+        rc = plx_cli_interrupted(&cli, rc);
+    return rc ? plx_out_error(&cli, rc) : PLX_EXIT_OK;
 }

@@ -1,7 +1,9 @@
 /* output.c - everything that the command prints. See output.h for what goes where.
  *
  * O1  Nothing else in admin/ writes to stderr, and nothing but help writes to stdout by itself.
- * O2  Memory does not grow with the number of rows: beyond the first window they stream.
+ * O2  Text for people passes put_text(), which escapes what a terminal would obey: names, paths and
+ *     findings may come from a store or a command line that means harm. In JSON jansson does.
+ * O3  Memory does not grow with the number of rows: beyond the first window they stream.
  */
 #include "output.h"
 
@@ -18,11 +20,123 @@
 
 #define SHOW_INTERVAL_NS 100000000ull
 #define CELL_MAX 512
-#define JSON_FLAGS (JSON_INDENT(2) | JSON_REAL_PRECISION(9))
+#define JSON_ONE_LINE (JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) /* O2 */
+#define JSON_FLAGS (JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9))
 
 uint64_t plx_out_monotonic_ns(void)
 {
     return plx_clock_ns(CLOCK_MONOTONIC);
+}
+
+/* ---- Text: O2 ---- */
+
+/* The bytes of the character of UTF-8 at the beginning; 0: it is none. */
+static unsigned read_character(const char *text, uint32_t *ret_code)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    unsigned char first = (unsigned char)*text;
+    unsigned length = first < 0x80             ? 1
+                      : (first & 0xe0) == 0xc0 ? 2
+                      : (first & 0xf0) == 0xe0 ? 3
+                      : (first & 0xf8) == 0xf0 ? 4
+                                               : 0;
+    uint32_t code = length == 1 ? first : first & (0x7fu >> length);
+
+    for (unsigned i = 1; i < length; i++) {
+        if (((unsigned char)text[i] & 0xc0) != 0x80)
+            return 0;
+        code = code << 6 | ((unsigned char)text[i] & 0x3f);
+    }
+    if (!length || code < least[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+        return 0;
+    *ret_code = code;
+    return length;
+}
+
+/* Not what moves the cursor, begins a line or turns the direction of writing. */
+static bool is_harmless(uint32_t code)
+{
+    return !(code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x200e && code <= 0x200f) ||
+             (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069));
+}
+
+/* Steps *at over one character, or over bytes that are to be escaped; returns how many those are.
+ */
+static unsigned next_character(const char **at, unsigned *ret_escaped)
+{
+    uint32_t code = 0;
+    unsigned length = read_character(*at, &code);
+
+    *ret_escaped = length && is_harmless(code) ? 0 : plx_max_u64(length, 1);
+    length = plx_max_u64(length, 1);
+    *at += length;
+    return length;
+}
+
+static void put_text(FILE *file, const char *text)
+{
+    while (*text) {
+        const char *from = text;
+        unsigned escaped, length = next_character(&text, &escaped);
+
+        if (!escaped)
+            fwrite(from, 1, length, file);
+        for (unsigned i = 0; i < escaped; i++)
+            fprintf(file, "\\x%02x", (unsigned char)from[i]);
+    }
+}
+
+/* In columns, as put_text() prints it. */
+static unsigned width_of(const char *text)
+{
+    unsigned width = 0, escaped;
+
+    while (*text) {
+        next_character(&text, &escaped);
+        width += escaped ? 4 * escaped : 1;
+    }
+    return width;
+}
+
+void plx_out_put(const char *text)
+{
+    put_text(stdout, text);
+}
+
+static void print_line(FILE *file, const char *format, va_list args)
+{
+    char *text;
+
+    if (vasprintf(&text, format, args) < 0)
+        return;
+    put_text(file, text);
+    fputc('\n', file);
+    free(text);
+}
+
+void plx_out_line(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    print_line(stdout, format, args);
+    va_end(args);
+}
+
+json_t *plx_out_string(const char *text)
+{
+    json_t *string = json_string(text);
+    char *escaped = NULL;
+    size_t size;
+    FILE *file = string ? NULL : open_memstream(&escaped, &size);
+
+    if (!file)
+        return string;
+    put_text(file, text);
+    if (fclose(file) == 0)
+        string = json_string(escaped);
+    free(escaped);
+    return string;
 }
 
 /* ---- Values ---- */
@@ -78,16 +192,6 @@ static const char *cell_text(const struct plx_column *column, const json_t *row,
     return space;
 }
 
-/* Characters, not bytes: continuation bytes of UTF-8 take no room. */
-static unsigned width_of(const char *text)
-{
-    unsigned width = 0;
-
-    for (; *text; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80;
-    return width;
-}
-
 void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns)
 {
     char text[48], twin[64];
@@ -118,7 +222,7 @@ void plx_out_counters(const struct plx_cli *cli, json_t *counters)
     json_object_foreach(counters, key, value)
     {
         if (json_is_integer(value))
-            printf("%-32s %" PRId64 "\n", key, (int64_t)json_integer_value(value));
+            plx_out_line("%-32s %" PRId64, key, (int64_t)json_integer_value(value));
     }
     json_decref(counters);
 }
@@ -130,9 +234,10 @@ static void print_cell(const char *text, enum plx_column_kind kind, unsigned wid
     int padding = (int)(width > width_of(text) ? width - width_of(text) : 0);
 
     if (kind != PLX_COLUMN_TEXT)
-        printf("%*s%s", padding, "", text);
-    else
-        printf("%s%*s", text, last ? 0 : padding, "");
+        printf("%*s", padding, "");
+    put_text(stdout, text);
+    if (kind == PLX_COLUMN_TEXT && !last)
+        printf("%*s", padding, "");
     fputs(last ? "\n" : "  ", stdout);
 }
 
@@ -182,7 +287,7 @@ void plx_table_row(struct plx_table *table, json_t *row)
     table->rows++;
     if (table->cli->json) {
         fputs(table->rows > 1 ? ",\n " : "\n ", stdout);
-        json_dumpf(row, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        json_dumpf(row, stdout, JSON_ONE_LINE);
     } else if (table->streaming) {
         print_row(table, row);
     } else {
@@ -217,7 +322,7 @@ void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns,
         const char *text = cell_text(c, object, space, sizeof space);
 
         if (*text)
-            printf("%s:%*s %s\n", c->title, (int)(width - strlen(c->title)), "", text);
+            plx_out_line("%s:%*s %s", c->title, (int)(width - strlen(c->title)), "", text);
     }
     json_decref(object);
 }
@@ -231,15 +336,16 @@ void plx_out_note(const struct plx_cli *cli, const char *format, ...)
     if (cli->quiet || cli->json)
         return;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    print_line(stderr, format, args);
     va_end(args);
-    fputc('\n', stderr);
 }
 
-static enum plx_exit exit_status(int code)
+static int exit_status(int code)
 {
     if (code == PLX_ERR_USAGE)
         return PLX_EXIT_USAGE;
+    if (code == PLX_ERR_INTERRUPTED)
+        return PLX_EXIT_SIGNAL + plx_interrupted;
     if (code == PLX_ERR_NOT_FOUND)
         return PLX_EXIT_NOT_FOUND;
     switch (plx_error_class(code)) {
@@ -282,20 +388,28 @@ static const char *advice(int code)
     }
 }
 
-enum plx_exit plx_out_error(const struct plx_cli *cli, int code)
+static const char *error_name(int code)
+{
+    return code == PLX_ERR_USAGE         ? "USAGE"
+           : code == PLX_ERR_INTERRUPTED ? "INTERRUPTED"
+                                         : plx_error_name(code);
+}
+
+int plx_out_error(const struct plx_cli *cli, int code)
 {
     const char *text = *cli->fault.text ? cli->fault.text : plx_error_text(code);
-    const char *name = code == PLX_ERR_USAGE ? "USAGE" : plx_error_name(code);
     const char *todo = strchr(text, ';') ? NULL : advice(code);
 
     if (cli->json) {
-        json_t *error = json_pack("{s:{s:s,s:i,s:s,s:s*}}", "error", "code", name, "number", -code,
-                                  "message", text, "advice", todo);
-        json_dumpf(error, stderr, JSON_COMPACT);
+        json_t *error = json_pack("{s:{s:s,s:i,s:o,s:s*}}", "error", "code", error_name(code),
+                                  "number", -code, "message", plx_out_string(text), "advice", todo);
+        json_dumpf(error, stderr, JSON_ONE_LINE);
         fputc('\n', stderr);
         json_decref(error);
     } else {
-        fprintf(stderr, "parallax: %s%s%s\n", text, todo ? "; " : "", todo ? todo : "");
+        fputs("parallax: ", stderr);
+        put_text(stderr, text);
+        fprintf(stderr, "%s%s\n", todo ? "; " : "", todo ? todo : "");
     }
     return exit_status(code);
 }

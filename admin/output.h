@@ -52,6 +52,12 @@ void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns,
 void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns);
 /* JSON only; takes the reference. */
 void plx_out_json(json_t *value);
+/* Text that nobody has checked, such as a path: what is no UTF-8 in it is escaped. */
+json_t *plx_out_string(const char *text);
+/* What is neither a table nor an object: a piece of text, a line. What a terminal would obey, a
+ * line break too, is escaped, as it is in all that is printed here for people. */
+void plx_out_put(const char *text);
+void plx_out_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A handler's counters, a line each or as JSON. Takes the reference. */
 void plx_out_counters(const struct plx_cli *cli, json_t *counters);
 
@@ -61,7 +67,7 @@ void plx_out_counters(const struct plx_cli *cli, json_t *counters);
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Prints cli->fault for a code and returns the exit status. */
-enum plx_exit plx_out_error(const struct plx_cli *cli, int code);
+int plx_out_error(const struct plx_cli *cli, int code);
 /* Asks on the terminal; true when the answer is "yes". */
 bool plx_out_confirm(const char *question);
 

@@ -10,10 +10,11 @@
  *   resize {"size_bytes"}                stats -> {counter: value, ...}
  *   protect {"mode", "retention"}
  *   rewind {"seq"} -> {"label", "seq", "time_ns"}
- *   keyframe
+ *   keyframe, resume
  *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
  *     it ended early, with "code" and "message"
- *   thin {"after", "upto", "before_ns", "every_ns", "dry_run"} -> struct plx_thinned, by its names
+ *   thin {"after", "upto", "before_ns", "every_ns", "dry_run", "rewinds_only", "marks": [{"seq",
+ *     "label"}]} -> struct plx_thinned, by its names, and "gone": the places of marks that go
  * and of the store:
  *   volumes: it has become larger         stats -> {counter: value, ...}
  *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop
@@ -29,6 +30,7 @@
 
 #include "cli.h"
 #include "control/control.h"
+#include "output.h"
 #include "registry/paths.h"
 #include "registry/policy.h"
 
@@ -57,33 +59,100 @@ static int init_paths(struct plx_cli *cli)
     return rc;
 }
 
-int plx_session_registry(struct plx_cli *cli, struct plx_registry **ret_registry)
+int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths)
 {
-    struct plx_session *s = &cli->session;
     int rc = init_paths(cli);
 
-    if (!rc && !s->registry)
-        rc = plx_registry_open(s->paths->registry, "parallax", &s->registry, &cli->fault);
     if (!rc)
-        *ret_registry = s->registry;
+        *ret_paths = cli->session.paths;
     return rc;
 }
 
-int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode)
+static int open_attach(struct plx_cli *cli, const struct plx_attach_options *options)
 {
     struct plx_session *s = &cli->session;
-    struct plx_attach_options options = {.store = store,
-                                         .state_dir = cli->state_dir,
-                                         .role = "admin",
-                                         .read_only = mode == PLX_SESSION_READ};
     int rc = init_paths(cli);
 
     PLX_ASSERT(!s->attach && !s->registry);
     if (!rc)
-        rc = plx_attach_open(&options, &s->attach, &cli->fault);
+        rc = plx_attach_open(options, &s->attach, &cli->fault);
     if (!rc)
         s->registry = plx_attach_registry(s->attach);
     return rc;
+}
+
+int plx_session_registry(struct plx_cli *cli, const char *store, struct plx_registry_store *ret_row)
+{
+    struct plx_attach_options options = {.store = store,
+                                         .state_dir = cli->state_dir,
+                                         .role = "admin",
+                                         .read_only = true,
+                                         .registry_only = true};
+    int rc = cli->session.attach ? 0 : open_attach(cli, &options);
+
+    if (!rc)
+        plx_attach_row(cli->session.attach, ret_row);
+    return rc;
+}
+
+void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row)
+{
+    plx_attach_row(cli->session.attach, ret_row);
+}
+
+int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode)
+{
+    struct plx_attach_options options = {.store = store,
+                                         .state_dir = cli->state_dir,
+                                         .role = "admin",
+                                         .read_only = mode == PLX_SESSION_READ};
+
+    return open_attach(cli, &options);
+}
+
+int plx_session_each_store(struct plx_cli *cli, const char *store,
+                           int (*visit)(struct plx_cli *cli, const struct plx_known *known,
+                                        void *context),
+                           void *context)
+{
+    struct plx_known *list;
+    struct plx_fault first = {0};
+    bool found = false;
+    size_t count;
+    int rc = init_paths(cli);
+
+    if (rc || (rc = plx_known_list(cli->session.paths, &list, &count, &cli->fault)))
+        return rc;
+    if (!count && !*store)
+        plx_out_note(cli,
+                     "no store is known in %s/stores; 'parallax store format' makes one, 'parallax "
+                     "store import --volume PATH' enters one that exists, --state-dir looks "
+                     "elsewhere",
+                     cli->session.paths->state);
+    for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
+        if (*store && strcmp(store, list[i].name) != 0 && strcmp(store, list[i].uuid) != 0)
+            continue;
+        found = true;
+        rc = visit(cli, &list[i], context);
+        if (rc && first.code)
+            plx_out_note(cli, "store %s: %s", list[i].name, cli->fault.text);
+        else if (rc)
+            first = cli->fault;
+        plx_session_close(cli);
+        if ((rc = init_paths(cli)))
+            break;
+    }
+    if (!rc && *store && !found && !plx_interrupted) { /* says so, and what comes next */
+        struct plx_known late = {0};
+        rc = plx_known_get(cli->session.paths, store, &late, &cli->fault);
+        plx_known_done(&late);
+    }
+    plx_known_list_free(list, count);
+    cli->session.no_stores = !count;
+    if (rc || !first.code)
+        return rc;
+    cli->fault = first;
+    return first.code;
 }
 
 int plx_session_close(struct plx_cli *cli)
@@ -95,8 +164,6 @@ int plx_session_close(struct plx_cli *cli)
         int closed = plx_attach_close(s->attach);
         if (!rc && closed)
             rc = plx_cli_fail(cli, closed, "closing the store: %s", plx_error_text(closed));
-    } else {
-        plx_registry_close(s->registry);
     }
     free(s->paths);
     *s = (struct plx_session){0};
@@ -115,10 +182,10 @@ int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
                         struct plx_registry_vdi *ret_row)
 {
     struct plx_registry_store store;
-    int rc = plx_registry_store_get(cli->session.registry, name->store, &store);
+    int rc;
 
-    if (!rc)
-        rc = plx_registry_vdi_get(cli->session.registry, store.id, name->vdi, ret_row);
+    plx_session_row(cli, &store);
+    rc = plx_registry_vdi_get(cli->session.registry, store.id, name->vdi, ret_row);
     return rc ? plx_session_registry_fault(cli, rc) : 0;
 }
 
@@ -225,10 +292,10 @@ int plx_session_tell(struct plx_cli *cli, const char *store, const char *command
     struct plx_registry_store row;
     json_t *request = json_pack("{s:s}", "command", command);
     size_t count = 0;
-    int rc = plx_registry_store_get(cli->session.registry, store, &row);
+    int rc;
 
-    if (!rc)
-        rc = plx_registry_instance_list(cli->session.registry, row.id, &list, &count);
+    plx_session_row(cli, &row);
+    rc = plx_registry_instance_list(cli->session.registry, row.id, &list, &count);
     *ret_told = 0;
     for (size_t i = 0; i < count; i++) {
         struct plx_control_client *client = NULL;
@@ -318,9 +385,41 @@ int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uin
                              &cli->fault);
 }
 
+int plx_session_vdi_resume(struct plx_cli *cli, const struct plx_name *name)
+{
+    bool asked;
+    int rc = ask_live(cli, name, "resume", NULL, &asked, NULL);
+
+    if (rc || asked || (rc = open_here(cli, name)))
+        return rc;
+    return plx_attach_resume(cli->session.attach, cli->session.vdi, &cli->fault);
+}
+
 static uint64_t number_of(const json_t *object, const char *key)
 {
     return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static json_t *list_marks(const struct plx_thin *thin)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < thin->mark_count; i++)
+        json_array_append_new(list, json_pack("{s:I,s:s*}", "seq", (json_int_t)thin->marks[i].seq,
+                                              "label", thin->marks[i].label));
+    return list;
+}
+
+static void take_marks(const struct plx_thin *thin, const json_t *result)
+{
+    const json_t *gone = json_object_get(result, "gone");
+
+    for (size_t i = 0; i < json_array_size(gone); i++) {
+        uint64_t place = (uint64_t)json_integer_value(json_array_get(gone, i));
+
+        if (place < thin->mark_count)
+            thin->marks[place].gone = true;
+    }
 }
 
 static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
@@ -332,13 +431,15 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
     json_t *result = NULL;
     bool asked;
     int rc = ask_live(cli, name, "thin",
-                      json_pack("{s:I,s:I,s:I,s:I,s:b}", "after", (json_int_t)thin->after, "upto",
-                                (json_int_t)plx_min_u64(thin->upto, INT64_MAX), "before_ns",
+                      json_pack("{s:I,s:I,s:I,s:I,s:b,s:b,s:o}", "after", (json_int_t)thin->after,
+                                "upto", (json_int_t)plx_min_u64(thin->upto, INT64_MAX), "before_ns",
                                 (json_int_t)thin->before_ns, "every_ns", (json_int_t)thin->every_ns,
-                                "dry_run", thin->dry_run),
+                                "dry_run", thin->dry_run, "rewinds_only", thin->rewinds_only,
+                                "marks", list_marks(thin)),
                       &asked, &result);
 
-    if (!rc && asked)
+    if (!rc && asked) {
+        take_marks(thin, result);
         *ret_thinned = (struct plx_thinned){
             .upto = number_of(result, "upto"),
             .snapshots = number_of(result, "snapshots"),
@@ -346,6 +447,7 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
             .meta_blocks = number_of(result, "meta_blocks"),
             .oldest = number_of(result, "oldest"),
         };
+    }
     json_decref(result);
     if (rc || asked || (rc = open_here(cli, name)))
         return rc;
@@ -355,9 +457,9 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
 static int stop_when_interrupted(void *context, const struct plx_thinned *so_far,
                                  struct plx_fault *fault)
 {
-    return plx_interrupted ? plx_fault_set(fault, PLX_ERR_SYSTEM,
-                                           "interrupted; what was let go by then is gone")
-                           : 0;
+    return plx_session_stopped() ? plx_fault_set(fault, PLX_ERR_SYSTEM,
+                                                 "interrupted; what was let go by then is gone")
+                                 : 0;
 }
 
 struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning)
@@ -374,14 +476,12 @@ static int find_handler(struct plx_cli *cli, const char *store,
 {
     struct plx_registry_instance *list = NULL;
     struct plx_registry_store row;
-    struct plx_registry *registry;
     size_t count = 0;
-    int rc = plx_session_registry(cli, &registry);
+    int rc = plx_session_registry(cli, store, &row);
 
     if (rc)
         return rc;
-    if ((rc = plx_registry_store_get(registry, store, &row)) ||
-        (rc = plx_registry_instance_list(registry, row.id, &list, &count)))
+    if ((rc = plx_registry_instance_list(cli->session.registry, row.id, &list, &count)))
         return plx_session_registry_fault(cli, rc);
     for (size_t i = 0; i < count && !rc && !*ret_client; i++) {
         char path[PLX_PATH_MAX];
@@ -450,7 +550,7 @@ static int follow_job(struct plx_cli *cli, struct plx_control_client *client, co
             how->progress(how->context, says(status, job->second), number_of(status, "done"),
                           number_of(status, "total"));
         json_decref(status);
-        if (plx_interrupted && !stopped) {
+        if (plx_session_stopped() && !stopped) {
             stopped = true;
             rc = call_handler(cli, client, json_pack("{s:s}", "command", job->stop), NULL);
             if (rc)
@@ -503,7 +603,7 @@ static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
 
 static bool is_interrupted(void *context)
 {
-    return plx_interrupted;
+    return plx_session_stopped();
 }
 
 static struct plx_attach_work work_here(const struct plx_session_job *how)
@@ -522,11 +622,10 @@ static int collect_here(struct plx_cli *cli, const char *store, const struct plx
                         struct plx_collected *ret_collected)
 {
     const struct plx_attach_work work = work_here(how);
-    int rc;
+    int rc = plx_session_close(cli); /* which had the registry alone */
 
-    plx_registry_close(cli->session.registry);
-    cli->session.registry = NULL;
-    rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
+    if (!rc)
+        rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
     return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
 }
 
@@ -734,7 +833,7 @@ int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json
 static bool keep_last(void *context, const struct plx_snapshot_info *info)
 {
     *(struct plx_snapshot_info *)context = *info;
-    return !plx_interrupted;
+    return !plx_session_stopped();
 }
 
 int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
@@ -749,8 +848,9 @@ int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_i
         (rc = plx_snapshot_first(store, slot, 1, ret_oldest, &cli->fault)) || !ret_oldest->seq)
         return rc;
     /* From the newest key frame on: what came before it need not be read. */
-    return plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
-                             &cli->fault);
+    rc = plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
+                           &cli->fault);
+    return !rc && plx_interrupted ? plx_cli_interrupted(cli, 0) : rc; /* an older one came out */
 }
 
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "registry/attach.h"
+#include "registry/known.h"
 #include "registry/retention.h"
 #include "text.h"
 
@@ -21,9 +22,10 @@ struct plx_cli;
 
 struct plx_session {
     struct plx_paths *paths;
-    struct plx_registry *registry; /* opened by itself; the store's otherwise */
+    struct plx_registry *registry; /* the attach's */
     struct plx_attach *attach;
     struct plx_vdi *vdi;
+    bool no_stores; /* said by plx_session_each_store() */
 };
 
 enum plx_session_mode {
@@ -31,11 +33,27 @@ enum plx_session_mode {
     PLX_SESSION_WRITE,
 };
 
-/* Set by SIGINT and SIGTERM. */
+/* The signal that asks the command to end, SIGINT or SIGTERM; 0: none. */
 extern volatile sig_atomic_t plx_interrupted;
+/* Asked between two steps: true ends the work there. What it cut short cannot pass for the whole:
+ * main() makes an error of it (M2), whatever the command returns. */
+bool plx_session_stopped(void);
 
-/* The registry alone. */
-int plx_session_registry(struct plx_cli *cli, struct plx_registry **ret_registry);
+/* Where the state lies; the session's. */
+int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths);
+/* Calls visit for each store that is known here, or for the named one ("": each), in the order of
+ * their names. It opens what it needs. One that fails is said on stderr, and the others go on; the
+ * first failure is returned. Where none is known, that is said: where was looked, what comes next.
+ */
+int plx_session_each_store(struct plx_cli *cli, const char *store,
+                           int (*visit)(struct plx_cli *cli, const struct plx_known *known,
+                                        void *context),
+                           void *context);
+/* A store's registry, alone if nothing of the store is open yet, and the store's row there. */
+int plx_session_registry(struct plx_cli *cli, const char *store,
+                         struct plx_registry_store *ret_row);
+/* The row of the store that is open. */
+void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row);
 /* A store and its registry. */
 int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode);
 /* Closes what is open; called by main() whatever happened. */
@@ -72,6 +90,8 @@ int plx_session_vdi_is_live(struct plx_cli *cli, const struct plx_name *name, bo
 /* Back to snapshot seq; of the state before: its label and snapshot. */
 int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,
                            char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before);
+/* The operator's word that the wall clock is right. */
+int plx_session_vdi_resume(struct plx_cli *cli, const struct plx_name *name);
 /* How retention.h lets snapshots of a disk go; a signal ends it. */
 struct plx_session_thinning {
     struct plx_cli *cli;

@@ -2,17 +2,26 @@
  *
  * X1  Reading and writing overlap: up to PLX_RING_DEPTH chunks are under way, in a ring, so that
  *     they are taken and given in order.
- * X2  What did not end well leaves no new file behind.
+ * X2  A regular file gets its name when all of it is durable, and not before: what ended early, or
+ *     was killed, leaves the old one, or none. What replaces another is of its owner and mode.
+ * X3  No volume of a store is ever written to as a file, whatever --force says.
+ * Crash story: a kill leaves a file NAME.partial-XXXXXX, which nothing reads.
  */
 #include "transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "engine/format.h"
+#include "output.h"
+
+#define UNMAP_MAX (1ull << 30) /* by one request */
 
 /* ---- A ring of requests ------------------------------------------------------------------- */
 
@@ -31,6 +40,35 @@ static void on_done(struct plx_request *request)
     ((struct plx_slot *)request->owner)->under_way = false;
 }
 
+/* What cannot be read of a chunk that could not be read in one piece is zero then. */
+static int read_blocks(struct plx_ring *ring, struct plx_slot *slot)
+{
+    uint64_t offset = slot->request.offset, length, end = slot->request.length;
+    int rc = 0;
+
+    for (uint64_t at = 0; at < end && !rc; at += length) {
+        struct plx_request one = {.op = PLX_READ, .offset = offset + at, .iovcnt = 1};
+        struct iovec iov;
+
+        length = plx_min_u64(PLX_BLOCK_SIZE - one.offset % PLX_BLOCK_SIZE, end - at);
+        iov = (struct iovec){slot->buffer + at, length};
+        one.length = length;
+        one.iov = &iov;
+        rc = plx_vdi_run(ring->vdi, &one);
+        if (rc && plx_error_is_unreadable(rc)) {
+            memset(iov.iov_base, 0, length);
+            ring->lost(ring->context, one.offset, length);
+            rc = 0;
+        } else if (rc) {
+            ring->cli->fault = one.fault;
+        } else if (plx_interrupted) {
+            rc = plx_cli_fail(ring->cli, PLX_ERR_SYSTEM, "interrupted");
+        }
+    }
+    slot->request.result = 0;
+    return rc;
+}
+
 /* Waits for the slot, gives out what it holds; it is free then. */
 static int ring_settle(struct plx_ring *ring, struct plx_slot *slot)
 {
@@ -42,6 +80,17 @@ static int ring_settle(struct plx_ring *ring, struct plx_slot *slot)
             plx_store_wait(store);
     bool full = slot->full;
     slot->full = false;
+    if (full && slot->lost) {
+        slot->lost = false;
+        ring->lost(ring->context, request->offset, request->length);
+        return 0;
+    }
+    if (full && ring->lost && plx_error_is_unreadable(request->result)) {
+        int rc = read_blocks(ring, slot);
+
+        if (rc)
+            return rc;
+    }
     if (request->result) {
         ring->cli->fault = request->fault;
         if (!*request->fault.text)
@@ -98,6 +147,36 @@ int plx_ring_put(struct plx_ring *ring, uint64_t offset, const uint8_t *bytes, u
     return 0;
 }
 
+struct run {
+    uint64_t offset, length;
+};
+
+static bool stop_at_mapped(void *context, uint64_t offset, uint64_t length, bool mapped)
+{
+    if (mapped)
+        *(struct run *)context = (struct run){offset, length};
+    return !mapped && !plx_interrupted;
+}
+
+int plx_ring_clear(struct plx_ring *ring, uint64_t offset, uint64_t length)
+{
+    uint64_t end = offset + length;
+    int rc = 0;
+
+    while (offset < end && !rc) {
+        struct run run = {end, 0};
+
+        rc = plx_vdi_map_runs(ring->vdi, offset, end - offset, stop_at_mapped, &run,
+                              &ring->cli->fault);
+        if (!rc && plx_interrupted)
+            rc = plx_cli_fail(ring->cli, PLX_ERR_SYSTEM, "interrupted");
+        for (uint64_t at = 0; at < run.length && !rc; at += UNMAP_MAX)
+            rc = plx_ring_put(ring, run.offset + at, NULL, plx_min_u64(UNMAP_MAX, run.length - at));
+        offset = run.offset + run.length;
+    }
+    return rc;
+}
+
 int plx_ring_done(struct plx_ring *ring, int rc)
 {
     for (unsigned i = 0; i < PLX_RING_DEPTH; i++) {
@@ -113,6 +192,35 @@ int plx_ring_done(struct plx_ring *ring, int rc)
         }
     }
     free(ring->memory);
+    return rc;
+}
+
+/* ---- What is mapped ---- */
+
+struct mapped_sum {
+    bool all;
+    uint64_t bytes;
+};
+
+static bool add_mapped(void *context, uint64_t offset, uint64_t length, bool mapped)
+{
+    struct mapped_sum *sum = context;
+
+    sum->bytes += mapped ? length : 0;
+    return (sum->all || !mapped) && !plx_interrupted;
+}
+
+int plx_mapped_sum(struct plx_cli *cli, struct plx_vdi *vdi, bool all, uint64_t *ret_bytes)
+{
+    struct mapped_sum sum = {.all = all};
+    struct plx_vdi_info info;
+    int rc;
+
+    plx_vdi_get_info(vdi, &info);
+    rc = plx_vdi_map_runs(vdi, 0, info.size_bytes, add_mapped, &sum, &cli->fault);
+    if (!rc && plx_interrupted)
+        rc = plx_cli_fail(cli, PLX_ERR_SYSTEM, "interrupted");
+    *ret_bytes = sum.bytes;
     return rc;
 }
 
@@ -141,33 +249,41 @@ struct copy {
 };
 
 /* Zeroes take their turn in the ring, so that all comes out in order. */
-static int pass_zeroes(struct plx_ring *ring, const struct plx_diff_range *range)
+static int pass_zeroes(struct plx_ring *ring, uint64_t offset, uint64_t length, bool lost)
 {
     struct plx_slot *slot;
     int rc = plx_ring_take(ring, &slot);
 
     if (rc)
         return rc;
-    slot->request = (struct plx_request){.offset = range->offset, .length = range->length};
+    slot->request = (struct plx_request){.offset = offset, .length = length};
     slot->full = slot->zero = true;
+    slot->lost = lost;
     return 0;
+}
+
+static int read_range(struct plx_ring *ring, uint64_t offset, uint64_t bytes)
+{
+    uint64_t end = offset + bytes;
+    int rc = 0;
+
+    for (uint64_t at = offset, length; at < end && !rc; at += length) {
+        struct plx_slot *slot;
+
+        length = plx_min_u64(end - at, PLX_RING_CHUNK - at % PLX_RING_CHUNK);
+        rc = plx_ring_take(ring, &slot);
+        if (!rc)
+            plx_ring_submit(ring, slot, PLX_READ, at, length);
+    }
+    return rc;
 }
 
 static bool copy_range(void *context, const struct plx_diff_range *range)
 {
     struct copy *copy = context;
-    uint64_t end = range->offset + range->length;
 
-    if (!range->data)
-        copy->rc = pass_zeroes(copy->ring, range);
-    for (uint64_t at = range->offset, length; range->data && at < end && !copy->rc; at += length) {
-        struct plx_slot *slot;
-
-        length = plx_min_u64(end - at, PLX_RING_CHUNK - at % PLX_RING_CHUNK);
-        copy->rc = plx_ring_take(copy->ring, &slot);
-        if (!copy->rc)
-            plx_ring_submit(copy->ring, slot, PLX_READ, at, length);
-    }
+    copy->rc = range->data ? read_range(copy->ring, range->offset, range->length)
+                           : pass_zeroes(copy->ring, range->offset, range->length, false);
     return !copy->rc;
 }
 
@@ -176,6 +292,30 @@ int plx_copy_diff(struct plx_ring *ring, struct plx_vdi *from)
     struct copy copy = {.ring = ring};
     int rc = plx_vdi_diff(from, ring->vdi, copy_range, &copy, &ring->cli->fault);
 
+    return rc ? rc : copy.rc;
+}
+
+static bool copy_run(void *context, uint64_t offset, uint64_t length, enum plx_map_run run)
+{
+    struct copy *copy = context;
+
+    if (run == PLX_RUN_MAPPED)
+        copy->rc = read_range(copy->ring, offset, length);
+    else if (run == PLX_RUN_UNREADABLE)
+        copy->rc = pass_zeroes(copy->ring, offset, length, true);
+    return !copy->rc && !plx_interrupted;
+}
+
+int plx_copy_readable(struct plx_ring *ring)
+{
+    struct copy copy = {.ring = ring};
+    struct plx_vdi_info info;
+    int rc;
+
+    plx_vdi_get_info(ring->vdi, &info);
+    rc = plx_vdi_readable_runs(ring->vdi, 0, info.size_bytes, copy_run, &copy, &ring->cli->fault);
+    if (!rc && !copy.rc && plx_interrupted)
+        rc = plx_cli_fail(ring->cli, PLX_ERR_SYSTEM, "interrupted");
     return rc ? rc : copy.rc;
 }
 
@@ -254,24 +394,113 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
     return 0;
 }
 
-int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *path)
+/* X3. Also one whose superblock is damaged. */
+static bool is_volume(int fd)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    struct plx_superblock super;
+    struct plx_fault why;
+
+    for (off_t slot = 0; slot < PLX_SUPERBLOCK_SLOTS; slot++)
+        if (pread(fd, block, sizeof block, slot * (off_t)sizeof block) == sizeof block &&
+            plx_format_superblock_decode(block, &super, &why) != PLX_ERR_NOT_FOUND)
+            return true;
+    return false;
+}
+
+/* Of what exists. */
+static int check_target(struct plx_output *output, const struct stat *st, bool device_ok)
+{
+    struct plx_cli *cli = output->cli;
+    bool refused = false;
+    int fd;
+
+    if (S_ISBLK(st->st_mode) && !device_ok)
+        return plx_cli_fail(cli, PLX_ERR_INVALID,
+                            "%.120s is a block device; give the name of a file", output->path);
+    if (S_ISDIR(st->st_mode) || S_ISFIFO(st->st_mode)) {
+        errno = EISDIR;
+        return S_ISDIR(st->st_mode) ? plx_file_error(cli, output->path, "write") : 0;
+    }
+    errno = EEXIST;
+    if (!plx_cli_get(cli, "force"))
+        return plx_file_error(cli, output->path, "create");
+    if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
+        return 0;
+    if ((fd = open(output->path, O_RDONLY | O_CLOEXEC)) >= 0) {
+        refused = is_volume(fd);
+        close(fd);
+    } else if (S_ISBLK(st->st_mode)) {
+        return plx_file_error(cli, output->path, "open");
+    }
+    return refused ? plx_cli_fail(cli, PLX_ERR_EXISTS,
+                                  "%.120s is a volume of a store, or a copy of one; it is not "
+                                  "overwritten, with --force neither: choose another name",
+                                  output->path)
+                   : 0;
+}
+
+/* X2. old: what it replaces; NULL: nothing. */
+static int begin_partial(struct plx_output *output, const struct stat *old)
+{
+    struct plx_cli *cli = output->cli;
+
+    output->target = old ? realpath(output->path, NULL) : strdup(output->path);
+    if (!output->target)
+        return plx_file_error(cli, output->path, "create");
+    if (asprintf(&output->partial, "%s.partial-XXXXXX", output->target) < 0) {
+        output->partial = NULL;
+        return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+    }
+    output->fd = mkostemp(output->partial, O_CLOEXEC);
+    if (output->fd < 0) {
+        int rc = plx_file_error(cli, output->path, "create");
+
+        free(output->partial);
+        output->partial = NULL;
+        return rc;
+    }
+    output->regular = true;
+    if (old && (fchmod(output->fd, old->st_mode & 07777) ||
+                (fchown(output->fd, old->st_uid, old->st_gid) && errno != EPERM)))
+        return plx_file_error(cli, output->path, "set its owner and mode");
+    return 0;
+}
+
+int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *path,
+                    bool device_ok)
 {
     struct stat st;
+    int rc;
 
     *output = (struct plx_output){.cli = cli, .path = path, .fd = STDOUT_FILENO};
     if (!strcmp(path, "-"))
         return isatty(output->fd)
                    ? plx_cli_usage(cli, "this is not for a terminal; redirect the output")
                    : 0;
-    output->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    output->created = output->fd >= 0;
-    if (output->fd < 0 && errno == EEXIST && plx_cli_get(cli, "force"))
-        output->fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (output->fd < 0 || fstat(output->fd, &st))
-        return plx_file_error(cli, path, "create");
-    output->regular = S_ISREG(st.st_mode);
-    if (output->regular && ftruncate(output->fd, 0)) /* an old file's content goes */
-        return plx_file_error(cli, path, "empty");
+    output->fd = -1;
+    if (stat(path, &st)) {
+        if (errno != ENOENT)
+            return plx_file_error(cli, path, "create");
+        if (lstat(path, &st) == 0)
+            return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                                "%.120s is a symbolic link to nothing; give the name of a file",
+                                path);
+        return begin_partial(output, NULL);
+    }
+    if ((rc = check_target(output, &st, device_ok)))
+        return rc;
+    if (S_ISREG(st.st_mode))
+        return begin_partial(output, &st);
+    /* Of a block device that is in use, mounted for one, the kernel refuses it. */
+    output->fd = open(path, O_WRONLY | O_CLOEXEC | (S_ISBLK(st.st_mode) ? O_EXCL : 0));
+    if (output->fd < 0)
+        return plx_file_error(cli, path, "open");
+    if (S_ISBLK(st.st_mode))
+        plx_out_note(cli,
+                     "%s is a block device: it is written directly, and what it held goes as "
+                     "the copy goes on",
+                     path);
     return 0;
 }
 
@@ -295,15 +524,57 @@ int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t len
     return 0;
 }
 
+/* X2. No file that came meanwhile is replaced without --force. */
+static int give_name(struct plx_output *output)
+{
+    struct plx_cli *cli = output->cli;
+    bool replaces = plx_cli_get(cli, "force");
+    int failed =
+        replaces ? rename(output->partial, output->target)
+                 : renameat2(AT_FDCWD, output->partial, AT_FDCWD, output->target, RENAME_NOREPLACE);
+
+    if (failed && !replaces && errno == EINVAL) { /* a file system that cannot */
+        failed = link(output->partial, output->target);
+        if (!failed)
+            unlink(output->partial);
+    }
+    return failed ? plx_file_error(cli, output->path, "create") : 0;
+}
+
+static int sync_folder(struct plx_output *output)
+{
+    char *slash = strrchr(output->target, '/');
+    int fd, rc = 0;
+
+    if (slash)
+        slash[slash == output->target] = 0; /* the root's own name is a slash */
+    fd = open(slash ? output->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) && errno != EINVAL))
+        rc = plx_file_error(output->cli, output->path, "make the name durable");
+    if (fd >= 0)
+        close(fd);
+    return rc;
+}
+
 int plx_output_close(struct plx_output *output, int rc)
 {
-    if (output->fd <= STDOUT_FILENO)
-        return rc;
-    if (!rc && fsync(output->fd) && errno != EINVAL)
-        rc = plx_file_error(output->cli, output->path, "write");
-    if (close(output->fd) && !rc)
-        rc = plx_file_error(output->cli, output->path, "write");
-    if (rc && output->created) /* X2 */
-        unlink(output->path);
+    bool named = false;
+
+    if (output->fd > STDOUT_FILENO) {
+        if (!rc && fsync(output->fd) && errno != EINVAL)
+            rc = plx_file_error(output->cli, output->path, "write");
+        if (close(output->fd) && !rc)
+            rc = plx_file_error(output->cli, output->path, "write");
+    }
+    if (!rc && output->partial) {
+        rc = give_name(output);
+        named = !rc;
+        rc = rc ? rc : sync_folder(output);
+    }
+    if (output->partial && !named) /* X2 */
+        unlink(output->partial);
+    free(output->partial);
+    free(output->target);
+    output->partial = output->target = NULL;
     return rc;
 }

@@ -18,6 +18,7 @@ struct plx_slot {
     uint8_t *buffer;
     bool under_way, full; /* full: not yet given out */
     bool zero;            /* a range of zeroes, nothing was read */
+    bool lost;            /* one that cannot be read */
 };
 
 struct plx_ring {
@@ -28,6 +29,9 @@ struct plx_ring {
     uint8_t *memory;
     /* What to do with a chunk that was read, in order; bytes NULL: zeroes. NULL when writing. */
     int (*give)(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length);
+    /* What cannot be read, in order, block by block; then it is given as zeroes, if at all. NULL: a
+     * failure of the whole. */
+    void (*lost)(void *context, uint64_t offset, uint64_t length);
     void *context;
 };
 
@@ -38,8 +42,14 @@ void plx_ring_submit(struct plx_ring *ring, struct plx_slot *slot, enum plx_requ
                      uint64_t offset, uint64_t length);
 /* Writes (bytes NULL: unmaps) up to a chunk. */
 int plx_ring_put(struct plx_ring *ring, uint64_t offset, const uint8_t *bytes, uint64_t length);
+/* Lets go of what is mapped there: takes as long as that is large, whatever the range. No request
+ * that maps something there is under way. */
+int plx_ring_clear(struct plx_ring *ring, uint64_t offset, uint64_t length);
 /* Settles all, oldest first, and frees the memory. Returns rc or the first failure. */
 int plx_ring_done(struct plx_ring *ring, int rc);
+
+/* How many bytes of a disk are mapped; stops at the first ones unless `all`. */
+int plx_mapped_sum(struct plx_cli *cli, struct plx_vdi *vdi, bool all, uint64_t *ret_bytes);
 
 /* ---- Differences ---- */
 
@@ -50,6 +60,8 @@ int plx_diff_sum(struct plx_cli *cli, struct plx_vdi *from, struct plx_vdi *to,
                  struct plx_diff_sum *ret_sum);
 /* Gives out what differs: ring->vdi as it is compared with `from` (NULL: nothing mapped). */
 int plx_copy_diff(struct plx_ring *ring, struct plx_vdi *from);
+/* Gives out all of ring->vdi that is mapped and can be read; ring->lost is told of the rest. */
+int plx_copy_readable(struct plx_ring *ring);
 
 /* Gives out a chunk in runs of zero (bytes NULL) and of other blocks. */
 int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
@@ -65,20 +77,26 @@ int plx_file_open_input(struct plx_cli *cli, const char *path, int *ret_fd);
 int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes, size_t length,
                   size_t *ret_got);
 
+/* What a command writes. A regular file is written under another name in the same folder and gets
+ * its own at the end: nobody sees a part of it, and one that it replaces is there until then. A
+ * block device, a pipe and standard output are written directly. */
 struct plx_output {
     struct plx_cli *cli;
-    const char *path;
+    const char *path; /* as it was given */
     int fd;
-    bool created, regular;
+    bool regular;
+    char *partial, *target; /* of a regular file: its name until the end, and then */
 };
 
-/* "-" is standard output, which must not be a terminal. A file that exists needs --force. */
-int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *path);
+/* "-" is standard output, which must not be a terminal. What exists needs --force, but for a pipe;
+ * a volume of a store is never written. device_ok: a block device may be. */
+int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *path,
+                    bool device_ok);
 /* At a place of a regular file, else (offset UINT64_MAX) where it stands. */
 int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t length,
                      uint64_t offset);
-/* Makes it durable; what it created is removed when something failed. Returns rc or the first
- * failure. */
+/* rc 0: makes it durable, under its name. Else what was written to a file goes again. Returns rc or
+ * the first failure. */
 int plx_output_close(struct plx_output *output, int rc);
 
 #endif

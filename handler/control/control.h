@@ -29,7 +29,7 @@ struct plx_control_options {
      * clients wait meanwhile. */
     int (*handle)(void *context, json_t *request, json_t **ret_result, char *message, size_t size);
     void *context;
-    unsigned clients_max; /* 0: 32; further ones are turned away */
+    unsigned clients_max; /* 0: 32; for further ones the longest idle client gives way */
     unsigned timeout_ms;  /* to send a whole request, to take a response; 0: 5000 */
 };
 

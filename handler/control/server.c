@@ -4,6 +4,10 @@
  * C2  A client that is amid a request or a response for longer than the timeout is dropped; so is
  *     one that sends what is no request, after it was told. Others do not wait for it.
  * C3  A request is read only after the answer to the one before was sent: answers cannot pile up.
+ * C4  Nobody is kept out for longer than the timeout by others that say nothing. When all places
+ * are taken, a newcomer waits in the socket's queue until one is free, and the client that has been
+ *     idle for the longest time gives way. A connection counts as idle between its requests; a new
+ *     one, once it has had the timeout to say something.
  * Threads: the thread owns every field but `wake`, from start to join.
  * Crash story: a crash leaves the socket file; connecting to it is refused, and the next server of
  *   that name replaces it.
@@ -21,12 +25,14 @@
 #include <unistd.h>
 
 #include "control/protocol.h"
+#include "engine/units.h"
 
 struct client {
     int fd; /* -1: free */
     struct plx_buffer in, out;
-    uint64_t deadline; /* monotonic ms; 0: idle, none */
-    bool closing;      /* after what is in out */
+    uint64_t deadline;  /* monotonic ms; 0: idle, none */
+    uint64_t yields_at; /* monotonic ms: idle from then on (C4), unless amid something */
+    bool closing;       /* after what is in out */
 };
 
 struct plx_control_server {
@@ -118,6 +124,7 @@ static bool advance(struct plx_control_server *server, struct client *client, sh
             return false;
         now = plx_monotonic_ms();
         client->deadline = 0;
+        client->yields_at = now;
     }
     if (client->closing && !client->out.used)
         return false;
@@ -139,41 +146,73 @@ static bool allowed(int fd)
            (peer.uid == 0 || peer.uid == geteuid());
 }
 
+/* A free place, or the one whose client is the first to give way (C4); NULL: all are amid
+ * something.
+ */
+static struct client *find_place(const struct plx_control_server *server)
+{
+    struct client *found = NULL;
+
+    for (unsigned i = 0; i < server->options.clients_max; i++) {
+        struct client *client = &server->clients[i];
+
+        if (client->fd < 0)
+            return client;
+        if (!client->in.used && !client->out.used &&
+            (!found || client->yields_at < found->yields_at))
+            found = client;
+    }
+    return found;
+}
+
+/* When a newcomer can be taken. */
+static uint64_t place_free_at(const struct plx_control_server *server)
+{
+    const struct client *client = find_place(server);
+
+    return !client ? UINT64_MAX : client->fd < 0 ? 0 : client->yields_at;
+}
+
 static void welcome(struct plx_control_server *server)
 {
-    int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    struct client stranger = {.fd = fd}, *client = NULL;
+    struct client stranger, *client;
+    int fd;
 
+    if (place_free_at(server) > plx_monotonic_ms())
+        return; /* who was to give way has just sent something */
+    fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
             server->deaf_until = plx_monotonic_ms() + 100;
         return;
     }
-    for (unsigned i = 0; i < server->options.clients_max && !client; i++)
-        if (server->clients[i].fd < 0)
-            client = &server->clients[i];
-    if (!allowed(fd) || !client) {
+    if (!allowed(fd)) {
+        stranger = (struct client){.fd = fd};
         /* The answer fits an empty socket buffer; whether it arrives is the stranger's affair. */
-        if (refuse(&stranger, client ? PLX_ERR_PERMISSION : PLX_ERR_BUSY,
-                   client ? "only root and the handler's own user may do that"
-                          : "too many control connections; try again"))
+        if (refuse(&stranger, PLX_ERR_PERMISSION,
+                   "only root and the handler's own user may do that"))
             plx_buffer_send(&stranger.out, fd);
         drop(&stranger);
         return;
     }
+    client = find_place(server);
+    if (client->fd >= 0)
+        drop(client);
     client->fd = fd;
+    client->yields_at = plx_monotonic_ms() + server->options.timeout_ms;
 }
 
 /* How long poll may sleep, and what for. */
 static int prepare(struct plx_control_server *server)
 {
     uint64_t now = plx_monotonic_ms(), until = UINT64_MAX;
-    bool deaf = now < server->deaf_until;
+    uint64_t hears_at = plx_max_u64(server->deaf_until, place_free_at(server));
+    bool deaf = now < hears_at;
 
     server->polls[0] = (struct pollfd){.fd = server->wake, .events = POLLIN};
     server->polls[1] = (struct pollfd){.fd = deaf ? -1 : server->listener, .events = POLLIN};
     if (deaf)
-        until = server->deaf_until;
+        until = hears_at;
     for (unsigned i = 0; i < server->options.clients_max; i++) {
         struct client *client = &server->clients[i];
         short events = client->out.used ? POLLOUT : POLLIN;

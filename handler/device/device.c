@@ -2,16 +2,63 @@
  *
  * V1  A request enters a driver only if it lies within the device and is a multiple of its logical
  *     block (plx_io_check): a breach is the engine's error, not the store's, and stops us.
+ * V2  Whoever has a volume open holds a lock on it (bytelock.h) until it is closed, the drivers'
+ *     close() included. So nobody formats what is in use.
  * Threads: none of its own; a device belongs to whoever calls it.
  */
 #include "device/drivers.h"
 
 #include <string.h>
+#include <unistd.h>
+
+#include "device/bytelock.h"
+
+#define LOCK_TRIES 100
+#define LOCK_DELAY_US 50000
+
+/* V2. The opening shares the volume, or has it for itself. */
+static int lock_volume(struct plx_device *device, const struct plx_device_open_options *options,
+                       struct plx_fault *fault)
+{
+    enum plx_bytelock_mode mode = options->exclusive ? PLX_BYTE_EXCLUSIVE : PLX_BYTE_SHARED;
+    int error = plx_bytelock_open(device->name, &device->used, fault);
+
+    if (error)
+        return error;
+    for (int i = 0; i <= LOCK_TRIES; i++) {
+        error = device->used->ops->set(device->used, PLX_BYTE_USED, mode);
+        if (error != PLX_ERR_BUSY || i == LOCK_TRIES)
+            break;
+        usleep(LOCK_DELAY_US);
+    }
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error,
+                             options->exclusive
+                                 ? "%s is in use: a handler, or another command, has it open as a "
+                                   "volume; stop that first"
+                                 : "%s is just being formatted, or its store's registry rebuilt; "
+                                   "try again when that has ended",
+                             device->name);
+    return error ? plx_fault_set(fault, error, "%s: cannot be locked: %s", device->name,
+                                 plx_error_text(error))
+                 : 0;
+}
+
+static int open_driver(const char *name, const struct plx_device_open_options *options,
+                       struct plx_device **ret_device, struct plx_fault *fault)
+{
+    if (strncmp(name, "iscsi://", 8) == 0)
+        return plx_iscsi_open(name, options, ret_device, fault);
+    return plx_libaio_open(name, options, ret_device, fault);
+}
 
 int plx_device_open(const char *name, const struct plx_device_open_options *options,
                     struct plx_device **ret_device, struct plx_fault *fault)
 {
     static const struct plx_device_open_options defaults;
+    struct plx_device *device;
+    bool made;
+    int error;
 
     if (!options)
         options = &defaults;
@@ -20,15 +67,34 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
     if (strlen(name) >= sizeof((struct plx_device *)0)->name)
         return plx_fault_set(fault, PLX_ERR_INVALID, "volume name longer than %zu bytes: %.60s...",
                              sizeof((struct plx_device *)0)->name - 1, name);
-    if (strncmp(name, "iscsi://", 8) == 0)
-        return plx_iscsi_open(name, options, ret_device, fault);
-    return plx_libaio_open(name, options, ret_device, fault);
+    made = options->create_bytes && access(name, F_OK) != 0;
+    error = open_driver(name, options, &device, fault);
+    if (!error && !options->beside)
+        error = lock_volume(device, options, fault);
+    else if (error)
+        return error;
+    if (error) {
+        device->ops->close(device);
+        if (made)
+            unlink(name);
+        return error;
+    }
+    *ret_device = device;
+    return 0;
 }
 
 void plx_device_close(struct plx_device *device)
 {
     if (device)
         device->ops->close(device);
+}
+
+bool plx_device_others(struct plx_device *device)
+{
+    bool busy = false;
+
+    return device->used && device->used->ops->probe(device->used, PLX_BYTE_USED, &busy) == 0 &&
+           busy;
 }
 
 void plx_io_queue_push(struct plx_io_queue *queue, struct plx_io *io)

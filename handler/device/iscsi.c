@@ -19,6 +19,7 @@
  * Threads: none; wait() and interrupt() apart, all calls from one thread at a time. Only opening,
  * closing and waiting block.
  */
+#include "device/bytelock.h"
 #include "device/drivers.h"
 
 #include <errno.h>
@@ -446,6 +447,7 @@ static void iscsi_close(struct plx_device *base)
     struct iscsi_device *device = lun(base);
 
     PLX_ASSERT(device->busy == 0 && !device->waiting.head && !device->finished.head);
+    plx_bytelock_close(base->used);
     if (device->iscsi) {
         if (iscsi_is_logged_in(device->iscsi))
             iscsi_logout_sync(device->iscsi);

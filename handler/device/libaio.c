@@ -20,6 +20,7 @@
  * for a moment only. io_submit may block where the file system has
  * no asynchronous path for O_DIRECT (an unallocated extent, no direct I/O at all).
  */
+#include "device/bytelock.h"
 #include "device/drivers.h"
 #include "engine/units.h"
 
@@ -467,6 +468,7 @@ static void aio_close(struct plx_device *base)
     struct aio_device *device = aio(base);
 
     PLX_ASSERT(device->in_kernel == 0 && !device->waiting.head && !device->finished.head);
+    plx_bytelock_close(base->used);
     if (device->context)
         io_destroy(device->context);
     if (device->fd >= 0)

@@ -77,6 +77,7 @@ struct plx_device {
     uint32_t block_size; /* logical block: 512 or 4096 */
     bool volatile_cache; /* completed writes need a flush to be durable */
     bool read_only;
+    struct plx_bytelock *used; /* the drivers', of this opening; NULL: none */
 };
 
 /* device/libaio.c: a regular file or block device. device/iscsi.c: an iscsi:// URL.
@@ -85,9 +86,15 @@ struct plx_device_open_options {
     bool read_only;
     uint64_t create_bytes;
     unsigned queue_depth; /* 0: 256 */
+    /* Every opening of a volume shares it with the others of this machine, by a lock. Two kinds do
+     * not: an exclusive one waits up to five seconds until nobody else has it open, and keeps
+     * others out (BUSY); one beside another of this process takes no part. */
+    bool exclusive, beside;
 };
 int plx_device_open(const char *name, const struct plx_device_open_options *options,
                     struct plx_device **ret_device, struct plx_fault *fault);
 void plx_device_close(struct plx_device *device); /* NULL is fine */
+/* Whether others have the volume open, as far as their locks are seen here. */
+bool plx_device_others(struct plx_device *device);
 
 #endif

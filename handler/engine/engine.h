@@ -31,11 +31,13 @@
 #include "engine/env.h"
 #include "engine/error.h"
 #include "engine/units.h"
+#include "engine/witness.h"
 
 #define PLX_NAME_MAX 255 /* bytes of a VDI name */
 #define PLX_STORE_NAME_MAX 63
 #define PLX_LABEL_MAX 127
 #define PLX_VOLUMES_MAX 64
+#define PLX_REGISTRY_SPANS_MAX 16
 #define PLX_VDI_SIZE_MAX (256ull << 40)
 #define PLX_VDI_SIZE_MIN 4096ull
 #define PLX_REWINDS_MAX 60u /* of one disk, that history has not moved past */
@@ -50,14 +52,16 @@ struct plx_format_options {
     char name[PLX_STORE_NAME_MAX + 1];
     uint64_t extent_bytes;  /* 0: chosen from the size; a power of two from 1 MiB to 2 GiB */
     uint64_t segment_bytes; /* log segment, 0: 1 MiB or less in small extents */
+    bool registry;          /* with room for the registry on volume 0 */
     bool force;             /* overwrite what the volume holds */
 };
 
 struct plx_volume_info {
     struct plx_uuid id;
-    char name[256];        /* the device's name */
-    uint64_t first_extent; /* its system extent */
-    uint64_t extents;      /* all of its */
+    char name[256];          /* the device's name */
+    uint64_t first_extent;   /* its system extent */
+    uint64_t extents;        /* all of its */
+    uint64_t system_extents; /* so many of the first hold the store's own structures */
 };
 
 /* Extents that lie one after the other on a volume. */
@@ -68,7 +72,8 @@ struct plx_extent_range {
 };
 
 struct plx_store_info {
-    struct plx_uuid id;
+    struct plx_uuid id;       /* what the store's structures carry */
+    struct plx_uuid identity; /* what people see */
     char name[PLX_STORE_NAME_MAX + 1];
     uint32_t block_size; /* 4096 */
     uint64_t extent_blocks, segment_blocks;
@@ -87,10 +92,15 @@ int plx_store_format(struct plx_device **devices, unsigned count,
 
 /* Reads one volume's superblock, to learn which store it belongs to. */
 struct plx_superblock_info {
-    struct plx_uuid store, volume;
+    struct plx_uuid store, volume, identity;
     char store_name[PLX_STORE_NAME_MAX + 1];
     unsigned volume_index, volumes;
     uint64_t volume_bytes;
+    /* Of volume 0: where the registry lies, in bytes of the device. */
+    struct plx_registry_span {
+        uint64_t offset, bytes;
+    } registry[PLX_REGISTRY_SPANS_MAX];
+    unsigned registry_spans;
 };
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
@@ -109,6 +119,9 @@ struct plx_store_options {
 int plx_store_open(struct plx_device **devices, unsigned count,
                    const struct plx_store_options *options, struct plx_env *env,
                    struct plx_store **ret_store, struct plx_fault *fault);
+/* Another has taken the store over: from now on every write and flush fails with FENCED, for good.
+ */
+void plx_store_fence(struct plx_store *store);
 /* All VDIs are closed before. Writes the allocation bitmaps of owned extents. */
 int plx_store_close(struct plx_store *store);
 
@@ -116,6 +129,8 @@ void plx_store_get_info(const struct plx_store *store, struct plx_store_info *re
 /* Makes durable what others have written, too: an instance that died may have left it in a cache.
  */
 int plx_store_flush_others(struct plx_store *store);
+/* Whether the extent holds the store's own structures or its registry. */
+bool plx_store_extent_is_system(const struct plx_store *store, uint64_t number);
 /* The index-th range of extents, by their numbers; false past the end. */
 bool plx_store_range(const struct plx_store *store, unsigned index,
                      struct plx_extent_range *ret_range);
@@ -289,6 +304,7 @@ struct plx_vdi_info {
     uint64_t owner; /* instance, 0: nobody */
     struct plx_uuid owner_host;
     uint64_t epoch;
+    uint64_t record_state; /* states its record has had; a mirror counts as what it mirrors */
     uint64_t created_ns;
     uint64_t parent_seq; /* 0: no parent */
     uint64_t snapshots;  /* newest snapshot's sequence number in the key frame */
@@ -299,9 +315,15 @@ struct plx_vdi_info {
     unsigned rewinds; /* how often it went back to an older instant */
     /* What of these went to is held until all snapshots before are let go; at most so many. */
     unsigned rewinds_held;
+    uint64_t rewound_to[PLX_REWINDS_MAX]; /* these snapshots */
     /* Blocks that hold data, as of the newest key frame, which is half a minute old at most while
      * the disk is open. PLX_MAPPED_UNKNOWN: it was never counted. */
     uint64_t mapped_blocks;
+    /* Of these, those whose checksum is known: what is read of them is right or is an error. The
+     * others were overwritten in place, and nothing says what they should hold. Of the same key
+     * frame; PLX_MAPPED_UNKNOWN, too. And when all that was quiet had one last (vouch.c); 0: there
+     * was no such pass. */
+    uint64_t vouched_blocks, vouched_ns;
 };
 
 #define PLX_MAPPED_UNKNOWN UINT64_MAX
@@ -330,6 +352,11 @@ struct plx_vdi_open_options {
     bool take_over;  /* the record's owner is proven dead: replace it */
     bool write_back; /* acknowledge before the device's cache is flushed */
     int overwrite;   /* enum plx_overwrite, or -1: the VDI's own property */
+    /* What was not overwritten in place for so long gets its checksum back, while the disk has
+     * nothing else to do (vouch.c). 0: never. */
+    uint64_t quiet_ns;
+    /* What was kept of plx_vdi_look_at_clock(); NULL: nothing. */
+    const struct plx_witness *witness;
 };
 
 /* Opens for writing: replays the log from the last key frame (crash recovery included), then
@@ -347,6 +374,14 @@ int plx_vdi_close(struct plx_vdi *vdi);
 /* Closes without writing anything, as a crash would. */
 void plx_vdi_abandon(struct plx_vdi *vdi);
 
+/* A snapshot of which is to be told whether it goes. Its label, if one is given, does not keep it
+ * and goes with it: that is plx_attach_thin()'s affair. */
+struct plx_thin_mark {
+    uint64_t seq;
+    const char *label; /* NULL: none */
+    bool gone;         /* set, never cleared */
+};
+
 /* Which snapshots go. */
 struct plx_thin {
     uint64_t after, upto; /* of those with after < seq <= upto, ... */
@@ -355,6 +390,15 @@ struct plx_thin {
     const uint64_t *kept; /* ... and these (labelled, cloned, read elsewhere); ascending */
     size_t kept_count;
     bool dry_run; /* only tells what would be; a key frame may be written for it */
+    /* With dry_run: only what goes because a rewind is all that holds it, as if all else had gone.
+     */
+    bool rewinds_only;
+    struct plx_thin_mark *marks;
+    size_t mark_count;
+    /* What would cost more than it is worth waits until more has gathered: some MiB of log. Else
+     * all of them go that can. Key frames as far apart stay (0: as replaying asks for). */
+    bool thrifty;
+    uint64_t keyframes_ns;
 };
 
 struct plx_thinned {
@@ -362,6 +406,8 @@ struct plx_thinned {
     uint64_t snapshots;           /* gone */
     uint64_t blocks, meta_blocks; /* free: data; nodes and log, less what was written anew */
     uint64_t oldest;              /* snapshots up to this one are gone now */
+    bool waits;                   /* thrifty: too little has gathered behind `upto` */
+    bool through;                 /* thrifty: nothing more is to be found by asking again */
 };
 
 /* Lets snapshots go: what only they used is free afterwards. Does a slice of the log at a time.
@@ -369,9 +415,12 @@ struct plx_thinned {
  * Where the log is too tight to be written anew without them they stay until it begins behind them.
  * What only snapshots from before a rewind have, which all go, is left to a collection.
  * The newest snapshot always stays, and so do instants that are open here. Synchronous, the disk
- * goes on meanwhile; it must not be closed. BUSY: some of them came into use, nothing changed. */
+ * goes on meanwhile; it must not be closed. BUSY: some of them came into use, nothing changed.
+ * CLOCK: with before_ns, while the wall clock is in doubt (witness.h). */
 int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
                  struct plx_fault *fault);
+/* Whether it would find nothing but that too little has gathered (thrifty). */
+bool plx_vdi_thin_waits(const struct plx_vdi *vdi, const struct plx_thin *thin);
 /* History has given way: writes that wait for room (env.h, room_wanted) try again. made false: no
  * more of it can go, they fail. */
 void plx_store_room_made(struct plx_store *store, bool made);
@@ -382,6 +431,16 @@ void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);
  * open. Turning it on, or to another mode, takes a snapshot. Synchronous. */
 int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
                            struct plx_fault *fault);
+/* Looks at the clocks, and tells operators when that changes what is believed. The witness is to be
+ * kept, so that the next who opens the disk knows what this one knew. */
+struct plx_vdi_clock {
+    struct plx_clocks now;
+    struct plx_history_ends ends;
+    struct plx_witness witness;
+};
+void plx_vdi_look_at_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock);
+/* The operator's word: the wall clock is right as it is now. */
+void plx_vdi_resume(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock);
 /* 0, or PLX_ERR_STICKY and why. */
 int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault);
 
@@ -397,6 +456,7 @@ enum plx_request_op {
     PLX_KEYFRAME,      /* writes a key frame now */
     PLX_MOVE,          /* blocks that lie scattered are brought together (struct plx_move) */
     PLX_SHARE,         /* a block becomes common, or another name of one (struct plx_share) */
+    PLX_VOUCH,         /* the engine's own (vouch.c) */
 };
 
 #define PLX_COMPARE_MAX (64u << 10) /* bytes of one COMPARE_WRITE */
@@ -486,7 +546,8 @@ struct plx_snapshot_info {
 };
 
 /* Calls visit for each snapshot from seq `from` (inclusive) on, oldest first, until visit returns
- * false. Needs no lock. */
+ * false. Needs no lock. It tells what the log holds: the newest may not be acknowledged, and of a
+ * disk that stopped, or whose host died, a power cut may take those until it is opened again. */
 int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
                       bool (*visit)(void *context, const struct plx_snapshot_info *info),
                       void *context, struct plx_fault *fault);
@@ -519,6 +580,17 @@ int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
                    void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
                    void *context, struct plx_fault *fault);
 
+enum plx_map_run {
+    PLX_RUN_ABSENT,
+    PLX_RUN_MAPPED,
+    PLX_RUN_UNREADABLE, /* the node that would say is damaged, or cannot be read */
+};
+
+/* As plx_vdi_map_runs(), and goes on behind what cannot be read. */
+int plx_vdi_readable_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
+                          bool (*visit)(void *context, uint64_t offset, uint64_t length,
+                                        enum plx_map_run run),
+                          void *context, struct plx_fault *fault);
 /* Whether [offset, offset+length) of an open VDI or snapshot is mapped: calls visit with runs of
  * equal state in order. Synchronous. Serves export, GET LBA STATUS and diff. */
 int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
@@ -568,6 +640,7 @@ struct plx_counters {
     uint64_t write_path_node_reads; /* metadata reads that a write waited for */
     uint64_t batches, batch_records, batch_bytes;
     uint64_t voids;
+    uint64_t blocks_vouched; /* that got their checksums back */
     uint64_t keyframes, keyframe_nodes;
     uint64_t cache_hits, cache_misses;
     uint64_t blocks_freed, blocks_foreign; /* foreign: in others' extents, left for the collector */
@@ -629,8 +702,11 @@ struct plx_check_result {
     uint64_t errors, leaked_blocks, used_blocks, free_blocks, vdis, snapshots, nodes, batches,
         data_verified;
     uint64_t deleted_blocks; /* of the leaked: deleted disks have them */
-    uint64_t unsettled;      /* disks that changed too fast to be read in one piece */
-    uint64_t bytes;          /* read */
+    /* Of the newest states of disks of which it is known: blocks, and those of them whose checksum
+     * is known. What the others hold nobody can check. */
+    uint64_t mapped_blocks, vouched_blocks;
+    uint64_t unsettled; /* disks that changed too fast to be read in one piece */
+    uint64_t bytes;     /* read */
 };
 
 /* Reads only. Independent of the code that writes: verify.c. The store may have been opened

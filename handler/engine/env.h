@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/units.h"
+
 struct plx_store;
 
 /* What becomes of a snapshot that protection takes (engine.h). */
@@ -29,6 +31,13 @@ enum plx_extent_type {
 struct plx_env {
     uint64_t (*now_ns)(struct plx_env *env);       /* wall clock, ns since 1970 UTC */
     uint64_t (*monotonic_ns)(struct plx_env *env); /* for latencies */
+    /* Since the machine started, suspension included: nobody can set it. boot_id: which start that
+     * was, never 0. */
+    uint64_t (*boot_ns)(struct plx_env *env);
+    uint64_t boot_id;
+    /* Whether the wall clock follows a time server, as far as is known. May be NULL: it does not.
+     */
+    bool (*disciplined)(struct plx_env *env);
     void (*random)(struct plx_env *env, void *bytes, unsigned count);
     /* Asks for one more extent of a type for this host. Must not block: the answer comes through
      * plx_store_extent_granted(), which may be called from inside (one host, a test) or later. */
@@ -53,5 +62,12 @@ struct plx_env {
     /* Something an operator should know. Complete sentence, no newline. */
     void (*event)(struct plx_env *env, int error_code, const char *text);
 };
+
+/* The wall clock; never more than what is written may say, for the next who reads it refuses that.
+ */
+static inline uint64_t plx_env_now_ns(struct plx_env *env)
+{
+    return plx_min_u64(env->now_ns(env), PLX_TIME_MAX);
+}
 
 #endif

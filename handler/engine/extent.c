@@ -2,10 +2,14 @@
  *
  * E1  The bitmap in memory is the truth while the extent is owned; the store's copy follows at
  *     each plx_bitmap_sync (before a VDI record that relies on it flips).
- * E2  A page's next generation is written only after this one is durable: one pass at a time, which
- *     writes, flushes and then lets the other slots follow (mirrors). So one of the two slots is
- *     always whole, and damage to one that lies there costs nothing: an older bitmap would call
- *     blocks free that are in use.
+ * E2  A page's next generation is written only after this one is durable: one pass at a time,
+ *     which writes, flushes and then lets the other slots follow (mirrors). So one of the two
+ *     slots is always whole, and damage to one that lies there costs nothing: an older bitmap
+ *     would call blocks free that are in use. Of what somebody else wrote before, a mirror alone
+ *     says that it is durable: his flush may have failed, and a cache goes on showing what it has
+ *     dropped. So where there is none the header is written again first, byte for byte as it was
+ *     read, both slots at once, and flushed: of the two one is durable by then, and the same bytes
+ *     do not harm it.
  * E3  An extent is allocated from only after both slots of all its pages are durable and name its
  *     owner. Slot B is written first; where slot A of some page is zero and slot B is none, torn or
  *     that first one, the extent never came into use. With a later slot B slot A is lost, or the
@@ -26,6 +30,11 @@
 static uint32_t page_count(const struct plx_store *store)
 {
     return plx_extent_pages(store->info.extent_blocks);
+}
+
+static size_t header_bytes(const struct plx_store *store)
+{
+    return (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
 }
 
 struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number)
@@ -156,6 +165,7 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
 
     for (uint32_t p = 0; p < pages; p++) {
         struct plx_extent_page_state *state = &extent->pages[p];
+        uint64_t other = 0;
         bool found = false;
 
         for (uint8_t slot = 0; slot < 2; slot++) {
@@ -163,10 +173,14 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
             struct plx_extent_page page;
 
             if (plx_format_extent_page_decode(block, &extent->store->info.id, extent->number, p,
-                                              pages, &page, NULL) ||
-                (found && page.generation <= state->generation))
+                                              pages, &page, NULL))
                 continue;
+            if (found && page.generation <= state->generation) {
+                other = page.generation;
+                continue;
+            }
             found = true;
+            other = state->generation;
             state->generation = page.generation;
             state->slot = slot;
             if (!extent->fresh)
@@ -182,8 +196,34 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
             return plx_fault_set(fault, PLX_ERR_CORRUPT,
                                  "extent %llu: both copies of bitmap page %u are damaged",
                                  (unsigned long long)extent->number, p);
+        if (!plx_counter_has_room(state->generation))
+            return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                 "extent %llu: bitmap page %u has an impossible generation",
+                                 (unsigned long long)extent->number, p);
+        extent->again =
+            extent->again || (!extent->fresh && !plx_generation_mirrored(state->generation, other));
     }
     return 0;
+}
+
+static int cannot_write_header(const struct plx_extent *extent, int error, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
+                         (unsigned long long)extent->number, plx_error_text(error));
+}
+
+/* E2. Of an extent that was just read, by who may write it. */
+static int header_again(struct plx_extent *extent)
+{
+    struct plx_store *store = extent->store;
+    uint64_t mark = store->flush_failures;
+    int error;
+
+    if (!extent->again)
+        return 0;
+    error = plx_store_write_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
+                                 header_bytes(store));
+    return error ? error : plx_store_flush_sync(store, mark);
 }
 
 static void own_pages(struct plx_extent *extent)
@@ -197,6 +237,8 @@ static void own_pages(struct plx_extent *extent)
 enum {
     LOAD_READ,
     LOAD_DECODE,
+    LOAD_AGAIN, /* the header is written again */
+    LOAD_FLUSHED,
     LOAD_ONE_SLOT, /* one slot of each page is durable */
     LOAD_SYNCED,
     LOAD_ADOPTED, /* not yet known to be free where its bitmap says so */
@@ -231,21 +273,35 @@ static void load_finish(struct plx_extent *extent, int error)
     plx_alloc_wake(store);
 }
 
+static void load_xfer(struct plx_extent *extent, enum plx_io_op op)
+{
+    struct plx_store *store = extent->store;
+    size_t bytes = header_bytes(store);
+
+    extent->iov = (struct iovec){extent->buffer, bytes};
+    extent->join = (struct plx_join){.task = &extent->task};
+    plx_store_xfer(store, &extent->xfer, op, PLX_KIND_ADMIN, extent->base, 0, bytes, &extent->iov,
+                   1, &extent->join);
+}
+
+static void load_own(struct plx_extent *extent)
+{
+    own_pages(extent);
+    extent->state = extent->fresh ? LOAD_ONE_SLOT : LOAD_SYNCED;
+    plx_bitmap_sync(extent->store, &extent->task);
+}
+
 static void load_step(struct plx_task *task)
 {
     struct plx_extent *extent = PLX_CONTAINER(task, struct plx_extent, task);
     struct plx_store *store = extent->store;
-    size_t bytes = (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
     struct plx_extent_page first;
     int error;
 
     switch (extent->state) {
     case LOAD_READ:
         extent->state = LOAD_DECODE;
-        extent->iov = (struct iovec){extent->buffer, bytes};
-        extent->join = (struct plx_join){.task = task};
-        plx_store_xfer(store, &extent->read, PLX_IO_READ, PLX_KIND_ADMIN, extent->base, 0, bytes,
-                       &extent->iov, 1, &extent->join);
+        load_xfer(extent, PLX_IO_READ);
         return;
     case LOAD_DECODE:
         error = extent->join.error ? extent->join.error : decode_pages(extent, &first, NULL);
@@ -256,9 +312,27 @@ static void load_step(struct plx_task *task)
         if (!extent->fresh && (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META))
             extent->type = first.type;
         extent->sealed = !extent->fresh && first.sealed;
-        own_pages(extent);
-        extent->state = extent->fresh ? LOAD_ONE_SLOT : LOAD_SYNCED;
-        plx_bitmap_sync(store, task);
+        if (extent->again) {
+            extent->state = LOAD_AGAIN;
+            extent->flush_mark = store->flush_failures;
+            load_xfer(extent, PLX_IO_WRITE);
+            return;
+        }
+        load_own(extent);
+        return;
+    case LOAD_AGAIN:
+        if (extent->join.error) {
+            load_finish(extent, extent->join.error);
+            return;
+        }
+        extent->state = LOAD_FLUSHED;
+        plx_store_flush(store, task, extent->flush_mark);
+        return;
+    case LOAD_FLUSHED:
+        if (task->error)
+            load_finish(extent, task->error);
+        else
+            load_own(extent);
         return;
     case LOAD_ONE_SLOT:
         if (task->error) {
@@ -280,7 +354,8 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
 {
     struct plx_extent *extent = NULL;
 
-    if (!error && (number >= store->info.extents || plx_extent_find(store, number)))
+    if (!error && (number >= store->info.extents || plx_extent_find(store, number) ||
+                   plx_store_extent_is_system(store, number)))
         error = PLX_ERR_REGISTRY;
     if (!error) {
         extent = extent_new(store, type, number, fresh);
@@ -317,12 +392,17 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
     if (!extent)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
-                                (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE);
+                                header_bytes(store));
     if (error)
         plx_fault_set(fault, error, "extent %llu: %s", (unsigned long long)number,
                       plx_error_text(error));
     else
         error = decode_pages(extent, &first, fault);
+    if (!error) {
+        error = header_again(extent);
+        if (error)
+            cannot_write_header(extent, error, fault);
+    }
     if (error) {
         extent_free(extent);
         return error;
@@ -342,10 +422,8 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
 
 int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault)
 {
-    int error = plx_store_flush_others(store); /* E2: what was read may not be durable */
+    int error = plx_bitmap_sync_run(store); /* E3 */
 
-    if (!error)
-        error = plx_bitmap_sync_run(store); /* E3 */
     if (error)
         return plx_fault_set(fault, error, "the headers of adopted extents cannot be written: %s",
                              plx_error_text(error));
@@ -421,30 +499,36 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
         if (!extent->sealed)
             plx_extent_set_ready(extent, true);
         extent->state = LOAD_SYNCED;
-        return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
-                             (unsigned long long)number, plx_error_text(error));
+        return cannot_write_header(extent, error, fault);
     }
     fill_info(extent, owner, ret_info);
     extent_drop(store, extent);
     return 0;
 }
 
-/* As it lies on the store, whoever owns it; NOT_FOUND: it never came into use. */
-static int read_extent(struct plx_store *store, uint64_t number, struct plx_extent **ret_extent,
-                       struct plx_extent_page *ret_first, struct plx_fault *fault)
+/* As it lies on the store, whoever owns it; NOT_FOUND: it never came into use. to_write: by who may
+ * write it, and will. */
+static int read_extent(struct plx_store *store, uint64_t number, bool to_write,
+                       struct plx_extent **ret_extent, struct plx_extent_page *ret_first,
+                       struct plx_fault *fault)
 {
     struct plx_extent *extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
-    size_t bytes = (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
     int error;
 
     if (!extent)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer, bytes);
+    error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
+                                header_bytes(store));
     if (error)
         plx_fault_set(fault, error, "extent %llu: %s", (unsigned long long)number,
                       plx_error_text(error));
     else
         error = decode_pages(extent, ret_first, fault);
+    if (!error && to_write) {
+        error = header_again(extent);
+        if (error)
+            cannot_write_header(extent, error, fault);
+    }
     if (error) {
         extent_free(extent);
         return error;
@@ -464,7 +548,7 @@ int plx_store_extent_read(struct plx_store *store, uint64_t number,
 {
     struct plx_extent_page first = {0};
     struct plx_extent *extent;
-    int error = read_extent(store, number, &extent, &first, fault);
+    int error = read_extent(store, number, false, &extent, &first, fault);
 
     if (error == PLX_ERR_NOT_FOUND) {
         *ret_info = (struct plx_extent_info){.number = number, .blocks = store->info.extent_blocks};
@@ -525,7 +609,7 @@ int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret
         for (size_t i = 0; i < words; i++)
             ret_bits[i] = extent->bits[i] & ~extent->born[i];
     } else {
-        error = read_extent(store, number, &extent, &first, fault);
+        error = read_extent(store, number, false, &extent, &first, fault);
         if (error)
             return error;
         memcpy(ret_bits, extent->bits, words * sizeof *ret_bits);
@@ -574,7 +658,7 @@ int plx_store_extent_sweep(struct plx_store *store, uint64_t number, const uint6
         plx_alloc_wake(store);
         return 0;
     }
-    error = read_extent(store, number, &extent, &first, fault);
+    error = read_extent(store, number, true, &extent, &first, fault);
     if (error)
         return error;
     extent->state = -1; /* nobody's, before and after */
@@ -686,9 +770,9 @@ static bool sync_round(struct plx_store *store)
     sync->join = (struct plx_join){.task = &sync->task};
     while (sync->extent && sync->count < PLX_BITMAP_ROUND) {
         struct plx_extent *extent = sync->extent;
-        bool loaded = extent->state != LOAD_READ && extent->state != LOAD_DECODE;
+        bool loading = extent->state >= LOAD_READ && extent->state <= LOAD_FLUSHED;
 
-        if (sync->page == page_count(store) || !loaded) {
+        if (sync->page == page_count(store) || loading) {
             sync->extent = extent->next;
             sync->page = 0;
             continue;

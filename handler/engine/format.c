@@ -8,6 +8,7 @@
 #define EXTENT_MAGIC "PLXEXTNT"
 #define VDI_MAGIC "PLXVDREC"
 #define SEGMENT_MAGIC "PLXLOGSG"
+#define HOME_MAGIC "PLXHOME."
 #define BATCH_MAGIC 0x42584c50u /* "PLXB" */
 #define CHECKSUM_AT 8
 #define BITMAP_AT 96
@@ -18,6 +19,8 @@
 
 #define RANGES_OFFSET 256u
 #define RANGE_BYTES 16u
+#define SPANS_OFFSET 2048u
+#define SPAN_BYTES 32u
 
 /* Bits set here are understood. */
 #define KNOWN_INCOMPATIBLE (PLX_INCOMPATIBLE_RANGES | PLX_INCOMPATIBLE_COMMON)
@@ -231,6 +234,31 @@ static bool get_ranges(const uint8_t *b, struct plx_superblock *s)
     return true;
 }
 
+static void put_spans(uint8_t *b, const struct plx_superblock *s)
+{
+    put32(b + 196, s->spans);
+    for (uint32_t i = 0; i < s->spans; i++) {
+        uint8_t *at = b + SPANS_OFFSET + (size_t)i * SPAN_BYTES;
+
+        put32(at, s->span[i].kind);
+        put64(at + 8, s->span[i].first);
+        put64(at + 16, s->span[i].extents);
+    }
+}
+
+static bool get_spans(const uint8_t *b, struct plx_superblock *s)
+{
+    s->spans = get32(b + 196);
+    if (s->spans > PLX_SYSTEM_SPANS_MAX)
+        return false;
+    for (uint32_t i = 0; i < s->spans; i++) {
+        const uint8_t *at = b + SPANS_OFFSET + (size_t)i * SPAN_BYTES;
+
+        s->span[i] = (struct plx_superblock_span){get32(at), get64(at + 8), get64(at + 16)};
+    }
+    return true;
+}
+
 void plx_format_superblock_encode(const struct plx_superblock *s, void *block)
 {
     uint8_t *b = block;
@@ -247,6 +275,8 @@ void plx_format_superblock_encode(const struct plx_superblock *s, void *block)
     put32(b + 80, s->volume_index);
     put32(b + 84, s->volumes);
     put_ranges(b, s);
+    put_spans(b, s);
+    put_uuid(b + 208, &s->identity);
     put64(b + 104, s->extent_blocks);
     put32(b + 112, s->segment_blocks);
     put32(b + 116, s->vdi_slots);
@@ -276,6 +306,29 @@ static bool ranges_plausible(const struct plx_superblock *s)
     return s->range[0].extents >= 3;
 }
 
+/* Whole extents of one range of this volume, behind its extent 0; no two have one in common. */
+static bool spans_plausible(const struct plx_superblock *s)
+{
+    for (uint32_t i = 0; i < s->spans; i++) {
+        const struct plx_superblock_span *span = &s->span[i];
+        bool inside = false;
+
+        for (uint32_t r = 0; r < s->ranges; r++) {
+            const struct plx_superblock_range *range = &s->range[r];
+
+            inside = inside || (span->extents >= 1 && span->first >= range->first + (r == 0) &&
+                                span->first < range->first + range->extents &&
+                                span->extents <= range->first + range->extents - span->first);
+        }
+        for (uint32_t other = 0; other < i; other++)
+            inside = inside && (s->span[other].first + s->span[other].extents <= span->first ||
+                                span->first + span->extents <= s->span[other].first);
+        if (!inside)
+            return false;
+    }
+    return s->spans == 0 || s->volume_index == 0;
+}
+
 static bool superblock_plausible(const struct plx_superblock *s)
 {
     return power_of_two(s->extent_blocks) && s->extent_blocks >= PLX_EXTENT_BLOCKS_MIN &&
@@ -283,8 +336,9 @@ static bool superblock_plausible(const struct plx_superblock *s)
            s->segment_blocks <= PLX_SEGMENT_BLOCKS_MAX &&
            s->segment_blocks <= s->extent_blocks / 4 && s->volumes >= 1 &&
            s->volumes <= PLX_VOLUMES_MAX && s->volume_index < s->volumes && ranges_plausible(s) &&
-           s->vdi_slots >= 1 && s->vdi_slots <= PLX_VDI_SLOTS_MAX &&
+           spans_plausible(s) && s->vdi_slots >= 1 && s->vdi_slots <= PLX_VDI_SLOTS_MAX &&
            PLX_VDI_TABLE_BLOCK + 2ull * s->vdi_slots <= s->extent_blocks &&
+           s->generation <= PLX_COUNTER_MAX && s->created_ns <= PLX_TIME_MAX &&
            memchr(s->name, 0, sizeof s->name) && s->name[0];
 }
 
@@ -303,6 +357,11 @@ int plx_format_superblock_decode(const void *block, struct plx_superblock *ret_s
     s.compatible = get64(b + 16);
     s.read_compatible = get64(b + 24);
     s.incompatible = get64(b + 32);
+    if (get32(b + 12) == 1)
+        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                             "the store has format version 1, which Parallax 0.1 was the last to "
+                             "read; export its disks with that ('parallax vdi export') and import "
+                             "them into a new store");
     if (get32(b + 12) != PLX_FORMAT_VERSION || (s.incompatible & ~KNOWN_INCOMPATIBLE))
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "the store needs a newer Parallax (format version %u, incompatible "
@@ -310,6 +369,7 @@ int plx_format_superblock_decode(const void *block, struct plx_superblock *ret_s
                              get32(b + 12), (unsigned long long)s.incompatible);
     s.store = get_uuid(b + 40);
     s.volume = get_uuid(b + 56);
+    s.identity = get_uuid(b + 208);
     s.generation = get64(b + 72);
     s.volume_index = get32(b + 80);
     s.volumes = get32(b + 84);
@@ -318,7 +378,7 @@ int plx_format_superblock_decode(const void *block, struct plx_superblock *ret_s
     s.vdi_slots = get32(b + 116);
     s.created_ns = get64(b + 120);
     memcpy(s.name, b + 128, sizeof s.name);
-    if (!get_ranges(b, &s) || !superblock_plausible(&s))
+    if (!get_ranges(b, &s) || !get_spans(b, &s) || !superblock_plausible(&s))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "superblock: impossible geometry");
     *ret_super = s;
     return 0;
@@ -339,6 +399,67 @@ uint64_t plx_superblock_extents(const struct plx_superblock *super)
     for (uint32_t i = 0; i < super->ranges; i++)
         extents += super->range[i].extents;
     return extents;
+}
+
+bool plx_superblock_is_system(const struct plx_superblock *super, uint64_t extent)
+{
+    bool system = extent == super->range[0].first;
+
+    for (uint32_t i = 0; i < super->spans && !system; i++)
+        system = extent >= super->span[i].first &&
+                 extent - super->span[i].first < super->span[i].extents;
+    return system;
+}
+
+/* ---- Home page ---- */
+
+void plx_format_home_encode(const struct plx_uuid *store, const struct plx_home *home, void *block)
+{
+    uint8_t *b = block;
+
+    memset(b, 0, PLX_BLOCK_SIZE);
+    memcpy(b, HOME_MAGIC, 8);
+    b[12] = home->open;
+    put_uuid(b + 16, store);
+    put64(b + 32, home->generation);
+    put_uuid(b + 40, &home->host);
+    put_uuid(b + 56, &home->boot);
+    put64(b + 72, home->device);
+    put64(b + 80, home->inode);
+    put64(b + 88, home->counter);
+    memcpy(b + 96, home->host_name, sizeof home->host_name);
+    seal_block(b);
+}
+
+int plx_format_home_decode(const void *block, const struct plx_uuid *store,
+                           struct plx_home *ret_home, struct plx_fault *fault)
+{
+    const uint8_t *b = block;
+    struct plx_home home;
+    struct plx_uuid id;
+    int error;
+
+    if (all_zero(block))
+        return PLX_ERR_NOT_FOUND;
+    error = check_block(block, HOME_MAGIC, "home page", fault);
+    if (error)
+        return error;
+    id = get_uuid(b + 16);
+    home = (struct plx_home){
+        .generation = get64(b + 32),
+        .host = get_uuid(b + 40),
+        .boot = get_uuid(b + 56),
+        .device = get64(b + 72),
+        .inode = get64(b + 80),
+        .counter = get64(b + 88),
+        .open = b[12],
+    };
+    memcpy(home.host_name, b + 96, sizeof home.host_name);
+    if (!plx_uuid_equal(&id, store) || b[12] > 1 || home.generation > PLX_COUNTER_MAX ||
+        home.counter > PLX_COUNTER_MAX || !memchr(home.host_name, 0, sizeof home.host_name))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "home page: belongs to another store");
+    *ret_home = home;
+    return 0;
 }
 
 /* ---- Extent page ---- */
@@ -409,7 +530,7 @@ static void put_keyframe(uint8_t *b, const struct plx_keyframe *k)
     put64(b + 48, k->snap_seq);
     put64(b + 56, k->time_ns);
     put64(b + 64, k->mapped + 1); /* 0: not known, as from before they were counted */
-    memset(b + 72, 0, KEYFRAME_BYTES - 72);
+    put64(b + 72, k->vouched + 1);
 }
 
 static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyframe *ret)
@@ -424,15 +545,19 @@ static bool get_keyframe(const uint8_t *b, uint64_t addr_limit, struct plx_keyfr
         .snap_seq = get64(b + 48),
         .time_ns = get64(b + 56),
         .mapped = get64(b + 64) - 1,
+        .vouched = get64(b + 72) - 1,
     };
 
     if (k.levels < PLX_LEVELS_MIN || k.levels > PLX_LEVELS_MAX ||
         plx_entry_addr(k.root) >= addr_limit || (k.root & PLX_ENTRY_SUPERPAGE) ||
         k.size_bytes > PLX_VDI_SIZE_MAX || k.size_bytes % 512 || k.pos > PLX_COUNTER_MAX ||
-        k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX || k.snap_seq > PLX_COUNTER_MAX)
+        k.pos % 512 || k.batch_seq > PLX_COUNTER_MAX || k.snap_seq > PLX_COUNTER_MAX ||
+        k.time_ns > PLX_TIME_MAX)
         return false;
     if (k.mapped > plx_div_up(k.size_bytes, PLX_BLOCK_SIZE)) /* no reason not to open the disk */
         k.mapped = PLX_MAPPED_UNKNOWN;
+    if (k.mapped == PLX_MAPPED_UNKNOWN || k.vouched > k.mapped)
+        k.vouched = PLX_MAPPED_UNKNOWN;
     *ret = k;
     return true;
 }
@@ -478,7 +603,7 @@ static bool get_rewinds(const uint8_t *b, uint64_t addr_limit, struct plx_vdi_re
     uint64_t pos = 0;
 
     r->rewinds = get32(b + 1116);
-    r->rewinds_past = get32(b + 1120);
+    r->rewinds_past = (uint32_t)plx_min_u64(get32(b + 1120), PLX_REWINDS_PAST_MAX);
     if (r->rewinds > PLX_REWINDS_MAX)
         return false;
     for (uint32_t i = 0; i < r->rewinds; i++) {
@@ -535,7 +660,17 @@ void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx
     put64(b + 1104, r->origin_root);
     put32(b + 1112, r->origin_levels);
     put_rewinds(b, r);
+    put64(b + 1128, r->vouched_ns);
     seal_block(b);
+}
+
+/* Walks count a tree's levels down: one that has a root has levels, as many as a disk's may. */
+static bool origin_plausible(const struct plx_vdi_record *r, uint64_t addr_limit)
+{
+    uint64_t addr = plx_entry_addr(r->origin_root);
+
+    return addr < addr_limit && !(r->origin_root & PLX_ENTRY_SUPERPAGE) &&
+           (!addr || r->origin_levels >= PLX_LEVELS_MIN) && r->origin_levels <= PLX_LEVELS_MAX;
 }
 
 int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store, uint32_t slot,
@@ -581,13 +716,15 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
     r.next_addr = get64(b + 496);
     r.origin_root = get64(b + 1104);
     r.origin_levels = get32(b + 1112);
+    r.vouched_ns = plx_min_u64(get64(b + 1128), PLX_TIME_MAX);
     if (plx_entry_addr(r.index_root) >= addr_limit || r.index_levels != PLX_INDEX_LEVELS ||
         r.segment_addr >= addr_limit || r.next_addr >= addr_limit ||
         r.keyframe.size_bytes < PLX_VDI_SIZE_MIN || r.keyframe.size_bytes % r.sector_size ||
         r.generation > PLX_COUNTER_MAX || r.epoch > PLX_COUNTER_MAX ||
         r.first_segment > r.keyframe.pos || r.oldest.pos > r.keyframe.pos ||
         r.oldest.snap_seq > r.keyframe.snap_seq || r.oldest.batch_seq > r.keyframe.batch_seq ||
-        plx_entry_addr(r.origin_root) >= addr_limit || r.origin_levels > PLX_LEVELS_MAX)
+        r.created_ns > PLX_TIME_MAX || r.parent_seq > PLX_COUNTER_MAX ||
+        !origin_plausible(&r, addr_limit))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible log");
     if (!get_protection(b + 512, &r.protection))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible protection");
@@ -846,14 +983,14 @@ static bool decode_payload(struct plx_record *r, uint64_t word, const uint8_t *p
     case PLX_RECORD_SNAPSHOT:
         r->seq = word;
         r->time_ns = get64(payload);
-        return word != 0 && word <= PLX_COUNTER_MAX;
+        return word != 0 && word <= PLX_COUNTER_MAX && r->time_ns <= PLX_TIME_MAX;
     case PLX_RECORD_LABEL:
         r->seq = word;
         if (r->count < 1 || r->count > PLX_LABEL_MAX || memchr(payload, 0, r->count))
             return false;
         memcpy(r->label, payload, r->count);
         r->label[r->count] = 0;
-        return word != 0;
+        return word != 0 && word <= PLX_COUNTER_MAX;
     case PLX_RECORD_RESIZE:
         r->size_bytes = word;
         return word >= PLX_VDI_SIZE_MIN && word <= PLX_VDI_SIZE_MAX && word % 512 == 0;

@@ -9,7 +9,11 @@
  * Where things lie. A volume is a row of extents. Extent 0 of each volume is a system extent:
  *
  *     block 0, 1      superblock, slots A and B
+ *     block 2, 3      of volume 0: home page, slots A and B
  *     block 16...     VDI records, two blocks (slots A and B) each
+ *
+ * Volume 0 may have further system extents, which its superblock lists by what they are for: the
+ * registry, an SQLite database, lies in such ones (registry/region.c says how).
  *
  * Every other extent starts with its pages, two blocks (slots A and B) each: page 0 says type and
  * owner, every page carries 32,000 bits of the allocation bitmap. Then come the blocks.
@@ -40,17 +44,20 @@
  * 120 created, 128 name                                               384 key frame (80 bytes)
  * 192 further ranges, 256 each:                                       464 log (48 bytes)
  *     first extent, extents                                           512 protection: mode,
- *                                                                     513 tiers, 520 interval
- *                                                                     528 tiers, 16 bytes each
+ * 196 system spans, 2048 each:                                        513 tiers, 520 interval
+ *     kind (4 bytes), 8 first extent, 16 extents, 32 bytes in all     528 tiers, 16 bytes each
+ * 208 identity
  *                                                                    1024 oldest key frame
  *                                                                    1104 origin: root, 1112 levels
  *                                                                    1116 rewinds, from 2048 on:
  *                                                                     32 bytes each
  *                                                                    1120 rewinds that history has
  *                                                                     moved past
+ *                                                                    1128 newest pass (vouch.c)
  *
  * Key frame (80 bytes): 0 root, 8 levels, 16 disk's size, 24 position, 32 last batch, 40 its hash,
- * 48 snapshots, 56 time, 64 blocks mapped and one more (0: not known).
+ * 48 snapshots, 56 time, 64 blocks mapped and one more (0: not known), 72 of these those whose
+ * checksum is known, and one more (the same).
  *
  * Log segment header (one block)      Batch                          Record (16 bytes and more)
  *   0 magic "PLXLOGSG"                  0 magic "PLXB", 4 checksum     word 0: bits 0..7 type
@@ -74,7 +81,7 @@
 
 #include "engine/engine.h"
 
-#define PLX_FORMAT_VERSION 1u
+#define PLX_FORMAT_VERSION 2u
 #define PLX_SUPERBLOCK_SLOTS 2
 #define PLX_VDI_TABLE_BLOCK 16u
 #define PLX_EXTENT_PAGE_BITS 32000u
@@ -85,8 +92,15 @@
 #define PLX_SEGMENT_HEADER_BYTES PLX_BLOCK_SIZE
 #define PLX_INDEX_LEVELS 3u /* of the tree of a log's segments */
 /* Generations, epochs, sequence numbers and log positions: no store lives to count further, so
- * whatever says more is damage, and arithmetic on what passed a gate does not wrap around. */
+ * whatever says more is damage, and arithmetic on what passed a gate does not wrap around. Who
+ * writes goes on from what was read, and that must pass the gate again: writing begins only where
+ * a counter has room for all that a life of use adds to it, the upper half. Above that the store
+ * can still be read. */
 #define PLX_COUNTER_MAX (1ull << 60)
+static inline bool plx_counter_has_room(uint64_t counter)
+{
+    return counter <= PLX_COUNTER_MAX / 2;
+}
 
 /* ---- Checksums and hashes ---- */
 
@@ -145,13 +159,26 @@ struct plx_superblock_range {
     uint64_t first, extents;
 };
 
+/* System extents of volume 0 beside its extent 0. Kinds that are not known here are left alone; one
+ * that must be known has a feature bit, too. */
+#define PLX_SYSTEM_SPANS_MAX 16u
+#define PLX_SYSTEM_REGISTRY 1u
+
+struct plx_superblock_span {
+    uint32_t kind;
+    uint64_t first, extents; /* in the first range of the volume, or one of its further ones */
+};
+
 struct plx_superblock {
     uint64_t compatible, read_compatible, incompatible;
-    struct plx_uuid store, volume;
+    struct plx_uuid store, volume; /* what all gates compare */
+    struct plx_uuid identity;      /* what people see; a copy may be given one of its own */
     uint64_t generation;
     uint32_t volume_index, volumes;
     struct plx_superblock_range range[PLX_RANGES_MAX]; /* in their order on the volume */
     uint32_t ranges;
+    struct plx_superblock_span span[PLX_SYSTEM_SPANS_MAX];
+    uint32_t spans;
     uint64_t extent_blocks;
     uint32_t segment_blocks, vdi_slots;
     uint64_t created_ns;
@@ -165,6 +192,28 @@ int plx_format_superblock_decode(const void *block, struct plx_superblock *ret_s
 bool plx_format_superblock_same(const void *block, const void *other);
 /* Of all its ranges. */
 uint64_t plx_superblock_extents(const struct plx_superblock *super);
+/* Whether an extent of this volume holds neither data nor metadata of disks. */
+bool plx_superblock_is_system(const struct plx_superblock *super, uint64_t extent);
+
+/* ---- Home page ---- */
+
+#define PLX_HOME_BLOCK 2u /* and the one after it, of volume 0 */
+
+/* Which host has the store, and through which inode it reaches volume 0 (attach/home rules are in
+ * registry/home.c). host zero: nobody has it. */
+struct plx_home {
+    uint64_t generation;
+    struct plx_uuid host, boot;
+    char host_name[65];     /* for people only */
+    uint64_t device, inode; /* as stat() numbers them */
+    uint64_t counter;       /* raised again and again while somebody has the store open */
+    bool open;              /* somebody had it open for writing, when this was written */
+};
+
+void plx_format_home_encode(const struct plx_uuid *store, const struct plx_home *home, void *block);
+/* NOT_FOUND when the block is all zero: never written. */
+int plx_format_home_decode(const void *block, const struct plx_uuid *store,
+                           struct plx_home *ret_home, struct plx_fault *fault);
 
 /* ---- Extent page ---- */
 
@@ -184,6 +233,13 @@ struct plx_extent_page {
 static inline uint64_t plx_generation_next(uint64_t generation)
 {
     return (generation | 1) + 1;
+}
+
+/* Whether the one slot holds the mirror of what the other, newer one holds: that is durable then.
+ */
+static inline bool plx_generation_mirrored(uint64_t newer, uint64_t other)
+{
+    return newer % 2 == 0 && other == newer - 1;
 }
 
 static inline uint32_t plx_extent_pages(uint64_t extent_blocks)
@@ -212,7 +268,10 @@ struct plx_keyframe {
     uint64_t snap_seq;  /* snapshots taken before it */
     uint64_t time_ns;   /* none behind it was taken earlier, none before it later */
     uint64_t mapped;    /* blocks that its tree maps; PLX_MAPPED_UNKNOWN in those of old */
+    uint64_t vouched;   /* of these, those whose checksum it knows; the same */
 };
+
+#define PLX_REWINDS_PAST_MAX (1u << 31) /* further ones are not counted */
 
 /* A key frame by which the disk's contents became those of an older snapshot (rewind.c), which is
  * held, and so is all that its tree names, until history begins with that key frame or later. */
@@ -244,6 +303,7 @@ struct plx_vdi_record {
     struct plx_rewind rewind[PLX_REWINDS_MAX]; /* oldest first */
     uint32_t rewinds;
     uint32_t rewinds_past; /* further ones, which history has moved past */
+    uint64_t vouched_ns;   /* when quiet blocks had their checksums last (vouch.c), 0: never */
     /* The log: retained segments are first_segment..(keyframe.pos / segment size), found through
      * a radix tree of their addresses; the segment that holds keyframe.pos is segment_addr
      * (0: none yet). */

@@ -24,6 +24,9 @@
 
 #define SWEEP_BYTES (1u << 20)
 #define EXTENTS_MIN 4u /* of a volume */
+#define REGISTRY_BYTES_MIN (4ull << 20)
+#define REGISTRY_BYTES_EXTENT 512ull /* for each extent of the store */
+#define REGISTRY_SHARE 16u           /* of volume 0, at most */
 
 static bool is_zero(const uint8_t *bytes, size_t count)
 {
@@ -153,6 +156,22 @@ static uint64_t choose_extent_bytes(uint64_t bytes)
     return extent;
 }
 
+/* The extents after extent 0 that the registry gets: room for a row of each extent several times
+ * over, and for disks and labels. */
+static void place_registry(struct plx_superblock *super, uint64_t extents)
+{
+    uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT;
+    uint64_t bytes = plx_max_u64(REGISTRY_BYTES_MIN, extents * REGISTRY_BYTES_EXTENT);
+    uint64_t most = plx_max_u64(1, super->range[0].extents / REGISTRY_SHARE);
+
+    super->span[0] = (struct plx_superblock_span){
+        .kind = PLX_SYSTEM_REGISTRY,
+        .first = super->range[0].first + 1,
+        .extents = plx_min_u64(plx_div_up(bytes, extent_bytes), most),
+    };
+    super->spans = 1;
+}
+
 static int format_geometry(struct plx_device **devices, unsigned count,
                            const struct plx_format_options *options, struct plx_superblock *supers,
                            struct plx_fault *fault)
@@ -187,6 +206,8 @@ static int format_geometry(struct plx_device **devices, unsigned count,
     }
     if (extent > PLX_BLOCK_MAX / (extent_bytes >> PLX_BLOCK_SHIFT))
         return plx_fault_set(fault, PLX_ERR_INVALID, "a store holds at most 512 TiB");
+    if (options->registry)
+        place_registry(&supers[0], extent);
     if (segment_bytes < 4 * PLX_BLOCK_SIZE || segment_bytes % PLX_BLOCK_SIZE ||
         supers[0].segment_blocks > PLX_SEGMENT_BLOCKS_MAX ||
         supers[0].segment_blocks > supers[0].extent_blocks / 4)
@@ -201,7 +222,7 @@ static int format_checked(struct plx_device **devices, unsigned count,
                           struct plx_superblock *supers, uint8_t *buffer, struct plx_fault *fault)
 {
     struct plx_uuid store_id;
-    uint64_t now = env->now_ns(env);
+    uint64_t now = plx_env_now_ns(env);
     int error = format_geometry(devices, count, options, supers, fault);
 
     if (error)
@@ -213,7 +234,7 @@ static int format_checked(struct plx_device **devices, unsigned count,
     }
     env->random(env, store_id.b, sizeof store_id.b);
     for (unsigned i = 0; i < count && !error; i++) {
-        supers[i].store = store_id;
+        supers[i].store = supers[i].identity = store_id;
         env->random(env, supers[i].volume.b, sizeof supers[i].volume.b);
         supers[i].created_ns = now;
         memcpy(supers[i].name, options->name, sizeof supers[i].name);
@@ -332,8 +353,13 @@ static int write_superblock(struct growth *g, struct plx_volume *volume,
                             const struct plx_superblock *super)
 {
     uint64_t generation = plx_generation_next(volume->super.generation);
-    int error = write_slot(g, volume, volume->slot ^ 1, generation, super);
+    int error;
 
+    if (generation > PLX_COUNTER_MAX) /* nobody would read it */
+        return plx_fault_set(g->fault, PLX_ERR_CORRUPT,
+                             "%s: its superblock has an impossible generation",
+                             volume->device->name);
+    error = write_slot(g, volume, volume->slot ^ 1, generation, super);
     if (error)
         return plx_fault_set(g->fault, error, "%s: cannot write the superblock: %s; try again",
                              volume->device->name, plx_error_text(error));
@@ -522,6 +548,7 @@ static void further_superblock(struct growth *g, const struct plx_device *device
 
     *ret_super = (struct plx_superblock){
         .store = first->store,
+        .identity = first->identity,
         .generation = 1,
         .volume_index = g->store->info.volumes,
         .volumes = g->store->info.volumes + 1,

@@ -17,6 +17,12 @@
  *     and says it.
  * K4  A block that died before the key frame's position is freed only after the record is durable
  *     and every operation that may still read it has ended.
+ *     The record is what those wait for that died within the log (frozen_deaths, and what history
+ *     lets go): the log behind the old record names them, and recovery from that one may have to
+ *     prove them (replay.c, R2). What the merge replaced in the old tree (data_deaths, until the
+ *     record is durable) recovery does not read from either record: the batches that replaced it
+ *     were flushed with the bitmaps, and their own blocks prove them. That waits for its readers
+ *     alone.
  * Loop: the VDI's.
  * Crash story: before the record is durable, the old record and the log after it stand; the new
  *   nodes are garbage in free blocks or leaks. After it, the log before the position is not
@@ -96,7 +102,7 @@ int plx_keyframe_run(struct plx_vdi *vdi)
 static bool aged(const struct plx_vdi *vdi)
 {
     const struct plx_protection *policy = &vdi->protect.policy;
-    uint64_t window_ns = policy->tiers ? policy->tier[0].keep_ns : UINT64_MAX;
+    uint64_t window_ns = policy->tiers ? policy->tier[policy->tiers - 1].keep_ns : UINT64_MAX;
     uint64_t age_ns =
         plx_max_u64(AGE_MIN_NS, plx_min_u64(window_ns / STRETCHES_IN_WINDOW, AGE_MAX_NS));
     struct plx_env *env = vdi->store->env;
@@ -241,6 +247,7 @@ static void take_detour(struct plx_keyframe_op *op)
     op->target.root = op->detour->root;
     op->target.levels = op->detour->levels;
     op->target.mapped = op->detour->mapped;
+    op->target.vouched = op->detour->vouched;
     op->made = op->detour->made;
     op->detour->made = (struct plx_deaths){0};
     op->flush_mark = plx_min_u64(op->flush_mark, op->detour->flush_mark);
@@ -253,7 +260,7 @@ static int build_tree(struct plx_keyframe_op *op)
     if (error || op->detour)
         return error;
     op->target.levels = op->tree.result_levels;
-    op->target.mapped = plx_tree_mapped(&op->tree, op->target.size_bytes);
+    plx_tree_count(&op->tree, op->target.size_bytes, &op->target.mapped, &op->target.vouched);
     keep_made(op);
     return 0;
 }
@@ -329,7 +336,8 @@ static void forget_rewinds(struct plx_vdi_record *record)
     while (past < record->rewinds && record->rewind[past].pos <= record->oldest.pos)
         past++;
     record->rewinds -= past;
-    record->rewinds_past += past;
+    record->rewinds_past =
+        (uint32_t)plx_min_u64((uint64_t)record->rewinds_past + past, PLX_REWINDS_PAST_MAX);
     memmove(record->rewind, record->rewind + past, record->rewinds * sizeof record->rewind[0]);
 }
 
@@ -347,6 +355,7 @@ static void write_record(struct plx_keyframe_op *op)
     op->record = vdi->record;
     op->record.keyframe = op->target;
     op->record.protection = vdi->protect.policy;
+    op->record.vouched_ns = vdi->vouch.completed_ns;
     if (op->detour)
         note_rewind(op, &op->record);
     op->record.generation = plx_generation_next(op->record.generation);

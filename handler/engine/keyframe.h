@@ -19,7 +19,7 @@ struct plx_keyframe_detour {
     uint64_t seq;
     uint64_t root; /* read-only */
     unsigned levels;
-    uint64_t mapped;
+    uint64_t mapped, vouched;
     struct plx_deaths made;
     uint64_t flush_mark; /* store->flush_failures before they were written */
 };

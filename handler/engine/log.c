@@ -303,7 +303,7 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
         .first_batch = cursor->seq,
         .prev_hash = cursor->hash,
         .snap_seq = cursor->snap_seq,
-        .time_ns = log->store->env->now_ns(log->store->env),
+        .time_ns = plx_env_now_ns(log->store->env),
         .keyframe = log->vdi->record.keyframe,
         .start = PLX_SEGMENT_HEADER_BYTES,
     };
@@ -416,7 +416,7 @@ static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t by
         .seq = log->cursor.seq,
         .vdi = plx_format_vdi_word(&log->vdi->record.id),
         .epoch = log->vdi->record.epoch,
-        .time_ns = log->store->env->now_ns(log->store->env),
+        .time_ns = plx_env_now_ns(log->store->env),
         .prev_hash = log->cursor.hash,
         .durable_seq = log->durable_seq, /* L2 */
         .bytes = (uint32_t)(plx_div_up(bytes, block) * block),

@@ -6,7 +6,9 @@
  * M4  A checksum is reported only while it holds: VOIDED slots and voided entries hide it.
  * M5  A common block is never writable, keeps its checksum, and its death is nobody's to record:
  *     others may map it (share.c).
- * Loop: the VDI's. Crash story: memory only; the store has the base and the log.
+ * M6  A checksum that comes back (plx_map_vouch) changes nothing else: a block stays where it is,
+ * and as writable or not as it was. Loop: the VDI's. Crash story: memory only; the store has the
+ * base and the log.
  */
 #include "engine/map.h"
 
@@ -72,6 +74,19 @@ unsigned plx_map_levels_for(uint64_t size_bytes)
 
 /* ---- Lookup ---- */
 
+static bool is_shared(const struct plx_slot *slot)
+{
+    return (slot->value & PLX_SLOT_OLDER_SHARED) == PLX_SLOT_OLDER_SHARED;
+}
+
+/* M2 */
+static bool is_writable(const struct plx_map *map, const struct plx_overlay *overlay,
+                        const struct plx_slot *slot)
+{
+    return plx_entry_is_own(slot->value) && !is_shared(slot) &&
+           plx_overlay_gen(overlay, slot) == map->gen_submitted;
+}
+
 enum overlay_answer {
     SAYS_NOTHING,
     SAYS_MAPPED,
@@ -87,8 +102,7 @@ static enum overlay_answer ask_overlay(const struct plx_map *map, const struct p
         *ret = (struct plx_mapping){
             .addr = plx_entry_addr(slot->value),
             .checksum = plx_entry_checksum(slot->value),
-            .writable = plx_entry_is_own(slot->value) &&
-                        plx_overlay_gen(overlay, slot) == map->gen_submitted, /* M2 */
+            .writable = is_writable(map, overlay, slot),
         };
         return ret->addr ? SAYS_MAPPED : SAYS_ABSENT;
     }
@@ -301,7 +315,7 @@ static void void_frozen_block(struct plx_map *map, uint64_t vblock)
     struct plx_slot *slot;
     bool is_new;
 
-    if (!below || !plx_entry_is_own(below->value) ||
+    if (!below || !plx_entry_is_own(below->value) || is_shared(below) ||
         plx_overlay_gen(&map->frozen, below) != map->gen)
         return;
     slot = plx_overlay_put(&map->active, PLX_OVERLAY_BLOCK, vblock, &is_new);
@@ -317,7 +331,8 @@ void plx_map_apply_void(struct plx_map *map, uint64_t leaf)
     for (uint64_t v = leaf << PLX_NODE_SHIFT; v < (leaf + 1) << PLX_NODE_SHIFT; v++) {
         struct plx_slot *slot = plx_overlay_find(overlay, PLX_OVERLAY_BLOCK, v);
 
-        if (slot && plx_entry_is_own(slot->value) && plx_overlay_gen(overlay, slot) == map->gen)
+        if (slot && plx_entry_is_own(slot->value) && !is_shared(slot) &&
+            plx_overlay_gen(overlay, slot) == map->gen)
             slot->value = plx_entry_void(slot->value);
         else if (!slot && !hidden && map->is_frozen)
             void_frozen_block(map, v);
@@ -325,6 +340,21 @@ void plx_map_apply_void(struct plx_map *map, uint64_t leaf)
     if (!hidden && map->base.gen == map->gen)
         plx_overlay_set_gen(overlay, plx_overlay_put(overlay, PLX_OVERLAY_VOIDED, leaf, &is_new),
                             map->gen);
+}
+
+void plx_map_vouch(struct plx_map *map, uint64_t vblock, const struct plx_mapping *mapping,
+                   uint32_t checksum24)
+{
+    bool is_new;
+    struct plx_slot *slot = plx_overlay_put(&map->active, PLX_OVERLAY_BLOCK, vblock, &is_new);
+
+    PLX_ASSERT(!map->is_frozen && !mapping->checksum && !plx_addr_is_common(mapping->addr));
+    if (is_new) { /* of the base; writable only if no snapshot came since, logged or not */
+        slot->value = mapping->addr | (mapping->writable ? PLX_SLOT_OLDER : PLX_SLOT_OLDER_SHARED);
+        plx_overlay_set_gen(&map->active, slot, map->gen);
+    }
+    PLX_ASSERT(plx_entry_addr(slot->value) == mapping->addr);
+    slot->value = plx_entry_void(slot->value) | plx_entry_make(0, checksum24);
 }
 
 void plx_map_apply_snapshot(struct plx_map *map, uint64_t seq)
@@ -364,7 +394,8 @@ void plx_map_install(struct plx_map *map, const struct plx_keyframe *keyframe)
     map->base = (struct plx_base){.root = keyframe->root,
                                   .levels = keyframe->levels,
                                   .gen = map->active.first_gen,
-                                  .mapped = keyframe->mapped};
+                                  .mapped = keyframe->mapped,
+                                  .vouched = keyframe->vouched};
     map->base_changes++;
     plx_overlay_clear(&map->frozen, map->gen);
     map->is_frozen = false;

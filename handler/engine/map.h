@@ -30,8 +30,8 @@ void plx_deaths_give_back(struct plx_store *store, struct plx_deaths *deaths,
 struct plx_base {
     uint64_t root; /* entry */
     unsigned levels;
-    uint64_t gen;    /* snapshots before the key frame */
-    uint64_t mapped; /* blocks, or PLX_MAPPED_UNKNOWN */
+    uint64_t gen;             /* snapshots before the key frame */
+    uint64_t mapped, vouched; /* blocks, or PLX_MAPPED_UNKNOWN */
 };
 
 struct plx_map {
@@ -91,6 +91,11 @@ void plx_map_apply_map(struct plx_map *map, uint64_t vblock, uint64_t addr, uint
 void plx_map_apply_unmap(struct plx_map *map, uint64_t vblock, uint64_t count);
 void plx_map_apply_void(struct plx_map *map, uint64_t leaf);
 void plx_map_apply_snapshot(struct plx_map *map, uint64_t seq);
+/* The checksum of what a block holds, which was not known; it stays where it is. mapping: what a
+ * lookup said of it, since when neither the base nor map->gen_submitted has changed. Nothing is
+ * frozen; a slot is reserved. */
+void plx_map_vouch(struct plx_map *map, uint64_t vblock, const struct plx_mapping *mapping,
+                   uint32_t checksum24);
 
 /* Freezes active for a key frame: false when one is frozen already. */
 bool plx_map_freeze(struct plx_map *map);

@@ -72,7 +72,7 @@ bool plx_move_plan(struct plx_op *op)
 
 /* To the end of the empty subtree that the last lookup came to, or the next block that is not in
  * the tree yet. */
-static uint64_t empty_end(const struct plx_op *op, uint64_t end)
+uint64_t plx_move_empty_end(const struct plx_op *op, uint64_t end)
 {
     return op->walk.level < 2 ? end : plx_vdi_absent_end(op->vdi, &op->walk, end - 1);
 }
@@ -93,5 +93,5 @@ uint64_t plx_move_end(struct plx_op *op)
     move->moved += moved;
     move->runs_before += count_runs(op, false);
     move->runs_after += count_runs(op, true);
-    return empty_end(op, end) - op->first_block;
+    return plx_move_empty_end(op, end) - op->first_block;
 }

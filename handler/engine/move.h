@@ -15,5 +15,7 @@ bool plx_move_plan(struct plx_op *op);
 /* The window is done with as planned: counts it. Returns how many blocks from its first on need no
  * look: its own, and more where the disk is empty. */
 uint64_t plx_move_end(struct plx_op *op);
+/* To where, from the window's end on, nothing is mapped: the last lookup found an empty subtree. */
+uint64_t plx_move_empty_end(const struct plx_op *op, uint64_t end);
 
 #endif

@@ -18,8 +18,12 @@ enum plx_overlay_kind {
 };
 
 /* Value bits beside address and checksum (entries never carry them here). */
-#define PLX_SLOT_OLDER (1ull << 63)     /* BLOCK: the mapping is the older one, checksum voided */
+#define PLX_SLOT_OLDER                                                                             \
+    (1ull << 63) /* BLOCK: the mapping is the older one, but for its checksum                      \
+                  */
 #define PLX_SLOT_BASE_DEAD (1ull << 62) /* what was mapped before died unseen by any snapshot */
+/* BLOCK: the older one, which is not writable: no generation of a slot can say so. */
+#define PLX_SLOT_OLDER_SHARED (PLX_SLOT_OLDER | PLX_SLOT_BASE_DEAD)
 
 struct plx_slot {
     uint64_t key; /* kind 2, index 36, generation 26 bits */

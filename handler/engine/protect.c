@@ -3,8 +3,10 @@
  * T1  An automatic snapshot is a SNAPSHOT record like a requested one: in the order of the log, and
  *     with no other trace. Of an interval it is a request like any other; of batches and writes
  *     log.c adds the record while it forms a batch.
- * T2  One request of an interval is under way at most. One that falls due meanwhile is left out and
- *     counted.
+ * T2  One request of an interval is under way at most. One that falls due meanwhile, or that a late
+ *     turn of the loop finds due, is taken as soon as that is over: late by less than an interval.
+ *     When a further one falls due by then, the former is left out and counted, and an operator is
+ *     told of it, once a minute at most.
  * T3  While batches end with snapshots nothing is written in place: what such a snapshot sees is
  *     whole as soon as its batch is durable. Writes in place that were under way when that began
  *     have ended before the first of them.
@@ -14,6 +16,8 @@
  *     before the next is due (or a second has passed): no I/O of its own. Nothing is lost: as long
  *     as nothing is logged behind it, what recovery finds is what it saw, for nothing that it sees
  *     is written in place any more.
+ * T7  Snapshots get their times, and are let go by them, as the rule of witness.c has it. The disk
+ *     looks at the clocks itself for each of either, so nobody can let go past it.
  * Loop: the VDI's.
  * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
  *   before holds. An automatic snapshot is in the log or was never taken. What was recovered and no
@@ -26,6 +30,7 @@
 #include "engine/vdi.h"
 
 #define SECOND_NS 1000000000ull
+#define TELL_NS (60 * SECOND_NS)
 
 /* ---- The policy ---- */
 
@@ -80,7 +85,7 @@ void plx_protect_start(struct plx_vdi *vdi, bool found_changes)
     struct plx_protect *p = &vdi->protect;
 
     p->changed = found_changes;
-    p->due_ns = p->meter_ns = monotonic(vdi);
+    p->changed_ns = p->due_ns = p->meter_ns = monotonic(vdi);
     apply_mode(vdi);
 }
 
@@ -125,7 +130,11 @@ void plx_protect_tell(struct plx_vdi *vdi, enum plx_automatic what, uint64_t seq
 
 void plx_protect_note_change(struct plx_vdi *vdi)
 {
-    vdi->changed = vdi->protect.changed = true;
+    struct plx_protect *p = &vdi->protect;
+
+    if (!p->changed && p->policy.mode == PLX_PROTECT_INTERVAL)
+        p->changed_ns = monotonic(vdi);
+    vdi->changed = p->changed = true;
 }
 
 void plx_protect_ordered(struct plx_vdi *vdi, const struct plx_request *request)
@@ -139,12 +148,102 @@ void plx_protect_ordered(struct plx_vdi *vdi, const struct plx_request *request)
     plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, 0, 0);
 }
 
+/* ---- The clock ---- */
+
+/* What was submitted counts as taken: a stretch without dates (witness.c, N5) must not be too
+ * short. */
+static void read_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
+{
+    ret_clock->now = plx_clocks_read(vdi->store->env);
+    ret_clock->ends = (struct plx_history_ends){
+        .forgotten = vdi->record.oldest.snap_seq,
+        .newest_seq = plx_max_u64(vdi->map.gen_submitted, vdi->log.cursor.snap_seq),
+        .newest_ns = vdi->last_snapshot_ns,
+    };
+}
+
+static void tell_doubt(struct plx_vdi *vdi, enum plx_doubt before,
+                       const struct plx_vdi_clock *clock)
+{
+    char why[PLX_DOUBT_TEXT];
+
+    if (clock->witness.doubt == before)
+        return;
+    if (clock->witness.doubt)
+        plx_store_event(vdi->store, PLX_ERR_CLOCK,
+                        "virtual disk %s: %s; until it is right again, or 'parallax cdp resume' "
+                        "says that it is, no snapshot is let go by time",
+                        vdi->record.name,
+                        plx_witness_text(&vdi->witness, &clock->now, &clock->ends, why));
+    else
+        plx_store_event(vdi->store, 0,
+                        "virtual disk %s: the wall clock is believed again, and snapshots are let "
+                        "go by time",
+                        vdi->record.name);
+}
+
+void plx_vdi_look_at_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
+{
+    enum plx_doubt before = vdi->witness.doubt;
+
+    read_clock(vdi, ret_clock);
+    plx_witness_look(&vdi->witness, &ret_clock->now, &ret_clock->ends);
+    ret_clock->witness = vdi->witness;
+    tell_doubt(vdi, before, ret_clock);
+}
+
+void plx_vdi_resume(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
+{
+    enum plx_doubt before = vdi->witness.doubt;
+
+    read_clock(vdi, ret_clock);
+    plx_witness_resume(&vdi->witness, &ret_clock->now, &ret_clock->ends);
+    ret_clock->witness = vdi->witness;
+    tell_doubt(vdi, before, ret_clock);
+}
+
+/* T7 */
+int plx_protect_check_clock(struct plx_vdi *vdi, uint64_t before_ns, struct plx_fault *fault)
+{
+    struct plx_vdi_clock clock;
+    char why[PLX_DOUBT_TEXT];
+
+    plx_vdi_look_at_clock(vdi, &clock);
+    if (plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends) &&
+        before_ns <= clock.now.wall_ns)
+        return 0;
+    return plx_fault_set(
+        fault, PLX_ERR_CLOCK,
+        "virtual disk %s: no snapshot is let go by time: %s; set it right, or say "
+        "that it is with 'parallax cdp resume'",
+        vdi->record.name,
+        clock.witness.doubt
+            ? plx_witness_text(&clock.witness, &clock.now, &clock.ends, why)
+            : "the wall clock is behind the newest snapshot, or the time asked for");
+}
+
 /* ---- Of an interval ---- */
 
 static void count_skipped(struct plx_vdi *vdi, uint64_t count)
 {
     vdi->counters.snapshots_skipped += count;
     vdi->store->counters.snapshots_skipped += count;
+}
+
+/* T2. The first time at once, then for all of a minute and more. */
+static void tell_left_out(struct plx_vdi *vdi, uint64_t now)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    if (p->told_ns && now - p->told_ns < TELL_NS)
+        return;
+    plx_store_event(vdi->store, 0,
+                    "virtual disk %s: automatic snapshots were left out, %llu lately: its device "
+                    "or this host is too busy for one every %llu us",
+                    vdi->record.name, (unsigned long long)p->left_out,
+                    (unsigned long long)(p->policy.interval_ns / 1000));
+    p->told_ns = now;
+    p->left_out = 0;
 }
 
 static void note_failed(struct plx_vdi *vdi)
@@ -161,18 +260,20 @@ static void note_failed(struct plx_vdi *vdi)
     p->failing = true;
 }
 
-/* T2 */
-static void skip_those_due(struct plx_vdi *vdi)
+/* T2. What was due and is not the newest of them; a pause without changes left nothing out. */
+static void leave_out(struct plx_vdi *vdi, uint64_t now)
 {
     struct plx_protect *p = &vdi->protect;
-    uint64_t now = monotonic(vdi), interval = p->policy.interval_ns, missed;
+    uint64_t missed;
 
-    if (p->policy.mode != PLX_PROTECT_INTERVAL || now < p->due_ns)
+    p->due_ns = plx_max_u64(p->due_ns, p->changed_ns);
+    missed = (now - p->due_ns) / p->policy.interval_ns;
+    if (!missed)
         return;
-    missed = (now - p->due_ns) / interval + 1;
-    p->due_ns += missed * interval;
-    if (p->changed)
-        count_skipped(vdi, missed);
+    p->due_ns += missed * p->policy.interval_ns;
+    p->left_out += missed;
+    count_skipped(vdi, missed);
+    tell_left_out(vdi, now);
 }
 
 /* Not ordered: a requested snapshot came first and saw everything, or the disk has stopped. */
@@ -189,7 +290,6 @@ static void ended(struct plx_vdi *vdi)
     if (p->ordered)
         plx_protect_tell(vdi, request->result ? PLX_AUTOMATIC_DROPPED : PLX_AUTOMATIC_TAKEN,
                          request->result ? 0 : request->seq, request->time_ns);
-    skip_those_due(vdi);
 }
 
 static void interval_done(struct plx_request *request)
@@ -231,9 +331,8 @@ void plx_protect_pump(struct plx_vdi *vdi)
     now = monotonic(vdi);
     if (now < due)
         return;
+    leave_out(vdi, now);
     p->due_ns += p->policy.interval_ns;
-    if (p->due_ns + p->policy.interval_ns <= now) /* a turn that is late is made up for, once */
-        p->due_ns = now + p->policy.interval_ns;
     prepare(vdi);
     p->request.patient = true;
     vdi->log.patience_ns = plx_min_u64(p->due_ns, now + SECOND_NS); /* T6 */

@@ -9,9 +9,12 @@ struct plx_protect {
     struct plx_protection policy; /* in force; the record has it after the next key frame */
     struct plx_request request;   /* INTERVAL: the one automatic snapshot there is */
     bool under_way, ordered;
-    bool changed;    /* the disk, since its last snapshot; unlike vdi->changed never a guess */
-    bool failing;    /* the last one failed, and an operator knows */
-    uint64_t due_ns; /* monotonic: the next one, if anything has changed */
+    bool changed;        /* the disk, since its last snapshot; unlike vdi->changed never a guess */
+    bool failing;        /* the last one failed, and an operator knows */
+    uint64_t changed_ns; /* monotonic: the first change since then */
+    uint64_t due_ns;     /* monotonic: the next one, if anything has changed */
+    uint64_t told_ns;  /* monotonic: when an operator was told that some were left out; 0: never */
+    uint64_t left_out; /* since then */
     uint64_t meter_ns, meter_count, rate; /* taken since meter_ns; a second, before that */
 };
 
@@ -20,6 +23,8 @@ struct plx_vdi;
 /* Once the disk is this instance's (vdi.c, V2), not before: from now on snapshots are taken.
  * found_changes: recovery found some that perhaps no snapshot saw. */
 void plx_protect_start(struct plx_vdi *vdi, bool found_changes);
+/* Whether snapshots taken before this time may go by time: 0, or CLOCK and why. */
+int plx_protect_check_clock(struct plx_vdi *vdi, uint64_t before_ns, struct plx_fault *fault);
 /* Takes a snapshot when one is due. Called once a turn. */
 void plx_protect_pump(struct plx_vdi *vdi);
 /* When a turn is needed for that: monotonic, UINT64_MAX: never. */

@@ -28,6 +28,14 @@
  *     life again there, and a collection knows how to. It is no more anybody's to free: what dies
  *     behind that key frame before a snapshot saw it does not come back here either (versions.c,
  *     N1).
+ * C10 Thrifty: a stretch begins at the last key frame before the first snapshot that goes, where
+ *     the one before ended, so that nothing is written anew twice. What was born after the last
+ *     snapshot that stays is met all the same: the log is read from that snapshot's batch on (C1).
+ *     The key frame goes, too, if nobody needs it: it is not announced where the log is written
+ *     anew behind it, so snapshots there are read through the one before, and its nodes come back
+ *     by C3. Where the next stretch begins, a mark says; where it ends, thrift.c. If a stretch does
+ *     not fit its snapshots stay. What lies before the mark stays, whatever is asked for: reading
+ *     begins at the last snapshot there, and if that one went, nothing would tell of those before.
  *
  * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
  * trees say below the record's key frame does not change meanwhile.
@@ -46,6 +54,7 @@
 #include "engine/versions.h"
 
 #define SLICE_SEGMENTS 64u /* of log worked on at a time, or somewhat more */
+#define SHELF_SEGMENTS 24u /* of them in memory: a stretch that is worth it, and its ends */
 #define SETTLE_TRIES 8u
 #define REACH_TRIES 4u
 
@@ -76,9 +85,17 @@ struct reclaim {
     uint64_t last_batch;          /* applied by then, */
     uint64_t limit;               /* in this segment */
     struct plx_log_reader reader;
+    struct plx_log_shelf shelf;
     struct plx_treewalk walk;
     uint64_t *held; /* C6, ascending */
     size_t held_count, held_capacity;
+    /* C10, when thrifty: */
+    struct plx_thrift_mark *mark;
+    uint64_t after;              /* the caller's, or further: what a mark has passed stays */
+    struct plx_keyframe planned; /* the stretch ends there, or further; levels 0: anywhere */
+    struct plx_log_cursor at;    /* the batch that is being read */
+    struct plx_log_cursor begin; /* of the last snapshot that stays: its batch */
+    uint64_t too_young_ns;       /* the first snapshot that is; 0: none was met */
     /* What was found: */
     struct base *bases; /* C1, oldest first */
     size_t base_count, base_capacity;
@@ -101,7 +118,8 @@ struct reclaim {
     struct plx_rewrite rewrite;
     size_t from;      /* of bases: with that the rest begins */
     size_t passed;    /* bases so far */
-    size_t last_kept; /* the last base that stays */
+    struct base kept; /* the last one that stays */
+    uint64_t stayed;  /* the last snapshot written; 0: none */
     bool begin_writing, writing;
     uint64_t mappings; /* written since the last base */
     struct plx_history_drop drop;
@@ -242,6 +260,15 @@ static int each_record(struct reclaim *r,
 
 /* ---- Which go, and which key frames there are (C1, C2) ---- */
 
+/* Where the log goes on behind a key frame. */
+static struct plx_log_cursor behind(const struct plx_keyframe *keyframe)
+{
+    return (struct plx_log_cursor){.pos = keyframe->pos,
+                                   .seq = keyframe->batch_seq + 1,
+                                   .hash = keyframe->prev_hash,
+                                   .snap_seq = keyframe->snap_seq};
+}
+
 static int push_base(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     if (r->base_count == r->base_capacity) {
@@ -269,15 +296,25 @@ static void newest_stays(struct reclaim *r)
 
 static bool in_range(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
-    return seq > r->thin->after && seq <= r->thin->upto &&
+    return seq > r->after && seq <= r->thin->upto &&
            (!r->thin->before_ns || time_ns < r->thin->before_ns);
+}
+
+/* What time says of it is not true (witness.c, N5). */
+static bool stays_undated(const struct reclaim *r, uint64_t seq)
+{
+    const struct plx_thin *thin = r->thin;
+
+    return thin->before_ns &&
+           plx_witness_keeps(&r->vdi->witness, seq, thin->before_ns, thin->every_ns);
 }
 
 static bool goes(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
     uint64_t every = r->thin->every_ns;
 
-    if (!in_range(r, seq, time_ns) || contains(r->held, r->held_count, seq))
+    if (r->thin->rewinds_only || !in_range(r, seq, time_ns) ||
+        contains(r->held, r->held_count, seq) || stays_undated(r, seq))
         return false;
     return !every || (r->seen && time_ns / every == r->seen_ns / every);
 }
@@ -342,7 +379,8 @@ static bool in_use(const struct reclaim *r, uint64_t seq)
 /* C9 */
 static int note_past(struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
-    r->all_may_go = r->all_may_go && in_range(r, seq, time_ns) && !in_use(r, seq);
+    r->all_may_go =
+        r->all_may_go && in_range(r, seq, time_ns) && !in_use(r, seq) && !stays_undated(r, seq);
     return r->all_may_go ? push_number(r, &r->past, &r->past_count, &r->past_capacity, seq) : 0;
 }
 
@@ -377,7 +415,14 @@ static int reach_rewind(struct reclaim *r, const struct plx_keyframe *keyframe)
     r->base_count = 0;
     r->first_stays = 0;
     r->previous = went_to(r, keyframe->pos);
+    r->begin = behind(keyframe);
     return push_base(r, keyframe);
+}
+
+/* C10: no snapshot before it goes. */
+static bool begins_stretch(const struct reclaim *r, const struct plx_keyframe *keyframe)
+{
+    return r->thin->thrifty && r->previous && (!r->gone_count || r->gone[0] > keyframe->snap_seq);
 }
 
 /* The log names a key frame. */
@@ -392,6 +437,8 @@ static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, 
         return 0;
     if (keyframe->pos > last->keyframe.pos && last_rewind(r, keyframe->pos) > last->keyframe.pos)
         return reach_rewind(r, keyframe);
+    if (!same && last->whole && begins_stretch(r, keyframe))
+        r->base_count = 0;
     if (!same && last->whole)
         error = push_base(r, keyframe);
     else if (!same)
@@ -405,8 +452,12 @@ static int base_appears(struct reclaim *r, const struct plx_keyframe *keyframe, 
 static bool enough(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
     bool slice = r->segments_read > SLICE_SEGMENTS;
+    bool planned = r->planned.levels && seq > r->planned.snap_seq &&
+                   r->bases[r->base_count - 1].keyframe.pos >= r->planned.pos;
 
-    if (seq > r->thin->after && !in_range(r, seq, time_ns) &&
+    if (planned && (r->end || !r->gone_count || r->gone[0] > r->planned.snap_seq))
+        return true;
+    if (seq > r->after && !in_range(r, seq, time_ns) &&
         ((r->thin->before_ns && !r->reach->behind) || r->gone_before_end == r->gone_count))
         return true;
     return slice && (r->end || (!r->gone_count && !r->all_may_go));
@@ -425,6 +476,8 @@ static int look_at_snapshot(struct reclaim *r, uint64_t seq, uint64_t time_ns)
     last->needed = last->needed || contains(r->held, r->held_count, seq);
     if (r->gone_count)
         end_here(r);
+    if (!r->too_young_ns && r->thin->before_ns && time_ns >= r->thin->before_ns)
+        r->too_young_ns = time_ns;
     r->looked_enough = enough(r, seq, time_ns);
     if (r->looked_enough)
         return 0;
@@ -436,9 +489,12 @@ static int look_at_snapshot(struct reclaim *r, uint64_t seq, uint64_t time_ns)
         r->previous = seq;
         r->bases[0] = *last;
         r->base_count = 1;
+        r->begin = r->at;
+        r->begin.snap_seq = seq - 1;
     }
     r->seen = seq;
-    r->seen_ns = time_ns;
+    if (!stays_undated(r, seq)) /* it is not the first of its period */
+        r->seen_ns = time_ns;
     return error;
 }
 
@@ -482,6 +538,11 @@ static int seek_previous(struct reclaim *r)
     int error = 0;
 
     r->base_count = 0;
+    if (r->mark) {
+        r->reader.cursor = r->mark->begin;
+        r->reader.epoch = 0;
+        return push_base(r, &r->mark->from);
+    }
     while (!error && limit > last.after) {
         struct plx_log_cursor start;
         struct plx_keyframe named;
@@ -520,6 +581,7 @@ static int scan(struct reclaim *r)
     r->end = r->gone_count = r->gone_before_end = 0;
     r->previous = r->first_stays = r->seen = r->seen_ns = 0;
     r->segments_read = 0;
+    r->too_young_ns = 0;
     r->looked_enough = r->at_rewind = false;
     r->all_may_go = false;
     r->past_count = 0;
@@ -527,7 +589,9 @@ static int scan(struct reclaim *r)
     error = seek_previous(r);
     if (!error)
         r->previous = went_to(r, r->bases[0].keyframe.pos);
+    r->begin = r->reader.cursor;
     while (!error && !r->looked_enough && r->reader.cursor.seq <= r->last_batch) {
+        r->at = r->reader.cursor;
         error = next_batch(r);
         if (!error && segment != r->reader.loaded) {
             r->segments_read++;
@@ -536,6 +600,9 @@ static int scan(struct reclaim *r)
         }
         if (!error)
             error = each_record(r, look);
+        if (!error && r->planned.levels && r->at.seq <= r->planned.batch_seq &&
+            r->reader.cursor.seq > r->planned.batch_seq)
+            error = base_appears(r, &r->planned, false);
     }
     if (error || r->looked_enough)
         return error;
@@ -586,10 +653,10 @@ static int base_inherited(void *context, uint64_t vblock, uint64_t addr, bool *r
 
 static void begin_versions(struct reclaim *r)
 {
-    uint64_t before = r->bases[0].keyframe.snap_seq;
+    uint64_t before = r->reader.cursor.snap_seq;
 
     /* With a snapshot before that stays, all that the stretch began with is seen by it, or younger
-     * than it and met in the log. */
+     * than it and met in the log (C10: there before the stretch). */
     r->versions = (struct plx_versions){
         .gen = before,
         .kept = r->previous ? 1 : 0,
@@ -725,6 +792,7 @@ static int put_snapshot(struct reclaim *r, const struct plx_record *record)
 {
     int error = put_changes(r);
 
+    r->stayed = record->seq;
     return error ? error : plx_rewrite_snapshot(&r->rewrite, record->seq, record->time_ns);
 }
 
@@ -733,7 +801,7 @@ static int put_snapshot(struct reclaim *r, const struct plx_record *record)
 /* C6 */
 static int announced(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
-    struct base *base = &r->bases[r->last_kept];
+    struct base *base = &r->kept;
 
     if (!r->writing || !base->placed || base->keyframe.pos != keyframe->pos ||
         base->keyframe.root != keyframe->root)
@@ -778,8 +846,7 @@ static int drop_base(struct reclaim *r, size_t at)
     size_t before = r->drop.blocks.count;
     bool first = at < r->from;
     int error = plx_treewalk_nodes(&r->walk, tree_of(&r->bases[at]), tree_of(&r->bases[at + 1]),
-                                   first ? origin_of(r) : tree_of(&r->bases[r->last_kept]),
-                                   &r->drop.blocks);
+                                   first ? origin_of(r) : tree_of(&r->kept), &r->drop.blocks);
 
     r->nodes += r->drop.blocks.count - before;
     return error;
@@ -788,10 +855,21 @@ static int drop_base(struct reclaim *r, size_t at)
 /* Whether snapshots behind it should go on to be read through it. */
 static bool base_stays(const struct reclaim *r, size_t at)
 {
-    uint64_t next = r->bases[at + 1].keyframe.snap_seq;
+    const struct plx_keyframe *next = &r->bases[at + 1].keyframe, *kept = &r->kept.keyframe;
+    uint64_t apart_ns = r->thin->keyframes_ns;
 
     return is_read(r, &r->bases[at]) || r->mappings >= r->store->options.keyframe_mappings ||
-           next - r->bases[r->last_kept].keyframe.snap_seq > PLX_OVERLAY_GENS / 2;
+           next->snap_seq - kept->snap_seq > PLX_OVERLAY_GENS / 2 ||
+           (apart_ns && next->time_ns > kept->time_ns + apart_ns);
+}
+
+/* C10: with which the stretch before ended. */
+static bool beginning_stays(struct reclaim *r)
+{
+    const struct plx_keyframe *keyframe = &r->bases[r->from].keyframe;
+
+    return !r->mark || !r->mark->before.levels || r->mark->from.pos != keyframe->pos ||
+           r->mark->from.root != keyframe->root || base_stays(r, r->from);
 }
 
 static int begin_writing(struct reclaim *r)
@@ -823,6 +901,30 @@ static int end_writing(struct reclaim *r)
     return error;
 }
 
+/* It is to be announced. */
+static void keep_base(struct reclaim *r, size_t at)
+{
+    r->kept = r->bases[at];
+    r->kept.moved = r->kept.keyframe;
+    r->kept.placed = true;
+    r->mappings = 0;
+}
+
+/* From here on the log is written anew. */
+static int begin_rest(struct reclaim *r)
+{
+    plx_versions_settle(&r->versions);
+    r->begin_writing = true;
+    if (r->mark && r->mark->before.levels) {
+        r->kept = (struct base){.keyframe = r->mark->before};
+        r->mappings = r->mark->mappings;
+    }
+    if (!beginning_stays(r))
+        return drop_base(r, r->from);
+    keep_base(r, r->from);
+    return 0;
+}
+
 /* The log has reached a base. */
 static int pass_base(struct reclaim *r, size_t at)
 {
@@ -832,24 +934,13 @@ static int pass_base(struct reclaim *r, size_t at)
         return r->writing ? end_writing(r) : 0;
     if (at < r->from)
         return drop_base(r, at);
-    if (at == r->from) {
-        plx_versions_settle(&r->versions);
-        r->last_kept = at;
-        r->bases[at].placed = true;
-        r->bases[at].moved = r->bases[at].keyframe;
-        r->begin_writing = true;
-        return 0;
-    }
+    if (at == r->from)
+        return begin_rest(r);
     if (!base_stays(r, at))
         return drop_base(r, at);
     error = put_changes(r);
-    r->bases[at].moved = r->bases[at].keyframe;
-    if (!error)
-        error = plx_rewrite_place(&r->rewrite, &r->bases[at].moved);
-    r->bases[at].placed = true;
-    r->last_kept = at;
-    r->mappings = 0;
-    return error;
+    keep_base(r, at);
+    return error ? error : plx_rewrite_place(&r->rewrite, &r->kept.moved);
 }
 
 static int pass_bases(struct reclaim *r)
@@ -870,12 +961,22 @@ static bool is_done(const struct reclaim *r)
                                   r->reader.cursor.seq > r->last_batch);
 }
 
+/* Where the log is read from: C1, C10. */
+static struct plx_log_cursor beginning(const struct reclaim *r)
+{
+    const struct plx_keyframe *first = &r->bases[0].keyframe;
+
+    return r->thin->thrifty && r->previous && r->begin.seq <= first->batch_seq ? r->begin
+                                                                               : behind(first);
+}
+
 static int work(struct reclaim *r)
 {
     int error;
 
+    r->reader.cursor = beginning(r);
+    r->reader.epoch = 0;
     begin_versions(r);
-    plx_log_reader_seek(&r->reader, &r->bases[0].keyframe);
     error = pass_bases(r);
     while (!error && !is_done(r)) {
         error = next_batch(r);
@@ -980,9 +1081,11 @@ static int commit(struct reclaim *r)
     op->next_drop = &r->drop;
     error = keyframe_sync(r->vdi, r->fault);
     op->next_drop = NULL;
-    if (!error)
-        r->rewrite.move_count = 0; /* the log has them */
-    return error;
+    if (error)
+        return error;
+    r->rewrite.move_count = 0; /* the log has them */
+    plx_thrift_forget(&r->vdi->thrift, r->bases[0].keyframe.pos, r->bases[r->end].keyframe.pos);
+    return 0;
 }
 
 static void count_result(struct reclaim *r)
@@ -1005,6 +1108,15 @@ static void count_result(struct reclaim *r)
         t->meta_blocks += (dropped - written) * r->store->info.segment_blocks;
 }
 
+static void mark_gone(const struct reclaim *r)
+{
+    for (size_t i = 0; i < r->thin->mark_count; i++) {
+        struct plx_thin_mark *mark = &r->thin->marks[i];
+
+        mark->gone = mark->gone || contains(r->gone, r->gone_count, mark->seq);
+    }
+}
+
 static void done(struct reclaim *r)
 {
     /* What was written for nothing, unless a record may name it. */
@@ -1014,6 +1126,7 @@ static void done(struct reclaim *r)
     plx_rewrite_done(&r->rewrite);
     plx_versions_free(&r->versions);
     plx_log_reader_close(&r->reader);
+    plx_log_shelf_free(&r->shelf);
     plx_deaths_free(&r->drop.blocks);
     free(r->held);
     free(r->gone);
@@ -1024,10 +1137,13 @@ static void done(struct reclaim *r)
 static int begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_thin *thin,
                  struct reach *reach, struct plx_thinned *thinned, struct plx_fault *fault)
 {
+    int error;
+
     *r = (struct reclaim){
         .vdi = vdi,
         .store = vdi->store,
         .thin = thin,
+        .after = thin->after,
         .reach = reach,
         .thinned = thinned,
         .record = vdi->record,
@@ -1037,11 +1153,15 @@ static int begin(struct reclaim *r, struct plx_vdi *vdi, const struct plx_thin *
         .drop.flush_mark = vdi->store->flush_failures,
         .fault = fault,
     };
+    if (plx_log_shelf_init(&r->shelf, SHELF_SEGMENTS))
+        return no_memory(r);
     /* Those behind may be on their way to the disk, a later one there before an earlier one. */
-    return plx_log_reader_of(
+    error = plx_log_reader_of(
         r->store, &r->record, vdi->log.segments,
         plx_min_u64(r->limit + 1 - vdi->log.first_segment, vdi->log.segment_count), &r->reader,
         fault);
+    r->reader.shelf = &r->shelf;
+    return error;
 }
 
 /* ---- Ending elsewhere: FULL, look again ---- */
@@ -1073,6 +1193,80 @@ static int end_the_segment(struct reclaim *r)
     return error ? error : PLX_REWRITE_FULL;
 }
 
+/* ---- From one stretch to the next (C10) ---- */
+
+static struct plx_thrift_mark mark_here(const struct reclaim *r)
+{
+    return (struct plx_thrift_mark){
+        .every_ns = r->thin->every_ns,
+        .upto = r->thinned->upto,
+        .held = plx_thrift_digest(r->held, r->held_count, r->thinned->upto),
+        .percent = r->mark ? r->mark->percent : 100,
+    };
+}
+
+/* Nothing went up to here. */
+static void mark_passed(struct reclaim *r)
+{
+    struct plx_thrift_mark mark = mark_here(r);
+
+    if (!r->thin->thrifty || r->thin->dry_run)
+        return;
+    if (!r->gone_count)
+        mark.wait_ns = r->too_young_ns;
+    mark.begin = beginning(r);
+    if (r->previous)
+        mark.from = r->bases[0].keyframe;
+    plx_thrift_set(&r->vdi->thrift, &mark);
+}
+
+static void mark_end(struct reclaim *r)
+{
+    const struct plx_keyframe *from = &r->bases[r->from].keyframe, *to = &r->bases[r->end].keyframe;
+    struct plx_thrift_mark mark = mark_here(r);
+    uint64_t worked_on;
+
+    if (!r->thin->thrifty || r->thin->dry_run || !r->previous || !r->bases[r->end].whole)
+        return;
+    mark.from = *to;
+    mark.before = r->kept.moved.levels ? r->kept.moved : r->kept.keyframe;
+    mark.mappings = r->mappings;
+    mark.begin = r->stayed ? r->rewrite.last_snapshot : beginning(r);
+    if (r->stayed)
+        mark.begin.snap_seq = r->stayed - 1;
+    worked_on = plx_thrift_bytes(&r->reader, from->pos, to->pos);
+    if (worked_on)
+        mark.percent = (unsigned)plx_min_u64(100, r->rewrite.written * 100 / worked_on);
+    plx_thrift_set(&r->vdi->thrift, &mark);
+}
+
+/* Where the mark is, if there is one; whether what is behind it is too little. */
+static int go_on(struct reclaim *r, bool *ret_waits)
+{
+    uint64_t written_to = r->limit, bytes = plx_log_segment_bytes(r->store);
+    int error;
+
+    if (!r->thin->thrifty)
+        return 0;
+    r->mark = plx_thrift_find(&r->vdi->thrift, r->thin, r->held, r->held_count, &r->reader);
+    if (!r->mark)
+        return 0;
+    if (r->vdi->log.applied.pos % bytes == 0)
+        written_to--; /* that one may not have begun */
+    error =
+        plx_thrift_end(&r->reader, r->mark, written_to, r->thin->before_ns, &r->planned, r->fault);
+    *ret_waits = !error && plx_thrift_waits(r->mark, written_to, r->thin->before_ns);
+    if (!*ret_waits && !r->mark->from.levels)
+        r->mark = NULL;
+    else
+        r->after = plx_max_u64(r->after, r->mark->upto);
+    if (*ret_waits) {
+        r->thinned->upto = r->mark->upto;
+        r->thinned->waits = true;
+    }
+    return error;
+}
+
 /* ---- A slice ---- */
 
 /* How far nothing can go: for now, for want of room, or because of a rewind (C8). */
@@ -1083,22 +1277,41 @@ static uint64_t passed_over(const struct reclaim *r)
     return r->gone_count && !r->at_rewind ? r->gone[0] - 1 : r->seen;
 }
 
+/* Whether one is to be forced behind what goes: a policy's can stay, but for the last ones. */
+static bool wants_end(const struct reclaim *r)
+{
+    return !r->reach->all && r->gone_before_end < r->gone_count && !r->looked_enough &&
+           !(r->thin->thrifty && r->thin->every_ns);
+}
+
 /* FULL: the next time it may end elsewhere. */
 static int thin_once(struct reclaim *r)
 {
-    int error = find_holds(r);
+    bool waits = false;
+    int error;
 
+    if (r->thin->rewinds_only && !r->record.rewinds)
+        return 0;
+    error = find_holds(r);
     if (!error)
-        error = scan(r);
-    if (!error && !r->reach->all && r->gone_before_end < r->gone_count && !r->looked_enough)
+        error = go_on(r, &waits);
+    if (error || waits)
+        return error;
+    error = scan(r);
+    if (!error && wants_end(r))
         error = end_the_segment(r);
     if (error)
         return error;
     if (!r->end && !begins_with_rewind(r)) {
         r->thinned->upto = passed_over(r);
+        mark_passed(r);
         return 0;
     }
     error = begins_with_rewind(r) ? begin_with_rewind(r) : work_on_stretch(r);
+    if (error == PLX_REWRITE_FULL && r->thin->thrifty) {
+        r->thinned->upto = r->bases[r->end].keyframe.snap_seq;
+        return 0;
+    }
     if (error == PLX_REWRITE_FULL)
         return reach_further(r);
     if (error == PLX_REWRITE_OPEN)
@@ -1108,9 +1321,13 @@ static int thin_once(struct reclaim *r)
     count_result(r);
     if (!r->thin->dry_run)
         error = commit(r);
-    if (!error)
-        r->thinned->upto = r->bases[r->end].keyframe.snap_seq;
-    return error;
+    if (error)
+        return error;
+    mark_gone(r);
+    r->thinned->upto = r->bases[r->end].keyframe.snap_seq;
+    r->thinned->through = r->thin->thrifty && !r->previous && !r->first_stays && r->too_young_ns;
+    mark_end(r);
+    return 0;
 }
 
 static int thin_slice(struct plx_vdi *vdi, const struct plx_thin *thin, struct reach *reach,
@@ -1143,6 +1360,10 @@ int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_th
     if (vdi->thinning || vdi->rewinding)
         return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s: it is under way already",
                              vdi->record.name);
+    error = thin->before_ns && !thin->dry_run ? plx_protect_check_clock(vdi, thin->before_ns, fault)
+                                              : 0;
+    if (error)
+        return error;
     vdi->thinning = true;
     error = PLX_REWRITE_FULL;
     for (unsigned tries = 0; error == PLX_REWRITE_FULL && tries < REACH_TRIES; tries++)

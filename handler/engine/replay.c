@@ -8,11 +8,23 @@
  *     an end: replay refuses rather than lose acknowledged writes.
  * R3  What a batch names lies in the store and within the disk as large as it is then, and segments
  *     lie where segments may lie: what is built on a replayed log relies on it (INV-7).
- * R4  Nothing is written: replay can be interrupted and repeated (crash during recovery).
+ * R4  Nothing is changed: replay can be interrupted and repeated (crash during recovery). What
+ *     recovery believes behind the durable mark can be read, but need not be durable, and a flush
+ *     does not make it so: one that failed may have dropped it from a cache that goes on showing
+ *     it. So recovery writes it again, the same bytes in the same places: the blocks, which match
+ *     their checksums, then the batch, with the header of the segment that it begins. That is what
+ *     may be in flight at once, or in write-back mode what came since the last flush. Blocks that
+ *     were overwritten in place since then are not named by the log and not written again. Those
+ *     that a batch names are marked before they are read, so that nobody else is given them and
+ *     writes there in between. They were nobody else's before: they come free only when a record is
+ *     durable that ends the log's naming them, or when it is certain that no batch that could be
+ *     believed names them (log.c, L4), so not when a log has stopped.
  * R5  Where history was thinned out (reclaim.c) some segments are missing, and a batch with nothing
  *     but a SKIP record says where the log goes on: always forward, to a key frame.
  * R6  Nothing is replayed across a rewind, from a key frame before it: who comes to one has an old
  *     record at hand, or a damaged one.
+ * R7  On a shelf nothing is read twice, and of a segment no more than the batches asked for, the
+ *     readahead, and all of it where one is wanting. What was not read yet is zero there.
  */
 #include "engine/replay.h"
 
@@ -20,6 +32,8 @@
 #include <string.h>
 
 #define NO_SEGMENT UINT64_MAX
+#define PROOF_BLOCKS 64u /* read, and written again, at once */
+#define READ_AHEAD ((size_t)PLX_BLOCK_SIZE)
 
 /* ---- Segments ---- */
 
@@ -71,18 +85,108 @@ static int index_lookup(struct plx_log_reader *reader, uint64_t segment, uint64_
     return 0;
 }
 
+/* ---- The shelf (R7) ---- */
+
+int plx_log_shelf_init(struct plx_log_shelf *shelf, size_t limit)
+{
+    *shelf = (struct plx_log_shelf){.copies = calloc(limit, sizeof *shelf->copies), .limit = limit};
+    return shelf->copies ? 0 : PLX_ERR_NOMEM;
+}
+
+void plx_log_shelf_free(struct plx_log_shelf *shelf)
+{
+    for (size_t i = 0; i < shelf->count; i++)
+        free(shelf->copies[i].bytes);
+    free(shelf->copies);
+    *shelf = (struct plx_log_shelf){0};
+}
+
+/* The copy of a segment, or an empty one; NULL: the shelf is full, or there is no memory. */
+static struct plx_log_copy *copy_of(struct plx_log_shelf *shelf, uint64_t segment, size_t bytes)
+{
+    struct plx_log_copy *copy = shelf->copies;
+
+    while (copy < shelf->copies + shelf->count && copy->segment != segment)
+        copy++;
+    if (copy < shelf->copies + shelf->count)
+        return copy;
+    if (shelf->count == shelf->limit)
+        return NULL;
+    *copy = (struct plx_log_copy){.segment = segment, .bytes = calloc(1, bytes)};
+    if (!copy->bytes)
+        return NULL;
+    shelf->count++;
+    return copy;
+}
+
+static int read_log(struct plx_log_reader *reader, uint64_t segment, size_t from, size_t to,
+                    struct plx_fault *fault)
+{
+    uint64_t addr = reader->segments[segment - reader->first_segment];
+    int error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr + from / PLX_BLOCK_SIZE,
+                                    reader->buffer + from, to - from);
+
+    return error
+               ? plx_fault_set(fault, error, "virtual disk %s: log segment %llu at block %llu: %s",
+                               reader->record->name, (unsigned long long)segment,
+                               (unsigned long long)addr, plx_error_text(error))
+               : 0;
+}
+
+/* Of a segment on the shelf what lies between two offsets, and twice as much as before at least. */
+static int extend(struct plx_log_reader *reader, size_t from, size_t to, struct plx_fault *fault)
+{
+    struct plx_log_copy *copy = reader->copy;
+    size_t end = (size_t)plx_log_segment_bytes(reader->store), twice;
+    int error = 0;
+
+    if (!copy || (from >= copy->from && to <= copy->to))
+        return 0;
+    from = from / PLX_BLOCK_SIZE * PLX_BLOCK_SIZE;
+    if (copy->from == copy->to)
+        copy->from = copy->to = from;
+    if (from < copy->from) {
+        error = read_log(reader, copy->segment, from, copy->from, fault);
+        copy->from = error ? copy->from : from;
+    }
+    twice = copy->to + plx_max_u64(READ_AHEAD, copy->to - copy->from);
+    to = (size_t)plx_min_u64(plx_max_u64(to, twice), end);
+    to = (to + PLX_BLOCK_SIZE - 1) / PLX_BLOCK_SIZE * PLX_BLOCK_SIZE;
+    if (!error && to > copy->to) {
+        error = read_log(reader, copy->segment, copy->to, to, fault);
+        copy->to = error ? copy->to : to;
+    }
+    return error;
+}
+
+/* ---- Loading ---- */
+
+static int load_bytes(struct plx_log_reader *reader, uint64_t segment, struct plx_fault *fault)
+{
+    size_t bytes = (size_t)plx_log_segment_bytes(reader->store);
+    bool fresh;
+    int error;
+
+    reader->copy = reader->shelf ? copy_of(reader->shelf, segment, bytes) : NULL;
+    reader->buffer = reader->copy ? reader->copy->bytes : reader->own;
+    if (!reader->copy)
+        return read_log(reader, segment, 0, bytes, fault);
+    fresh = reader->copy->from == reader->copy->to;
+    error = fresh ? read_log(reader, segment, 0, PLX_SEGMENT_HEADER_BYTES, fault) : 0;
+    if (error)
+        reader->copy->segment = NO_SEGMENT;
+    return error;
+}
+
 static int load_segment(struct plx_log_reader *reader, uint64_t segment, struct plx_fault *fault)
 {
     size_t bytes = (size_t)plx_log_segment_bytes(reader->store);
-    uint64_t addr = reader->segments[segment - reader->first_segment];
     int error;
 
     reader->loaded = reader->in_buffer = NO_SEGMENT;
-    error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr, reader->buffer, bytes);
+    error = load_bytes(reader, segment, fault);
     if (error)
-        return plx_fault_set(fault, error, "virtual disk %s: log segment %llu at block %llu: %s",
-                             reader->record->name, (unsigned long long)segment,
-                             (unsigned long long)addr, plx_error_text(error));
+        return error;
     reader->in_buffer = segment;
     error = plx_format_segment_decode(reader->buffer, &reader->store->info.id, &reader->record->id,
                                       segment, reader->store->addr_limit, &reader->header, fault);
@@ -97,9 +201,12 @@ static int load_segment(struct plx_log_reader *reader, uint64_t segment, struct 
 static int read_header(struct plx_log_reader *reader, uint64_t segment, uint64_t addr,
                        struct plx_segment_header *ret_header)
 {
-    int error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr, reader->buffer,
-                                    PLX_SEGMENT_HEADER_BYTES);
+    int error;
 
+    reader->buffer = reader->own;
+    reader->copy = NULL;
+    error = plx_store_read_sync(reader->store, PLX_KIND_LOG, addr, reader->buffer,
+                                PLX_SEGMENT_HEADER_BYTES);
     reader->loaded = reader->in_buffer = NO_SEGMENT;
     return error ? error
                  : plx_format_segment_decode(reader->buffer, &reader->store->info.id,
@@ -189,8 +296,8 @@ int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *re
     if (!record_plausible(store, record))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "virtual disk %s: impossible log position",
                              record->name);
-    reader.buffer = malloc(plx_log_segment_bytes(store));
-    if (!reader.buffer)
+    reader.own = reader.buffer = malloc(plx_log_segment_bytes(store));
+    if (!reader.own)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     if (record->segment_addr) {
         error = collect_indexed(&reader, last, &capacity, fault);
@@ -222,10 +329,11 @@ int plx_log_reader_of(struct plx_store *store, const struct plx_vdi_record *reco
         .count = count,
         .loaded = NO_SEGMENT,
         .in_buffer = NO_SEGMENT,
-        .buffer = malloc(plx_log_segment_bytes(store)),
+        .own = malloc(plx_log_segment_bytes(store)),
     };
 
-    if (!reader.segments || !reader.buffer) {
+    reader.buffer = reader.own;
+    if (!reader.segments || !reader.own) {
         plx_log_reader_close(&reader);
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     }
@@ -237,9 +345,10 @@ int plx_log_reader_of(struct plx_store *store, const struct plx_vdi_record *reco
 void plx_log_reader_close(struct plx_log_reader *reader)
 {
     free(reader->segments);
-    free(reader->buffer);
+    free(reader->own);
     reader->segments = NULL;
-    reader->buffer = NULL;
+    reader->own = reader->buffer = NULL;
+    reader->copy = NULL;
 }
 
 /* ---- Positions ---- */
@@ -306,6 +415,14 @@ static int unreadable_header(const struct plx_log_reader *reader, uint64_t segme
                          reader->record->name, (unsigned long long)segment, plx_error_text(error));
 }
 
+int plx_log_reader_header(struct plx_log_reader *reader, uint64_t segment,
+                          struct plx_segment_header *ret_header, struct plx_fault *fault)
+{
+    int error = header_of(reader, segment, ret_header);
+
+    return error ? unreadable_header(reader, segment, error, fault) : 0;
+}
+
 /* The log has been in it: its header is there, or damaged. */
 static bool must_have_begun(const struct plx_log_reader *reader, uint64_t segment)
 {
@@ -367,12 +484,11 @@ static int begins_before(struct plx_log_reader *reader, uint64_t segment, uint64
                          bool *ret_before, struct plx_fault *fault)
 {
     struct plx_segment_header header;
-    int error = header_of(reader, segment, &header);
+    int error = plx_log_reader_header(reader, segment, &header, fault);
 
-    if (error)
-        return unreadable_header(reader, segment, error, fault);
-    *ret_before = header.snap_seq < seq;
-    return 0;
+    if (!error)
+        *ret_before = header.snap_seq < seq;
+    return error;
 }
 
 int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
@@ -395,10 +511,10 @@ static int holds_one_by(struct plx_log_reader *reader, uint64_t segment, uint64_
 {
     struct plx_segment_header header;
     uint64_t first_ns = UINT64_MAX;
-    int error = header_of(reader, segment, &header);
+    int error = plx_log_reader_header(reader, segment, &header, fault);
 
     if (error)
-        return unreadable_header(reader, segment, error, fault);
+        return error;
     error = plx_log_reader_seek_snapshot(reader, header.snap_seq + 1, fault);
     if (!error)
         error = plx_log_each_record(reader, take_time, &first_ns, fault);
@@ -440,7 +556,7 @@ static void skip(struct plx_log_reader *reader)
         seek(reader, &record.keyframe);
 }
 
-static bool try_batch(struct plx_log_reader *reader)
+static bool read_batch(struct plx_log_reader *reader)
 {
     uint64_t bytes = plx_log_segment_bytes(reader->store);
     uint64_t offset = reader->cursor.pos % bytes;
@@ -459,6 +575,26 @@ static bool try_batch(struct plx_log_reader *reader)
     reader->epoch = header.epoch;
     skip(reader);
     return true;
+}
+
+/* As far as the batch reaches; where there is none, to the segment's end: a later one may say that
+ * it is wanting. */
+static int try_batch(struct plx_log_reader *reader, bool *ret_there, struct plx_fault *fault)
+{
+    size_t bytes = (size_t)plx_log_segment_bytes(reader->store);
+    size_t offset = (size_t)(reader->cursor.pos % bytes);
+    int error = extend(reader, offset, offset + PLX_BATCH_HEADER_BYTES, fault);
+
+    *ret_there = false;
+    for (size_t to = offset; !error && !*ret_there && reader->copy && to < bytes;) {
+        to = reader->copy->to;
+        *ret_there = read_batch(reader);
+        if (!*ret_there && to < bytes)
+            error = extend(reader, offset, to + 1, fault);
+    }
+    if (!error && !reader->copy)
+        *ret_there = read_batch(reader);
+    return error;
 }
 
 /* Whether a batch further on in the buffer says that the one expected was durable. The segment's
@@ -506,6 +642,8 @@ static int end_is_right(struct plx_log_reader *reader, struct plx_fault *fault)
     if (!reader->beyond)
         return 0;
     reader->loaded = reader->in_buffer = NO_SEGMENT;
+    reader->buffer = reader->own;
+    reader->copy = NULL;
     error = plx_store_read_sync(reader->store, PLX_KIND_LOG, reader->beyond, reader->buffer,
                                 (size_t)plx_log_segment_bytes(reader->store));
     if (error)
@@ -519,6 +657,7 @@ static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)
 {
     uint64_t bytes = plx_log_segment_bytes(reader->store);
     uint64_t segment = reader->cursor.pos / bytes, stay;
+    bool there;
     int error;
 
     if (!has_segment(reader, segment))
@@ -532,8 +671,9 @@ static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)
     }
     if (reader->cursor.pos % bytes == 0)
         reader->cursor.pos += reader->header.start;
-    if (try_batch(reader))
-        return 0;
+    error = try_batch(reader, &there, fault);
+    if (error || there)
+        return error;
     if (later_mark(reader))
         return damaged(reader, fault);
     /* The next segment, if it continues the chain. */
@@ -550,9 +690,11 @@ static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)
         return end_of_log(reader, fault);
     stay = reader->cursor.pos;
     reader->cursor.pos = segment * bytes + reader->header.start;
-    if (try_batch(reader))
+    error = try_batch(reader, &there, fault);
+    if (!error && there)
         return 0;
-    error = end_of_log(reader, fault);
+    if (!error)
+        error = end_of_log(reader, fault);
     reader->cursor.pos = stay;
     return error;
 }
@@ -564,6 +706,8 @@ int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault)
     if (error != PLX_ERR_CORRUPT)
         return error;
     /* Beside a writer: what was read first may only be older than what was read after it. */
+    if (reader->copy)
+        reader->copy->segment = NO_SEGMENT;
     reader->loaded = NO_SEGMENT;
     return read_next(reader, fault);
 }
@@ -602,18 +746,28 @@ int plx_log_each_record(struct plx_log_reader *reader,
 
 /* ---- Replay ---- */
 
-/* Reads the blocks of a MAP record and compares them with its checksums. */
-static int verify_map(struct plx_store *store, const struct plx_record *record, uint8_t *buffer,
-                      bool *ret_match)
+/* Reads the blocks of a MAP record and compares them with its checksums. again: and writes them
+ * again (R4). */
+static int verify_map(struct plx_store *store, const struct plx_record *record, bool again,
+                      uint8_t *buffer, bool *ret_match)
 {
-    *ret_match = true;
-    for (uint64_t i = 0; i < record->count && *ret_match; i++) {
-        int error =
-            plx_store_read_sync(store, PLX_KIND_DATA, record->addr + i, buffer, PLX_BLOCK_SIZE);
+    uint64_t now;
 
+    *ret_match = true;
+    for (uint64_t at = 0; at < record->count && *ret_match; at += now) {
+        size_t bytes;
+        int error;
+
+        now = plx_min_u64(record->count - at, PROOF_BLOCKS);
+        bytes = (size_t)now << PLX_BLOCK_SHIFT;
+        error = plx_store_read_sync(store, PLX_KIND_DATA, record->addr + at, buffer, bytes);
+        for (uint64_t i = 0; i < now && !error && *ret_match; i++)
+            *ret_match = plx_crc32c(buffer + (i << PLX_BLOCK_SHIFT), PLX_BLOCK_SIZE) ==
+                         plx_record_checksum(record, at + i);
+        if (!error && *ret_match && again)
+            error = plx_store_write_sync(store, PLX_KIND_DATA, record->addr + at, buffer, bytes);
         if (error)
             return error;
-        *ret_match = plx_crc32c(buffer, PLX_BLOCK_SIZE) == plx_record_checksum(record, i);
     }
     return 0;
 }
@@ -625,9 +779,33 @@ static bool addrs_in_one_extent(const struct plx_store *store, const struct plx_
     return record->addr / blocks == (record->addr + record->count - 1) / blocks;
 }
 
-/* R2, for the batch the reader stands on. */
-static int batch_proven(struct plx_log_reader *reader, uint8_t *buffer, bool *ret_proven,
-                        struct plx_fault *fault)
+/* R4, for the batch the reader stands on. A batch is padded to the device's blocks, unless the
+ * store came from a device of smaller ones. */
+static int write_log_again(struct plx_log_reader *reader, struct plx_fault *fault)
+{
+    struct plx_store *store = reader->store;
+    uint64_t addr = reader->segments[reader->loaded - reader->first_segment];
+    uint64_t block = plx_store_device_block(store);
+    uint64_t offset = (uint64_t)(reader->batch - reader->buffer);
+    uint64_t low = offset / block * block;
+    uint64_t high = plx_div_up(offset + reader->batch_header.bytes, block) * block;
+    int error = 0;
+
+    if (reader->header.first_batch == reader->batch_header.seq)
+        error = plx_store_write_sync(store, PLX_KIND_LOG, addr, reader->buffer,
+                                     PLX_SEGMENT_HEADER_BYTES);
+    if (!error)
+        error = plx_store_write_at_sync(store, PLX_KIND_LOG, addr, low, reader->buffer + low,
+                                        (size_t)(high - low));
+    return error ? plx_fault_set(fault, error, "virtual disk %s: log segment at block %llu: %s",
+                                 reader->record->name, (unsigned long long)addr,
+                                 plx_error_text(error))
+                 : 0;
+}
+
+/* R2, for the batch the reader stands on. again: R4. */
+static int prove_batch(struct plx_log_reader *reader, bool again, uint8_t *buffer, bool *ret_proven,
+                       struct plx_fault *fault)
 {
     size_t offset = PLX_BATCH_HEADER_BYTES;
 
@@ -643,13 +821,15 @@ static int batch_proven(struct plx_log_reader *reader, uint8_t *buffer, bool *re
             continue;
         if (!addrs_in_one_extent(reader->store, &record))
             return bad_record(reader, fault);
-        error = verify_map(reader->store, &record, buffer, ret_proven);
+        if (again)
+            plx_alloc_mark(reader->store, record.addr, record.count);
+        error = verify_map(reader->store, &record, again, buffer, ret_proven);
         if (error)
             return plx_fault_set(fault, error, "virtual disk %s: block %llu: %s",
                                  reader->record->name, (unsigned long long)record.addr,
                                  plx_error_text(error));
     }
-    return 0;
+    return again && *ret_proven ? write_log_again(reader, fault) : 0;
 }
 
 /* R3: whether the record names blocks of the disk alone, and does not make it smaller. */
@@ -799,7 +979,7 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
                             .until_seq = until_seq,
                             .recover = recover};
     uint64_t mark = UINT64_MAX, last = 0;
-    uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
+    uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PROOF_BLOCKS * PLX_BLOCK_SIZE);
     int error = buffer ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     plx_log_reader_seek(reader, from);
@@ -816,8 +996,10 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
         error = plx_log_reader_next(reader, fault);
         if (error)
             break;
-        if (reader->batch_header.seq > mark)
-            error = batch_proven(reader, buffer, &proven, fault);
+        if (reader->batch_header.seq > mark) {
+            replay.result.written_again = recover;
+            error = prove_batch(reader, recover, buffer, &proven, fault);
+        }
         if (!error && !proven) {
             reader->cursor = before;
             replay.result.dropped = last - (before.seq - 1);

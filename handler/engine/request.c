@@ -12,6 +12,7 @@
  * Q7  A move gives blocks another place and never other contents: it reads, checks and logs under
  *     the range lock of a write. What a snapshot has come to see in between stays where it is. It
  *     takes no room that writes wait for. So does a share, block by block (share.c).
+ *     A vouch (vouch.c) reads under that lock, too, and changes nothing but what is known.
  * Q8  Writes that wait for history to give way hold nobody up who may have to do with that: what
  *     the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody waits
  *     for ahead of initiators have operations of their own, and a move or a share does not wait
@@ -244,7 +245,10 @@ static void finish(struct plx_op *op, int result)
     if (request->op == PLX_MOVE)
         request->move->upto = request->offset + op->done_bytes +
                               (plx_error_is_unreadable(result) ? op->window_bytes : 0);
+    if (request->op == PLX_VOUCH)
+        plx_vouch_ended(op, result);
     if (op->in_place && result) { /* it may be seen, and no flush has followed it */
+        vdi->vouch.doubt = true;
         plx_vdi_set_unflushed(vdi);
         vdi->cache_changes++;
     }
@@ -320,6 +324,10 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
     case PLX_SNAPSHOT:
     case PLX_KEYFRAME:
         break;
+    case PLX_VOUCH:
+        if (request != &vdi->vouch.request)
+            return PLX_ERR_INVALID;
+        break;
     }
     if (vdi->snapshot && request->op != PLX_READ && request->op != PLX_FLUSH)
         return PLX_ERR_READONLY;
@@ -348,6 +356,7 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
     case PLX_COMPARE_WRITE:
     case PLX_MOVE:
     case PLX_SHARE:
+    case PLX_VOUCH:
         op->state = OP_WINDOW;
         break;
     case PLX_SNAPSHOT:
@@ -479,6 +488,7 @@ void plx_vdi_pump(struct plx_vdi *vdi)
         plx_log_fail(&vdi->log, vdi->store->flush_error);
     plx_keyframe_pump(vdi);
     plx_protect_pump(vdi);
+    plx_vouch_pump(vdi);
     plx_gather_pump(&vdi->gather);
     plx_log_pump(&vdi->log);
 }
@@ -575,10 +585,15 @@ static bool sharing(const struct plx_op *op)
     return op->request->op == PLX_SHARE;
 }
 
+static bool vouching(const struct plx_op *op)
+{
+    return op->request->op == PLX_VOUCH;
+}
+
 /* Q7 */
 static bool keeps_contents(const struct plx_op *op)
 {
-    return moving(op) || sharing(op);
+    return moving(op) || sharing(op) || vouching(op);
 }
 
 /* Bytes from the start of the request's (write) data to a block's first covered byte. */
@@ -587,7 +602,7 @@ static uint64_t data_offset(const struct plx_op *op, unsigned block)
     uint64_t in_window = block == 0 ? 0 : (uint64_t)block * PLX_BLOCK_SIZE - op->head_skip;
     uint64_t base = op->request->op == PLX_COMPARE_WRITE ? op->request->length : 0;
 
-    return moving(op) ? in_window : base + op->done_bytes + in_window;
+    return moving(op) || vouching(op) ? in_window : base + op->done_bytes + in_window;
 }
 
 static bool comparing(const struct plx_op *op)
@@ -770,6 +785,8 @@ static int look_up(struct plx_op *op)
     plx_walk_resume(&op->walk);
     if (op->looked_up == 0)
         op->gen = map->gen_submitted;
+    if (op->looked_up == 0 && vouching(op))
+        op->base_changes = map->base_changes;
     while (op->looked_up < op->blocks) {
         uint64_t vblock = op->first_block + op->looked_up, waited = op->walk.nodes_waited;
         struct plx_mapping *mapping = &op->mappings[op->looked_up];
@@ -1332,6 +1349,7 @@ static unsigned submit_in_place(struct plx_op *op)
         plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
         sent++;
         op->in_place = true;
+        plx_vouch_note(&op->vdi->vouch, op->first_block + first, block - first);
         op->vdi->store->counters.blocks_in_place += block - first;
         op->vdi->counters.blocks_in_place += block - first;
     }
@@ -1483,7 +1501,9 @@ static size_t lone_encode(struct plx_log_item *item, uint8_t *out, uint32_t *rec
     case PLX_SNAPSHOT:
         request->seq = ++log->cursor.snap_seq;
         /* An automatic one may have overtaken it while it waited for a batch. */
-        request->time_ns = log->snapshot_ns = plx_max_u64(request->time_ns, log->snapshot_ns);
+        request->time_ns = log->snapshot_ns =
+            plx_max_u64(request->time_ns, plx_min_u64(log->snapshot_ns + 1, PLX_TIME_MAX));
+        op->vdi->last_snapshot_ns = plx_max_u64(request->time_ns, op->vdi->last_snapshot_ns);
         return plx_record_put_snapshot(out, request->seq, request->time_ns);
     case PLX_LABEL:
         return plx_record_put_label(out, request->seq, request->label, request->remove);
@@ -1557,8 +1577,11 @@ static void append_lone(struct plx_op *op, enum plx_record_type type, int next_s
 
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi)
 {
+    struct plx_vdi_clock clock;
+
+    plx_vdi_look_at_clock(vdi, &clock);
     vdi->last_snapshot_ns =
-        plx_max_u64(vdi->store->env->now_ns(vdi->store->env), vdi->last_snapshot_ns);
+        plx_witness_stamp(&clock.witness, clock.now.wall_ns, vdi->last_snapshot_ns);
     return vdi->last_snapshot_ns;
 }
 
@@ -1586,10 +1609,12 @@ static void begin_label(struct plx_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     uint64_t seq = op->request->seq;
+    bool gone =
+        seq <= vdi->record.oldest.snap_seq || plx_vdi_lets_go(vdi->store, vdi->record.slot, seq);
 
     vdi->labels_begun++;
     op->labels = true;
-    if (seq <= vdi->record.oldest.snap_seq || plx_vdi_lets_go(vdi->store, vdi->record.slot, seq))
+    if (gone && !op->request->remove) /* a label may outlive its snapshot for a moment */
         finish(op, PLX_ERR_NOT_FOUND);
     else
         append_lone(op, PLX_RECORD_LABEL, OP_ITEM);
@@ -1666,7 +1691,8 @@ static void op_run(struct plx_op *op)
         switch (op->state) {
         case OP_WINDOW:
             unlock(op);
-            if (op->done_bytes == op->request->length || (moving(op) && plx_move_ends(op))) {
+            if (op->done_bytes == op->request->length || (moving(op) && plx_move_ends(op)) ||
+                (vouching(op) && plx_vouch_ends(op))) {
                 finish(op, 0);
                 return;
             }
@@ -1707,7 +1733,7 @@ static void op_run(struct plx_op *op)
                 op->state = OP_WINDOW;
                 break;
             }
-            if (sharing(op) && !plx_share_plan(op)) {
+            if ((sharing(op) && !plx_share_plan(op)) || (vouching(op) && !plx_vouch_plan(op))) {
                 op->done_bytes += op->window_bytes;
                 op->state = OP_WINDOW;
                 break;
@@ -1766,6 +1792,13 @@ static void op_run(struct plx_op *op)
                 break;
             }
             if (sharing(op) && !plx_share_compare(op)) {
+                op->done_bytes += op->window_bytes;
+                op->state = OP_WINDOW;
+                break;
+            }
+            if (vouching(op)) {
+                checksum_kept(op);
+                plx_vouch_take(op);
                 op->done_bytes += op->window_bytes;
                 op->state = OP_WINDOW;
                 break;

@@ -138,6 +138,7 @@ static int rewind_to(struct plx_vdi *vdi, struct plx_vdi *instant,
     detour.root = whole.root;
     detour.levels = whole.levels;
     detour.mapped = whole.mapped;
+    detour.vouched = whole.vouched;
     detour.made = whole.made;
     if (!error) {
         vdi->barrier = true;

@@ -203,13 +203,17 @@ static int write_batch(struct plx_rewrite *w)
         .bytes = (uint32_t)bytes,
         .records = w->records,
     };
+    if (w->batch_snapshot)
+        w->last_snapshot = (struct plx_log_cursor){.pos = w->pos, .seq = w->seq, .hash = w->hash};
     memset(w->batch + w->batch_bytes, 0, bytes - w->batch_bytes);
     w->hash = plx_format_batch_encode(&header, w->batch);
     memcpy(w->segment + w->pos % segment_bytes(w), w->batch, bytes);
     w->pos += bytes;
     w->seq++;
+    w->written += bytes;
     w->batch_bytes = PLX_BATCH_HEADER_BYTES;
     w->records = 0;
+    w->batch_snapshot = false;
     return 0;
 }
 
@@ -242,6 +246,7 @@ int plx_rewrite_snapshot(struct plx_rewrite *w, uint64_t seq, uint64_t time_ns)
     plx_record_put_snapshot(room, seq, time_ns);
     w->snap_seq = seq;
     w->time_ns = time_ns;
+    w->batch_snapshot = true;
     return 0;
 }
 
@@ -304,6 +309,7 @@ int plx_rewrite_begin(struct plx_rewrite *w)
 
     if (error)
         return error;
+    w->copier.shelf = w->reader->shelf;
     w->memory = aligned_alloc(PLX_BLOCK_SIZE, 2 * bytes + PLX_BATCH_BYTES_MAX);
     if (!w->memory)
         return plx_fault_set(w->fault, PLX_ERR_NOMEM, "out of memory");

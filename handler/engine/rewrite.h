@@ -39,6 +39,10 @@ struct plx_rewrite {
     uint32_t records;
     uint64_t batch_snap_seq, batch_ns; /* as they were before it */
     struct plx_keyframe batch_keyframe;
+    bool batch_snapshot; /* there is one in it */
+    uint64_t written;    /* bytes of batches */
+    /* Where the batch with the last snapshot lies; seq 0: there was none. */
+    struct plx_log_cursor last_snapshot;
     struct plx_fault *fault;
 };
 

@@ -7,6 +7,8 @@
  * S3  plx_store_tick never blocks and is never entered twice.
  * S4  A turn ends early, though tasks are ready, once checksums of TURN_BYTES were computed in it:
  *     a device that has completed all it had at once is idle until the next requests come in.
+ * S5  After plx_store_fence() nothing is handed to a device but reads: writes and flushes fail with
+ *     FENCED in the next turn.
  * Loop: this is the loop. Crash story: a store is opened by reading alone.
  */
 #include "engine/store.h"
@@ -138,12 +140,46 @@ void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_
     store->volumes[place.volume].under_way++;
 }
 
-void plx_store_submit(struct plx_store *store, unsigned volume, struct plx_io *io)
+/* S5 */
+static void refuse(struct plx_store *store, struct plx_io *io)
+{
+    io->next = store->refused;
+    store->refused = io;
+}
+
+static void complete_refused(struct plx_store *store)
+{
+    struct plx_io *io = store->refused;
+
+    store->refused = NULL;
+    while (io) {
+        struct plx_io *next = io->next;
+
+        io->result = PLX_ERR_FENCED;
+        io->done(io);
+        io = next;
+    }
+}
+
+void plx_store_fence(struct plx_store *store)
+{
+    store->fenced = true;
+}
+
+static void submit_io(struct plx_store *store, unsigned volume, struct plx_io *io)
 {
     struct plx_device *device = store->volumes[volume].device;
 
+    if (store->fenced && io->op != PLX_IO_READ)
+        refuse(store, io);
+    else
+        device->ops->submit(device, io);
+}
+
+void plx_store_submit(struct plx_store *store, unsigned volume, struct plx_io *io)
+{
     count_io(&store->counters, io);
-    device->ops->submit(device, io);
+    submit_io(store, volume, io);
 }
 
 void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
@@ -155,13 +191,13 @@ void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_
 }
 
 static int transfer_sync(struct plx_store *store, enum plx_io_op op, enum plx_io_kind kind,
-                         uint64_t addr, void *buffer, size_t bytes)
+                         uint64_t addr, uint64_t offset, void *buffer, size_t bytes)
 {
     struct iovec iov = {buffer, bytes};
     struct plx_join join = {0};
     struct plx_xfer xfer;
 
-    plx_store_xfer(store, &xfer, op, kind, addr, 0, bytes, &iov, 1, &join);
+    plx_store_xfer(store, &xfer, op, kind, addr, offset, bytes, &iov, 1, &join);
     plx_store_run_until_zero(store, &join.pending);
     return join.error;
 }
@@ -169,13 +205,19 @@ static int transfer_sync(struct plx_store *store, enum plx_io_op op, enum plx_io
 int plx_store_read_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr, void *buffer,
                         size_t bytes)
 {
-    return transfer_sync(store, PLX_IO_READ, kind, addr, buffer, bytes);
+    return transfer_sync(store, PLX_IO_READ, kind, addr, 0, buffer, bytes);
 }
 
 int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
                          const void *buffer, size_t bytes)
 {
-    return transfer_sync(store, PLX_IO_WRITE, kind, addr, (void *)(uintptr_t)buffer, bytes);
+    return plx_store_write_at_sync(store, kind, addr, 0, buffer, bytes);
+}
+
+int plx_store_write_at_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
+                            uint64_t offset, const void *buffer, size_t bytes)
+{
+    return transfer_sync(store, PLX_IO_WRITE, kind, addr, offset, (void *)(uintptr_t)buffer, bytes);
 }
 
 /* ---- Flush ---- */
@@ -246,7 +288,7 @@ static void flush_start(struct plx_store *store)
         volume->flush.join = &store->flush_join;
         volume->flush.volume = i;
         volume->flush.io = (struct plx_io){.op = PLX_IO_FLUSH, .done = flush_done};
-        volume->device->ops->submit(volume->device, &volume->flush.io);
+        submit_io(store, i, &volume->flush.io);
     }
     join_done(store, &store->flush_join, 0);
 }
@@ -304,6 +346,7 @@ bool plx_store_tick(struct plx_store *store)
         if (store->volumes[i].under_way)
             device->ops->poll(device, false);
     }
+    complete_refused(store);
     /* What a pump wakes may have more to pump: nothing may be left lying when the loop goes to
      * sleep, for no completion would come and wake it. */
     do {
@@ -320,7 +363,7 @@ bool plx_store_tick(struct plx_store *store)
             more = device->ops->kick(device) || more;
     }
     store->in_tick = false;
-    return more || store->ready.head != NULL;
+    return more || store->ready.head != NULL || store->refused;
 }
 
 void plx_store_wait(struct plx_store *store)
@@ -362,8 +405,9 @@ struct plx_device *plx_store_device(const struct plx_store *store, unsigned volu
 
 void plx_store_settle(struct plx_store *store)
 {
-    while (store->foreign.count || store->foreign.asked || store->wanted[PLX_EXTENT_DATA].asked ||
-           store->wanted[PLX_EXTENT_META].asked)
+    /* After a fence no extent is granted any more for what was freed. */
+    while ((!store->fenced && (store->foreign.count || store->foreign.asked)) ||
+           store->wanted[PLX_EXTENT_DATA].asked || store->wanted[PLX_EXTENT_META].asked)
         if (!plx_store_tick(store))
             plx_store_wait(store);
 }
@@ -396,7 +440,8 @@ uint64_t plx_store_due_ns(const struct plx_store *store)
 
     for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
         if (!vdi->snapshot)
-            due_ns = plx_min_u64(due_ns, plx_protect_due_ns(vdi));
+            due_ns =
+                plx_min_u64(due_ns, plx_min_u64(plx_protect_due_ns(vdi), plx_vouch_due_ns(vdi)));
     return due_ns;
 }
 

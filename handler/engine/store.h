@@ -71,7 +71,7 @@ struct plx_extent {
         bool unflushed;  /* written, not known to be durable: the same slot is written again */
         bool unmirrored; /* durable in one slot only */
     } * pages;
-    struct plx_xfer read; /* loading */
+    struct plx_xfer xfer; /* loading */
     struct plx_join join;
     struct iovec iov;
     void *buffer;
@@ -79,6 +79,8 @@ struct plx_extent {
     struct plx_store *store;
     int state;
     bool fresh;
+    bool again;                    /* what was read of its header is to be written again (E2) */
+    uint64_t flush_mark;           /* store->flush_failures before it was */
     uint64_t granted, collections; /* what store->grants and ->collections were then */
     uint64_t *born; /* handed out since a collection began; NULL: it looks elsewhere */
 };
@@ -129,6 +131,8 @@ struct plx_store {
     uint64_t clones_made;
     uint64_t flush_failures; /* each may have lost what had completed and was not yet flushed */
     int flush_error;         /* of the last one */
+    bool fenced;             /* S5: nothing is written any more */
+    struct plx_io *refused;  /* for that; completed by the next turn. By io->next */
     struct plx_cache *cache;
     struct plx_extent *extents;
     struct plx_extent *dropped; /* no longer owned, but a bitmap pass may hold on to them */
@@ -207,6 +211,9 @@ int plx_store_read_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t
                         size_t bytes);
 int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
                          const void *buffer, size_t bytes);
+/* The same, at byte `offset` from block addr. */
+int plx_store_write_at_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
+                            uint64_t offset, const void *buffer, size_t bytes);
 /* Makes what has completed durable; the task becomes ready then, with its error. since: what
  * flush_failures was before the first write that is to be covered; if a flush has failed after that
  * or fails before this one has begun, the write may be gone, and this one fails as well. */

@@ -4,8 +4,8 @@
  * T2  An entry whose block some snapshot sees is read-only in the new tree, on itself or above.
  * T3  A block is recorded as dead only if it was mapped writable (seen by no snapshot) when it was
  *     replaced, and each only once.
- * T4  Every leaf that is built counts how many more blocks it maps than the old one; what the base
- *     says it maps may be damaged and is not relied on (INV-7).
+ * T4  Every leaf that is built counts how many more blocks it maps than the old one, and of how
+ * many more it knows the checksum; what the base says may be damaged and is not relied on (INV-7).
  * Loop: the owner's. Crash story: nothing refers to the new nodes until the owner's record flips;
  *   a crash before leaves them unmarked or leaked.
  */
@@ -83,14 +83,24 @@ int plx_tree_begin_plain(struct plx_tree *tree, struct plx_store *store, uint64_
     return 0;
 }
 
-/* T4 */
-uint64_t plx_tree_mapped(const struct plx_tree *tree, uint64_t size_bytes)
+static uint64_t count_after(uint64_t before, int64_t more, uint64_t most)
 {
-    uint64_t before = tree->map->base.mapped, after = before + (uint64_t)tree->mapped;
+    uint64_t after = before + (uint64_t)more;
 
-    return before == PLX_MAPPED_UNKNOWN || after > plx_div_up(size_bytes, PLX_BLOCK_SIZE)
-               ? PLX_MAPPED_UNKNOWN
-               : after;
+    return before == PLX_MAPPED_UNKNOWN || after > most ? PLX_MAPPED_UNKNOWN : after;
+}
+
+/* T4 */
+void plx_tree_count(const struct plx_tree *tree, uint64_t size_bytes, uint64_t *ret_mapped,
+                    uint64_t *ret_vouched)
+{
+    const struct plx_base *base = &tree->map->base;
+    uint64_t mapped =
+        count_after(base->mapped, tree->mapped, plx_div_up(size_bytes, PLX_BLOCK_SIZE));
+
+    *ret_mapped = mapped;
+    *ret_vouched = mapped == PLX_MAPPED_UNKNOWN ? PLX_MAPPED_UNKNOWN
+                                                : count_after(base->vouched, tree->vouched, mapped);
 }
 
 void plx_tree_done(struct plx_tree *tree)
@@ -233,8 +243,10 @@ static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *cha
     }
     if (!plx_entry_addr(old))
         return 0;
-    if (slot || (changes->voided && !old_read_only && plx_entry_is_own(old) &&
-                 plx_overlay_gen(frozen, changes->voided) == tree->map->base.gen))
+    if (slot)
+        old = plx_entry_make(plx_entry_addr(old), plx_entry_checksum(slot->value));
+    else if (changes->voided && !old_read_only && plx_entry_is_own(old) &&
+             plx_overlay_gen(frozen, changes->voided) == tree->map->base.gen)
         old = plx_entry_void(old);
     return inherited ? old | PLX_ENTRY_READ_ONLY : old;
 }
@@ -281,6 +293,7 @@ static void edit(struct plx_tree *tree, const struct leaf_changes *changes,
     uint64_t entry = edit_entry(tree, changes, slot, before, old->read_only);
 
     tree->mapped += (plx_entry_addr(entry) != 0) - (plx_entry_addr(before) != 0); /* T4 */
+    tree->vouched += (plx_entry_checksum(entry) != 0) - (plx_entry_checksum(before) != 0);
     plx_node_set_entry(node, i, entry);
 }
 

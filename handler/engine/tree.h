@@ -30,6 +30,7 @@ struct plx_tree {
     size_t ahead;          /* the old leaves of the slots before this one were asked for */
     unsigned ahead_leaves; /* and so many of them are still to be built */
     int64_t mapped;        /* blocks more than in the old tree, so far */
+    int64_t vouched;       /* the same of those whose checksum is known */
     unsigned new_levels;
     unsigned result_levels; /* of the tree that *ret_root names */
     unsigned level;         /* being built */
@@ -57,8 +58,10 @@ int plx_tree_begin_plain(struct plx_tree *tree, struct plx_store *store, uint64_
                          unsigned levels, const struct plx_tree_change *changes, size_t count,
                          struct plx_task *task, struct plx_deaths *node_deaths);
 int plx_tree_step(struct plx_tree *tree, uint64_t *ret_root);
-/* How many blocks the finished tree of a map maps, or PLX_MAPPED_UNKNOWN. */
-uint64_t plx_tree_mapped(const struct plx_tree *tree, uint64_t size_bytes);
+/* How many blocks the finished tree of a map maps, and of how many it knows the checksum; or
+ * PLX_MAPPED_UNKNOWN. */
+void plx_tree_count(const struct plx_tree *tree, uint64_t size_bytes, uint64_t *ret_mapped,
+                    uint64_t *ret_vouched);
 void plx_tree_abort(struct plx_tree *tree); /* after an error: frees the new nodes */
 void plx_tree_done(struct plx_tree *tree);  /* after success: keeps them */
 

@@ -23,6 +23,11 @@
 #define PLX_LEVELS_MAX 4
 #define PLX_VBLOCK_MAX ((1ull << (PLX_NODE_SHIFT * PLX_LEVELS_MAX)) - 1)
 
+/* Times, in ns since 1970: up to the year 2160. 100 years more (PLX_KEEP_MAX_NS) are still less
+ * than a signed number holds, such as the registry's. A clock that says more counts as this
+ * (env.h). */
+#define PLX_TIME_MAX 6000000000000000000ull
+
 static inline uint64_t plx_min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;

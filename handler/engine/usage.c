@@ -302,14 +302,6 @@ static int read_all(struct census *c, bool counting)
 
 /* ---- Garbage ---- */
 
-static bool is_system(const struct plx_store *store, uint64_t extent)
-{
-    for (unsigned i = 0; i < store->info.volumes; i++)
-        if (store->info.volume[i].first_extent == extent)
-            return true;
-    return false;
-}
-
 static int count_garbage(struct census *c)
 {
     const struct plx_store_info *info = &c->store->info;
@@ -320,7 +312,7 @@ static int count_garbage(struct census *c)
     for (uint64_t extent = 0; extent < c->vdis.one.extents && !error; extent++) {
         const uint64_t *used = c->vdis.one.bits[extent];
 
-        if (is_system(c->store, extent))
+        if (plx_store_extent_is_system(c->store, extent))
             continue;
         error = plx_extent_read_bits(c->store, extent, bits, c->fault);
         for (uint64_t i = 0; i < words && !error; i++)

@@ -92,6 +92,7 @@ static const struct counter of_disk[] = {
     COUNTER(blocks_in_place),
     COUNTER(blocks_new),
     COUNTER(voids),
+    COUNTER(blocks_vouched),
 };
 
 static const struct counter of_store[] = {

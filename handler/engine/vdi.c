@@ -1,13 +1,22 @@
 /* vdi.c - virtual disks: records, creating, opening (with recovery), instants, closing.
  *
- * V1  A record's slots are written in turn, each only after the other is durable.
+ * V1  A record's slots are written in turn, each only after the other is durable. That it can be
+ *     read is not enough, for somebody's flush may have failed: where there is no mirror that says
+ *     so, what was read is written again where it lies and flushed before the other slot is
+ *     written.
  * V2  A writer raises the epoch before it logs anything; replay behind the key frame believes only
  *     the record's epoch. So an unclean end is first brought into a key frame; the record that
  *     flips to it carries the new epoch and owner at the same time.
  * V3  A cleanly closed VDI has no log behind its key frame and no owner.
+ * V4  A writer begins only where all counters have room for what it will add (format.h): else what
+ *     it writes and acknowledges would be refused by whoever reads it next.
  * Calls are synchronous; the loop runs meanwhile.
  * Crash story: create writes slot A, then slot B; a torn A with an empty B never was. Opening
- *   changes nothing until the record flips. Closing is a key frame, then a record without owner.
+ *   changes nothing until the record flips: what it writes before are the same bytes in the same
+ *   places (V1; replay.c, R4). If they were durable, nothing happens to them however the write is
+ *   torn; if not, they were what a power cut could take, and the other slot, or the log up to its
+ *   durable mark, is what is left. Nobody else writes there: the owner is this one or dead.
+ *   Closing is a key frame, then a record without owner.
  */
 #include "engine/vdi.h"
 
@@ -25,31 +34,41 @@ static bool block_is_zero(const uint8_t *block)
     return block[0] == 0 && memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
 }
 
-int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
-                        uint8_t *ret_slot, struct plx_fault *fault)
-{
+/* Both slots of a record as they were read. */
+struct record_slots {
     uint8_t blocks[2][PLX_BLOCK_SIZE];
+    uint8_t slot;  /* the newer one */
+    bool mirrored; /* in the other: it is durable */
+};
+
+static int read_slots(struct plx_store *store, uint32_t slot, struct record_slots *ret_slots,
+                      struct plx_vdi_record *ret_record, struct plx_fault *fault)
+{
+    uint8_t(*blocks)[PLX_BLOCK_SIZE] = ret_slots->blocks;
     struct plx_vdi_record record, best = {0};
     struct plx_fault why = {0};
-    uint8_t best_slot = 0;
+    uint64_t other = 0;
     bool found = false;
     int error;
 
     if (slot >= plx_vdi_slot_count(store))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u does not exist", slot);
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), blocks,
-                                sizeof blocks);
+                                sizeof ret_slots->blocks);
     if (error)
         return plx_fault_set(fault, error, "VDI slot %u: %s", slot, plx_error_text(error));
     for (uint8_t i = 0; i < 2; i++) {
         if (plx_format_vdi_record_decode(blocks[i], &store->info.id, slot, store->addr_limit,
                                          &record, &why))
             continue;
-        if (!found || record.generation > best.generation) {
-            best = record;
-            best_slot = i;
-            found = true;
+        if (found && record.generation <= best.generation) {
+            other = record.generation;
+            continue;
         }
+        other = best.generation;
+        best = record;
+        ret_slots->slot = i;
+        found = true;
     }
     if (!found && block_is_zero(blocks[1])) /* never written, or its creation was torn */
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u was never used", slot);
@@ -57,9 +76,34 @@ int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_r
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "VDI slot %u: both copies of the record are damaged (%s)", slot,
                              why.text);
+    ret_slots->mirrored = plx_generation_mirrored(best.generation, other);
     *ret_record = best;
-    *ret_slot = best_slot;
     return 0;
+}
+
+int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
+                        uint8_t *ret_slot, struct plx_fault *fault)
+{
+    struct record_slots slots;
+    int error = read_slots(store, slot, &slots, ret_record, fault);
+
+    if (!error)
+        *ret_slot = slots.slot;
+    return error;
+}
+
+/* V1, for who may write the record that was read. */
+static int write_again(struct plx_store *store, uint32_t slot, const struct record_slots *slots)
+{
+    uint64_t mark = store->flush_failures;
+    int error;
+
+    if (slots->mirrored)
+        return 0;
+    error =
+        plx_store_write_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot) + slots->slot,
+                             slots->blocks[slots->slot], PLX_BLOCK_SIZE);
+    return error ? error : plx_store_flush_sync(store, mark);
 }
 
 static int write_slot(struct plx_store *store, const struct plx_vdi_record *record, uint8_t slot)
@@ -79,6 +123,8 @@ int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record,
     int error;
 
     next.generation = plx_generation_next(next.generation);
+    if (next.generation > PLX_COUNTER_MAX)
+        return PLX_ERR_CORRUPT;                  /* nobody would read it */
     error = write_slot(store, &next, *slot ^ 1); /* V1 */
     if (!error)
         error = plx_store_flush_sync(store, mark);
@@ -104,6 +150,7 @@ static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info
         .owner = record->owner,
         .owner_host = record->owner_host,
         .epoch = record->epoch,
+        .record_state = (record->generation + 1) / 2,
         .created_ns = record->created_ns,
         .parent_seq = record->parent_seq,
         .snapshots = record->keyframe.snap_seq,
@@ -114,7 +161,11 @@ static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info
         .rewinds = record->rewinds_past + record->rewinds,
         .rewinds_held = record->rewinds,
         .mapped_blocks = record->keyframe.mapped,
+        .vouched_blocks = record->keyframe.vouched,
+        .vouched_ns = record->vouched_ns,
     };
+    for (uint32_t i = 0; i < record->rewinds; i++)
+        ret->rewound_to[i] = record->rewind[i].seq;
     memcpy(ret->name, record->name, sizeof ret->name);
 }
 
@@ -155,7 +206,7 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
         return error;
     }
     whole.levels = tree.result_levels;
-    whole.mapped = plx_tree_mapped(&tree, size_bytes);
+    plx_tree_count(&tree, size_bytes, &whole.mapped, &whole.vouched);
     whole.made = tree.made;
     tree.made = (struct plx_deaths){0};
     plx_tree_done(&tree);
@@ -184,6 +235,7 @@ static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_o
     record->keyframe.root = record->origin_root = whole.root;
     record->keyframe.levels = record->origin_levels = whole.levels;
     record->keyframe.mapped = whole.mapped;
+    record->keyframe.vouched = whole.vouched;
     plx_deaths_free(&whole.made);
     plx_vdi_abandon(parent);
     return error;
@@ -233,6 +285,12 @@ static int write_new_record(struct plx_store *store, struct plx_vdi_record *reco
     return error;
 }
 
+static int cannot_write(const char *name, int error, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, error, "cannot write the record of %s: %s", name,
+                         plx_error_text(error));
+}
+
 static int create_record(struct plx_store *store, const struct plx_vdi_create_options *options,
                          struct plx_vdi_record *record, uint8_t slot, uint64_t flush_mark,
                          struct plx_fault *fault)
@@ -247,10 +305,7 @@ static int create_record(struct plx_store *store, const struct plx_vdi_create_op
         error = store->flush_error; /* the clone's nodes may have gone with it */
     if (!error)
         error = write_new_record(store, record, &slot);
-    if (error)
-        plx_fault_set(fault, error, "cannot write the record of %s: %s", options->name,
-                      plx_error_text(error));
-    return error;
+    return error ? cannot_write(options->name, error, fault) : 0;
 }
 
 int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options *options,
@@ -258,7 +313,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
 {
     struct plx_vdi_record record = {0}, old;
     uint64_t mark = store->flush_failures;
-    uint8_t slot = 1;
+    struct record_slots slots;
     int error = check_create(options, fault);
 
     if (error)
@@ -266,7 +321,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     if (options->slot >= plx_vdi_slot_count(store))
         return plx_fault_set(fault, PLX_ERR_RANGE, "VDI slot %u: the store has %u", options->slot,
                              plx_vdi_slot_count(store));
-    error = plx_vdi_record_read(store, options->slot, &old, &slot, fault);
+    error = read_slots(store, options->slot, &slots, &old, fault);
     if (!error && old.state == PLX_VDI_LIVE)
         return plx_fault_set(fault, PLX_ERR_EXISTS, "VDI slot %u holds %s", options->slot,
                              old.name);
@@ -274,13 +329,18 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
         return error;
     record.generation = error ? 0 : old.generation;
     if (error)
-        slot = 1;
+        slots.slot = 1;
+    else
+        error = write_again(store, options->slot, &slots);
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return cannot_write(options->name, error, fault);
     record.state = PLX_VDI_LIVE;
     record.id = options->id;
     record.sector_size = options->sector_size;
     record.overwrite = options->overwrite;
     record.slot = options->slot;
-    record.created_ns = options->created_ns ? options->created_ns : store->env->now_ns(store->env);
+    record.created_ns = options->created_ns ? plx_min_u64(options->created_ns, PLX_TIME_MAX)
+                                            : plx_env_now_ns(store->env);
     record.index_levels = PLX_INDEX_LEVELS;
     record.keyframe.size_bytes = options->size_bytes;
     record.keyframe.levels = plx_map_levels_for(options->size_bytes);
@@ -289,7 +349,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     if (plx_uuid_is_zero(&record.id))
         store->env->random(store->env, record.id.b, sizeof record.id.b);
     store->instants_opening++; /* until everybody can know that this is a clone (reclaim.c, C6) */
-    error = create_record(store, options, &record, slot, mark, fault);
+    error = create_record(store, options, &record, slots.slot, mark, fault);
     store->instants_opening--;
     store->clones_made += options->is_clone;
     if (error)
@@ -302,8 +362,8 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
 int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, struct plx_fault *fault)
 {
     struct plx_vdi_record record;
-    uint8_t which;
-    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+    struct record_slots slots;
+    int error = read_slots(store, slot, &slots, &record, fault);
 
     if (error)
         return error;
@@ -311,14 +371,10 @@ int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, stru
         return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s is open", record.name);
     record.state = PLX_VDI_DELETED;
     record.owner = 0;
-    /* V1: what was read may lie in the device's cache only, since somebody's flush failed. */
-    error = plx_store_flush_sync(store, store->flush_failures);
+    error = write_again(store, slot, &slots);
     if (!error)
-        error = plx_vdi_record_write(store, &record, &which);
-    if (error)
-        plx_fault_set(fault, error, "cannot write the record of %s: %s", record.name,
-                      plx_error_text(error));
-    return error;
+        error = plx_vdi_record_write(store, &record, &slots.slot);
+    return error ? cannot_write(record.name, error, fault) : 0;
 }
 
 /* ---- Opening ---- */
@@ -335,6 +391,7 @@ static struct plx_vdi *vdi_new(struct plx_store *store, const struct plx_vdi_rec
     vdi->record_slot = record_slot;
     vdi->size_bytes = record->keyframe.size_bytes;
     vdi->protect.policy = record->protection;
+    vdi->vouch.completed_ns = record->vouched_ns;
     plx_gather_init(&vdi->gather, store);
     if (plx_ops_init(vdi)) {
         free(vdi);
@@ -355,6 +412,7 @@ static void vdi_free(struct plx_vdi *vdi)
     plx_log_done(&vdi->log);
     plx_map_done(&vdi->map);
     plx_ops_done(vdi);
+    plx_vouch_done(&vdi->vouch);
     free(vdi);
 }
 
@@ -411,7 +469,9 @@ static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_resu
     struct plx_base base = {.root = keyframe->root,
                             .levels = keyframe->levels,
                             .gen = keyframe->snap_seq,
-                            .mapped = keyframe->mapped};
+                            .mapped = keyframe->mapped,
+                            .vouched = keyframe->vouched};
+    uint64_t mark = vdi->store->flush_failures;
     struct plx_log_reader reader;
     int error;
 
@@ -423,6 +483,10 @@ static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_resu
     if (!error)
         error = init_log(vdi, &reader, ret_result, fault);
     plx_log_reader_close(&reader);
+    if (!error && ret_result->written_again) { /* the key frame waits for it to be durable */
+        vdi->log.undurable = true;
+        vdi->log.flush_mark = mark;
+    }
     return error;
 }
 
@@ -506,21 +570,44 @@ static int check_open(const struct plx_store *store, const struct plx_vdi_record
     return 0;
 }
 
+/* V4. The log's own may be far beyond the record's: a record in it may say where it goes on. */
+static int check_counters(const struct plx_vdi *vdi, const struct plx_vdi_open_options *options,
+                          struct plx_fault *fault)
+{
+    const struct plx_log_cursor *cursor = &vdi->log.cursor;
+    const char *what = !plx_counter_has_room(vdi->record.generation) ? "generation"
+                       : !plx_counter_has_room(options->epoch)       ? "epoch"
+                       : !plx_counter_has_room(cursor->pos)          ? "log position"
+                       : !plx_counter_has_room(cursor->seq)          ? "batch number"
+                       : !plx_counter_has_room(cursor->snap_seq)     ? "snapshot number"
+                                                                     : NULL;
+
+    return what
+               ? plx_fault_set(fault, PLX_ERR_CORRUPT,
+                               "virtual disk %s has an impossible %s; it can be read and exported, "
+                               "but not written",
+                               vdi->record.name, what)
+               : 0;
+}
+
 int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *options,
                  struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
     struct plx_vdi_record record;
     struct plx_replay_result result = {0};
+    struct record_slots slots;
     struct plx_vdi *vdi;
-    uint8_t slot;
     bool unclean, unwritten = true, had_segment, had_next;
-    int error = plx_vdi_record_read(store, options->slot, &record, &slot, fault);
+    int error = read_slots(store, options->slot, &slots, &record, fault);
 
     if (!error)
         error = check_open(store, &record, options, fault);
     if (error)
         return error;
-    vdi = vdi_new(store, &record, slot);
+    error = write_again(store, options->slot, &slots);
+    if (error)
+        return cannot_write(record.name, error, fault);
+    vdi = vdi_new(store, &record, slots.slot);
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     plx_vdi_set_write_back(vdi, options->write_back);
@@ -528,12 +615,16 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         (options->overwrite < 0 ? (int)record.overwrite : options->overwrite) == PLX_OVERWRITE_COPY;
     unclean = record.owner != 0;
     error = replay_into(vdi, unclean, &result, fault);
+    if (!error)
+        error = check_counters(vdi, options, fault);
     if (error) {
         vdi_free(vdi);
         return error;
     }
     vdi->size_bytes = result.size_bytes;
     vdi->last_snapshot_ns = plx_max_u64(record.keyframe.time_ns, result.snapshot_ns);
+    if (options->witness)
+        vdi->witness = *options->witness;
     vdi->changed = true; /* unknown: the next snapshot is taken in any case */
     had_segment = vdi->log.cursor.addr;
     had_next = vdi->log.cursor.next_addr;
@@ -549,6 +640,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         undo_open(vdi, had_segment, had_next, unwritten);
         return error;
     }
+    plx_vouch_start(vdi, options->quiet_ns, unclean);
     plx_protect_start(vdi, unclean && (result.batches || plx_keyframe_rewind(&record)));
     if (unclean)
         plx_store_event(store, 0,
@@ -684,7 +776,8 @@ static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *f
         base = (struct plx_base){.root = keyframe.root,
                                  .levels = keyframe.levels,
                                  .gen = keyframe.snap_seq,
-                                 .mapped = keyframe.mapped};
+                                 .mapped = keyframe.mapped,
+                                 .vouched = keyframe.vouched};
         plx_map_init(&vdi->map, vdi->store, &base);
         error = plx_replay(&reader, &keyframe, &vdi->map, seq, false, &result, fault);
     }
@@ -1119,16 +1212,13 @@ static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
                                 : UINT64_MAX;
 }
 
-uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *walk, uint64_t vblock)
+/* Of the subtree of a level that holds vblock, as far as the overlays say nothing either. */
+static uint64_t subtree_end(const struct plx_vdi *vdi, unsigned level, uint64_t vblock)
 {
     const struct plx_map *map = &vdi->map;
-    unsigned shift = walk->level * PLX_NODE_SHIFT;
-    uint64_t end, change;
+    unsigned shift = level * PLX_NODE_SHIFT;
+    uint64_t end = ((vblock >> shift) + 1) << shift, change;
 
-    if (walk->under_way || walk->vblock != vblock || walk->level == 0 ||
-        walk->base_changes != map->base_changes)
-        return vblock + 1;
-    end = ((vblock >> shift) + 1) << shift;
     if (vdi->snapshot)
         change = next_change(&map->frozen, vblock);
     else
@@ -1136,6 +1226,23 @@ uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *wa
                              map->is_frozen ? plx_overlay_next_block(&map->frozen, vblock + 1)
                                             : UINT64_MAX);
     return change <= vblock ? vblock + 1 : plx_min_u64(end, change);
+}
+
+uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *walk, uint64_t vblock)
+{
+    return walk->under_way || walk->vblock != vblock || walk->level == 0 ||
+                   walk->base_changes != vdi->map.base_changes
+               ? vblock + 1
+               : subtree_end(vdi, walk->level, vblock);
+}
+
+/* A lookup has failed at the node of this level. */
+static uint64_t unreadable_end(const struct plx_vdi *vdi, const struct plx_walk *walk,
+                               uint64_t vblock)
+{
+    return !walk->under_way || walk->vblock != vblock || walk->level == 0
+               ? vblock + 1
+               : subtree_end(vdi, walk->level, vblock);
 }
 
 /* Waits for the nodes that it takes. */
@@ -1181,33 +1288,68 @@ int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock
     return 0;
 }
 
-int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
-                     bool (*visit)(void *context, uint64_t offset, uint64_t length, bool mapped),
-                     void *context, struct plx_fault *fault)
+struct run_visit {
+    bool skips; /* what cannot be read */
+    bool (*visit)(void *context, uint64_t offset, uint64_t length, enum plx_map_run run);
+    bool (*visit_mapped)(void *context, uint64_t offset, uint64_t length, bool mapped);
+    void *context;
+};
+
+static bool visit_run(const struct run_visit *v, uint64_t offset, uint64_t length,
+                      enum plx_map_run run)
+{
+    return v->skips ? v->visit(v->context, offset, length, run)
+                    : v->visit_mapped(v->context, offset, length, run == PLX_RUN_MAPPED);
+}
+
+static int each_run(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
+                    const struct run_visit *v, struct plx_fault *fault)
 {
     uint64_t end = offset + length, run_start = offset, at = offset;
-    bool run_mapped = false;
+    enum plx_map_run run = PLX_RUN_ABSENT, here;
     struct plx_walk walk = {0};
 
     if (end > vdi->size_bytes || end < offset)
         return plx_fault_set(fault, PLX_ERR_RANGE, "beyond the end of the disk");
     while (at < end) {
         uint64_t vblock = at >> PLX_BLOCK_SHIFT, next;
-        struct plx_mapping mapping;
+        struct plx_mapping mapping = {0};
         int error = look_up(vdi, vblock, &walk, &mapping, fault);
 
-        if (error)
+        if (error && !(v->skips && plx_error_is_unreadable(error)))
             return error;
-        if ((mapping.addr != 0) != run_mapped) {
-            if (at > run_start && !visit(context, run_start, at - run_start, run_mapped))
+        here = error ? PLX_RUN_UNREADABLE : mapping.addr ? PLX_RUN_MAPPED : PLX_RUN_ABSENT;
+        if (here != run) {
+            if (at > run_start && !visit_run(v, run_start, at - run_start, run))
                 return 0;
             run_start = at;
-            run_mapped = mapping.addr != 0;
+            run = here;
         }
-        next = mapping.addr ? vblock + 1 : plx_vdi_absent_end(vdi, &walk, vblock);
+        next = here == PLX_RUN_MAPPED   ? vblock + 1
+               : here == PLX_RUN_ABSENT ? plx_vdi_absent_end(vdi, &walk, vblock)
+                                        : unreadable_end(vdi, &walk, vblock);
         at = plx_min_u64(end, next << PLX_BLOCK_SHIFT);
     }
     if (end > run_start)
-        visit(context, run_start, end - run_start, run_mapped);
+        visit_run(v, run_start, end - run_start, run);
     return 0;
+}
+
+int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
+                     bool (*visit)(void *context, uint64_t offset, uint64_t length, bool mapped),
+                     void *context, struct plx_fault *fault)
+{
+    const struct run_visit v = {.visit_mapped = visit, .context = context};
+
+    return each_run(vdi, offset, length, &v, fault);
+}
+
+int plx_vdi_readable_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
+                          bool (*visit)(void *context, uint64_t offset, uint64_t length,
+                                        enum plx_map_run run),
+                          void *context, struct plx_fault *fault)
+{
+    const struct run_visit v = {.skips = true, .visit = visit, .context = context};
+
+    return each_run(vdi, offset, length, &v, fault);
 }

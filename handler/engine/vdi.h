@@ -8,6 +8,8 @@
 #include "engine/map.h"
 #include "engine/protect.h"
 #include "engine/store.h"
+#include "engine/thrift.h"
+#include "engine/vouch.h"
 
 #define PLX_WINDOW_BLOCKS 256u /* a request is worked on in windows of at most 1 MiB */
 #define PLX_OP_XFERS 64u
@@ -47,7 +49,8 @@ struct plx_op {
     unsigned blocks, looked_up;
     uint32_t head_skip, tail_skip; /* bytes of the first and last block outside the request */
     size_t window_bytes;
-    uint64_t gen; /* for which the mappings were looked up */
+    uint64_t gen;          /* for which the mappings were looked up */
+    uint64_t base_changes; /* and in which base, of a PLX_VOUCH */
     bool edges_read, compared, compare_held;
     bool labels; /* counted in labels_begun, not yet in labels_ended */
     bool void_again, void_encoded, void_covered;
@@ -85,7 +88,8 @@ struct plx_vdi {
     bool unflushed;         /* what can be read may lie in the device's cache only */
     uint64_t flush_mark;    /* store->flush_failures when it began to */
     bool closing;
-    bool thinning;                       /* plx_vdi_thin() is under way */
+    bool thinning; /* plx_vdi_thin() is under way */
+    struct plx_thrift thrift;
     bool rewinding;                      /* plx_vdi_rewind() is */
     bool barrier;                        /* nothing that is submitted begins */
     uint64_t labels_begun, labels_ended; /* requests */
@@ -105,7 +109,9 @@ struct plx_vdi {
     bool compare_busy;
     bool changed; /* since the last snapshot */
     uint64_t last_snapshot_ns;
+    struct plx_witness witness;
     struct plx_protect protect;
+    struct plx_vouch vouch;
     struct plx_run run; /* to allocate from */
     struct plx_gather gather;
     struct plx_counters counters;
@@ -126,7 +132,7 @@ void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
 /* Waits for it, as long as extents may come. Synchronous. */
 int plx_vdi_wait_metadata_room(struct plx_vdi *vdi);
-/* The time of a snapshot taken now: such times never run backwards. */
+/* The time of a snapshot taken now: each is later than the one before. */
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 /* What was or will be acknowledged is in the device's cache only, until a flush has ended. */
 void plx_vdi_set_unflushed(struct plx_vdi *vdi);
@@ -144,7 +150,7 @@ void plx_vdi_drain(struct plx_vdi *vdi);
 struct plx_whole {
     uint64_t root;
     unsigned levels;
-    uint64_t mapped;
+    uint64_t mapped, vouched;
     struct plx_deaths made;
 };
 int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx_whole *ret_whole);

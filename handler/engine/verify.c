@@ -11,6 +11,7 @@
  * F5  What retained snapshots are opened through is whole.
  * F6  What is in use is allocated. What is allocated and not in use is counted by extent, apart
  *     from what deleted disks still have: space to be collected, nothing lost.
+ * F7  A record counts its blocks, and those whose checksums are known, as its tree has them.
  *
  * Disks may be open, here or elsewhere, and move on while they are read. Each is read into marks
  * of its own; they and what was found count only if its record is the same afterwards, else it is
@@ -94,22 +95,27 @@ static void keep(struct plx_verify *v, const struct plx_finding *finding)
         v->kept_count++;
 }
 
+/* The attempt's findings, and how many there were. */
 static void drop_kept(struct plx_verify *v)
 {
     while (v->kept_count)
         free((void *)(uintptr_t)v->kept[--v->kept_count].text);
+    v->attempt_errors = 0;
 }
 
 static void tell_kept(struct plx_verify *v)
 {
+    uint64_t untold = v->attempt_errors;
+
     for (size_t i = 0; i < v->kept_count; i++) {
         v->kept[i].vdi = v->record->name;
         tell(v, &v->kept[i]);
+        untold -= v->kept[i].severity == PLX_FINDING_ERROR;
     }
-    if (v->attempt_errors > v->kept_count)
+    if (untold)
         plx_verify_find(v, PLX_FINDING_ERROR, "more", 0, PLX_NO_VBLOCK,
                         "virtual disk %s: %llu further findings", v->record->name,
-                        (unsigned long long)(v->attempt_errors - v->kept_count));
+                        (unsigned long long)untold);
     drop_kept(v);
 }
 
@@ -148,6 +154,10 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
 
 static void check_superblocks(struct plx_verify *v)
 {
+    const struct plx_superblock *first = &v->store->volumes[0].super;
+
+    for (uint32_t i = 0; i < first->spans; i++)
+        memset(v->types + first->span[i].first, PLX_EXTENT_SYSTEM, first->span[i].extents);
     for (unsigned i = 0; i < v->store->info.volumes; i++) {
         uint64_t extent = v->store->info.volume[i].first_extent;
         uint64_t base = extent * v->store->info.extent_blocks;
@@ -301,6 +311,27 @@ static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settl
     }
 }
 
+static void wrong_count(struct plx_verify *v, const char *what, uint64_t said, uint64_t counted)
+{
+    plx_verify_find(v, PLX_FINDING_INFO, "count", 0, PLX_NO_VBLOCK,
+                    "virtual disk %s: its record says that %llu blocks are %s, its tree that %llu "
+                    "are",
+                    v->record->name, (unsigned long long)said, what, (unsigned long long)counted);
+}
+
+/* What others have as well was not walked again, and not counted. */
+static void compare_counts(struct plx_verify *v)
+{
+    const struct plx_keyframe *said = &v->record->keyframe;
+
+    if (v->live.partly)
+        return;
+    if (said->mapped != PLX_MAPPED_UNKNOWN && said->mapped != v->live.mapped)
+        wrong_count(v, "mapped", said->mapped, v->live.mapped);
+    if (said->vouched != PLX_MAPPED_UNKNOWN && said->vouched != v->live.vouched)
+        wrong_count(v, "vouched for", said->vouched, v->live.vouched);
+}
+
 /* Log, trees and index of v->record, into v->own. */
 static void walk_vdi(struct plx_verify *v)
 {
@@ -330,7 +361,9 @@ static void walk_vdi(struct plx_verify *v)
         plx_verify_tree(v, &rewound, record->rewind[i].root, record->rewind[i].levels);
     plx_verify_log(v, &behind);
     live.read_only = behind.snapshots > record->keyframe.snap_seq;
+    memset(&v->live, 0, sizeof v->live);
     plx_verify_tree(v, &live, record->keyframe.root, record->keyframe.levels);
+    compare_counts(v);
     plx_verify_data_done(v);
     plx_history_free(&behind);
 }
@@ -370,6 +403,24 @@ static bool read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_reco
     return !error;
 }
 
+static void tell_vouched(struct plx_verify *v)
+{
+    const struct plx_keyframe *keyframe = &v->record->keyframe;
+    uint64_t unknown;
+
+    if (keyframe->vouched == PLX_MAPPED_UNKNOWN)
+        return;
+    unknown = keyframe->mapped - keyframe->vouched;
+    v->result.mapped_blocks += keyframe->mapped;
+    v->result.vouched_blocks += keyframe->vouched;
+    if (unknown)
+        plx_verify_find(v, PLX_FINDING_INFO, "vouched", 0, PLX_NO_VBLOCK,
+                        "virtual disk %s: %llu of its %llu blocks are not vouched for: they were "
+                        "overwritten in place, and nothing says what they should hold",
+                        v->record->name, (unsigned long long)unknown,
+                        (unsigned long long)keyframe->mapped);
+}
+
 static void check_vdi(struct plx_verify *v, uint32_t slot)
 {
     struct plx_vdi_record record;
@@ -377,6 +428,7 @@ static void check_vdi(struct plx_verify *v, uint32_t slot)
 
     for (unsigned attempt = 0; attempt < PLX_VERIFY_TRIES && !settled && !v->error; attempt++) {
         struct plx_check_result before = v->result;
+        uint64_t suspects_dropped = v->suspects_dropped;
 
         if (!read_record(v, slot, &record) || record.state != PLX_VDI_LIVE) {
             v->record = NULL;
@@ -392,6 +444,7 @@ static void check_vdi(struct plx_verify *v, uint32_t slot)
         if (!settled) {
             before.bytes = v->result.bytes;
             v->result = before;
+            v->suspects_dropped = suspects_dropped;
             drop_kept(v);
         }
     }
@@ -403,6 +456,8 @@ static void check_vdi(struct plx_verify *v, uint32_t slot)
                         "is closed or quiet",
                         record.name);
     }
+    if (settled)
+        tell_vouched(v);
     if (v->options->data && record.owner)
         check_contents(v);
     merge_marks(v, &v->marks, settled);

@@ -77,6 +77,10 @@ struct plx_verify {
     const struct plx_vdi_record *record;
     bool attempting; /* findings are kept until it is known that they count */
     bool read_data;
+    struct { /* of the newest tree, as far as it was walked */
+        uint64_t mapped, vouched;
+        bool partly;
+    } live;
     uint64_t attempt_errors;
     struct plx_finding *kept;
     size_t kept_count;

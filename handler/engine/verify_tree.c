@@ -344,6 +344,10 @@ static bool leaf_entry(struct plx_verify *v, const struct plx_tree_walk *walk, u
         bad_address(v, addr, at, "data", "data");
         return true;
     }
+    if (walk->behind) {
+        v->live.mapped++;
+        v->live.vouched += plx_entry_checksum(entry) != 0;
+    }
     known = shared && has(v, PLX_MARK_REACHED, addr);
     plx_verify_claim(v, addr, at, "data", !shared, false, snapshot);
     if (known || (!read_only && !common &&
@@ -401,8 +405,10 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
     known = walked(v, walk, addr, shared);
     plx_verify_claim(v, addr, PLX_NO_VBLOCK, walk->index ? "node of the log's index" : "node",
                      !shared, walk->nodes_only, walk->exclude != NULL);
-    if (known || !load_node(v, entry, level, node))
+    if (known || !load_node(v, entry, level, node)) {
+        v->live.partly = v->live.partly || walk->behind;
         return true;
+    }
     v->result.nodes += v->mode == PLX_VERIFY_LIVE;
     for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++) {
         uint64_t child = plx_node_entry(node, i), at = index << PLX_NODE_SHIFT | i;

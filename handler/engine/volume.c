@@ -82,6 +82,21 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
     return 0;
 }
 
+/* Where the extents of a span lie on its volume. */
+static struct plx_registry_span registry_span(const struct plx_superblock *super,
+                                              const struct plx_superblock_span *span)
+{
+    uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT, at = 0;
+    uint32_t r = 0;
+
+    while (span->first >= super->range[r].first + super->range[r].extents)
+        at += super->range[r++].extents;
+    return (struct plx_registry_span){
+        .offset = (at + span->first - super->range[r].first) * extent_bytes,
+        .bytes = span->extents * extent_bytes,
+    };
+}
+
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault)
 {
@@ -94,11 +109,15 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
     *ret_info = (struct plx_superblock_info){
         .store = super->store,
         .volume = super->volume,
+        .identity = super->identity,
         .volume_index = super->volume_index,
         .volumes = super->volumes,
         .volume_bytes = plx_superblock_extents(super) * super->extent_blocks << PLX_BLOCK_SHIFT,
     };
     memcpy(ret_info->store_name, super->name, sizeof super->name);
+    for (uint32_t i = 0; i < super->spans; i++)
+        if (super->span[i].kind == PLX_SYSTEM_REGISTRY)
+            ret_info->registry[ret_info->registry_spans++] = registry_span(super, &super->span[i]);
     return 0;
 }
 
@@ -215,6 +234,7 @@ static void fill_info(const struct plx_volume *volumes, unsigned count,
 
     *ret_info = (struct plx_store_info){
         .id = first->store,
+        .identity = first->identity,
         .block_size = PLX_BLOCK_SIZE,
         .created_ns = first->created_ns,
         .extent_blocks = first->extent_blocks,
@@ -230,6 +250,8 @@ static void fill_info(const struct plx_volume *volumes, unsigned count,
         snprintf(volume->name, sizeof volume->name, "%s", volumes[i].device->name);
         volume->first_extent = super->range[0].first;
         volume->extents = plx_superblock_extents(super);
+        while (plx_superblock_is_system(super, volume->first_extent + volume->system_extents))
+            volume->system_extents++;
         ret_info->extents += volume->extents;
         ret_info->vdi_slots += super->vdi_slots;
     }
@@ -256,6 +278,14 @@ int plx_volumes_map(struct plx_store *store, const struct plx_volume *volumes, u
     fill_info(volumes, count, &store->info);
     store->addr_limit = store->info.extents * store->info.extent_blocks;
     return 0;
+}
+
+bool plx_store_extent_is_system(const struct plx_store *store, uint64_t number)
+{
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        if (plx_superblock_is_system(&store->volumes[i].super, number))
+            return true;
+    return false;
 }
 
 bool plx_store_range(const struct plx_store *store, unsigned index,

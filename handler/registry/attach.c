@@ -13,11 +13,15 @@
  *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
  *     until there is something to hold.
  * A6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
- * A7  The store grows before the registry does (volumes.c). What the registry knows, the store that
- *     is open here is told before it gets such an extent, before a disk is opened that may have
- *     some, and when whoever made it larger says so.
- * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
- *   of its own, and its answer is taken in by the loop's next tick.
+ * A9  A record is looked at before it is believed: by its id, and by what was made durable last
+ *     (doors.h), which the registry is told when the lock is given up.
+ * A8  Nothing is written, to registry or store, without a tenancy (tenancy.h): who opens for
+ * writing begins one first, who reads only before there is something to hold. A tenancy that was
+ * lost ends all writing. A7  The store grows before the registry does (volumes.c). What the
+ * registry knows, the store that is open here is told before it gets such an extent, before a disk
+ * is opened that may have some, and when whoever made it larger says so. Threads: see attach.h; the
+ * claim of an extent runs on the hook's thread with a registry handle of its own, and its answer is
+ * taken in by the loop's next tick.
  */
 #include "registry/attach.h"
 
@@ -33,11 +37,17 @@
 
 #include "registry/attach_inside.h"
 #include "registry/clock.h"
+#include "registry/clocks.h"
 #include "registry/collections.h"
+#include "registry/doors.h"
+#include "registry/embedded.h"
+#include "registry/founding.h"
 #include "registry/holds.h"
 #include "registry/instance.h"
+#include "registry/known.h"
 #include "registry/labels.h"
 #include "registry/policy.h"
+#include "registry/tenancy.h"
 #include "registry/volumes.h"
 
 /* How far back a label may lie that the registry missed: some 10 MB of log to read. */
@@ -56,6 +66,7 @@ struct held_vdi {
     bool behind;                   /* A4: the registry has missed something */
     struct plx_registry_lock lock; /* instance 0: a snapshot */
     uint64_t hold;                 /* A5; 0: none */
+    struct plx_witness kept;       /* of the clocks: as the registry has it */
     struct held_vdi *next;
 };
 
@@ -78,6 +89,8 @@ struct plx_attach {
     struct plx_env env;
     struct plx_attach_options options;
     struct plx_paths paths;
+    struct plx_known known;
+    struct plx_tenancy *tenancy; /* NULL: nothing was written yet */
     struct plx_registry *registry, *claims_registry;
     struct plx_registry_store row;
     struct plx_instance instance;
@@ -143,7 +156,8 @@ static int open_volumes(struct plx_attach *a, struct plx_registry *registry,
 {
     struct plx_device_open_options options = {.read_only = a->options.read_only};
 
-    return plx_volumes_open(registry, a->row.id, &options, ret_devices, ret_count, fault);
+    return plx_volumes_open(registry, a->row.id, &a->known, &options, ret_devices, ret_count,
+                            fault);
 }
 
 /* On the loop. */
@@ -175,6 +189,16 @@ static uint64_t env_now(struct plx_env *env)
 static uint64_t env_monotonic(struct plx_env *env)
 {
     return plx_clock_ns(CLOCK_MONOTONIC);
+}
+
+static uint64_t env_boot(struct plx_env *env)
+{
+    return plx_clock_ns(CLOCK_BOOTTIME);
+}
+
+static bool env_disciplined(struct plx_env *env)
+{
+    return plx_clocks_disciplined();
 }
 
 static void env_random(struct plx_env *env, void *bytes, unsigned count)
@@ -348,6 +372,8 @@ static void env_tick(struct plx_env *env)
 {
     struct plx_attach *a = attach_of(env);
 
+    if (a->tenancy && a->store && !plx_tenancy_ok(a->tenancy)) /* A8 */
+        plx_store_fence(a->store);
     if (a->options.tick)
         a->options.tick(a->options.context);
     if (a->store)
@@ -364,36 +390,36 @@ static void env_idle(struct plx_env *env)
         usleep(1000);
 }
 
-static void init_env(struct plx_env *env)
+void plx_attach_init_env(struct plx_env *env)
 {
     *env = (struct plx_env){
         .now_ns = env_now,
         .monotonic_ns = env_monotonic,
+        .boot_ns = env_boot,
+        .boot_id = 1, /* until the paths are known (plx_attach_open) */
+        .disciplined = env_disciplined,
         .random = env_random,
-        .extent_wanted = env_extent_wanted,
-        .extent_needed = env_extent_needed,
-        .room_wanted = env_room_wanted,
-        .tick = env_tick,
-        .idle = env_idle,
-        .event = env_event,
     };
+}
+
+static void init_env(struct plx_env *env)
+{
+    plx_attach_init_env(env);
+    env->extent_wanted = env_extent_wanted;
+    env->extent_needed = env_extent_needed;
+    env->room_wanted = env_room_wanted;
+    env->tick = env_tick;
+    env->idle = env_idle;
+    env->event = env_event;
 }
 
 /* ---- Volumes ---- */
 
-static int open_devices(const char *const *paths, unsigned count,
-                        const struct plx_device_open_options *options,
-                        struct plx_device **ret_devices, struct plx_fault *fault)
+/* Locks on one volume prove nothing about another one, even if that is its copy. */
+static bool is_same_volume(const struct plx_device *device, const struct plx_bytelock *locks)
 {
-    for (unsigned i = 0; i < count; i++) {
-        int error = plx_device_open(paths[i], options, &ret_devices[i], fault);
-
-        if (error) {
-            plx_volumes_close(ret_devices, i);
-            return error;
-        }
-    }
-    return 0;
+    return device->used && device->used->device == locks->device &&
+           device->used->inode == locks->inode;
 }
 
 static int open_store(struct plx_attach *a, struct plx_fault *fault)
@@ -408,7 +434,8 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
     struct plx_store *store;
     char text[37];
     unsigned count;
-    int error = plx_volumes_open(a->registry, a->row.id, &device_options, devices, &count, fault);
+    int error = plx_volumes_open(a->registry, a->row.id, &a->known, &device_options, devices,
+                                 &count, fault);
 
     if (error)
         return error;
@@ -417,6 +444,13 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
     if (error) {
         plx_volumes_close(devices, count);
         return error;
+    }
+    if (!is_same_volume(plx_store_device(store, 0), plx_registry_locks(a->registry))) {
+        plx_store_close(store);
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s is not the volume that the registry of store %s lies on; name its "
+                             "volumes again ('parallax store import')",
+                             a->known.volume[0], a->known.name);
     }
     plx_store_get_info(store, &info);
     plx_uuid_text(&info.id, text);
@@ -435,6 +469,20 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
 }
 
 /* ---- A store that grows ---- */
+
+static bool is_member(const struct plx_attach *a, const char *path)
+{
+    struct plx_bytelock *lock;
+    struct plx_device *device;
+    bool member = false;
+
+    if (plx_bytelock_open(path, &lock, NULL))
+        return false;
+    for (unsigned i = 0; (device = plx_store_device(a->store, i)) && !member; i++)
+        member = is_same_volume(device, lock);
+    plx_bytelock_close(lock);
+    return member;
+}
 
 int plx_attach_volumes_changed(struct plx_attach *a, struct plx_fault *fault)
 {
@@ -461,25 +509,61 @@ static int keep_up(struct plx_attach *a, struct plx_fault *fault)
     return plx_attach_volumes_changed(a, fault);
 }
 
-/* The device under the name that others open it by; made if it is to be. */
-static int open_further(const struct plx_attach_growth *growth, struct plx_device **ret_device,
-                        struct plx_fault *fault)
+/* That nobody uses it, and that it is no volume of a store that is known here, other than this one:
+ * what an interrupted call left is gone on with. Made, if it is to be. */
+static int check_further(struct plx_attach *a, const struct plx_attach_growth *growth,
+                         struct plx_fault *fault)
 {
-    struct plx_device_open_options options = {.create_bytes = growth->create_bytes};
-    char *path = NULL;
-    int error = 0;
+    struct plx_device_open_options options = {.create_bytes = growth->create_bytes,
+                                              .exclusive = !is_member(a, growth->path)};
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    char uuid[PLX_UUID_TEXT] = "";
+    int error = plx_device_open(growth->path, &options, &device, fault);
 
-    if (growth->create_bytes) {
-        error = plx_device_open(growth->path, &options, ret_device, fault);
-        if (!error)
-            plx_device_close(*ret_device);
-    }
+    if (error)
+        return error;
+    if (plx_superblock_probe(device, &info, NULL) == 0)
+        plx_uuid_text(&info.store, uuid);
+    if (strcmp(uuid, a->row.uuid) != 0)
+        error = plx_founding_refuse_known(&a->paths, device, fault);
+    plx_device_close(device);
+    return error;
+}
+
+/* The device under the name that others open it by. */
+static int open_further(struct plx_attach *a, const struct plx_attach_growth *growth,
+                        struct plx_device **ret_device, struct plx_fault *fault)
+{
+    char *path = NULL;
+    int error = check_further(a, growth, fault);
+
     if (!error)
         error = plx_volumes_absolute(growth->path, &path, fault);
     if (!error)
         error = plx_device_open(path, NULL, ret_device, fault);
     free(path);
     return error;
+}
+
+/* The next opening here finds the further volume by the registry; this is for who makes the
+ * registry anew. */
+static void know_further(struct plx_attach *a)
+{
+    struct plx_fault why = {0};
+    struct plx_store_info info;
+    int error = 0;
+
+    plx_store_get_info(a->store, &info);
+    for (unsigned i = a->known.volumes; i < info.volumes && !error; i++) {
+        a->known.volume[i] = strdup(info.volume[i].name);
+        error = a->known.volume[i] ? 0 : PLX_ERR_NOMEM;
+        a->known.volumes += !error;
+    }
+    if (!error)
+        error = plx_known_put(&a->paths, &a->known, &why);
+    if (error)
+        env_event(&a->env, error, why.text[0] ? why.text : plx_error_text(error));
 }
 
 /* With the right to do so, and knowing the store as it is. */
@@ -495,7 +579,7 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
     if (!growth->path)
         return plx_store_grow(a->store, &growth->how, ret_grown, fault);
     made = growth->create_bytes && access(growth->path, F_OK) != 0;
-    error = open_further(growth, &device, fault);
+    error = open_further(a, growth, &device, fault);
     if (error)
         return error;
     error = dry_run ? 0
@@ -530,6 +614,8 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     if (!error)
         error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
     note_size(a);
+    if (!error && growth->path)
+        know_further(a);
     /* Else the right goes with the instance, and what was being added is remembered. */
     if (error && !plx_grow_refused(error))
         return error;
@@ -643,6 +729,23 @@ static int tell_labels(struct plx_attach *a, const struct plx_registry_lock *hel
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
+/* Labels whose snapshots history has moved past: whoever let them go came no further. */
+static int drop_forgotten(struct plx_attach *a, const struct plx_registry_lock *held,
+                          const struct plx_vdi_info *info)
+{
+    struct plx_registry_label *list;
+    size_t count;
+    int error = plx_registry_label_list(a->registry, held->vdi, &list, &count);
+
+    if (error)
+        return error;
+    for (size_t i = 0; i < count && !error; i++)
+        if (list[i].seq <= info->forgotten)
+            error = plx_registry_label_remove(a->registry, held, list[i].name);
+    free(list);
+    return error;
+}
+
 /* A4 */
 static int settle(struct plx_attach *a, const struct plx_registry_lock *held,
                   const struct plx_vdi_info *info, struct plx_fault *fault)
@@ -655,6 +758,8 @@ static int settle(struct plx_attach *a, const struct plx_registry_lock *held,
         error = plx_registry_vdi_resize(a->registry, held, info->size_bytes);
     if (!error)
         error = plx_policy_keep(a->registry, held->vdi, &info->protection);
+    if (!error)
+        error = drop_forgotten(a, held, info);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     error = read_labels(a, info, &labels, fault);
@@ -670,19 +775,98 @@ static int finish_creation(struct plx_attach *a, const struct plx_registry_lock 
     int error = plx_registry_vdi_delete(a->registry, held);
 
     if (!error)
-        error = plx_registry_vdi_unlock(a->registry, held);
+        error = plx_registry_vdi_unlock(a->registry, held, NULL);
     if (!error)
         error = plx_registry_vdi_purge(a->registry, held->vdi);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* What the disk knows of the clocks, kept when there is news (clocks.h), and which snapshot was the
+ * last when it is closed: of disks that take snapshots by themselves, or lose them. If it cannot be
+ * kept, then at the next look. */
+static void look_at_clock(struct plx_attach *a, struct held_vdi *held, bool closing,
+                          struct plx_vdi_clock *ret_clock)
+{
+    struct plx_vdi_info info;
+
+    lock(a);
+    plx_vdi_look_at_clock(held->vdi, ret_clock);
+    plx_vdi_get_info(held->vdi, &info);
+    unlock(a);
+    if ((info.protection.mode != PLX_PROTECT_OFF || info.protection.tiers) &&
+        (plx_witness_is_news(&ret_clock->witness, &held->kept) ||
+         (closing && ret_clock->witness.seq != held->kept.seq)) &&
+        !plx_witness_keep(a->registry, held->lock.vdi, &ret_clock->witness))
+        held->kept = ret_clock->witness;
+}
+
+/* Opens what a dead instance had open, and closes it. */
+static int recover_open(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        const struct plx_registry_lock *ours, struct plx_vdi_info *ret_info,
+                        struct plx_fault *fault)
+{
+    struct plx_vdi_open_options options = {
+        .slot = row->slot, .epoch = ours->epoch, .take_over = true, .overwrite = -1};
+    struct held_vdi held = {.lock = *ours};
+    struct plx_vdi_clock clock;
+    int error;
+
+    if (!plx_witness_load(a->registry, row->id, &held.kept))
+        options.witness = &held.kept;
+    lock(a);
+    error = plx_vdi_open(a->store, &options, &held.vdi, fault);
+    unlock(a);
+    if (error)
+        return error;
+    look_at_clock(a, &held, true, &clock);
+    lock(a);
+    plx_vdi_get_info(held.vdi, ret_info);
+    error = plx_vdi_close(held.vdi);
+    unlock(a);
+    return error ? plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
+                                 plx_error_text(error))
+                 : 0;
+}
+
+/* A9: the lock of a disk that was closed. */
+static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot)
+{
+    struct plx_registry_written written = {0};
+    struct plx_vdi_info info;
+    char id[PLX_UUID_TEXT];
+
+    lock(a);
+    if (plx_vdi_read_info(a->store, slot, &info, NULL) == 0) {
+        plx_uuid_text(&info.id, id);
+        if (strcmp(id, held->vdi) == 0 && info.epoch == held->epoch)
+            written = (struct plx_registry_written){info.epoch, info.record_state};
+    }
+    unlock(a);
+    return plx_registry_vdi_unlock(a->registry, held, &written);
+}
+
+/* A row that was never released since its creation, and its slot is empty, or still holds what was
+ * deleted before. info: LIVE where nothing could be read. */
+static bool never_made(const struct plx_registry_vdi *row, int error,
+                       const struct plx_vdi_info *info)
+{
+    char id[PLX_UUID_TEXT];
+
+    if (row->written.state)
+        return false;
+    if (error == PLX_ERR_NOT_FOUND)
+        return true;
+    if (error != PLX_ERR_CORRUPT || info->state != PLX_VDI_DELETED)
+        return false;
+    plx_uuid_text(&info->id, id);
+    return strcmp(id, row->id) != 0;
 }
 
 static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, uint64_t dead,
                        struct plx_fault *fault)
 {
     struct plx_registry_lock held = {.instance = dead, .epoch = row->epoch}, ours;
-    struct plx_vdi_open_options options = {.slot = row->slot, .take_over = true, .overwrite = -1};
-    struct plx_vdi_info info;
-    struct plx_vdi *vdi;
+    struct plx_vdi_info info = {.state = PLX_VDI_LIVE};
     int error;
 
     memcpy(held.vdi, row->id, sizeof held.vdi);
@@ -690,9 +874,9 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     lock(a);
-    error = plx_vdi_read_info(a->store, row->slot, &info, fault);
+    error = plx_door_read(a->store, row, &info, fault);
     unlock(a);
-    if (error == PLX_ERR_NOT_FOUND) /* A3: its record was never written */
+    if (never_made(row, error, &info)) /* A3: its record was never written */
         return finish_creation(a, &ours, fault);
     if (error)
         return error;
@@ -702,32 +886,22 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
             error = plx_vdi_delete(a->store, row->slot, true, fault);
             unlock(a);
         }
-        if (!error && !row->deleted)
-            error = plx_registry_vdi_delete(a->registry, &ours);
+        if (!error && !row->deleted && (error = plx_registry_vdi_delete(a->registry, &ours)))
+            plx_registry_fault(a->registry, error, fault);
     } else {
-        options.epoch = ours.epoch;
-        lock(a);
-        error = plx_vdi_open(a->store, &options, &vdi, fault);
-        if (!error) {
-            plx_vdi_get_info(vdi, &info);
-            error = plx_vdi_close(vdi);
-            if (error)
-                plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
-                              plx_error_text(error));
-        }
-        unlock(a);
+        error = recover_open(a, row, &ours, &info, fault);
         if (!error)
             error = settle(a, &ours, &info, fault);
     }
-    if (!error)
-        error = plx_registry_vdi_unlock(a->registry, &ours);
+    if (!error && (error = unlock_closed(a, &ours, row->slot)))
+        plx_registry_fault(a->registry, error, fault);
     return error;
 }
 
 /* A1. When a log cannot be read, nothing is allocated from the extents it may name. */
 static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
 {
-    struct plx_fault why;
+    struct plx_fault why = {0};
     int error;
 
     lock(a);
@@ -786,7 +960,6 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
     error = plx_registry_instance_unregister(a->registry, dead->id);
     if (error)
         return failed ? 0 : plx_registry_fault(a->registry, error, fault);
-    plx_instance_bury(&a->paths, dead);
     return 0;
 }
 
@@ -811,6 +984,11 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
     return error;
 }
 
+static bool is_dead(struct plx_attach *a, const struct plx_registry_instance *row)
+{
+    return plx_instance_is_dead(&a->paths, plx_registry_locks(a->registry), row, NULL);
+}
+
 /* Those of this host that are proven dead. */
 int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
 {
@@ -824,7 +1002,7 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     for (size_t i = 0; i < count; i++)
-        if (list[i].id != a->instance.row.id && plx_instance_is_dead(&a->paths, &list[i], NULL))
+        if (list[i].id != a->instance.row.id && is_dead(a, &list[i]))
             list[dead++] = list[i];
     if (dead) { /* what was under way is left allocated, whoever gets as far as finishing this */
         plx_registry_collection_want(a->registry, a->row.id);
@@ -836,23 +1014,102 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
 
 /* ---- Opening and closing ---- */
 
-static int open_registry(struct plx_attach *a, const char *state_dir, struct plx_fault *fault)
+static void on_fenced(void *context, const char *why)
 {
-    char who[160];
-    int error = plx_paths_init(&a->paths, state_dir, fault);
+    struct plx_attach *a = context;
+
+    env_event(&a->env, PLX_ERR_FENCED, why);
+}
+
+static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_tenancy_options options = {
+        .paths = &a->paths,
+        .volume = a->known.volume[0],
+        .fenced = on_fenced,
+        .context = a,
+    };
+
+    plx_uuid_parse(a->known.uuid, &options.store);
+    return plx_tenancy_begin(&options, &a->tenancy, fault);
+}
+
+/* A8, before each change of the registry. */
+static bool may_write(void *context, struct plx_fault *fault)
+{
+    struct plx_attach *a = context;
+
+    if (!a->tenancy && begin_tenancy(a, fault))
+        return false;
+    return plx_tenancy_look(a->tenancy, fault) == 0;
+}
+
+/* For who only reads: whose is the store? *ret_ours: what a crash left in its registry may be
+ * undone, for locks tell who else is at it. */
+static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault *fault)
+{
+    struct plx_tenant tenant;
+    int error = plx_embedded_tenant(a->known.volume[0], a->known.uuid, &a->paths, &tenant, fault);
 
     if (error)
         return error;
+    if (tenant.ours && !tenant.here) /* a new boot, or another name of the volume */
+        error = begin_tenancy(a, fault);
+    *ret_ours = tenant.here || a->tenancy;
+    return error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY || error == PLX_ERR_BUSY
+               ? 0
+               : error;
+}
+
+static int open_registries(struct plx_attach *a, struct plx_fault *fault)
+{
+    char who[160];
+    bool ours = true;
+    struct plx_embedded_options options = {
+        .volume = a->known.volume[0],
+        .uuid = a->known.uuid,
+        .who = who,
+        .may_write = may_write,
+        .context = a,
+    };
+    int error = a->options.read_only ? look_at_tenant(a, &ours, fault) : begin_tenancy(a, fault);
+
+    if (error)
+        return error;
+    options.read_only = !ours;
     snprintf(who, sizeof who, "%s %d on %s", a->options.role, (int)getpid(), a->paths.host_name);
-    error = plx_registry_open(a->paths.registry, who, &a->registry, fault);
+    error = plx_embedded_open(&options, &a->registry, fault);
+    if ((error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY) && a->options.read_only) {
+        options.read_only = true;
+        error = plx_embedded_open(&options, &a->registry, fault);
+    }
     if (!error && !a->options.read_only)
-        error = plx_registry_open(a->paths.registry, who, &a->claims_registry, fault);
+        error = plx_embedded_open(&options, &a->claims_registry, fault);
     return error;
+}
+
+/* The store's row, which is there from when its format was through. */
+static int find_row(struct plx_attach *a, struct plx_fault *fault)
+{
+    int error = plx_registry_store_get(a->registry, a->known.uuid, &a->row);
+
+    if (error == PLX_ERR_NOT_FOUND)
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "%s: the registry of store %s is empty: its format or the rebuild of "
+                             "its registry was not finished; 'parallax store rebuild-registry "
+                             "--volume PATH' makes it anew from the store",
+                             a->known.volume[0], a->known.name);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
 static int register_instance(struct plx_attach *a, struct plx_fault *fault)
 {
-    int error = plx_instance_create(&a->paths, a->options.role, &a->instance, fault);
+    int error;
+
+    if (!a->tenancy && (error = begin_tenancy(a, fault)))
+        return error;
+    error =
+        plx_instance_create(&a->paths, a->known.volume[0], a->options.role, &a->instance, fault);
 
     if (error)
         return error;
@@ -860,18 +1117,20 @@ static int register_instance(struct plx_attach *a, struct plx_fault *fault)
     error = plx_registry_instance_register(a->registry, &a->instance.row);
     if (error) {
         plx_registry_fault(a->registry, error, fault);
-        plx_instance_close(&a->paths, &a->instance, true);
+        plx_instance_close(&a->instance);
         return error;
     }
     a->registered = true;
     return 0;
 }
 
+/* When it fails, the row stays and its byte is free: the next attach recovers it. */
 static void unregister_instance(struct plx_attach *a)
 {
-    if (a->registered)
-        plx_instance_close(&a->paths, &a->instance,
-                           plx_registry_instance_unregister(a->registry, a->instance.row.id) == 0);
+    if (!a->registered)
+        return;
+    plx_registry_instance_unregister(a->registry, a->instance.row.id);
+    plx_instance_close(&a->instance);
     a->registered = false;
 }
 
@@ -886,6 +1145,8 @@ static void attach_free(struct plx_attach *a)
     }
     plx_registry_close(a->registry);
     plx_registry_close(a->claims_registry);
+    plx_tenancy_end(a->tenancy);
+    plx_known_done(&a->known);
     pthread_mutex_destroy(&a->claims_lock);
     free(a);
 }
@@ -907,15 +1168,17 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
     a->options.defer = NULL;
     a->options.room_wanted = NULL;
-    error = open_registry(a, options->state_dir, fault);
-    if (!error) {
-        error = plx_registry_store_get(a->registry, options->store, &a->row);
-        if (error)
-            plx_registry_fault(a->registry, error, fault);
-    }
+    error = plx_paths_init(&a->paths, options->state_dir, fault);
+    a->env.boot_id = plx_clocks_boot_id(&a->paths);
+    if (!error)
+        error = plx_known_get(&a->paths, options->store, &a->known, fault);
+    if (!error)
+        error = open_registries(a, fault);
+    if (!error)
+        error = find_row(a, fault);
     if (!error && !options->read_only)
         error = register_instance(a, fault);
-    if (!error)
+    if (!error && !options->registry_only)
         error = open_store(a, fault);
     if (!error && !options->read_only)
         error = plx_attach_recover(a, fault);
@@ -951,8 +1214,26 @@ static bool forget_extent(struct plx_attach *a, uint64_t no, struct plx_registry
     return found;
 }
 
+/* What is given back when the attach is closed. */
+struct returned {
+    struct plx_registry_extent *rows;
+    size_t count;
+};
+
+static int return_row(struct returned *returned, const struct plx_registry_extent *row)
+{
+    struct plx_registry_extent *rows =
+        realloc(returned->rows, (returned->count + 1) * sizeof *rows);
+
+    if (!rows)
+        return PLX_ERR_NOMEM;
+    returned->rows = rows;
+    rows[returned->count++] = *row;
+    return 0;
+}
+
 /* Which never came to the store. (What blocks are freed in is known to it.) */
-static int give_back_stranded(struct plx_attach *a)
+static int return_stranded(struct plx_attach *a, struct returned *returned)
 {
     int error = 0;
 
@@ -962,46 +1243,58 @@ static int give_back_stranded(struct plx_attach *a)
         if (claim->fresh)
             claim->row.type = PLX_EXTENT_UNUSED;
         if (claim->stranded)
-            error = plx_registry_extent_release(a->registry, a->row.id, &claim->row);
+            error = return_row(returned, &claim->row);
     }
     return error;
 }
 
-static int give_back_extents(struct plx_attach *a)
+/* The store's part: pages that name nobody. */
+static int return_extents(struct plx_attach *a, struct returned *returned)
 {
     struct plx_extent_info info;
-    struct plx_store_info store;
-    int stranded = give_back_stranded(a);
+    int error = return_stranded(a, returned);
 
-    if (stranded)
-        return stranded;
-    plx_store_get_info(a->store, &store);
-    for (size_t i = 0; plx_store_extent_owned(a->store, i, &info) == 0;) {
+    for (size_t i = 0; !error && plx_store_extent_owned(a->store, i, &info) == 0;) {
         struct plx_registry_extent row = {0};
-        int error = plx_store_extent_release(a->store, info.number, &info, NULL);
+
+        error = plx_store_extent_release(a->store, info.number, &info, NULL);
 
         if (error == PLX_ERR_NOT_FOUND) { /* adopted and not yet safe: the next attach goes on */
             i++;
+            error = 0;
             continue;
         }
-        if (error)
-            return error;
-        if (!forget_extent(a, info.number, &row))
+        if (error || !forget_extent(a, info.number, &row))
             continue;
         row.free_blocks = info.blocks - info.used_blocks;
         row.sealed = info.sealed || row.free_blocks == 0;
         if (info.used_blocks == info.header_blocks && !info.sealed)
             row.type = PLX_EXTENT_UNUSED;
-        error = plx_registry_extent_release(a->registry, a->row.id, &row);
-        if (error)
-            return error;
+        error = return_row(returned, &row);
     }
-    return 0;
+    return error;
+}
+
+/* The registry's part, in one commit; when a disk could not be closed (A2), by extents. What fails
+ * stays with the instance's row, whose byte is free: the next attach recovers it. */
+static int leave(struct plx_attach *a, const struct returned *returned)
+{
+    int error = plx_registry_instance_leave(a->registry, a->row.id, a->instance.row.id,
+                                            returned->rows, returned->count);
+
+    if (error == PLX_ERR_BUSY) {
+        error = 0;
+        for (size_t i = 0; i < returned->count && !error; i++)
+            error = plx_registry_extent_release(a->registry, a->row.id, &returned->rows[i]);
+    }
+    plx_instance_close(&a->instance);
+    a->registered = false;
+    return error;
 }
 
 int plx_attach_close(struct plx_attach *a)
 {
-    bool keep = false;
+    struct returned returned = {0};
     int error = 0, closed;
 
     PLX_ASSERT(!a->vdis);
@@ -1012,11 +1305,13 @@ int plx_attach_close(struct plx_attach *a)
     a->options.room_wanted = NULL;
     if (!a->options.read_only) {
         plx_store_settle(a->store);
-        error = give_back_extents(a);
+        error = return_extents(a, &returned);
     }
-    keep = error != 0;
-    closed = plx_store_close(a->store);
-    if (keep)
+    closed = a->store ? plx_store_close(a->store) : 0;
+    if (!error && a->registered)
+        error = leave(a, &returned);
+    free(returned.rows);
+    if (error)
         env_event(&a->env, error, "extents could not be given back; the next opening takes them");
     attach_free(a);
     return error ? error : closed;
@@ -1030,6 +1325,11 @@ struct plx_store *plx_attach_store(struct plx_attach *attach)
 struct plx_registry *plx_attach_registry(struct plx_attach *attach)
 {
     return attach->registry;
+}
+
+void plx_attach_row(const struct plx_attach *attach, struct plx_registry_store *ret_row)
+{
+    *ret_row = attach->row;
 }
 
 void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX])
@@ -1120,8 +1420,8 @@ static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uin
         error = register_instance(a, fault);
     if (error)
         return error;
-    error =
-        plx_hold_wait(a->registry, &a->paths, vdi, seq, a->instance.row.id, HOLD_WAIT_MS, ret_hold);
+    error = plx_hold_wait(a->registry, &a->paths, plx_registry_locks(a->registry), vdi, seq,
+                          a->instance.row.id, HOLD_WAIT_MS, ret_hold);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -1131,6 +1431,19 @@ static void release_instant(struct plx_attach *a, uint64_t hold)
 
     if (error)
         env_event(&a->env, error, "a snapshot stays held until this process has ended");
+}
+
+/* A9 */
+static int check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
+                      struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error;
+
+    lock(a);
+    error = plx_door_read(a->store, row, &info, fault);
+    unlock(a);
+    return error;
 }
 
 static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
@@ -1147,6 +1460,8 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
     if (!held)
         return PLX_ERR_NOMEM;
     error = hold_instant(a, row->id, seq, &held->hold, fault);
+    if (!error)
+        error = check_door(a, row, fault);
     if (!error) {
         lock(a);
         error = plx_snapshot_open(a->store, row->slot, seq, &vdi, fault);
@@ -1162,12 +1477,60 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
     return 0;
 }
 
+void plx_attach_look_at_clock(struct plx_attach *a, struct plx_vdi *vdi,
+                              struct plx_vdi_clock *ret_clock)
+{
+    look_at_clock(a, find_vdi(a, vdi), false, ret_clock);
+}
+
+int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    struct held_vdi *held = find_vdi(a, vdi);
+    char why[PLX_DOUBT_TEXT];
+    struct plx_vdi_clock clock;
+    int error;
+
+    look_at_clock(a, held, false, &clock);
+    plx_witness_text(&clock.witness, &clock.now, &clock.ends, why);
+    lock(a);
+    plx_vdi_resume(vdi, &clock);
+    unlock(a);
+    error = plx_witness_keep(a->registry, held->lock.vdi, &clock.witness);
+    if (!error)
+        error = plx_registry_event_add(a->registry, "vdi resume", held->lock.vdi, why);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    held->kept = clock.witness;
+    return 0;
+}
+
+/* A9: of a disk whose lock we have just got. recovers: nobody closed it. */
+static int check_locked(struct plx_attach *a, const struct plx_registry_lock *held, bool recovers,
+                        struct plx_fault *fault)
+{
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+    int error = plx_registry_vdi_get_by_id(a->registry, held->vdi, &row);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    row.owner = 0; /* as it was before */
+    row.epoch = held->epoch - 1;
+    lock(a);
+    error = recovers ? plx_door_read(a->store, &row, &info, fault)
+                     : plx_door_read_closed(a->store, &row, &info, fault);
+    unlock(a);
+    return error;
+}
+
 int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snapshot,
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault)
 {
     struct plx_vdi_open_options open = {.write_back = options->write_back,
-                                        .overwrite = options->overwrite};
+                                        .overwrite = options->overwrite,
+                                        .quiet_ns = options->quiet_ns};
+    struct plx_vdi_clock clock;
     struct held_vdi *held;
     struct plx_registry_vdi row;
     struct plx_vdi *vdi;
@@ -1187,8 +1550,17 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         free(held);
         return error;
     }
+    error = check_locked(a, &held->lock, open.take_over, fault);
+    if (error) {
+        if (!open.take_over)
+            plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
+        free(held);
+        return error;
+    }
     open.slot = row.slot;
     open.epoch = held->lock.epoch;
+    if (!plx_witness_load(a->registry, row.id, &held->kept))
+        open.witness = &held->kept;
     lock(a);
     error = plx_vdi_open(a->store, &open, &vdi, fault);
     unlock(a);
@@ -1199,13 +1571,14 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         lock(a);
         if (plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
             info.owner != a->instance.row.id && !open.take_over)
-            plx_registry_vdi_unlock(a->registry, &held->lock);
+            plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
         unlock(a);
         free(held);
         return error;
     }
     held->behind = open.take_over;
     hold_vdi(a, held, vdi);
+    look_at_clock(a, held, false, &clock);
     *ret_vdi = vdi;
     return 0;
 }
@@ -1213,9 +1586,12 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
 int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
 {
     struct held_vdi *held = find_vdi(a, vdi), **link = &a->vdis;
+    struct plx_vdi_clock clock;
     struct plx_vdi_info info;
     int error;
 
+    if (!plx_vdi_is_snapshot(vdi))
+        look_at_clock(a, held, true, &clock);
     lock(a);
     plx_vdi_get_info(vdi, &info);
     error = plx_vdi_close(vdi);
@@ -1223,7 +1599,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     if (!error && held->behind)
         error = settle(a, &held->lock, &info, NULL);
     if (!error && held->lock.instance) /* A2 */
-        error = plx_registry_vdi_unlock(a->registry, &held->lock);
+        error = unlock_closed(a, &held->lock, info.slot);
     release_instant(a, held->hold);
     while (*link != held)
         link = &(*link)->next;
@@ -1249,6 +1625,9 @@ static int fill_parent(struct plx_attach *a, const char *parent, const char *sna
         return error;
     if (!options->parent_seq)
         return plx_fault_set(fault, PLX_ERR_INVALID, "%s has no snapshot 0", parent);
+    error = check_door(a, &from, fault);
+    if (error)
+        return error;
     options->is_clone = true;
     options->parent_slot = from.slot;
     options->sector_size = from.sector_size;
@@ -1278,10 +1657,15 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     error = plx_vdi_create(a->store, options, ret_info, fault);
     unlock(a);
     if (error) {
+        struct plx_vdi_info now = {.state = PLX_VDI_LIVE};
         int undone;
 
-        lock(a);
-        undone = plx_vdi_delete(a->store, row->slot, false, NULL);
+        lock(a); /* A9: nothing but a record of our own is undone */
+        undone = plx_door_read(a->store, row, &now, NULL);
+        if (!undone)
+            undone = plx_vdi_delete(a->store, row->slot, false, NULL);
+        else if (never_made(row, undone, &now))
+            undone = PLX_ERR_NOT_FOUND;
         unlock(a);
         /* Else it stays locked, and recovery finds out what the record says. */
         if (!undone || undone == PLX_ERR_NOT_FOUND)
@@ -1291,7 +1675,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     if (ret_info->size_bytes != row->size_bytes)
         error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
     if (!error)
-        error = plx_registry_vdi_unlock(a->registry, &held);
+        error = unlock_closed(a, &held, row->slot);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -1342,7 +1726,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
 
     if (error)
         return error;
-    error = plx_registry_intent_begin(a->registry, held, &kept, &count);
+    error = plx_registry_intent_begin(a->registry, held, NULL, 0, &kept, &count);
     if (!error)
         error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
     if (error)
@@ -1371,10 +1755,12 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
         error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
-    error = check_unread(a, &row, &held, fault);
+    error = check_locked(a, &held, recover, fault);
+    if (!error)
+        error = check_unread(a, &row, &held, fault);
     if (error) {
         if (!recover)
-            plx_registry_vdi_unlock(a->registry, &held);
+            plx_registry_vdi_unlock(a->registry, &held, NULL);
         return error;
     }
     lock(a);
@@ -1384,14 +1770,14 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     unlock(a);
     if (error) {
         if (lives && !recover) /* else the record may be gone: A3, as below */
-            plx_registry_vdi_unlock(a->registry, &held);
+            plx_registry_vdi_unlock(a->registry, &held, NULL);
         return error;
     }
     error = plx_registry_vdi_delete(a->registry, &held);
     if (error) /* A3: it stays locked, for the record is gone; recovery finishes it, or a repetition
                 */
         return plx_registry_fault(a->registry, error, fault);
-    plx_registry_vdi_unlock(a->registry, &held);
+    plx_registry_vdi_unlock(a->registry, &held, NULL);
     plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
     return 0;
 }
@@ -1434,6 +1820,8 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
                    : plx_fault_set(fault, PLX_ERR_EXISTS,
                                    "label %s names snapshot %llu already; remove it first", label,
                                    (unsigned long long)row.seq);
+    } else if ((error = plx_registry_has_room(a->registry))) { /* before the log hears of it */
+        return plx_registry_fault(a->registry, error, fault);
     }
     error = run_request(a, vdi, &request, fault);
     if (error)
@@ -1533,6 +1921,8 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
     int error = choose_label(a, held->lock.vdi, ret_label);
 
     *ret_before = (struct plx_snapshot_info){0};
+    if (!error)
+        error = plx_registry_has_room(a->registry);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     lock(a);
@@ -1561,7 +1951,7 @@ static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault 
         if (list[i].instance == a->instance.row.id)
             continue;
         error = plx_registry_instance_get(a->registry, list[i].instance, &row);
-        dead = !error && plx_instance_is_dead(&a->paths, &row, NULL);
+        dead = !error && is_dead(a, &row);
         if (error == PLX_ERR_NOT_FOUND) /* it has just ended */
             error = 0;
     }
@@ -1587,6 +1977,40 @@ static int catch_up(struct plx_attach *a, struct held_vdi *held, struct plx_faul
     return error;
 }
 
+/* With their snapshots, and after them: a label that is left over says too much, not too little. */
+static int remove_labels(struct plx_attach *a, struct held_vdi *held, const struct plx_thin *thin,
+                         struct plx_fault *fault)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < thin->mark_count && !error; i++) {
+        const struct plx_thin_mark *mark = &thin->marks[i];
+        struct plx_registry_label row;
+
+        if (!mark->gone || !mark->label)
+            continue;
+        error = plx_registry_label_get(a->registry, held->lock.vdi, mark->label, &row);
+        if (error && error != PLX_ERR_NOT_FOUND)
+            plx_registry_fault(a->registry, error, fault);
+        else
+            error = !error && row.seq == mark->seq
+                        ? plx_attach_label(a, held->vdi, mark->label, 0, 0, fault)
+                        : 0;
+    }
+    held->behind = held->behind || error;
+    return error;
+}
+
+static bool waits(struct plx_attach *a, const struct plx_vdi *vdi, const struct plx_thin *thin)
+{
+    bool waits;
+
+    lock(a);
+    waits = plx_vdi_thin_waits(vdi, thin);
+    unlock(a);
+    return waits;
+}
+
 int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_thin *thin,
                     struct plx_thinned *ret_thinned, struct plx_fault *fault)
 {
@@ -1599,12 +2023,17 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
     if (thin->upto <= thin->after)
         return plx_fault_set(fault, PLX_ERR_INVALID, "there is no snapshot after %llu up to %llu",
                              (unsigned long long)thin->after, (unsigned long long)thin->upto);
+    if (waits(a, vdi, thin)) {
+        *ret_thinned = (struct plx_thinned){.upto = thin->after, .waits = true};
+        return 0;
+    }
     error = catch_up(a, held, fault);
     if (!error)
         error = release_dead(a, held->lock.vdi, fault);
     if (error)
         return error;
-    error = plx_registry_intent_begin(a->registry, &held->lock, &kept, &slice.kept_count);
+    error = plx_registry_intent_begin(a->registry, &held->lock, thin->marks, thin->mark_count,
+                                      &kept, &slice.kept_count);
     if (error)
         plx_registry_fault(a->registry, error, fault);
     if (!error) {
@@ -1621,6 +2050,12 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
     ended = plx_registry_intent_end(a->registry, &held->lock);
     if (ended && !error)
         error = plx_registry_fault(a->registry, ended, fault);
+    if (!thin->dry_run) {
+        struct plx_fault why;
+        int left = remove_labels(a, held, thin, error ? &why : fault);
+
+        error = error ? error : left;
+    }
     return error;
 }
 
@@ -1643,9 +2078,9 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
     return 0;
 }
 
-uint64_t plx_attach_reserve_extents(const struct plx_attach *a)
+uint64_t plx_attach_reserve_extents(struct plx_attach *a)
 {
-    return a->keep_unused;
+    return keep_unused(a);
 }
 
 int plx_attach_move_room(struct plx_attach *a, struct plx_fault *fault)
@@ -1768,14 +2203,41 @@ bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns)
     return true;
 }
 
+#define TIME_TEXT 32
+
+static const char *time_text(uint64_t time_ns, char ret_text[TIME_TEXT])
+{
+    time_t seconds = (time_t)(time_ns / 1000000000);
+    char date[24];
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(ret_text, TIME_TEXT, "%s.%03uZ", date, (unsigned)(time_ns / 1000000 % 1000));
+    return ret_text;
+}
+
+/* Nobody knows yet which snapshot that will be; the newest one is `newest`, for none is later. */
+static int in_future(const struct plx_registry_vdi *row, const char *text,
+                     const struct plx_snapshot_info *newest, struct plx_fault *fault)
+{
+    char time[TIME_TEXT];
+
+    return plx_fault_set(
+        fault, PLX_ERR_NOT_FOUND,
+        "%.100s: %.40s lies in the future; its newest snapshot is %llu, of %s: give "
+        "that number, or an earlier time",
+        row->name, text, (unsigned long long)newest->seq, time_text(newest->time_ns, time));
+}
+
 static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
                         uint64_t *ret_seq, struct plx_fault *fault)
 {
     struct plx_snapshot_info info;
-    uint64_t time_ns;
+    uint64_t time_ns, now_ns = env_now(&a->env);
     int error;
 
-    if (!plx_instant_parse(text, env_now(&a->env), &time_ns))
+    if (!plx_instant_parse(text, now_ns, &time_ns))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
                              "%s has no snapshot with the label %s; 'parallax snap list' shows "
                              "what there is",
@@ -1783,6 +2245,8 @@ static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row
     lock(a);
     error = plx_snapshot_at(a->store, row->slot, time_ns, &info, fault);
     unlock(a);
+    if (!error && time_ns > now_ns && time_ns > info.time_ns)
+        return in_future(row, text, &info, fault);
     if (error == PLX_ERR_NOT_FOUND)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s has no snapshot at or before %s",
                              row->name, text);
@@ -1811,323 +2275,4 @@ int plx_attach_snapshot_resolve(struct plx_attach *a, const char *name, const ch
     else if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID)
         return resolve_time(a, &row, snapshot, ret_seq, fault);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
-}
-
-/* ---- Formatting ---- */
-
-static void store_rows(const struct plx_store_info *info, const char *const *paths,
-                       struct plx_registry_store *ret_store,
-                       struct plx_registry_volume *ret_volumes)
-{
-    *ret_store = (struct plx_registry_store){.extent_blocks = info->extent_blocks,
-                                             .created_ns = info->created_ns};
-    plx_uuid_text(&info->id, ret_store->uuid);
-    memcpy(ret_store->name, info->name, sizeof ret_store->name);
-    for (unsigned i = 0; i < info->volumes; i++) {
-        ret_volumes[i] = (struct plx_registry_volume){
-            .index = i,
-            .first_extent = info->volume[i].first_extent,
-            .extents = info->volume[i].extents,
-        };
-        plx_uuid_text(&info->volume[i].id, ret_volumes[i].uuid);
-        snprintf(ret_volumes[i].path, sizeof ret_volumes[i].path, "%s", paths[i]);
-    }
-}
-
-/* The handler runs elsewhere. */
-static int absolute_paths(const char *const *paths, unsigned count, char **ret_paths,
-                          struct plx_fault *fault)
-{
-    int error = 0;
-
-    for (unsigned i = 0; i < count && !error; i++)
-        error = plx_volumes_absolute(paths[i], &ret_paths[i], fault);
-    return error;
-}
-
-static void free_paths(char **paths)
-{
-    for (unsigned i = 0; i < PLX_VOLUMES_MAX; i++)
-        free(paths[i]);
-}
-
-static int scratch_open(struct plx_attach *a, const char *state_dir, unsigned count,
-                        struct plx_fault *fault)
-{
-    memset(a, 0, sizeof *a);
-    a->options.role = "admin";
-    a->options.read_only = true;
-    pthread_mutex_init(&a->claims_lock, NULL);
-    init_env(&a->env);
-    if (count < 1 || count > PLX_VOLUMES_MAX)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "a store has 1 to %d volumes",
-                             PLX_VOLUMES_MAX);
-    return open_registry(a, state_dir, fault);
-}
-
-int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
-                      uint64_t size, const struct plx_format_options *options,
-                      struct plx_store_info *ret_info, struct plx_fault *fault)
-{
-    struct plx_device_open_options device_options = {.create_bytes = size};
-    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
-    char *absolute[PLX_VOLUMES_MAX] = {0};
-    struct plx_registry_store store;
-    static struct plx_registry_volume volumes[PLX_VOLUMES_MAX];
-    struct plx_attach a;
-    int error = scratch_open(&a, state_dir, count, fault);
-
-    if (!error && plx_registry_store_get(a.registry, options->name, &store) == 0)
-        error = plx_fault_set(fault, PLX_ERR_EXISTS,
-                              "a store named %s exists already; 'parallax store forget' drops it "
-                              "from the registry",
-                              options->name);
-    if (!error)
-        error = open_devices(paths, count, &device_options, devices, fault);
-    if (!error) {
-        error = plx_store_format(devices, count, options, &a.env, ret_info, fault);
-        plx_volumes_close(devices, count);
-    }
-    if (!error)
-        error = absolute_paths(paths, count, absolute, fault);
-    if (!error) {
-        store_rows(ret_info, (const char *const *)absolute, &store, volumes);
-        error = plx_registry_store_create(a.registry, &store, volumes, count, NULL);
-        if (error)
-            plx_registry_fault(a.registry, error, fault);
-    }
-    free_paths(absolute);
-    plx_registry_close(a.registry);
-    pthread_mutex_destroy(&a.claims_lock);
-    return error;
-}
-
-/* ---- Rebuilding ---- */
-
-/* What the scan of a store found, for the registry's import calls. */
-struct found {
-    struct plx_registry_extent *extents;
-    struct plx_registry_vdi *vdis;
-    struct plx_registry_instance *instances;
-    size_t extent_count, vdi_count, instance_count;
-};
-
-static void found_free(struct found *found)
-{
-    free(found->extents);
-    free(found->vdis);
-    free(found->instances);
-}
-
-static int found_instance(struct found *found, uint64_t id, const struct plx_uuid *host,
-                          int64_t store)
-{
-    struct plx_registry_instance *bigger;
-
-    for (size_t i = 0; i < found->instance_count; i++)
-        if (found->instances[i].id == id)
-            return 0;
-    bigger = realloc(found->instances, (found->instance_count + 1) * sizeof *bigger);
-    if (!bigger)
-        return PLX_ERR_NOMEM;
-    found->instances = bigger;
-    bigger[found->instance_count] =
-        (struct plx_registry_instance){.id = id, .store = store, .role = "lost", .started_ns = 1};
-    if (!plx_uuid_is_zero(host))
-        plx_uuid_text(host, bigger[found->instance_count].host);
-    found->instance_count++;
-    return 0;
-}
-
-static int scan_extents(struct plx_attach *a, const struct plx_store_info *info,
-                        struct found *found, struct plx_fault *fault)
-{
-    struct plx_extent_range range;
-
-    found->extents = calloc(info->extents, sizeof *found->extents);
-    if (!found->extents)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    for (unsigned r = 0; plx_store_range(a->store, r, &range); r++) {
-        for (uint64_t i = range.at == 0; i < range.extents; i++) {
-            uint64_t no = range.first + i;
-            struct plx_extent_info extent;
-            int error = plx_store_extent_read(a->store, no, &extent, fault);
-
-            if (error)
-                return error;
-            if (extent.type == PLX_EXTENT_UNUSED)
-                continue;
-            if (extent.owner && found_instance(found, extent.owner, &extent.owner_host, a->row.id))
-                return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-            found->extents[found->extent_count++] = (struct plx_registry_extent){
-                .no = no,
-                .type = extent.type,
-                .owner = extent.owner,
-                .generation = extent.generation,
-                .free_blocks = extent.blocks - extent.used_blocks,
-                .sealed = extent.sealed || (!extent.owner && extent.blocks == extent.used_blocks),
-            };
-        }
-    }
-    return 0;
-}
-
-static int scan_vdis(struct plx_attach *a, const struct plx_store_info *info, struct found *found,
-                     struct plx_fault *fault)
-{
-    found->vdis = calloc(info->vdi_slots, sizeof *found->vdis);
-    if (!found->vdis)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    for (uint32_t slot = 0; slot < info->vdi_slots; slot++) {
-        struct plx_registry_vdi *row = &found->vdis[found->vdi_count];
-        struct plx_vdi_info vdi;
-        int error = plx_vdi_read_info(a->store, slot, &vdi, fault);
-
-        if (error == PLX_ERR_NOT_FOUND)
-            continue;
-        if (error)
-            return error;
-        if (vdi.owner && found_instance(found, vdi.owner, &vdi.owner_host, a->row.id))
-            return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        *row = (struct plx_registry_vdi){
-            .store = a->row.id,
-            .slot = slot,
-            .size_bytes = vdi.size_bytes,
-            .sector_size = vdi.sector_size,
-            .owner = vdi.owner,
-            .epoch = plx_max_u64(vdi.epoch, 1),
-            .deleted = vdi.state == PLX_VDI_DELETED,
-            .parent_seq = vdi.parent_seq,
-            .created_ns = vdi.created_ns,
-        };
-        plx_uuid_text(&vdi.id, row->id);
-        memcpy(row->name, vdi.name, sizeof row->name);
-        if (vdi.parent_seq)
-            plx_uuid_text(&vdi.parent, row->parent);
-        found->vdi_count++;
-    }
-    return 0;
-}
-
-static int import_labels(struct plx_attach *a, const struct plx_registry_vdi *row,
-                         struct plx_fault *fault)
-{
-    struct plx_labels labels;
-    int error = plx_labels_read(a->store, row->slot, 0, &labels, fault);
-
-    if (!error)
-        error = plx_labels_times(a->store, row->slot, &labels, fault);
-    if (!error && labels.count) {
-        error = plx_registry_import_labels(a->registry, row->id, labels.list, labels.count);
-        if (error)
-            plx_registry_fault(a->registry, error, fault);
-    }
-    plx_labels_done(&labels);
-    return error;
-}
-
-static int import_protection(struct plx_attach *a, const struct plx_registry_vdi *row,
-                             struct plx_fault *fault)
-{
-    struct plx_vdi_info info;
-    int error = plx_vdi_read_info(a->store, row->slot, &info, fault);
-
-    if (error)
-        return error;
-    error = plx_policy_keep(a->registry, row->id, &info.protection);
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
-}
-
-static int import_found(struct plx_attach *a, const struct found *found, struct plx_fault *fault)
-{
-    int error = plx_registry_import_instances(a->registry, found->instances, found->instance_count);
-
-    if (!error)
-        error = plx_registry_import_extents(a->registry, a->row.id, found->extents,
-                                            found->extent_count);
-    if (!error)
-        error = plx_registry_import_vdis(a->registry, found->vdis, found->vdi_count);
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
-    for (size_t i = 0; i < found->vdi_count && !error; i++) {
-        if (found->vdis[i].deleted)
-            continue;
-        error = import_labels(a, &found->vdis[i], fault);
-        if (!error)
-            error = import_protection(a, &found->vdis[i], fault);
-    }
-    return error;
-}
-
-static int enter_store(struct plx_attach *a, const struct plx_store_info *info,
-                       const char *const *paths, struct plx_fault *fault)
-{
-    static struct plx_registry_volume volumes[PLX_VOLUMES_MAX];
-    struct plx_registry_store row;
-    struct plx_extent_range first;
-    int error;
-
-    store_rows(info, paths, &row, volumes);
-    plx_store_range(a->store, 0, &first);
-    volumes[0].extents = first.extents; /* the others follow by their numbers */
-    error = plx_registry_store_get(a->registry, row.uuid, &a->row);
-    if (error == PLX_ERR_NOT_FOUND)
-        error = plx_registry_store_create(a->registry, &row, volumes, 1, &a->row);
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
-    error = plx_volumes_register(a->registry, a->row.id, a->store, paths, fault);
-    if (error)
-        return error;
-    for (unsigned i = 0; i < info->volumes && !error; i++)
-        error = plx_registry_volume_set_path(a->registry, a->row.id, i, volumes[i].path);
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
-}
-
-static int rebuild_from(struct plx_attach *a, unsigned count, struct plx_device **devices,
-                        struct plx_fault *fault)
-{
-    struct plx_store_options options = {0};
-    const char *ordered[PLX_VOLUMES_MAX];
-    char *absolute[PLX_VOLUMES_MAX] = {0};
-    struct plx_store_info info;
-    struct found found = {0};
-    int error = plx_store_open(devices, count, &options, &a->env, &a->store, fault);
-
-    if (error) {
-        plx_volumes_close(devices, count);
-        return error;
-    }
-    plx_store_get_info(a->store, &info);
-    for (unsigned i = 0; i < count; i++)
-        ordered[i] = info.volume[i].name;
-    error = absolute_paths(ordered, count, absolute, fault);
-    if (!error)
-        error = enter_store(a, &info, (const char *const *)absolute, fault);
-    if (!error)
-        error = scan_extents(a, &info, &found, fault);
-    if (!error)
-        error = scan_vdis(a, &info, &found, fault);
-    if (!error)
-        error = import_found(a, &found, fault);
-    found_free(&found);
-    free_paths(absolute);
-    plx_store_close(a->store);
-    return error;
-}
-
-int plx_attach_rebuild(const char *state_dir, const char *const *paths, unsigned count,
-                       struct plx_fault *fault)
-{
-    struct plx_device_open_options device_options = {.read_only = true};
-    struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
-    struct plx_attach a;
-    int error = scratch_open(&a, state_dir, count, fault);
-
-    if (!error)
-        error = open_devices(paths, count, &device_options, devices, fault);
-    if (!error)
-        error = rebuild_from(&a, count, devices, fault);
-    plx_registry_close(a.registry);
-    pthread_mutex_destroy(&a.claims_lock);
-    return error;
 }

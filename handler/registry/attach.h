@@ -23,6 +23,7 @@ struct plx_attach_options {
     const char *state_dir; /* NULL: environment, default */
     const char *role;      /* "handler", "admin" */
     bool read_only;        /* nothing is written to the store, nobody recovered */
+    bool registry_only;    /* and read_only: the store's volumes are not opened, but for volume 0 */
     uint64_t cache_bytes;  /* 0: the engine's default */
     void *context;         /* for the hooks; each may be NULL */
     void (*lock)(void *context);
@@ -43,14 +44,17 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
 /* All VDIs are closed before. Gives the extents back. The attach is gone, whatever is returned. */
 int plx_attach_close(struct plx_attach *attach);
 
-struct plx_store *plx_attach_store(struct plx_attach *attach);
+struct plx_store *plx_attach_store(struct plx_attach *attach); /* NULL: registry_only */
 struct plx_registry *plx_attach_registry(struct plx_attach *attach);
+/* The store's row. */
+void plx_attach_row(const struct plx_attach *attach, struct plx_registry_store *ret_row);
 /* Where this instance's control socket belongs. */
 void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX]);
 
 struct plx_attach_vdi_options {
     bool write_back;
-    int overwrite; /* enum plx_overwrite, -1: the VDI's property */
+    uint64_t quiet_ns; /* engine.h */
+    int overwrite;     /* enum plx_overwrite, -1: the VDI's property */
 };
 
 /* snapshot NULL: for writing, under the VDI's lock. Else a label, a sequence number or a time, held
@@ -87,9 +91,16 @@ int plx_attach_rewind(struct plx_attach *attach, struct plx_vdi *vdi, uint64_t s
                       struct plx_fault *fault);
 
 /* plx_vdi_thin() with one slice of history, keeping what labels name and what others read (kept and
- * kept_count are not looked at). Go on after ret_thinned->upto until it does not grow. */
+ * kept_count are not looked at). The marks' labels go with their snapshots: each stays as long as
+ * its snapshot does, whatever happens. Go on after ret_thinned->upto until it does not grow. */
 int plx_attach_thin(struct plx_attach *attach, struct plx_vdi *vdi, const struct plx_thin *thin,
                     struct plx_thinned *ret_thinned, struct plx_fault *fault);
+
+/* The disk looks at the clocks; what it knows of them is kept for the next who opens it. */
+void plx_attach_look_at_clock(struct plx_attach *attach, struct plx_vdi *vdi,
+                              struct plx_vdi_clock *ret_clock);
+/* plx_vdi_resume(), for this and all later openings. */
+int plx_attach_resume(struct plx_attach *attach, struct plx_vdi *vdi, struct plx_fault *fault);
 
 /* How something long is done. The hooks may be NULL. progress: done of total (0: not known), in its
  * first part or its second. pause: with neither lock held: others may use the attach until it
@@ -152,18 +163,10 @@ int plx_attach_grow(struct plx_attach *attach, const struct plx_attach_growth *g
 int plx_attach_volumes_changed(struct plx_attach *attach, struct plx_fault *fault);
 
 /* Unused extents that data leaves to metadata (INV-8). */
-uint64_t plx_attach_reserve_extents(const struct plx_attach *attach);
+uint64_t plx_attach_reserve_extents(struct plx_attach *attach);
 /* 0, or NOSPACE: no blocks are to be moved now (PLX_MOVE), for what is left of the store is for
  * writes. */
 int plx_attach_move_room(struct plx_attach *attach, struct plx_fault *fault);
-
-/* Formats volumes and enters the store. size: of volumes that do not exist yet (0: they must). */
-int plx_attach_format(const char *state_dir, const char *const *paths, unsigned count,
-                      uint64_t size, const struct plx_format_options *options,
-                      struct plx_store_info *ret_info, struct plx_fault *fault);
-/* Enters a store again from its volumes alone (INV-6). */
-int plx_attach_rebuild(const char *state_dir, const char *const *paths, unsigned count,
-                       struct plx_fault *fault);
 
 /* Of an instant: as below, or so long before now ("-90s"; policy.h has the units). */
 bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns);

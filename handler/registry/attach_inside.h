@@ -14,6 +14,9 @@ struct plx_attach_inside {
     const struct plx_paths *paths;
 };
 
+/* The engine's environment where there is no attach: clocks and randomness. */
+void plx_attach_init_env(struct plx_env *env);
+
 void plx_attach_get_inside(struct plx_attach *attach, struct plx_attach_inside *ret_inside);
 /* Around calls of the engine. */
 void plx_attach_lock(struct plx_attach *attach);

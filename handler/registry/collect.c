@@ -11,7 +11,9 @@
  *     nodes there may be other ones by now.
  * W5  Deleted disks are forgotten when all slices are through: nothing of them is left, but in
  *     extents of other processes, which need no record to be found.
- * Threads: one call at a time on an attach; inside pause() others may use it.
+ * W6  The records of all live disks are what the registry means (doors.h), before a slice is read
+ * and after: a store that has forgotten a disk would give its blocks away. Threads: one call at a
+ * time on an attach; inside pause() others may use it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +23,8 @@
 #include "registry/attach_inside.h"
 #include "registry/clock.h"
 #include "registry/collections.h"
+#include "registry/doors.h"
+#include "registry/embedded.h"
 #include "registry/instance.h"
 
 #define MEMORY_DEFAULT (256ull << 20)
@@ -96,7 +100,8 @@ static int list_living(struct collect *c)
     free(c->living);
     c->living = calloc(count + 1, sizeof *c->living);
     for (size_t i = 0; c->living && i < count; i++)
-        if (list[i].id != c->in.instance && !plx_instance_is_dead(c->in.paths, &list[i], NULL))
+        if (list[i].id != c->in.instance &&
+            !plx_instance_is_dead(c->in.paths, plx_registry_locks(c->in.registry), &list[i], NULL))
             c->living[c->living_count++] = list[i].id;
     free(list);
     return c->living ? 0 : no_memory(c);
@@ -116,7 +121,8 @@ int plx_attach_dead_collector(const struct plx_attach_inside *in, uint64_t *ret_
         return plx_registry_fault(in->registry, error, fault);
     *ret_dead = last.instance;
     for (size_t i = 0; i < count; i++)
-        if (list[i].id == last.instance && !plx_instance_is_dead(in->paths, &list[i], NULL))
+        if (list[i].id == last.instance &&
+            !plx_instance_is_dead(in->paths, plx_registry_locks(in->registry), &list[i], NULL))
             *ret_dead = 0;
     free(list);
     return 0;
@@ -498,14 +504,65 @@ static int sweep(struct collect *c)
 
 /* ---- The whole ---- */
 
+/* Whether the row is still as it was read: then its record should be, too. */
+static bool unchanged(const struct collect *c, const struct plx_registry_vdi *row)
+{
+    struct plx_registry_vdi now;
+
+    return plx_registry_vdi_get_by_id(c->in.registry, row->id, &now) == 0 && !now.deleted &&
+           now.owner == row->owner && now.epoch == row->epoch;
+}
+
+/* W6: a store that has forgotten a live disk would give its blocks away. */
+static int check_record(struct collect *c, const struct plx_registry_vdi *row)
+{
+    struct plx_vdi_info info;
+    struct plx_fault why = {0};
+    int error;
+
+    plx_attach_lock(c->attach);
+    error = plx_door_read(c->in.store, row, &info, &why);
+    plx_attach_unlock(c->attach);
+    if (error == PLX_ERR_NOT_FOUND || (!error && info.state != PLX_VDI_LIVE)) {
+        if (row->owner) /* being made, or deleted */
+            return 0;
+        error =
+            plx_fault_set(&why, PLX_ERR_CORRUPT,
+                          "virtual disk %.80s is not on the store: the device lost a write that it "
+                          "had acknowledged; nothing is collected; restore the store, or delete "
+                          "the disk",
+                          row->name);
+    }
+    return error && unchanged(c, row) ? plx_fault_set(c->fault, error, "%s", why.text) : 0;
+}
+
+static int check_records(struct collect *c)
+{
+    struct plx_registry_vdi *list = NULL;
+    size_t count = 0;
+    int error =
+        plx_registry_vdi_list(c->in.registry, c->in.store_row, false, NULL, 0, &list, &count);
+
+    if (error)
+        return plx_registry_fault(c->in.registry, error, c->fault);
+    for (size_t i = 0; i < count && !error; i++)
+        error = check_record(c, &list[i]);
+    free(list);
+    return error;
+}
+
 static int collect_slice(struct collect *c, uint64_t from, uint64_t *ret_next)
 {
     struct plx_collect *mark;
-    int error = mark_slice(c, from, ret_next, &mark);
+    int error = check_records(c);
 
+    if (!error)
+        error = mark_slice(c, from, ret_next, &mark);
     if (error)
         return error;
-    error = judge_slice(c, mark);
+    error = check_records(c);
+    if (!error)
+        error = judge_slice(c, mark);
     end_mark(c, mark);
     c->result->slices++;
     c->metadata_before = c->result->metadata_bytes;

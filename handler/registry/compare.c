@@ -211,10 +211,11 @@ static int compare_extents(struct compare *c)
     if (error)
         return plx_registry_fault(c->registry, error, c->fault);
     for (unsigned r = 0; plx_store_range(c->store, r, &range) && !error; r++) {
-        for (uint64_t no = range.first + (range.at == 0);
-             no < range.first + range.extents && !error; no++) {
+        for (uint64_t no = range.first; no < range.first + range.extents && !error; no++) {
             struct plx_registry_extent row = {.no = no}; /* one without a row is unused */
 
+            if (plx_store_extent_is_system(c->store, no))
+                continue;
             while (at < count && list[at].no < no)
                 at++;
             if (at < count && list[at].no == no)

@@ -9,6 +9,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "registry/sql.h"
 
@@ -48,8 +49,8 @@ static const char event_extent[] =
     " || ', sealed ' || sealed || ', generation ' || generation"
     " FROM extents WHERE request_id = ?4";
 #define SQL_EVENT_EXTENT(reg, what, request)                                                       \
-    SQL(event_extent, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),                \
-        SQL_INT(request))
+    SQL_EXTRA(event_extent, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),          \
+              SQL_INT(request))
 
 /* ---- Getting ----------------------------------------------------------------------------- */
 
@@ -178,31 +179,84 @@ int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t n
 
 /* ---- Giving back ------------------------------------------------------------------------- */
 
-int plx_registry_extent_release(struct plx_registry *reg, int64_t store,
-                                const struct plx_registry_extent *extent)
+#define RELEASE_ARGS 8
+
+/* The statement that gives one up; it must find a row. args must outlive it. */
+static struct plx_sql release(int64_t store, const struct plx_registry_extent *extent,
+                              uint64_t request, struct plx_sql_value args[RELEASE_ARGS])
 {
-    static const char release[] =
+    static const char text[] =
         "UPDATE extents SET owner = NULL, type = ?5, sealed = ?6, free_blocks = ?7,"
         " request_id = ?8 WHERE store = ?1 AND no = ?2 AND generation = ?4"
         " AND (owner = ?3 OR request_id = ?8) AND (?5 = 'unused' OR type = ?5) RETURNING no";
     bool unused = extent->type == PLX_EXTENT_UNUSED;
+    const struct plx_sql_value row[RELEASE_ARGS] = {
+        SQL_INT(store),
+        SQL_INT(extent->no),
+        SQL_INT(extent->owner),
+        SQL_INT(extent->generation),
+        SQL_TEXT(type_names[extent->type]),
+        SQL_INT(!unused && extent->sealed),
+        SQL_INT(unused ? 0 : extent->free_blocks),
+        SQL_INT(request),
+    };
+
+    memcpy(args, row, sizeof row);
+    return (struct plx_sql){.text = text, .must = true, .count = RELEASE_ARGS, .args = args};
+}
+
+static int not_released(struct plx_registry *reg, const struct plx_registry_extent *extent)
+{
+    return plx_sql_fail(
+        reg, PLX_ERR_FENCED,
+        "extent %llu of generation %llu does not belong to instance %llu (any more)",
+        (unsigned long long)extent->no, (unsigned long long)extent->generation,
+        (unsigned long long)extent->owner);
+}
+
+int plx_registry_extent_release(struct plx_registry *reg, int64_t store,
+                                const struct plx_registry_extent *extent)
+{
+    struct plx_sql_value args[RELEASE_ARGS];
     uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
-        SQL_MUST(release, SQL_INT(store), SQL_INT(extent->no), SQL_INT(extent->owner),
-                 SQL_INT(extent->generation), SQL_TEXT(type_names[extent->type]),
-                 SQL_INT(!unused && extent->sealed), SQL_INT(unused ? 0 : extent->free_blocks),
-                 SQL_INT(request)),
+        release(store, extent, request, args),
         SQL_EVENT_EXTENT(reg, "extent release", request),
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
-    return code > 0 ? plx_sql_fail(reg, PLX_ERR_FENCED,
-                                   "extent %llu of generation %llu does not "
-                                   "belong to instance %llu (any more)",
-                                   (unsigned long long)extent->no,
-                                   (unsigned long long)extent->generation,
-                                   (unsigned long long)extent->owner)
-                    : code;
+    return code > 0 ? not_released(reg, extent) : code;
+}
+
+int plx_registry_instance_leave(struct plx_registry *reg, int64_t store, uint64_t instance,
+                                const struct plx_registry_extent *list, size_t count)
+{
+    static const char remove[] = "DELETE FROM instances WHERE id = ?1 RETURNING id";
+    struct plx_sql_value(*args)[RELEASE_ARGS] = calloc(count + 1, sizeof *args);
+    struct plx_sql *batch = calloc(count + 2, sizeof *batch);
+    const struct plx_sql_value id[] = {SQL_INT(instance)};
+    char text[24], detail[40];
+    const struct plx_sql event = SQL_EVENT(reg, "instance stop", text, detail);
+    int code = PLX_ERR_NOMEM;
+
+    snprintf(text, sizeof text, "%llu", (unsigned long long)instance);
+    snprintf(detail, sizeof detail, "gave back %zu extents", count);
+    for (size_t i = 0; args && batch && i < count; i++)
+        batch[i] = release(store, &list[i], plx_id_random(), args[i]);
+    if (args && batch) {
+        batch[count] = (struct plx_sql){.text = remove, .must = true, .count = 1, .args = id};
+        batch[count + 1] = event;
+        code = plx_sql_change(reg, batch, count + 2, NULL, NULL);
+    } else {
+        plx_sql_fail(reg, code, "out of memory changing the registry");
+    }
+    free(args);
+    free(batch);
+    if (code == PLX_ERR_BUSY)
+        return plx_sql_fail(reg, code, "instance %s still owns locks or extents", text);
+    if (code == (int)count + 1)
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %s is not registered", text);
+    return code > 0 ? not_released(reg, &list[code - 1]) : code;
 }
 
 /* ---- Looking ----------------------------------------------------------------------------- */
@@ -319,11 +373,11 @@ static int import_some(struct plx_registry *reg, int64_t store,
 
         for (size_t column = 0; column < 7; column++)
             args[i][column] = row[column];
-        batch[i] = (struct plx_sql){put, true, 7, args[i]};
+        batch[i] = (struct plx_sql){.text = put, .must = true, .count = 7, .args = args[i]};
     }
-    batch[count] = (struct plx_sql){fill, false, 1, store_arg};
-    batch[count + 1] = (struct plx_sql){mark, false, 1, store_arg};
-    batch[count + 2] = (struct plx_sql){forget, false, 1, store_arg};
+    batch[count] = (struct plx_sql){.text = fill, .count = 1, .args = store_arg};
+    batch[count + 1] = (struct plx_sql){.text = mark, .count = 1, .args = store_arg};
+    batch[count + 2] = (struct plx_sql){.text = forget, .count = 1, .args = store_arg};
     code = plx_sql_change(reg, batch, count + 3, NULL, NULL);
     if (code > 0)
         return plx_sql_fail(reg, PLX_ERR_INVALID, "extent %llu lies outside the store",

@@ -131,8 +131,8 @@ int plx_registry_range_add(struct plx_registry *reg, int64_t store,
             SQL_INT(range->extents)),
         SQL_MUST(entered, SQL_INT(store), SQL_INT(range->volume), SQL_INT(range->first),
                  SQL_INT(range->extents)),
-        SQL(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store),
-            SQL_INT(range->volume)),
+        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store),
+                  SQL_INT(range->volume)),
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 

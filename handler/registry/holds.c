@@ -32,6 +32,7 @@
  */
 #include "registry/holds.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -60,7 +61,26 @@ static const struct plx_sql_shape seq_shape = {sizeof(uint64_t), read_seq};
     " SELECT parent_seq, id, name, state FROM vdis WHERE parent = ?1"                              \
     " UNION SELECT h.seq, v.id, v.name, v.state FROM heirs h JOIN vdis v ON v.parent = h.id) "
 
+/* The labels that keep nothing, as ",NAME@SEQ,NAME@SEQ,": no name has a comma in it. */
+static char *labels_text(const struct plx_thin_mark *marks, size_t count)
+{
+    size_t at = 1, size = 2;
+    char *text;
+
+    for (size_t i = 0; i < count; i++)
+        size += marks[i].label ? strlen(marks[i].label) + 24 : 0;
+    text = malloc(size);
+    if (text)
+        memcpy(text, ",", 2);
+    for (size_t i = 0; text && i < count; i++)
+        if (marks[i].label)
+            at += (size_t)snprintf(text + at, size - at, "%s@%llu,", marks[i].label,
+                                   (unsigned long long)marks[i].seq);
+    return text;
+}
+
 int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                              const struct plx_thin_mark *marks, size_t mark_count,
                               uint64_t **ret_kept, size_t *ret_count)
 {
     static const char enter[] =
@@ -70,16 +90,23 @@ int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registr
         " RETURNING 0";
     static const char kept[] = HEIRS "SELECT seq FROM heirs WHERE state = 'live'"
                                      " UNION SELECT seq FROM labels WHERE vdi = ?1"
+                                     " AND instr(?2, ',' || name || '@' || seq || ',') = 0"
                                      " UNION SELECT seq FROM holds WHERE vdi = ?1 ORDER BY seq";
+    char *labels = labels_text(marks, mark_count);
     const struct plx_sql batch[] = {
         SQL_MUST(enter, SQL_LOCK(lock)),
-        SQL(kept, SQL_TEXT(lock->vdi)),
+        SQL(kept, SQL_TEXT(lock->vdi), SQL_TEXT(labels)),
     };
     uint64_t *list;
     size_t count;
-    int code =
-        plx_sql_change_list(reg, batch, SQL_COUNT(batch), &seq_shape, (void **)&list, &count);
+    int code = PLX_ERR_NOMEM;
 
+    if (labels)
+        code =
+            plx_sql_change_list(reg, batch, SQL_COUNT(batch), &seq_shape, (void **)&list, &count);
+    else
+        plx_sql_fail(reg, code, "out of memory");
+    free(labels);
     if (code)
         return code > 0 ? plx_lock_explain(reg, lock, PLX_ERR_REGISTRY) : code;
     memmove(list, list + 1, --count * sizeof *list); /* the intent's own row */
@@ -220,27 +247,29 @@ int plx_registry_hold_list(struct plx_registry *reg, const char *vdi,
 
 /* ---- Waiting ----------------------------------------------------------------------------- */
 
-static bool is_dead(struct plx_registry *registry, const struct plx_paths *paths, uint64_t id)
+static bool is_dead(struct plx_registry *registry, const struct plx_paths *paths,
+                    struct plx_bytelock *locks, uint64_t id)
 {
     struct plx_registry_instance instance;
 
     return plx_registry_instance_get(registry, id, &instance) == 0 &&
-           plx_instance_is_dead(paths, &instance, NULL);
+           plx_instance_is_dead(paths, locks, &instance, NULL);
 }
 
 /* K3. Returns true when the intent in the way was nobody's any more, and is removed. */
 static bool end_stale_intent(struct plx_registry *registry, const struct plx_paths *paths,
-                             const char *vdi, uint64_t reader)
+                             struct plx_bytelock *locks, const char *vdi, uint64_t reader)
 {
     struct plx_registry_lock intent;
 
     return plx_registry_intent_get(registry, vdi, &intent) == 0 &&
-           (intent.instance == reader || is_dead(registry, paths, intent.instance)) &&
+           (intent.instance == reader || is_dead(registry, paths, locks, intent.instance)) &&
            plx_registry_intent_end(registry, &intent) == 0;
 }
 
-int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths, const char *vdi,
-                  uint64_t seq, uint64_t instance, unsigned wait_ms, uint64_t *ret_hold)
+int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
+                  struct plx_bytelock *locks, const char *vdi, uint64_t seq, uint64_t instance,
+                  unsigned wait_ms, uint64_t *ret_hold)
 {
     const struct timespec pause = {.tv_nsec = ASK_EVERY_MS * 1000000};
 
@@ -249,7 +278,7 @@ int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths, 
 
         if (code != PLX_ERR_BUSY || waited_ms >= wait_ms)
             return code;
-        if (!end_stale_intent(registry, paths, vdi, instance))
+        if (!end_stale_intent(registry, paths, locks, vdi, instance))
             nanosleep(&pause, NULL);
     }
 }

@@ -118,16 +118,33 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
                         holder.name, holder.role, (long long)holder.pid, holder.host);
 }
 
-int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock)
+int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            const struct plx_registry_written *written)
 {
-    static const char unlock[] = "UPDATE vdis SET owner = NULL"
-                                 " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
+    static const char unlock[] =
+        "UPDATE vdis SET owner = NULL, written_epoch = iif(?5, ?4, written_epoch),"
+        " written_state = iif(?5, ?5, written_state)"
+        " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
     struct plx_sql batch[] = {
-        SQL_MUST(unlock, SQL_LOCK(lock)),
+        SQL_MUST(unlock, SQL_LOCK(lock), SQL_INT(written ? written->epoch : 0),
+                 SQL_INT(written ? written->state : 0)),
         SQL_EVENT_VDI(reg, "vdi unlock", lock->vdi),
     };
 
     return plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
+}
+
+int plx_registry_vdi_accept(struct plx_registry *reg, const char *id)
+{
+    static const char accept[] = "UPDATE vdis SET written_epoch = 0, written_state = 0"
+                                 " WHERE id = ?1 AND owner IS NULL RETURNING id";
+    struct plx_sql batch[] = {
+        SQL_MUST(accept, SQL_TEXT(id)),
+        SQL_EVENT_VDI(reg, "vdi accept", id),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_BUSY, "the virtual disk is in use, or gone") : code;
 }
 
 int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registry_lock *held,

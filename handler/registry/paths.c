@@ -1,7 +1,9 @@
 /* paths.c - where the state lives, and which host this is.
  *
- * P1  The host's id never changes once anybody has read it: it appears whole under its name, by
- *     link(), which the first of several makers wins.
+ * P1  The host's id is that of the machine (/etc/machine-id, hashed, as its manual page asks), so
+ *     that all users and state directories of a machine agree on it. Where there is none, or where
+ *     somebody has put one there, it is that of STATE/host-id, which never changes once anybody has
+ *     read it: it appears whole under its name, by link(), which the first of several makers wins.
  * Threads: any, each on its own struct.
  * Crash story: a crash leaves at most a directory or a host-id.<pid> file too many.
  */
@@ -15,6 +17,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "engine/format.h"
 
 /* Reads the first line of a small file. */
 static int read_line(const char *path, char *line, size_t size)
@@ -69,13 +73,32 @@ static int make_host_id(const char *path, struct plx_fault *fault)
     return done ? 0 : fault && fault->code ? fault->code : PLX_ERR_SYSTEM;
 }
 
+/* P1 */
+static bool machine_id(char ret_id[PLX_UUID_TEXT])
+{
+    char salted[64] = "parallax host 0 ", *id = salted + 16;
+    struct plx_uuid uuid;
+    uint64_t half[2];
+
+    if (read_line("/etc/machine-id", id, sizeof salted - 16) || strlen(id) != 32 ||
+        strspn(id, "0123456789abcdef") != 32)
+        return false;
+    for (unsigned i = 0; i < 2; i++) {
+        salted[14] = (char)('0' + i);
+        half[i] = plx_hash64(salted, strlen(salted));
+    }
+    memcpy(uuid.b, half, sizeof uuid.b);
+    plx_uuid_text(&uuid, ret_id);
+    return true;
+}
+
 static int read_host(struct plx_paths *paths, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16], id[PLX_UUID_TEXT + 1];
     int code;
 
     snprintf(path, sizeof path, "%s/host-id", paths->state);
-    if (read_line(path, id, sizeof id)) {
+    if (read_line(path, id, sizeof id) && !(errno == ENOENT && machine_id(id))) {
         if (errno == ENOENT && (code = make_host_id(path, fault)))
             return code;
         if (read_line(path, id, sizeof id))
@@ -102,7 +125,7 @@ static int settle(const char *path, char ret_path[PLX_PATH_MAX], struct plx_faul
 
     if (code)
         return code;
-    /* Room for what is appended: "/registry.db", "/instances/<number>" and the like. */
+    /* Room for what is appended: "/control/<number>.sock" and the like. */
     if (!realpath(path, real) || strlen(real) > PLX_PATH_MAX - 64)
         return plx_fault_set(fault, PLX_ERR_INVALID, "cannot use directory %.150s: %s", path,
                              strlen(path) > PLX_PATH_MAX - 64 ? "path too long" : strerror(errno));
@@ -112,7 +135,6 @@ static int settle(const char *path, char ret_path[PLX_PATH_MAX], struct plx_faul
 
 int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fault *fault)
 {
-    static const char *const folders[] = {"instances", "control"};
     struct plx_paths new = {0};
     char path[PLX_PATH_MAX + 32];
     int code;
@@ -125,15 +147,13 @@ int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fa
     snprintf(path, sizeof path, "%s/run", new.state);
     if (!code)
         code = settle(state_dir ? path : "/run/parallax", new.run, fault);
-    for (size_t i = 0; i < 2 && !code; i++) {
-        snprintf(path, sizeof path, "%s/%s", new.run, folders[i]);
+    snprintf(path, sizeof path, "%s/control", new.run);
+    if (!code)
         code = make_directory(path, fault);
-    }
     if (!code)
         code = read_host(&new, fault);
     if (code)
         return code;
-    snprintf(new.registry, sizeof new.registry, "%.*s/registry.db", PLX_PATH_MAX - 64, new.state);
     *paths = new;
     return 0;
 }

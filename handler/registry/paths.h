@@ -1,9 +1,9 @@
 /* paths.h - where the state lives, and which host this is.
  *
- * By default the registry is /var/lib/parallax/registry.db and sockets and liveness files are in
- * /run/parallax. A state directory (--state-dir, else PARALLAX_STATE_DIR) moves both: DIR and
- * DIR/run. Both belong together: liveness of this host's instances is judged by the run directory,
- * so one registry must never be used with two run directories on one host.
+ * By default the list of known stores (known.h) is /var/lib/parallax/stores and control sockets are
+ * in /run/parallax. A state directory (--state-dir, else PARALLAX_STATE_DIR) moves both: DIR and
+ * DIR/run. Nothing in them decides anything: who has a store open is told by locks on the store's
+ * own volumes. Whoever uses another state directory does not find the sockets of live handlers.
  */
 #ifndef PLX_PATHS_H
 #define PLX_PATHS_H
@@ -11,10 +11,9 @@
 #include "registry/registry.h"
 
 struct plx_paths {
-    char state[PLX_PATH_MAX];    /* absolute */
-    char run[PLX_PATH_MAX];      /* absolute; holds instances/ and control/ */
-    char registry[PLX_PATH_MAX]; /* for plx_registry_open() */
-    char host[PLX_UUID_TEXT];    /* state/host-id, made once */
+    char state[PLX_PATH_MAX]; /* absolute */
+    char run[PLX_PATH_MAX];   /* absolute; holds control/ */
+    char host[PLX_UUID_TEXT]; /* the machine's, hashed; or state/host-id's */
     char host_name[PLX_HOST_NAME_MAX + 1];
     char boot[PLX_UUID_TEXT]; /* the kernel's boot id; empty when there is none */
 };

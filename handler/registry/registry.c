@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/bytelock.h"
 #include "registry/clock.h"
+#include "registry/region.h"
 #include "registry/sql.h"
 
 const char plx_sql_event[] = "INSERT INTO events (time_ns, who, what, subject, detail)"
@@ -26,27 +28,50 @@ const char plx_sql_event_vdi[] =
 
 /* ---- The handle -------------------------------------------------------------------------- */
 
+static struct plx_registry *new_handle(const char *who, struct plx_fault *fault)
+{
+    struct plx_registry *reg = calloc(1, sizeof *reg);
+
+    if (reg)
+        snprintf(reg->who, sizeof reg->who, "%s", who);
+    else
+        plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
+    return reg;
+}
+
+static int finish_open(struct plx_registry *reg, int code, struct plx_registry **ret_reg)
+{
+    if (code)
+        free(reg);
+    else
+        *ret_reg = reg;
+    return code;
+}
+
 int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
                       struct plx_fault *fault)
 {
     struct plx_registry *reg;
-    int code;
 
     if (!strncmp(where, "http://", 7) || !strncmp(where, "https://", 8))
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "registry '%s': this version keeps the registry in a file only",
                              where);
-    reg = calloc(1, sizeof *reg);
+    reg = new_handle(who, fault);
     if (!reg)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
-    snprintf(reg->who, sizeof reg->who, "%s", who);
-    code = plx_sqlite_open(where, &reg->ops, &reg->driver, fault);
-    if (code) {
-        free(reg);
-        return code;
-    }
-    *ret_reg = reg;
-    return 0;
+        return PLX_ERR_NOMEM;
+    return finish_open(reg, plx_sqlite_open(where, &reg->ops, &reg->driver, fault), ret_reg);
+}
+
+int plx_registry_open_region(const struct plx_region *region, const char *volume, const char *who,
+                             struct plx_registry **ret_reg, struct plx_fault *fault)
+{
+    struct plx_registry *reg = new_handle(who, fault);
+
+    if (!reg)
+        return PLX_ERR_NOMEM;
+    return finish_open(reg, plx_sqlite_open_region(region, volume, &reg->ops, &reg->driver, fault),
+                       ret_reg);
 }
 
 void plx_registry_close(struct plx_registry *reg)
@@ -54,6 +79,8 @@ void plx_registry_close(struct plx_registry *reg)
     if (!reg)
         return;
     reg->ops->close(reg->driver);
+    plx_bytelock_close(reg->locks);
+    plx_device_close(reg->device);
     free(reg);
 }
 
@@ -95,6 +122,48 @@ int plx_registry_check(struct plx_registry *reg)
                             "ones; run 'parallax store rebuild-registry'",
                             text);
     return code;
+}
+
+/* ---- As a whole -------------------------------------------------------------------------- */
+
+int plx_registry_put(struct plx_registry *reg, const char *file, struct plx_fault *fault)
+{
+    if (!reg->ops->put)
+        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                             "this registry is a file itself: replace the file");
+    return reg->ops->put(reg->driver, file, fault);
+}
+
+int plx_registry_get(struct plx_registry *reg, const char *file, struct plx_fault *fault)
+{
+    return reg->ops->get(reg->driver, file, fault);
+}
+
+int plx_registry_room(struct plx_registry *reg, uint64_t *ret_used, uint64_t *ret_pages)
+{
+    struct plx_fault fault = {0};
+    int code = reg->ops->room(reg->driver, ret_used, ret_pages, &fault);
+
+    if (code)
+        reg->fault = fault;
+    return code;
+}
+
+int plx_registry_has_room(struct plx_registry *reg)
+{
+    uint64_t used, pages;
+    int code = plx_registry_room(reg, &used, &pages);
+
+    if (!code && plx_sql_crowded(used, pages))
+        code = plx_sql_fail(reg, PLX_ERR_NOSPACE,
+                            "four fifths of the registry's space are in use, the rest is for "
+                            "deleting: delete disks or labels that are not needed any more");
+    return code;
+}
+
+bool plx_sql_crowded(uint64_t used, uint64_t pages)
+{
+    return pages && used * 5 > pages * 4;
 }
 
 /* ---- Running batches --------------------------------------------------------------------- */
@@ -312,8 +381,8 @@ int plx_registry_store_policy_set(struct plx_registry *reg, int64_t store, const
                                 " SELECT ?1, ?2, ?3, name, ?5 FROM store WHERE id = ?4";
     struct plx_sql batch[] = {
         SQL_MUST(value ? set : unset, SQL_INT(store), SQL_TEXT(key), SQL_TEXT(value ? value : "")),
-        SQL(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who),
-            SQL_TEXT(value ? "policy set" : "policy unset"), SQL_INT(store), SQL_TEXT(key)),
+        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who),
+                  SQL_TEXT(value ? "policy set" : "policy unset"), SQL_INT(store), SQL_TEXT(key)),
     };
     int code;
 

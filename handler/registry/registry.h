@@ -42,6 +42,11 @@ struct plx_registry;
  * as "handler 4711 on alpha". Brings an older schema up to date; refuses a newer one. */
 int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
                       struct plx_fault *fault);
+struct plx_region; /* region.h */
+/* The same in a region of a volume (whose name is for messages); an empty one is filled. Neither
+ * the region's device nor its locks are closed with it. */
+int plx_registry_open_region(const struct plx_region *region, const char *volume, const char *who,
+                             struct plx_registry **ret_reg, struct plx_fault *fault);
 void plx_registry_close(struct plx_registry *reg); /* NULL is allowed */
 /* Text of this handle's last failure. Valid until the next call. */
 const char *plx_registry_error(const struct plx_registry *reg);
@@ -49,6 +54,18 @@ const char *plx_registry_error(const struct plx_registry *reg);
 int plx_registry_fault(const struct plx_registry *reg, int code, struct plx_fault *fault);
 /* Reads the whole registry and checks its structure. */
 int plx_registry_check(struct plx_registry *reg);
+/* Replaces the whole contents of a region by those of an SQLite file with our schema, which is
+ * checked first: one transaction, so a failure, REGISTRY apart, has changed nothing. UNSUPPORTED
+ * for a registry that is a file. */
+int plx_registry_put(struct plx_registry *reg, const char *file, struct plx_fault *fault);
+/* Writes the contents to an SQLite file; one that is there already is replaced when it is whole. */
+int plx_registry_get(struct plx_registry *reg, const char *file, struct plx_fault *fault);
+/* Pages in use, and how many a region has; 0 for a file. */
+int plx_registry_room(struct plx_registry *reg, uint64_t *ret_used, uint64_t *ret_pages);
+/* NOSPACE when four fifths of a region are in use: no new disks and labels then. Creating a disk
+ * looks itself; who sets a label asks before the log hears of it (attach.c). Events are left out
+ * then, without a word. */
+int plx_registry_has_room(struct plx_registry *reg);
 
 /* ---- Stores and volumes ------------------------------------------------------------------ */
 
@@ -66,6 +83,7 @@ struct plx_registry_volume {
     char path[PLX_PATH_MAX];        /* a file, a device or an iscsi:// URL */
     uint64_t first_extent, extents; /* where it begins, and how many in all its ranges */
     uint64_t touched;               /* returned: so many of them were used at some time */
+    uint64_t system_extents;        /* given: so many of the first are the system's, 0: 1 */
 };
 
 /* Extents that lie one after the other on a volume. */
@@ -74,7 +92,7 @@ struct plx_registry_range {
     uint64_t first, extents;
 };
 
-/* Enters a store and its volumes; extent 0 of each volume is entered as a system extent. Indices
+/* Enters a store and its volumes; the first extents of each are entered as system extents. Indices
  * count from 0, and the volumes' extents follow each other. Ignores store->id; ret_store may be
  * NULL. */
 int plx_registry_store_create(struct plx_registry *reg, const struct plx_registry_store *store,
@@ -169,6 +187,9 @@ int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t n
  * free_blocks; type UNUSED when it is empty. FENCED when it is not the owner's. */
 int plx_registry_extent_release(struct plx_registry *reg, int64_t store,
                                 const struct plx_registry_extent *extent);
+/* Gives these up, as above, and unregisters their owner: all of it in one transaction. */
+int plx_registry_instance_leave(struct plx_registry *reg, int64_t store, uint64_t instance,
+                                const struct plx_registry_extent *list, size_t count);
 /* owner: an instance, 0: extents of nobody, PLX_REGISTRY_ANY: all that were ever touched. */
 int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t owner,
                              struct plx_registry_extent **ret_list, size_t *ret_count);
@@ -181,6 +202,12 @@ int plx_registry_extent_room(struct plx_registry *reg, int64_t store, uint64_t k
                              uint64_t limit, uint64_t *ret_blocks);
 
 /* ---- Virtual disks ----------------------------------------------------------------------- */
+
+/* What is durable of a VDI's record. */
+struct plx_registry_written {
+    uint64_t epoch;
+    uint64_t state; /* how many states it has had (plx_vdi_info.record_state); 0: not known */
+};
 
 struct plx_registry_vdi {
     char id[PLX_UUID_TEXT];
@@ -195,6 +222,7 @@ struct plx_registry_vdi {
     char parent[PLX_UUID_TEXT]; /* empty: not a clone */
     uint64_t parent_seq;
     uint64_t created_ns;
+    struct plx_registry_written written; /* last; only then, while nobody has the lock */
 };
 
 /* A held lock: proof of the right to change a VDI. Every change compares it. */
@@ -221,7 +249,11 @@ int plx_registry_vdi_list(struct plx_registry *reg, int64_t store, bool deleted,
 
 int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t instance,
                           struct plx_registry_lock *ret_lock);
-int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock);
+/* written NULL: what the registry knows of it stays. */
+int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            const struct plx_registry_written *written);
+/* The operator's word: whatever state the VDI's record is in counts. BUSY: it is in use. */
+int plx_registry_vdi_accept(struct plx_registry *reg, const char *id);
 /* Moves the lock `held`, whose instance the caller has proven unable to write, to instance, with
  * a raised epoch. FENCED when it is not held like that any more. Works on deleted VDIs, too. */
 int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registry_lock *held,
@@ -309,10 +341,11 @@ struct plx_registry_heir {
 int plx_registry_heir_list(struct plx_registry *reg, const char *vdi,
                            struct plx_registry_heir **ret_list, size_t *ret_count);
 
-/* Snapshots of the VDI are about to be let go, but for those that come back: what labels name,
- * clones began with and others hold, ascending. Until its end, or that of the lock, nobody else
- * can hold one. After a failure it may be there: end it. */
+/* Snapshots of the VDI are about to be let go, but for those that come back: what labels name (the
+ * marks' do not count), clones began with and others hold, ascending. Until its end, or that of the
+ * lock, nobody else can hold one. After a failure it may be there: end it. */
 int plx_registry_intent_begin(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                              const struct plx_thin_mark *marks, size_t mark_count,
                               uint64_t **ret_kept, size_t *ret_count);
 /* By its holder, or by anybody who has proven the holder dead. */
 int plx_registry_intent_end(struct plx_registry *reg, const struct plx_registry_lock *lock);

@@ -7,10 +7,17 @@
  * W3  Level n, which lets all go, always begins at the oldest: what was kept there for a label or a
  *     reader goes when nothing keeps it any more. The other levels do not look back: such a
  *     snapshot stays until level n comes to it.
- * W4  When in doubt a snapshot stays: a clock that went back lets nothing go, and progress that was
- *     lost is made again with the same result.
+ * W4  When in doubt a snapshot stays: a clock that is in doubt lets nothing go (engine/witness.c
+ *     has that rule), and one that went back neither. Progress that was lost is made again with the
+ *     same result; so is what lies more than a day ahead, for nobody would wait that long.
  * W5  Where all was let go it is looked through once more: what is left before a rewind goes at
- *     last, when nothing else does (engine/reclaim.c, C9).
+ *     last, when nothing else does (engine/reclaim.c, C9). A dry run asks for that first, as
+ *     nothing goes meanwhile; all before that rewind are counted then.
+ *     Thrifty: at the next look.
+ * W6  Thrifty: what would be written anew in small steps waits until some MiB of log have gathered
+ *     (engine/thrift.c), and the window ends up to a sixteenth late: so each record of the log is
+ *     read and written anew about once for each level that it passes. Key frames stay where that
+ *     sixteenth needs them. A level that waits is asked again at the next look.
  * Threads: the caller's. Crash story: progress is written after what it tells of.
  */
 #include "registry/retention.h"
@@ -23,9 +30,11 @@
 #include "registry/policy.h"
 
 #define SECOND_NS 1000000000ull
+#define DAY_NS (86400 * SECOND_NS)
 #define LOOK_MIN_NS SECOND_NS
 #define LOOK_MAX_NS (60 * SECOND_NS)
 #define LOOKS_PER_TIER 64u
+#define LAGS_PER_WINDOW 16u
 #define SHORTER_BY 16u
 #define ATTEMPTS 3u /* what was to go came into use meanwhile */
 
@@ -44,7 +53,7 @@ static bool same_tiers(const struct plx_protection *a, const struct plx_protecti
 void plx_retention_set(struct plx_retention *retention, const struct plx_protection *policy)
 {
     if (!same_tiers(&retention->policy, policy))
-        *retention = (struct plx_retention){0};
+        *retention = (struct plx_retention){.thrifty = retention->thrifty};
     retention->policy = *policy;
 }
 
@@ -60,29 +69,38 @@ uint64_t plx_retention_window_ns(const struct plx_protection *policy)
     return policy->tiers ? policy->tier[policy->tiers - 1].keep_ns : 0;
 }
 
-uint64_t plx_retention_shorter_ns(uint64_t oldest_ns, uint64_t now_ns)
+uint64_t plx_retention_shorter(uint64_t oldest, uint64_t newest)
 {
-    uint64_t window_ns = now_ns > oldest_ns ? now_ns - oldest_ns : 0;
+    uint64_t numbers = newest > oldest ? newest - oldest : 0;
 
-    return oldest_ns + plx_max_u64(window_ns / SHORTER_BY, SECOND_NS);
+    return oldest + plx_max_u64(numbers / SHORTER_BY, 1);
+}
+
+/* W6 */
+static uint64_t lag_ns(const struct plx_retention *retention)
+{
+    return retention->thrifty ? plx_retention_window_ns(&retention->policy) / LAGS_PER_WINDOW : 0;
 }
 
 /* W1. Of level n: what its snapshots are apart by then, or as often as anybody looks. */
-static uint64_t period_ns(const struct plx_protection *policy, unsigned level)
+static uint64_t period_ns(const struct plx_retention *retention, unsigned level)
 {
+    const struct plx_protection *policy = &retention->policy;
     uint64_t every_ns = policy->tier[plx_min_u64(level, policy->tiers - 1)].every_ns;
 
-    return every_ns ? every_ns : plx_retention_interval_ns(policy);
+    every_ns = every_ns ? every_ns : plx_retention_interval_ns(policy);
+    return level == policy->tiers ? plx_max_u64(every_ns, lag_ns(retention)) : every_ns;
 }
 
 /* Up to when a level applies: whole periods, older than the tier before keeps. 0: to nothing. */
-static uint64_t level_before_ns(const struct plx_protection *policy, unsigned level,
+static uint64_t level_before_ns(const struct plx_retention *retention, unsigned level,
                                 uint64_t now_ns)
 {
+    const struct plx_protection *policy = &retention->policy;
     uint64_t age_ns = level ? policy->tier[level - 1].keep_ns : 0;
     uint64_t before_ns = now_ns > age_ns ? now_ns - age_ns : 0;
 
-    return before_ns - before_ns % period_ns(policy, level);
+    return before_ns - before_ns % period_ns(retention, level);
 }
 
 unsigned plx_retention_plan(const struct plx_retention *retention, uint64_t now_ns,
@@ -95,18 +113,22 @@ unsigned plx_retention_plan(const struct plx_retention *retention, uint64_t now_
     if (!policy->tiers)
         return 0;
     for (unsigned level = last + 1; level-- > 0;) {
-        uint64_t before_ns = level_before_ns(policy, level, now_ns);
+        uint64_t before_ns = level_before_ns(retention, level, now_ns);
         bool all_stay = level == 0 && policy->tier[0].every_ns == 0;
+        bool known = retention->level[level].before_ns <= now_ns + DAY_NS;
 
-        coarser = plx_max_u64(coarser, retention->level[level].upto);
-        if (all_stay || before_ns <= retention->level[level].before_ns) /* W4 */
+        coarser = plx_max_u64(coarser, known ? retention->level[level].upto : 0);
+        if (all_stay || !before_ns ||
+            (known && before_ns <= retention->level[level].before_ns)) /* W4 */
             continue;
         ret_steps[count++] = (struct plx_retention_step){
             .level = level,
             .thin = {.after = level == last ? 0 : coarser, /* W3 */
                      .upto = UINT64_MAX,
                      .before_ns = before_ns,
-                     .every_ns = level == last ? 0 : policy->tier[level].every_ns},
+                     .every_ns = level == last ? 0 : policy->tier[level].every_ns,
+                     .thrifty = retention->thrifty,
+                     .keyframes_ns = lag_ns(retention)},
         };
     }
     return count;
@@ -121,6 +143,7 @@ static void add(struct plx_thinned *sum, const struct plx_thinned *slice)
     sum->blocks += slice->blocks;
     sum->meta_blocks += slice->meta_blocks;
     sum->oldest = plx_max_u64(sum->oldest, slice->oldest);
+    sum->waits = slice->waits;
 }
 
 static int thin_slice(const struct plx_retention_work *work, const struct plx_thin *slice,
@@ -137,7 +160,27 @@ static int thin_slice(const struct plx_retention_work *work, const struct plx_th
 static bool worth_a_further_round(const struct plx_thin *thin, const struct plx_thinned *sum,
                                   uint64_t gone_before)
 {
-    return !thin->dry_run && !thin->every_ns && sum->snapshots > gone_before;
+    return !thin->dry_run && !thin->thrifty && !thin->every_ns && sum->snapshots > gone_before;
+}
+
+/* W5 */
+static int count_past(const struct plx_retention_work *work, const struct plx_thin *thin,
+                      uint64_t *ret_past, struct plx_thinned *sum, struct plx_fault *fault)
+{
+    struct plx_thin slice = *thin;
+    struct plx_thinned past;
+    int error;
+
+    *ret_past = 0;
+    if (!thin->dry_run || thin->every_ns)
+        return 0;
+    slice.rewinds_only = true;
+    error = thin_slice(work, &slice, &past, fault);
+    if (error || !past.snapshots)
+        return error;
+    *ret_past = past.upto;
+    sum->snapshots = past.snapshots;
+    return 0;
 }
 
 int plx_retention_thin(const struct plx_retention_work *work, const struct plx_thin *thin,
@@ -145,17 +188,20 @@ int plx_retention_thin(const struct plx_retention_work *work, const struct plx_t
 {
     struct plx_thin slice = *thin;
     struct plx_thinned one;
-    uint64_t gone_before = 0;
+    uint64_t gone_before = 0, past;
     bool further = true;
-    int error = 0;
+    int error;
 
     *ret_sum = (struct plx_thinned){.upto = thin->after};
+    error = count_past(work, thin, &past, ret_sum, fault);
     while (further && !error) {
         error = thin_slice(work, &slice, &one, fault);
         if (error)
             break;
+        if (one.upto <= past) /* no slice reaches across a rewind */
+            one.snapshots = 0;
         add(ret_sum, &one);
-        further = one.upto > slice.after && one.upto < thin->upto;
+        further = !one.through && one.upto > slice.after && one.upto < thin->upto;
         slice.after = one.upto;
         if (!further && worth_a_further_round(thin, ret_sum, gone_before)) {
             further = true;
@@ -188,8 +234,32 @@ int plx_retention_apply(struct plx_retention *retention, uint64_t now_ns,
         add(ret_sum, &sum);
         coarser = plx_max_u64(coarser, sum.upto);
         retention->level[level].upto = plx_max_u64(retention->level[level].upto, sum.upto);
-        if (!error)
+        if (!error && !sum.waits) /* W6 */
             retention->level[level].before_ns = steps[i].thin.before_ns;
+    }
+    return error;
+}
+
+/* From the beginning: it must not matter how far the levels have come. */
+int plx_retention_preview(const struct plx_protection *policy, uint64_t now_ns,
+                          const struct plx_retention_work *work, struct plx_thinned *ret_sum,
+                          struct plx_fault *fault)
+{
+    const struct plx_retention retention = {.policy = *policy};
+    struct plx_retention_step steps[PLX_TIERS_MAX + 1];
+    unsigned count = plx_retention_plan(&retention, now_ns, steps);
+    uint64_t coarser = 0;
+    int error = 0;
+
+    *ret_sum = (struct plx_thinned){0};
+    for (unsigned i = 0; i < count && !error; i++) {
+        struct plx_thinned sum;
+
+        steps[i].thin.dry_run = true;
+        steps[i].thin.after = coarser;
+        error = plx_retention_thin(work, &steps[i].thin, &sum, fault);
+        add(ret_sum, &sum);
+        coarser = plx_max_u64(coarser, sum.upto); /* W2 */
     }
     return error;
 }

@@ -20,6 +20,9 @@
 
 struct plx_retention {
     struct plx_protection policy; /* that the levels belong to */
+    /* It is applied often, and what costs more than it is worth waits (W6). Else all goes at once
+     * that is to go. */
+    bool thrifty;
     struct {
         uint64_t upto;      /* thinned up to this snapshot */
         uint64_t before_ns; /* which are those taken before */
@@ -40,8 +43,8 @@ unsigned plx_retention_plan(const struct plx_retention *retention, uint64_t now_
 uint64_t plx_retention_interval_ns(const struct plx_protection *policy);
 /* How long the policy asks for; 0: for ever. */
 uint64_t plx_retention_window_ns(const struct plx_protection *policy);
-/* Where history is to begin when its oldest snapshots have to make room: a sixteenth later. */
-uint64_t plx_retention_shorter_ns(uint64_t oldest_ns, uint64_t now_ns);
+/* Up to which snapshot they go when the oldest have to make room: a sixteenth of their numbers. */
+uint64_t plx_retention_shorter(uint64_t oldest, uint64_t newest);
 
 struct plx_retention_work {
     void *context;
@@ -59,6 +62,11 @@ int plx_retention_thin(const struct plx_retention_work *work, const struct plx_t
 int plx_retention_apply(struct plx_retention *retention, uint64_t now_ns,
                         const struct plx_retention_work *work, struct plx_thinned *ret_sum,
                         struct plx_fault *fault);
+
+/* What plx_retention_apply() would let go, the first time; nothing changes. */
+int plx_retention_preview(const struct plx_protection *policy, uint64_t now_ns,
+                          const struct plx_retention_work *work, struct plx_thinned *ret_sum,
+                          struct plx_fault *fault);
 
 /* How far the levels have come, kept in the registry so that a restart goes on there. A hint: what
  * is older or missing costs reading. Codes as plx_registry_policy_set(). */

@@ -24,6 +24,7 @@ struct plx_sql_value {
 struct plx_sql {
     const char *text; /* static: drivers keep it prepared under this address */
     bool must;        /* it must return a row, else the whole batch is rolled back */
+    bool extra;       /* it is left out when a region is crowded: nothing depends on it */
     size_t count;
     const struct plx_sql_value *args; /* ?1 and on */
 };
@@ -59,6 +60,11 @@ struct plx_sql {
     {                                                                                              \
         .text = statement, .must = true, SQL_ARGS(__VA_ARGS__)                                     \
     }
+/* One of which nothing depends: an event. */
+#define SQL_EXTRA(statement, ...)                                                                  \
+    {                                                                                              \
+        .text = statement, .extra = true, SQL_ARGS(__VA_ARGS__)                                    \
+    }
 #define SQL_COUNT(batch) (sizeof(batch) / sizeof(batch)[0])
 
 struct plx_registry_ops {
@@ -69,6 +75,10 @@ struct plx_registry_ops {
     int (*run)(void *driver, bool change, const struct plx_sql *batch, size_t count,
                void (*row)(void *context, const struct plx_sql_value *columns, size_t count),
                void *context, struct plx_fault *ret_fault);
+    /* registry.h: plx_registry_put(), _get() and _room(). */
+    int (*put)(void *driver, const char *file, struct plx_fault *fault);
+    int (*get)(void *driver, const char *file, struct plx_fault *fault);
+    int (*room)(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct plx_fault *fault);
     void (*close)(void *driver);
 };
 
@@ -77,10 +87,21 @@ struct plx_registry {
     void *driver;
     struct plx_fault fault;
     char who[128];
+    /* Of one that lies in a store (embedded.h); else NULL. */
+    struct plx_device *device;
+    struct plx_bytelock *locks;
 };
 
 int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
                     struct plx_fault *fault);
+/* volume: for messages. Copies the region; its device and locks stay the caller's. */
+int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
+                           const struct plx_registry_ops **ret_ops, void **ret_driver,
+                           struct plx_fault *fault);
+
+/* Whether the last fifth of a region's pages is being used: the rest of them is for what frees
+ * something. pages 0: a file. */
+bool plx_sql_crowded(uint64_t used, uint64_t pages);
 
 /* How a row becomes an item: read fills a zeroed one from the columns of its statement. */
 struct plx_sql_shape {
@@ -111,10 +132,10 @@ uint64_t plx_sql_now(void);
  * VDI whose row, as the batch left it, becomes the detail. */
 extern const char plx_sql_event[], plx_sql_event_vdi[];
 #define SQL_EVENT(reg, what, subject, detail)                                                      \
-    SQL(plx_sql_event, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),               \
-        SQL_TEXT(subject), SQL_TEXT(detail))
+    SQL_EXTRA(plx_sql_event, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),         \
+              SQL_TEXT(subject), SQL_TEXT(detail))
 #define SQL_EVENT_VDI(reg, what, vdi)                                                              \
-    SQL(plx_sql_event_vdi, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),           \
-        SQL_TEXT(vdi))
+    SQL_EXTRA(plx_sql_event_vdi, SQL_INT(plx_sql_now()), SQL_TEXT((reg)->who), SQL_TEXT(what),     \
+              SQL_TEXT(vdi))
 
 #endif

@@ -1,11 +1,17 @@
-/* sqlite.c - the registry in an SQLite file.
+/* sqlite.c - the registry in SQLite: in a region of a volume, or in a file.
  *
- * S1  WAL and synchronous=FULL: a committed batch survives a power cut.
+ * S1  A committed batch survives a power cut: synchronous=FULL, with a rollback journal in a region
+ *     (region.c), with WAL in a file.
  * S2  A change takes the write lock before its first statement (BEGIN IMMEDIATE), so what its
  *     conditions read is what it changes, and there are no deadlocks to break.
  * S3  A file is touched only after it was recognised: a foreign or newer one stays as it is.
  * S4  A file that was deleted or replaced while open is never used any more; two processes cannot
- *     work on two registries under one name.
+ *     work on two registries under one name. A region cannot be replaced.
+ * S5  In a region nothing but the region is opened or written: what SQLite would put into files of
+ *     its own stays in memory, and pages that a transaction changed stay there until its commit.
+ *     That also keeps SQLite from reading again what it never wrote: a page that is on the free
+ *     list can be anything, and would be taken for damage.
+ * S6  The last fifth of a region is for what frees something: events are left out there.
  * Threads: one at a time per handle, any number of processes.
  * Crash story: SQLite's. A crash while the file is made leaves an empty one, which the next
  *   opener fills; the schema and all pending migrations are one transaction.
@@ -21,33 +27,88 @@
 
 #include "registry/clock.h"
 #include "registry/schema.h"
-#include "registry/sql.h"
+#include "registry/sqlite.h"
 
 #define BUSY_TIMEOUT_MS 30000
 #define CHANGES_APART_MS 10u
 #define TURN_NS 1000000
 #define COLUMNS_MAX 16
+#define FILE_EVENT_BYTES (8 << 20)
+#define ALWAYS "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF"
 
-struct prepared {
-    struct prepared *next;
+struct plx_prepared {
+    struct plx_prepared *next;
     const char *text;
     sqlite3_stmt *statement;
 };
 
-struct sqlite {
-    sqlite3 *db;
-    struct prepared *prepared; /* most recently used first */
-    uint64_t busy_since;       /* monotonic ms; wait_turn's */
-    uint64_t changed_at;       /* monotonic ms; give_turn's */
-    char path[PLX_PATH_MAX];
-};
-
 /* ---- Errors ------------------------------------------------------------------------------ */
 
-static int failed(struct sqlite *lite, int result, struct plx_fault *fault)
+/* What only a file can have. */
+static int file_failed(const struct plx_sqlite *lite, int result, const char *text,
+                       struct plx_fault *fault)
+{
+    switch (result & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "registry %.80s is damaged (%.60s); move it "
+                             "away and run 'parallax store rebuild-registry'",
+                             lite->path, text);
+    case SQLITE_FULL:
+        return plx_fault_set(fault, PLX_ERR_REGISTRY, "registry %.120s: its file system is full",
+                             lite->path);
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "registry %.120s: no permission to write "
+                             "it or its directory (%.60s)",
+                             lite->path, text);
+    default:
+        return plx_fault_set(fault, PLX_ERR_REGISTRY, "registry %.120s: %.100s", lite->path, text);
+    }
+}
+
+/* And a region: the layer below SQLite knows best what went wrong there. */
+static int region_failed(const struct plx_sqlite *lite, int result, const char *text,
+                         struct plx_fault *fault)
+{
+    struct plx_fault below = plx_region_vfs_fault(lite->vfs);
+
+    switch (result & 0xff) {
+    case SQLITE_IOERR:
+        if (below.code)
+            return plx_fault_set(fault, below.code, "%s", below.text);
+        break;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "the registry in %.80s is damaged (%.60s); run 'parallax store "
+                             "rebuild-registry'",
+                             lite->path, text);
+    case SQLITE_FULL:
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "the registry's space in %.80s is full (%u pages): delete disks or "
+                             "labels that are not needed any more",
+                             lite->path, plx_region_vfs_pages(lite->vfs));
+    case SQLITE_READONLY:
+        if (result == SQLITE_READONLY_ROLLBACK)
+            return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                                 "the registry in %.80s was left in the middle of a change: open "
+                                 "the store once for writing",
+                                 lite->path);
+        return plx_fault_set(fault, PLX_ERR_READONLY,
+                             "the registry in %.120s is opened for reading only", lite->path);
+    }
+    return plx_fault_set(fault, PLX_ERR_REGISTRY, "the registry in %.120s: %.100s", lite->path,
+                         text);
+}
+
+int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fault)
 {
     const char *text = lite->db ? sqlite3_errmsg(lite->db) : sqlite3_errstr(result);
-    const char *path = lite->path;
 
     switch (result & 0xff) {
     case SQLITE_NOMEM:
@@ -69,26 +130,10 @@ static int failed(struct sqlite *lite, int result, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "registry %.120s: another process has kept "
                              "it busy for %d s; try again",
-                             path, BUSY_TIMEOUT_MS / 1000);
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "registry %.80s is damaged (%.60s); move it "
-                             "away and run 'parallax store rebuild-registry'",
-                             path, text);
-    case SQLITE_FULL:
-        return plx_fault_set(fault, PLX_ERR_REGISTRY, "registry %.120s: its file system is full",
-                             path);
-    case SQLITE_READONLY:
-    case SQLITE_CANTOPEN:
-    case SQLITE_PERM:
-    case SQLITE_AUTH:
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "registry %.120s: no permission to write "
-                             "it or its directory (%.60s)",
-                             path, text);
+                             lite->path, BUSY_TIMEOUT_MS / 1000);
     default:
-        return plx_fault_set(fault, PLX_ERR_REGISTRY, "registry %.120s: %.100s", path, text);
+        return lite->vfs ? region_failed(lite, result, text, fault)
+                         : file_failed(lite, result, text, fault);
     }
 }
 
@@ -103,7 +148,7 @@ static uint64_t monotonic_ms(void)
  * the others. A change takes a fraction of a millisecond: ask again as often, at odd times. */
 static int wait_turn(void *context, int asked)
 {
-    struct sqlite *lite = context;
+    struct plx_sqlite *lite = context;
     struct timespec pause = {.tv_nsec = 200000 + (long)(plx_id_random() % 1000000)};
     uint64_t now = monotonic_ms();
 
@@ -116,7 +161,7 @@ static int wait_turn(void *context, int asked)
 }
 
 /* One that makes change after change leaves room between them. */
-static void give_turn(struct sqlite *lite)
+static void give_turn(struct plx_sqlite *lite)
 {
     struct timespec pause = {.tv_nsec = TURN_NS};
 
@@ -126,9 +171,9 @@ static void give_turn(struct sqlite *lite)
 
 /* ---- Running batches --------------------------------------------------------------------- */
 
-static int prepare(struct sqlite *lite, const char *text, sqlite3_stmt **ret_statement)
+static int prepare(struct plx_sqlite *lite, const char *text, sqlite3_stmt **ret_statement)
 {
-    struct prepared **link = &lite->prepared, *found;
+    struct plx_prepared **link = &lite->prepared, *found;
     int result;
 
     while (*link && (*link)->text != text)
@@ -190,7 +235,7 @@ static void fetch(sqlite3_stmt *statement, struct plx_sql_value *columns, size_t
 }
 
 /* Runs one statement to its end. Returns SQLite's result and how many rows there were. */
-static int step(struct sqlite *lite, const struct plx_sql *sql,
+static int step(struct plx_sqlite *lite, const struct plx_sql *sql,
                 void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
                 size_t *ret_rows)
 {
@@ -217,29 +262,33 @@ static int step(struct sqlite *lite, const struct plx_sql *sql,
     return result == SQLITE_DONE ? SQLITE_OK : result;
 }
 
-static int exec(struct sqlite *lite, const char *sql)
+int plx_sqlite_exec(struct plx_sqlite *lite, const char *sql)
 {
     return sqlite3_exec(lite->db, sql, NULL, NULL, NULL);
 }
 
 /* Rolls back, keeping the error for the fault. Returns the fault's code. */
-static int give_up(struct sqlite *lite, int result, struct plx_fault *fault)
+static int give_up(struct plx_sqlite *lite, int result, struct plx_fault *fault)
 {
-    int code = failed(lite, result, fault);
+    int code = plx_sqlite_failed(lite, result, fault);
 
     if (!sqlite3_get_autocommit(lite->db))
-        exec(lite, "ROLLBACK");
+        plx_sqlite_exec(lite, "ROLLBACK");
     return code;
 }
 
-static void disconnect(struct sqlite *lite);
-static int open_locked(struct sqlite *lite, bool create, struct plx_fault *fault);
+static void disconnect(struct plx_sqlite *lite);
+static int open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *fault);
 
 /* S4. The file may have been deleted, or deleted and rebuilt: then the rebuilt one is the one. */
-static int follow(struct sqlite *lite, struct plx_fault *fault)
+static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int moved = 0;
 
+    if (lite->vfs) {
+        plx_region_vfs_fault(lite->vfs); /* of this call, what comes now */
+        return 0;
+    }
     if (lite->db) {
         sqlite3_file_control(lite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
         if (!moved)
@@ -249,12 +298,44 @@ static int follow(struct sqlite *lite, struct plx_fault *fault)
     return open_locked(lite, false, fault);
 }
 
+/* Pages in use, as this transaction leaves them. */
+static int used_pages(struct plx_sqlite *lite, int64_t *ret_used)
+{
+    static const char sql[] = "SELECT page_count - freelist_count"
+                              " FROM pragma_page_count(), pragma_freelist_count()";
+    sqlite3_stmt *statement;
+    int result = prepare(lite, sql, &statement);
+
+    if (!result && sqlite3_step(statement) == SQLITE_ROW)
+        *ret_used = sqlite3_column_int64(statement, 0);
+    return result ? result : sqlite3_reset(statement);
+}
+
+/* S6. Whether statements that are extra are left out. */
+static int look_for_room(struct plx_sqlite *lite, const struct plx_sql *batch, size_t count,
+                         bool *ret_crowded)
+{
+    bool extra = false;
+    int64_t used;
+    int result;
+
+    for (size_t i = 0; i < count; i++)
+        extra |= batch[i].extra;
+    if (!lite->vfs || !extra)
+        return SQLITE_OK;
+    result = used_pages(lite, &used);
+    if (!result)
+        *ret_crowded = plx_sql_crowded((uint64_t)used, plx_region_vfs_pages(lite->vfs));
+    return result;
+}
+
 static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
                       void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
                       struct plx_fault *ret_fault)
 {
-    struct sqlite *lite = driver;
+    struct plx_sqlite *lite = driver;
     int result = SQLITE_OK, code = follow(lite, ret_fault);
+    bool crowded = false;
     size_t rows;
 
     if (code)
@@ -262,26 +343,47 @@ static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, si
     PLX_ASSERT(change || count == 1);
     if (change) {
         give_turn(lite);
-        result = exec(lite, "BEGIN IMMEDIATE");
+        result = plx_sqlite_exec(lite, "BEGIN IMMEDIATE");
+        if (!result)
+            result = look_for_room(lite, batch, count, &crowded);
     }
     for (size_t i = 0; i < count && !result; i++) {
+        if (crowded && batch[i].extra)
+            continue;
         result = step(lite, &batch[i], row, context, &rows);
         if (!result && batch[i].must && !rows) {
-            exec(lite, "ROLLBACK");
+            plx_sqlite_exec(lite, "ROLLBACK");
             lite->changed_at = monotonic_ms();
             return (int)i + 1;
         }
     }
     if (!result && change) {
-        result = exec(lite, "COMMIT");
+        result = plx_sqlite_exec(lite, "COMMIT");
         lite->changed_at = monotonic_ms();
     }
     return result ? give_up(lite, result, ret_fault) : 0;
 }
 
+static int sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages,
+                       struct plx_fault *fault)
+{
+    struct plx_sqlite *lite = driver;
+    int code = follow(lite, fault), result;
+    int64_t used = 0;
+
+    if (code)
+        return code;
+    result = used_pages(lite, &used);
+    if (result)
+        return plx_sqlite_failed(lite, result, fault);
+    *ret_used = (uint64_t)used;
+    *ret_pages = lite->vfs ? plx_region_vfs_pages(lite->vfs) : 0;
+    return 0;
+}
+
 /* ---- Opening and migration --------------------------------------------------------------- */
 
-static int scalar(struct sqlite *lite, const char *sql, int64_t *ret_value)
+int plx_sqlite_scalar(struct plx_sqlite *lite, const char *sql, int64_t *ret_value)
 {
     sqlite3_stmt *statement;
     int result = sqlite3_prepare_v2(lite->db, sql, -1, &statement, NULL);
@@ -296,27 +398,28 @@ static int scalar(struct sqlite *lite, const char *sql, int64_t *ret_value)
 }
 
 /* S3. The schema's number, 0 for an empty file; refuses what is not for us. */
-static int recognise(struct sqlite *lite, int64_t *ret_number, struct plx_fault *fault)
+int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct plx_fault *fault)
 {
     int64_t tables, ours, number = 0;
-    int result = scalar(lite, "SELECT count(*) FROM sqlite_schema", &tables);
+    int result = plx_sqlite_scalar(lite, "SELECT count(*) FROM sqlite_schema", &tables);
 
     if (!result)
-        result = scalar(lite,
-                        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name"
-                        " IN ('migrations', 'volumes', 'extents', 'vdis')",
-                        &ours);
+        result =
+            plx_sqlite_scalar(lite,
+                              "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name"
+                              " IN ('migrations', 'volumes', 'extents', 'vdis')",
+                              &ours);
     if (!result && tables && ours != 4)
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "%.150s is an SQLite file, but not a "
                              "Parallax registry; it was left alone",
                              lite->path);
     if (!result && tables)
-        result = scalar(lite, "SELECT max(number) FROM migrations", &number);
+        result = plx_sqlite_scalar(lite, "SELECT max(number) FROM migrations", &number);
     if (result)
-        return failed(lite, result, fault);
+        return plx_sqlite_failed(lite, result, fault);
     if (number > (int64_t)plx_schema_count)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "registry %.100s has schema %lld, this "
                              "program knows up to %zu; use a newer Parallax (nothing was changed)",
                              lite->path, (long long)number, plx_schema_count);
@@ -324,40 +427,73 @@ static int recognise(struct sqlite *lite, int64_t *ret_number, struct plx_fault 
     return 0;
 }
 
-static int migrate(struct sqlite *lite, int64_t number, struct plx_fault *fault)
+int plx_sqlite_migrate(struct plx_sqlite *lite, int64_t number, struct plx_fault *fault)
 {
     char note[128];
-    int result = exec(lite, "BEGIN IMMEDIATE");
+    int result = plx_sqlite_exec(lite, "BEGIN IMMEDIATE");
 
     for (size_t i = (size_t)number; i < plx_schema_count && !result; i++) {
-        result = exec(lite, plx_schema[i].sql);
+        result = plx_sqlite_exec(lite, plx_schema[i].sql);
         snprintf(note, sizeof note, "INSERT INTO migrations VALUES (%d, %llu)",
                  plx_schema[i].number, (unsigned long long)plx_sql_now());
         if (!result)
-            result = exec(lite, note);
+            result = plx_sqlite_exec(lite, note);
     }
     if (!result)
-        result = exec(lite, "COMMIT");
+        result = plx_sqlite_exec(lite, "COMMIT");
     return result ? give_up(lite, result, fault) : 0;
 }
 
-static int enter_wal(struct sqlite *lite, struct plx_fault *fault)
+int64_t plx_sqlite_event_limit(const struct plx_sqlite *lite)
 {
-    sqlite3_stmt *statement;
-    bool wal = false;
-    int result = sqlite3_prepare_v2(lite->db, "PRAGMA journal_mode = WAL", -1, &statement, NULL);
+    return lite->vfs ? (int64_t)plx_region_vfs_pages(lite->vfs) * PLX_BLOCK_SIZE / 8
+                     : FILE_EVENT_BYTES;
+}
 
-    if (!result) {
-        result = sqlite3_step(statement);
-        wal =
-            result == SQLITE_ROW && !strcmp((const char *)sqlite3_column_text(statement, 0), "wal");
-        result = sqlite3_finalize(statement);
-    }
-    if (!result)
-        result = exec(lite, "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
-                            "PRAGMA trusted_schema = OFF");
+static int set_event_limit(struct plx_sqlite *lite, struct plx_fault *fault)
+{
+    int64_t limit = plx_sqlite_event_limit(lite), old = 0;
+    char sql[80];
+    int result = plx_sqlite_scalar(lite, "SELECT event_limit FROM room", &old);
+
+    snprintf(sql, sizeof sql, "UPDATE room SET event_limit = %lld", (long long)limit);
+    if (!result && old != limit)
+        result = plx_sqlite_exec(lite, sql);
+    return result ? plx_sqlite_failed(lite, result, fault) : 0;
+}
+
+/* Asks for a journal mode. *ret_given: it is the one. */
+static int set_journal(struct plx_sqlite *lite, const char *mode, bool *ret_given)
+{
+    char sql[64];
+    sqlite3_stmt *statement;
+    int result;
+
+    snprintf(sql, sizeof sql, "PRAGMA journal_mode = %s", mode);
+    result = sqlite3_prepare_v2(lite->db, sql, -1, &statement, NULL);
     if (result)
-        return failed(lite, result, fault);
+        return result;
+    *ret_given = sqlite3_step(statement) == SQLITE_ROW &&
+                 !strcmp((const char *)sqlite3_column_text(statement, 0), mode);
+    return sqlite3_finalize(statement);
+}
+
+static void set_up(struct plx_sqlite *lite)
+{
+    sqlite3_extended_result_codes(lite->db, 1);
+    sqlite3_busy_handler(lite->db, wait_turn, lite);
+    sqlite3_db_config(lite->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+}
+
+static int enter_wal(struct plx_sqlite *lite, struct plx_fault *fault)
+{
+    bool wal = false;
+    int result = set_journal(lite, "wal", &wal);
+
+    if (!result)
+        result = plx_sqlite_exec(lite, ALWAYS);
+    if (result)
+        return plx_sqlite_failed(lite, result, fault);
     if (!wal)
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "registry %.120s: its file system cannot "
@@ -368,7 +504,7 @@ static int enter_wal(struct sqlite *lite, struct plx_fault *fault)
 
 /* Makes an empty file. A -wal or -shm lying there belongs to a file that was deleted and may
  * still be open somewhere; the new registry must not meet them. */
-static int create_file(struct sqlite *lite, struct plx_fault *fault)
+static int create_file(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     static const char *const suffixes[] = {"-wal", "-shm", "-journal"};
     char path[PLX_PATH_MAX + 16];
@@ -386,7 +522,7 @@ static int create_file(struct sqlite *lite, struct plx_fault *fault)
     return 0;
 }
 
-static int open_database(struct sqlite *lite, bool create, struct plx_fault *fault)
+static int open_database(struct plx_sqlite *lite, bool create, struct plx_fault *fault)
 {
     int64_t number = 0;
     int code = 0, result;
@@ -404,22 +540,22 @@ static int open_database(struct sqlite *lite, bool create, struct plx_fault *fau
     result =
         sqlite3_open_v2(lite->path, &lite->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
     if (result)
-        return failed(lite, result, fault);
-    sqlite3_extended_result_codes(lite->db, 1);
-    sqlite3_busy_handler(lite->db, wait_turn, lite);
-    sqlite3_db_config(lite->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    code = recognise(lite, &number, fault);
+        return plx_sqlite_failed(lite, result, fault);
+    set_up(lite);
+    code = plx_sqlite_recognise(lite, &number, fault);
     if (!code)
         code = enter_wal(lite, fault);
     if (!code && number < (int64_t)plx_schema_count)
-        code = migrate(lite, number, fault);
+        code = plx_sqlite_migrate(lite, number, fault);
+    if (!code)
+        code = set_event_limit(lite, fault);
     return code;
 }
 
-static void disconnect(struct sqlite *lite)
+static void disconnect(struct plx_sqlite *lite)
 {
     while (lite->prepared) {
-        struct prepared *first = lite->prepared;
+        struct plx_prepared *first = lite->prepared;
 
         lite->prepared = first->next;
         sqlite3_finalize(first->statement);
@@ -430,7 +566,7 @@ static void disconnect(struct sqlite *lite)
 }
 
 /* Openers take turns: making the file, recognising it and migrating it are one step to others. */
-static int open_locked(struct sqlite *lite, bool create, struct plx_fault *fault)
+static int open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16];
     int fd, code;
@@ -453,15 +589,130 @@ static int open_locked(struct sqlite *lite, bool create, struct plx_fault *fault
 
 static void sqlite_close(void *driver)
 {
-    disconnect(driver);
-    free(driver);
+    struct plx_sqlite *lite = driver;
+
+    disconnect(lite);
+    plx_region_vfs_free(lite->vfs);
+    free(lite);
+}
+
+/* ---- In a region ------------------------------------------------------------------------- */
+
+/* S5, and what a page of a region must be (region.c, F2). */
+static int enter_region(struct plx_sqlite *lite, struct plx_fault *fault)
+{
+    int reserved = PLX_REGION_STAMP;
+    bool persist = false;
+    char limit[64];
+    int result = plx_sqlite_exec(lite, "PRAGMA temp_store = MEMORY; PRAGMA cache_spill = OFF;"
+                                       "PRAGMA mmap_size = 0; PRAGMA page_size = 4096;" ALWAYS);
+
+    snprintf(limit, sizeof limit, "PRAGMA max_page_count = %u", plx_region_vfs_pages(lite->vfs));
+    if (!result)
+        result = sqlite3_file_control(lite->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
+    if (!result)
+        result = set_journal(lite, "persist", &persist);
+    if (!result)
+        result = plx_sqlite_exec(lite, limit);
+    if (result)
+        return plx_sqlite_failed(lite, result, fault);
+    if (!persist)
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "this program's SQLite cannot keep a registry in a volume");
+    return 0;
+}
+
+static int fill_region(struct plx_sqlite *lite, struct plx_fault *fault)
+{
+    int64_t number = 0;
+    int code = enter_region(lite, fault);
+
+    if (!code)
+        code = plx_sqlite_recognise(lite, &number, fault);
+    if (code)
+        return code;
+    if (!lite->region.read_only) {
+        if (number < (int64_t)plx_schema_count)
+            code = plx_sqlite_migrate(lite, number, fault);
+        return code ? code : set_event_limit(lite, fault);
+    }
+    if (number < (int64_t)plx_schema_count)
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "the registry in %.120s is %s: open the store once for writing",
+                             lite->path, number ? "an older version's" : "empty");
+    return 0;
+}
+
+/* As open_locked(). Readers of what cannot be written only keep others from changing it. */
+static int open_in_turn(struct plx_sqlite *lite, struct plx_fault *fault)
+{
+    struct plx_bytelock *locks = lite->region.locks;
+    bool reader = lite->region.read_only;
+    int asked = 0, result;
+    int code =
+        locks->ops->set(locks, PLX_BYTE_OPENING, reader ? PLX_BYTE_SHARED : PLX_BYTE_EXCLUSIVE);
+
+    while (code == PLX_ERR_BUSY && wait_turn(lite, asked++))
+        code =
+            locks->ops->set(locks, PLX_BYTE_OPENING, reader ? PLX_BYTE_SHARED : PLX_BYTE_EXCLUSIVE);
+    if (code == PLX_ERR_BUSY)
+        return plx_sqlite_failed(lite, SQLITE_BUSY, fault);
+    if (code)
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "cannot lock the registry in %.120s: no permission to write the "
+                             "volume, or it knows no locks",
+                             lite->path);
+    result = sqlite3_open_v2(PLX_REGION_FILE, &lite->db,
+                             (reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) |
+                                 SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
+                             plx_region_vfs_name(lite->vfs));
+    if (result) {
+        code = plx_sqlite_failed(lite, result, fault);
+    } else {
+        set_up(lite);
+        code = fill_region(lite, fault);
+    }
+    if (code)
+        disconnect(lite);
+    locks->ops->set(locks, PLX_BYTE_OPENING, PLX_BYTE_UNLOCKED);
+    return code;
+}
+
+int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
+                           const struct plx_registry_ops **ret_ops, void **ret_driver,
+                           struct plx_fault *fault)
+{
+    static const struct plx_registry_ops ops = {.run = sqlite_run,
+                                                .put = plx_sqlite_put,
+                                                .get = plx_sqlite_get,
+                                                .room = sqlite_room,
+                                                .close = sqlite_close};
+    struct plx_sqlite *lite = calloc(1, sizeof *lite);
+    int code;
+
+    if (!lite)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
+    lite->region = *region;
+    snprintf(lite->path, sizeof lite->path, "%s", volume);
+    code = plx_region_vfs_new(region, volume, &lite->vfs, fault);
+    if (!code)
+        code = open_in_turn(lite, fault);
+    if (code) {
+        plx_region_vfs_free(lite->vfs);
+        free(lite);
+        return code;
+    }
+    *ret_ops = &ops;
+    *ret_driver = lite;
+    return 0;
 }
 
 int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
                     struct plx_fault *fault)
 {
-    static const struct plx_registry_ops ops = {.run = sqlite_run, .close = sqlite_close};
-    struct sqlite *lite = calloc(1, sizeof *lite);
+    static const struct plx_registry_ops ops = {
+        .run = sqlite_run, .get = plx_sqlite_get, .room = sqlite_room, .close = sqlite_close};
+    struct plx_sqlite *lite = calloc(1, sizeof *lite);
     int code;
 
     if (!lite)

@@ -27,26 +27,33 @@ static void read_store(void *item, const struct plx_sql_value *columns)
 static const struct plx_sql_shape store_shape = {sizeof(struct plx_registry_store), read_store};
 
 /* The two statements that enter a volume: where the volumes so far end, or not at all (O1), and
- * its extent 0 as the system's. args must outlive them. */
+ * its first extents as the system's. args must outlive them. */
 static void enter_volume(const char *store_uuid, const struct plx_registry_volume *volume,
-                         struct plx_sql_value args[6], struct plx_sql ret_batch[2])
+                         struct plx_sql_value args[7], struct plx_sql ret_batch[2])
 {
     static const char insert[] =
         "INSERT INTO volumes (uuid, store, first_extent, idx, path, extents, touched)"
-        " SELECT ?1, s.id, ?3, ?4, ?5, ?6, 1 FROM store s WHERE s.uuid = ?2"
+        " SELECT ?1, s.id, ?3, ?4, ?5, ?6, ?7 FROM store s WHERE s.uuid = ?2"
         " AND ?4 = (SELECT count(*) FROM volumes WHERE store = s.id AND part = 0)"
         " AND ?3 = (SELECT coalesce(sum(extents), 0) FROM volumes WHERE store = s.id)";
-    static const char extent[] = "INSERT INTO extents (store, no, type)"
-                                 " SELECT store, first_extent, 'system' FROM volumes"
-                                 " WHERE uuid = ?1";
+    static const char extent[] =
+        "WITH RECURSIVE at(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM at"
+        "  WHERE n + 1 < (SELECT touched FROM volumes WHERE uuid = ?1))"
+        " INSERT INTO extents (store, no, type)"
+        " SELECT store, first_extent + n, 'system' FROM volumes, at WHERE uuid = ?1";
     const struct plx_sql_value row[] = {
-        SQL_TEXT(volume->uuid), SQL_TEXT(store_uuid),   SQL_INT(volume->first_extent),
-        SQL_INT(volume->index), SQL_TEXT(volume->path), SQL_INT(volume->extents),
+        SQL_TEXT(volume->uuid),
+        SQL_TEXT(store_uuid),
+        SQL_INT(volume->first_extent),
+        SQL_INT(volume->index),
+        SQL_TEXT(volume->path),
+        SQL_INT(volume->extents),
+        SQL_INT(volume->system_extents ? volume->system_extents : 1),
     };
 
     memcpy(args, row, sizeof row);
-    ret_batch[0] = (struct plx_sql){insert, false, 6, args};
-    ret_batch[1] = (struct plx_sql){extent, false, 1, args};
+    ret_batch[0] = (struct plx_sql){.text = insert, .count = 7, .args = args};
+    ret_batch[1] = (struct plx_sql){.text = extent, .count = 1, .args = args};
 }
 
 static int check_volume(struct plx_registry *reg, const struct plx_registry_volume *volume)
@@ -67,7 +74,7 @@ int plx_registry_store_create(struct plx_registry *reg, const struct plx_registr
         "SELECT id, uuid, name, extent_blocks, created_ns FROM store WHERE uuid = ?1"
         " AND ?2 = (SELECT count(*) FROM volumes v WHERE v.store = store.id AND v.part = 0)";
     uint64_t created_ns = store->created_ns ? store->created_ns : plx_sql_now();
-    struct plx_sql_value args[PLX_VOLUMES_MAX][6];
+    struct plx_sql_value args[PLX_VOLUMES_MAX][7];
     struct plx_sql batch[2 * PLX_VOLUMES_MAX + 3] = {
         SQL(insert, SQL_TEXT(store->uuid), SQL_TEXT(store->name), SQL_INT(store->extent_blocks),
             SQL_INT(created_ns)),
@@ -153,7 +160,7 @@ int plx_registry_store_forget(struct plx_registry *reg, int64_t store, bool forc
                                " LEFT JOIN hosts h ON h.uuid = i.host WHERE i.store = ?1 LIMIT 1";
     struct plx_sql who_statement = SQL(user, SQL_INT(store));
     struct plx_sql batch[] = {
-        SQL(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store)),
+        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store)),
         SQL_MUST(forget, SQL_INT(store), SQL_INT(force)),
     };
     char who[160];
@@ -209,7 +216,7 @@ int plx_registry_volume_add(struct plx_registry *reg, int64_t store_id,
         return code;
 
     static const char entered[] = "SELECT 1 FROM volumes WHERE uuid = ?1";
-    struct plx_sql_value args[6];
+    struct plx_sql_value args[7];
     struct plx_sql batch[] = {
         {0},
         {0},
@@ -251,7 +258,8 @@ int plx_registry_volume_set_path(struct plx_registry *reg, int64_t store, unsign
                                 " WHERE store = ?3 AND idx = ?4 AND part = 0";
     struct plx_sql batch[] = {
         SQL_MUST(set, SQL_INT(store), SQL_INT(index), SQL_TEXT(path)),
-        SQL(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store), SQL_INT(index)),
+        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store),
+                  SQL_INT(index)),
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 

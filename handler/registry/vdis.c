@@ -16,7 +16,8 @@
 
 #define VDI_COLUMNS                                                                                \
     "id, store, slot, name, size_bytes, sector_size, coalesce(owner, 0), epoch,"                   \
-    " state = 'deleted', coalesce(parent, ''), parent_seq, created_ns"
+    " state = 'deleted', coalesce(parent, ''), parent_seq, created_ns, written_epoch, "            \
+    "written_state"
 
 static void read_vdi(void *item, const struct plx_sql_value *columns)
 {
@@ -34,6 +35,8 @@ static void read_vdi(void *item, const struct plx_sql_value *columns)
     plx_sql_copy(vdi->parent, sizeof vdi->parent, &columns[9]);
     vdi->parent_seq = (uint64_t)columns[10].number;
     vdi->created_ns = (uint64_t)columns[11].number;
+    vdi->written.epoch = (uint64_t)columns[12].number;
+    vdi->written.state = (uint64_t)columns[13].number;
 }
 
 static const struct plx_sql_shape vdi_shape = {sizeof(struct plx_registry_vdi), read_vdi};
@@ -88,6 +91,8 @@ int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_
     };
     int code = check_vdi(reg, vdi);
 
+    if (!code)
+        code = plx_registry_has_room(reg);
     if (code)
         return code;
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), &vdi_shape, ret_vdi);
@@ -109,8 +114,8 @@ int plx_registry_import_vdis(struct plx_registry *reg, const struct plx_registry
 {
     static const char put[] =
         "INSERT INTO vdis (id, store, slot, name, size_bytes, sector_size, owner, epoch, parent,"
-        "  parent_seq, created_ns, state)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+        "  parent_seq, created_ns, state, written_epoch, written_state)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
         " ON CONFLICT (id) DO UPDATE SET slot = excluded.slot, name = excluded.name,"
         "  size_bytes = excluded.size_bytes, sector_size = excluded.sector_size,"
         "  owner = excluded.owner, epoch = max(epoch, excluded.epoch), parent = excluded.parent,"
@@ -125,7 +130,8 @@ int plx_registry_import_vdis(struct plx_registry *reg, const struct plx_registry
                 SQL_TEXT(vdi->name), SQL_INT(vdi->size_bytes), SQL_INT(vdi->sector_size),
                 SQL_ID(vdi->owner), SQL_INT(vdi->epoch), SQL_OPT(vdi->parent),
                 SQL_INT(vdi->parent_seq), SQL_INT(vdi->created_ns),
-                SQL_TEXT(vdi->deleted ? "deleted" : "live")),
+                SQL_TEXT(vdi->deleted ? "deleted" : "live"), SQL_INT(vdi->written.epoch),
+                SQL_INT(vdi->written.state)),
             SQL_EVENT_VDI(reg, "vdi import", vdi->id),
         };
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void plx_volumes_close(struct plx_device **devices, unsigned count)
 {
@@ -38,7 +39,7 @@ static int open_joining(struct plx_registry *registry, int64_t store,
     return error;
 }
 
-int plx_volumes_open(struct plx_registry *registry, int64_t store,
+int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct plx_known *known,
                      const struct plx_device_open_options *options,
                      struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
                      struct plx_fault *fault)
@@ -51,7 +52,9 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store,
     if (error)
         return plx_registry_fault(registry, error, fault);
     while (opened < count && !error) {
-        error = plx_device_open(volumes[opened].path, options, &ret_devices[opened], fault);
+        const char *path = opened < known->volumes ? known->volume[opened] : volumes[opened].path;
+
+        error = plx_device_open(path, options, &ret_devices[opened], fault);
         opened += !error;
     }
     free(volumes);
@@ -136,9 +139,14 @@ int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_s
 
 int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fault)
 {
-    *ret_path = strstr(path, "://") ? strdup(path) : realpath(path, NULL);
-    if (*ret_path)
-        return 0;
-    return errno == ENOMEM ? plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory")
-                           : plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: not found", path);
+    char folder[PLX_PATH_MAX];
+    bool whole = path[0] == '/' || strstr(path, "://");
+    int length;
+
+    if (!strstr(path, "://") && access(path, F_OK))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: not found", path);
+    if (!whole && !getcwd(folder, sizeof folder))
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "%s: the current folder has no name", path);
+    length = whole ? asprintf(ret_path, "%s", path) : asprintf(ret_path, "%s/%s", folder, path);
+    return length < 0 ? plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory") : 0;
 }

@@ -3,10 +3,12 @@
 #define PLX_VOLUMES_H
 
 #include "engine/engine.h"
+#include "registry/known.h"
 #include "registry/registry.h"
 
-/* Opens the devices of all volumes by the registry's paths; *ret_count of them. */
-int plx_volumes_open(struct plx_registry *registry, int64_t store,
+/* Opens the devices of all volumes; *ret_count of them. Where they lie is this host's affair: by
+ * the paths that are known here, and the registry's for those that have come since. */
+int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct plx_known *known,
                      const struct plx_device_open_options *options,
                      struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
                      struct plx_fault *fault);
@@ -19,7 +21,8 @@ int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_
  * transaction. paths: of the volumes; NULL: the devices' names. */
 int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_store *store,
                          const char *const *paths, struct plx_fault *fault);
-/* A file by its absolute path, since others will open it from elsewhere; to be freed. */
+/* A file by an absolute path, since others will open it from elsewhere; to be freed. Links stay as
+ * they are: names that last, such as those below /dev/disk, are links. */
 int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fault);
 
 #endif

@@ -159,9 +159,8 @@ static bool is_wanted(struct plx_collector *c)
 
     pthread_mutex_lock(&c->home->attach_lock);
     registry = plx_attach_registry(c->home->attach);
-    error = plx_registry_store_get(registry, c->home->name, &row);
-    if (!error)
-        error = plx_registry_collection_get(registry, row.id, &last);
+    plx_attach_row(c->home->attach, &row);
+    error = plx_registry_collection_get(registry, row.id, &last);
     pthread_mutex_unlock(&c->home->attach_lock);
     return !error && (last.wanted || last.number % 2);
 }

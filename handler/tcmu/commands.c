@@ -151,24 +151,70 @@ static uint64_t number_of(const struct call *call, const char *key)
     return number > 0 ? (uint64_t)number : 0;
 }
 
+static int read_marks(struct call *call, struct plx_thin *thin)
+{
+    const json_t *marks = json_object_get(call->request, "marks");
+
+    thin->mark_count = json_array_size(marks);
+    if (!thin->mark_count)
+        return 0;
+    thin->marks = calloc(thin->mark_count, sizeof *thin->marks);
+    if (!thin->marks)
+        return plx_fault_set(&call->fault, PLX_ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < thin->mark_count; i++) {
+        const json_t *mark = json_array_get(marks, i);
+        const char *label = json_string_value(json_object_get(mark, "label"));
+        json_int_t seq = json_integer_value(json_object_get(mark, "seq"));
+        char why[200];
+
+        if (seq <= 0)
+            return plx_fault_set(&call->fault, PLX_ERR_INVALID,
+                                 "the \"seq\" of a mark must be the number of a snapshot");
+        if (label && plx_name_check("label", label, why, sizeof why) < 0)
+            return plx_fault_set(&call->fault, PLX_ERR_INVALID, "%s", why);
+        thin->marks[i] = (struct plx_thin_mark){.seq = (uint64_t)seq, .label = label};
+    }
+    return 0;
+}
+
+static json_t *list_gone(const struct plx_thin *thin)
+{
+    json_t *gone = json_array();
+
+    for (size_t i = 0; i < thin->mark_count; i++)
+        if (thin->marks[i].gone)
+            json_array_append_new(gone, json_integer((json_int_t)i));
+    return gone;
+}
+
 static int do_thin(struct call *call)
 {
-    const struct plx_thin thin = {
+    struct plx_thin thin = {
         .after = number_of(call, "after"),
         .upto = number_of(call, "upto"),
         .before_ns = number_of(call, "before_ns"),
         .every_ns = number_of(call, "every_ns"),
         .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
+        .rewinds_only = json_is_true(json_object_get(call->request, "rewinds_only")),
     };
     struct plx_thinned thinned;
-    int result = plx_home_thin(call->lun, &thin, &thinned, &call->fault);
+    int result = read_marks(call, &thin);
 
     if (result == 0)
-        call->result = json_pack(
-            "{s:I, s:I, s:I, s:I, s:I}", "upto", (json_int_t)thinned.upto, "snapshots",
-            (json_int_t)thinned.snapshots, "blocks", (json_int_t)thinned.blocks, "meta_blocks",
-            (json_int_t)thinned.meta_blocks, "oldest", (json_int_t)thinned.oldest);
+        result = plx_home_thin(call->lun, &thin, &thinned, &call->fault);
+    if (result == 0)
+        call->result =
+            json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "upto", (json_int_t)thinned.upto,
+                      "snapshots", (json_int_t)thinned.snapshots, "blocks",
+                      (json_int_t)thinned.blocks, "meta_blocks", (json_int_t)thinned.meta_blocks,
+                      "oldest", (json_int_t)thinned.oldest, "gone", list_gone(&thin));
+    free(thin.marks);
     return result;
+}
+
+static int do_resume(struct call *call)
+{
+    return plx_home_resume(call->lun, &call->fault);
 }
 
 /* However it ended, what it did is told: code and message come with it. */
@@ -392,6 +438,7 @@ static const struct command {
     {"protect", do_protect, true},
     {"rewind", do_rewind, true},
     {"thin", do_thin, true},
+    {"resume", do_resume, true},
     {"collect", do_collect, false},
     {"collect-status", do_collect_status, false},
     {"collect-stop", do_stop, false},

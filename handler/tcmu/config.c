@@ -10,8 +10,10 @@
 #include <strings.h>
 
 #include "registry/names.h"
+#include "registry/policy.h"
 
 #define FORM "parallax/STORE/VDI[@SNAPSHOT][;option=value...]"
+#define OPTIONS "overwrite=in-place|copy, cache=off|on and quiet=TIME|off"
 #define RUNNER_TIMEOUT "tcmur_cmd_time_out="
 
 /* Copies a part; false when it does not fit. */
@@ -123,6 +125,23 @@ static bool equals(const char *text, size_t length, const char *word)
     return length == strlen(word) && memcmp(text, word, length) == 0;
 }
 
+static int parse_quiet(const char *text, size_t length, struct plx_lun_config *config,
+                       struct plx_fault *fault)
+{
+    char time[32];
+    size_t prefix = strlen("quiet=");
+
+    if (equals(text, length, "quiet=off")) {
+        config->quiet_ns = 0;
+        return 0;
+    }
+    if (copy_part(time, sizeof time, text + prefix, length - prefix) &&
+        plx_duration_parse(time, &config->quiet_ns) && config->quiet_ns)
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_INVALID, "'%.*s': quiet is a time such as 1h, or 'off'",
+                         length > 80 ? 80 : (int)length, text);
+}
+
 static int parse_option(const char *text, size_t length, struct plx_lun_config *config,
                         struct plx_fault *fault)
 {
@@ -136,6 +155,8 @@ static int parse_option(const char *text, size_t length, struct plx_lun_config *
         config->write_back = false;
     else if (equals(text, length, "cache=on"))
         config->write_back = true;
+    else if (starts(text, length, "quiet="))
+        return parse_quiet(text, length, config, fault);
     else if (starts(text, length, "overwrite="))
         return plx_fault_set(fault, PLX_ERR_INVALID, "'%.*s': overwrite is 'in-place' or 'copy'",
                              shown, text);
@@ -143,12 +164,9 @@ static int parse_option(const char *text, size_t length, struct plx_lun_config *
         return plx_fault_set(fault, PLX_ERR_INVALID, "'%.*s': cache is 'off' or 'on'", shown, text);
     else if (length == 0)
         return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "there is no option after ';': known are overwrite=in-place|copy and "
-                             "cache=off|on");
+                             "there is no option after ';': known are " OPTIONS);
     else
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "'%.*s' is no option: known are overwrite=in-place|copy and "
-                             "cache=off|on",
+        return plx_fault_set(fault, PLX_ERR_INVALID, "'%.*s' is no option: known are " OPTIONS,
                              shown, text);
     return 0;
 }
@@ -178,7 +196,7 @@ static int parse_options(const char *text, struct plx_lun_config *config, struct
 int plx_lun_config_parse(const char *cfgstring, struct plx_lun_config *ret_config,
                          struct plx_fault *fault)
 {
-    struct plx_lun_config config = {.overwrite = -1};
+    struct plx_lun_config config = {.overwrite = -1, .quiet_ns = PLX_QUIET_NS};
     size_t prefix = strlen(PLX_CFGSTRING_PREFIX);
     const char *subject = cfgstring + prefix;
     size_t length;

@@ -227,6 +227,7 @@ static int open_vdi(struct plx_lun *lun, struct plx_fault *fault)
 {
     struct plx_attach_vdi_options options = {
         .write_back = lun->config.write_back,
+        .quiet_ns = lun->config.quiet_ns,
         .overwrite = lun->config.overwrite,
     };
     const char *snapshot = lun->config.snapshot[0] ? lun->config.snapshot : NULL;
@@ -391,6 +392,23 @@ int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_t
     return result;
 }
 
+void plx_home_look_at_clock(struct plx_lun *lun, struct plx_vdi_clock *ret_clock)
+{
+    pthread_mutex_lock(&lun->home->attach_lock);
+    plx_attach_look_at_clock(lun->home->attach, lun->vdi, ret_clock);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+}
+
+int plx_home_resume(struct plx_lun *lun, struct plx_fault *fault)
+{
+    int result;
+
+    pthread_mutex_lock(&lun->home->attach_lock);
+    result = plx_attach_resume(lun->home->attach, lun->vdi, fault);
+    pthread_mutex_unlock(&lun->home->attach_lock);
+    return result;
+}
+
 int plx_home_move(struct plx_lun *lun, struct plx_request *request)
 {
     int result = 0;
@@ -401,37 +419,4 @@ int plx_home_move(struct plx_lun *lun, struct plx_request *request)
         pthread_mutex_unlock(&lun->home->attach_lock);
     }
     return result ? result : plx_loop_run(lun->loop, lun->vdi, request);
-}
-
-/* A label has to be there; a number or a time is looked up when the LUN is opened. */
-static bool names_label(const char *snapshot)
-{
-    uint64_t time_ns;
-
-    return snapshot[0] && strspn(snapshot, "0123456789") != strlen(snapshot) &&
-           !plx_time_parse(snapshot, &time_ns);
-}
-
-int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault)
-{
-    struct plx_registry_label label;
-    struct plx_registry *registry;
-    struct plx_registry_store store;
-    struct plx_registry_vdi vdi;
-    struct plx_paths paths;
-    int result = plx_paths_init(&paths, NULL, fault);
-
-    if (result == 0)
-        result = plx_registry_open(paths.registry, "handler", &registry, fault);
-    if (result < 0)
-        return result;
-    result = plx_registry_store_get(registry, config->store, &store);
-    if (result == 0)
-        result = plx_registry_vdi_get(registry, store.id, config->vdi, &vdi);
-    if (result == 0 && names_label(config->snapshot))
-        result = plx_registry_label_get(registry, vdi.id, config->snapshot, &label);
-    if (result < 0)
-        plx_registry_fault(registry, result, fault);
-    plx_registry_close(registry);
-    return result;
 }

@@ -27,8 +27,6 @@ struct plx_store_home {
     bool warned; /* it is crossed */
 };
 
-/* Whether the store and the VDI exist, as far as the registry knows. */
-int plx_home_check(const struct plx_lun_config *config, struct plx_fault *fault);
 /* Opens the VDI or snapshot that lun->config names: sets home, loop, vdi and what is known of it.
  * Every call that succeeded is undone by plx_home_leave(). */
 int plx_home_enter(struct plx_lun *lun, struct plx_fault *fault);
@@ -47,6 +45,9 @@ int plx_home_volumes_changed(struct plx_store_home *home, struct plx_fault *faul
 /* plx_attach_thin(): one slice. As above. */
 int plx_home_thin(struct plx_lun *lun, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
                   struct plx_fault *fault);
+/* plx_attach_look_at_clock(), plx_attach_resume(). As above. */
+void plx_home_look_at_clock(struct plx_lun *lun, struct plx_vdi_clock *ret_clock);
+int plx_home_resume(struct plx_lun *lun, struct plx_fault *fault);
 /* A PLX_MOVE, if the store has room for it. As above. */
 int plx_home_move(struct plx_lun *lun, struct plx_request *request);
 

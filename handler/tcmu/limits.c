@@ -61,8 +61,7 @@ static int measure_store(struct plx_store_home *home, struct store_look *ret)
     plx_loop_unlock(home->loop);
     pthread_mutex_lock(&home->attach_lock);
     error = plx_attach_data_room(home->attach, info.extents * info.extent_blocks, &room, NULL);
-    if (!error)
-        error = plx_registry_store_get(plx_attach_registry(home->attach), home->name, &row);
+    plx_attach_row(home->attach, &row);
     if (!error)
         error = plx_threshold_load_store(plx_attach_registry(home->attach), row.id, &threshold);
     pthread_mutex_unlock(&home->attach_lock);

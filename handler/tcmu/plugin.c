@@ -3,8 +3,9 @@
  * L1  A LUN is opened only if the VDI's size and sector size are those the kernel was told; a
  *     device that is smaller than it claims loses data, one that is larger hides some.
  * L2  A VDI is open for writing at most once in this process.
- * L3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full, and
- *     check_config refuses beforehand whatever can be known by then.
+ * L3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full.
+ *     check_config refuses beforehand what is wrong in itself, and looks nothing up: any local user
+ *     may ask it by D-Bus, and tcmu-runner's main loop waits for the answer.
  * L4  Nothing here aborts for what an administrator or initiator did: that would take down every
  *     LUN of the host.
  *
@@ -16,6 +17,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tcmu/config.h"
 #include "tcmu/home.h"
@@ -31,8 +33,7 @@ static bool check_config(const char *cfgstring, char **reason)
     struct plx_lun_config config;
     struct plx_fault fault = {0};
 
-    if (plx_lun_config_parse(cfgstring, &config, &fault) == 0 &&
-        plx_home_check(&config, &fault) == 0)
+    if (plx_lun_config_parse(cfgstring, &config, &fault) == 0)
         return true;
     if (asprintf(reason, "%s", fault.text) < 0)
         *reason = NULL;
@@ -77,6 +78,26 @@ static int errno_of(int result)
     }
 }
 
+/* L3. tcmu-runner cuts its lines at 255 bytes, of which its own prefix takes some 40. */
+static void log_failure(struct tcmu_device *device, const char *reason)
+{
+    const size_t room = 160;
+    char text[PLX_CFGSTRING_MAX + sizeof((struct plx_fault *)0)->text + 4];
+
+    snprintf(text, sizeof text, "%.*s: %s", PLX_CFGSTRING_MAX, tcmu_dev_get_cfgstring(device),
+             reason);
+    for (const char *at = text, *how = "cannot open"; *at; how = "which goes on:") {
+        size_t length = strlen(at), cut = room;
+
+        while (length > room && cut && at[cut - 1] != ' ')
+            cut--;
+        if (length > room)
+            length = cut ? cut : room;
+        tcmu_dev_err(device, "%s %.*s\n", how, (int)length, at);
+        at += length;
+    }
+}
+
 static void free_lun(struct plx_lun *lun)
 {
     plx_io_done(lun);
@@ -111,7 +132,7 @@ static int open_device(struct tcmu_device *device, bool reopen)
     lun->device = device;
     result = open_lun(lun, &fault);
     if (result < 0) {
-        tcmu_dev_err(device, "cannot open %s: %s\n", tcmu_dev_get_cfgstring(device), fault.text);
+        log_failure(device, fault.text[0] ? fault.text : plx_error_text(result));
         free_lun(lun);
         return errno_of(result);
     }
@@ -176,15 +197,20 @@ static int reconfig(struct tcmu_device *device, struct tcmulib_cfg_info *info)
         return set_write_cache(lun, info->data.write_cache);
     case TCMULIB_CFG_DEV_SIZE:
         return set_size(lun, info->data.dev_size);
-    default:
+    case TCMULIB_CFG_DEV_CFGSTR: /* restoring a saved target says it again */
+        if (strcmp(info->data.dev_cfgstring, tcmu_dev_get_cfgstring(device)) == 0)
+            return 0;
         return -EOPNOTSUPP; /* another VDI under the same LUN: no */
+    default:
+        return -EOPNOTSUPP;
     }
 }
 
 static struct tcmur_handler handler = {
     .name = "Parallax virtual disks",
     .subtype = "parallax",
-    .cfg_desc = "parallax/STORE/VDI[@SNAPSHOT][;overwrite=in-place|copy][;cache=off|on]",
+    .cfg_desc = "parallax/STORE/VDI[@SNAPSHOT][;overwrite=in-place|copy][;cache=off|on]\n"
+                "When a creation fails, tcmu-runner's log (/var/log/tcmu-runner.log) says why.",
     .check_config = check_config,
     .open = open_device,
     .close = close_device,

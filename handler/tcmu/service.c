@@ -6,12 +6,17 @@
  *     another one of its name opened.
  * V3  Only protected disks with tiers lose snapshots here. With protection off they stay.
  * V4  For space the oldest snapshots of the disk with the oldest ones go, until there is room again
- *     or nothing more can go. Operators are told once for each time that it comes to that.
+ *     or nothing more can go. Operators are told once for each time that it comes to that. Which
+ *     snapshots of a disk are its oldest, their numbers say: no clock is asked.
  * V5  Each wake is followed by a look at space that ends with plx_store_room_made(): no write
  *     waits for ever.
- * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
- * Threads: the service's own, but for start, stop and wake.
- * Crash story: what the service knows is a hint; the next one goes on from what the registry has.
+ * V6  A policy is applied only when a look at the clocks says that they are right, and with the
+ *     time of that look (engine/witness.c). In doubt nothing goes but for want of space.
+ * V7  While there is room enough a policy may take its time (retention.c, W6). When space is low
+ * all goes at once that policies let go, before any window is shortened. Lock order: that of
+ * home.c; the service's own lock is taken alone, or within the loop's mutex. Threads: the service's
+ * own, but for start, stop and wake. Crash story: what the service knows is a hint; the next one
+ * goes on from what the registry has.
  */
 #include "tcmu/service.h"
 
@@ -208,7 +213,8 @@ static int pause_or_hurry(void *context, const struct plx_thinned *so_far, struc
 /* What goes wrong is tried again at the next look; a disk that was closed is nothing wrong. */
 static void report(struct plx_service *s, int error, const struct plx_fault *fault)
 {
-    bool failed = error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_BUSY;
+    bool failed = error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_BUSY &&
+                  error != PLX_ERR_CLOCK; /* the disk has said so (V6) */
 
     if (failed && !s->at->failing)
         tcmu_err("%s/%s: snapshots could not be let go: %s\n", s->home->name, s->at->name,
@@ -245,11 +251,25 @@ static int keep_progress(struct plx_registry *registry, const char *vdi, void *a
     return plx_retention_keep(registry, vdi, &((struct disk *)argument)->retention);
 }
 
+/* Of the disk at hand; false: it was closed. */
+static bool look_at_clock(struct plx_service *s, struct plx_vdi_clock *ret_clock)
+{
+    struct plx_lun *lun;
+
+    pthread_mutex_lock(&s->home->luns_lock);
+    lun = find_lun(s);
+    if (lun)
+        plx_home_look_at_clock(lun, ret_clock);
+    pthread_mutex_unlock(&s->home->luns_lock);
+    return lun != NULL;
+}
+
 static void apply_policy(struct plx_service *s, struct disk *disk, uint64_t now_ns)
 {
     const struct plx_retention_work work = {
         .context = s, .thin = thin_slice, .between = pause_or_hurry};
     struct plx_fault fault = {0};
+    struct plx_vdi_clock clock;
     struct plx_thinned sum;
 
     s->at = disk;
@@ -257,10 +277,12 @@ static void apply_policy(struct plx_service *s, struct disk *disk, uint64_t now_
         disk->loaded = with_registry(s, load_progress, disk) == 0;
         disk->kept_ns = now_ns;
     }
+    disk->retention.thrifty = true; /* V7 */
     plx_retention_set(&disk->retention, &disk->policy);
-    report(s,
-           plx_retention_apply(&disk->retention, plx_clock_ns(CLOCK_REALTIME), &work, &sum, &fault),
-           &fault);
+    if (look_at_clock(s, &clock) &&
+        plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends)) /* V6 */
+        report(s, plx_retention_apply(&disk->retention, clock.now.wall_ns, &work, &sum, &fault),
+               &fault);
     if (now_ns - disk->kept_ns >= KEEP_PROGRESS_NS && with_registry(s, keep_progress, disk) == 0)
         disk->kept_ns = now_ns;
     disk->due_ns = now_ns + plx_retention_interval_ns(&disk->policy);
@@ -381,22 +403,45 @@ static bool shorten(struct plx_service *s)
 {
     const struct plx_retention_work work = {
         .context = s, .thin = thin_slice, .between = pause_between};
-    uint64_t now_ns = plx_clock_ns(CLOCK_REALTIME);
-    struct plx_thin thin = {.upto = UINT64_MAX, .before_ns = oldest_of(s).time_ns};
+    struct plx_thin thin = {.upto = oldest_of(s).seq};
+    struct plx_vdi_clock clock = {.ends = {.newest_seq = 0}};
     struct plx_fault fault = {0};
     struct plx_thinned sum = {0};
     int error = 0;
 
-    while (!error && !sum.snapshots && thin.before_ns < now_ns) {
+    look_at_clock(s, &clock);
+    while (!error && !sum.snapshots && thin.upto < clock.ends.newest_seq) {
         thin.after = sum.upto; /* what is held at the beginning */
-        thin.before_ns = plx_retention_shorter_ns(thin.before_ns, now_ns);
+        thin.upto = plx_retention_shorter(thin.upto, clock.ends.newest_seq);
         error = plx_retention_thin(&work, &thin, &sum, &fault);
     }
     report(s, error, &fault);
     s->at->stuck = !sum.snapshots;
     if (!sum.snapshots)
         return false;
-    s->at->shortened_ns = thin.before_ns;
+    s->at->shortened_ns = oldest_of(s).time_ns;
+    tell_room(s, true);
+    return true;
+}
+
+/* V7, V6. What the disk at hand keeps longer than it has to, for it would be dear to let it go. */
+static bool hasten(struct plx_service *s)
+{
+    const struct plx_retention_work work = {
+        .context = s, .thin = thin_slice, .between = pause_between};
+    struct plx_retention all = {0};
+    struct plx_fault fault = {0};
+    struct plx_vdi_clock clock;
+    struct plx_thinned sum;
+
+    if (!look_at_clock(s, &clock) || !plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends))
+        return false;
+    plx_retention_set(&all, &s->at->policy);
+    for (unsigned i = 0; i < PLX_TIERS_MAX; i++)
+        all.level[i].upto = s->at->retention.level[i].upto;
+    report(s, plx_retention_apply(&all, clock.now.wall_ns, &work, &sum, &fault), &fault);
+    if (!sum.snapshots)
+        return false;
     tell_room(s, true);
     return true;
 }
@@ -406,6 +451,10 @@ static void shorten_windows(struct plx_service *s, uint64_t enough)
     struct disk *disk;
     bool made = false;
 
+    for (s->at = s->disks; s->at && !is_stopping(s) && !has_room(s, enough); s->at = s->at->next)
+        made = hasten(s) || made;
+    if (made && has_room(s, enough))
+        return;
     for (disk = s->disks; disk; disk = disk->next)
         disk->stuck = false;
     do {

@@ -75,7 +75,7 @@ static void make_store(uint64_t bytes)
     struct plx_store_info info;
 
     plx_simenv_init(&env, 1);
-    env.env.now_ns = env.env.monotonic_ns = clock_ns;
+    env.env.now_ns = env.env.monotonic_ns = env.env.boot_ns = clock_ns;
     env.ns = 1000 * SECOND_NS;
     must(plx_store_format(&device, 1, &format, &env.env, &info, &fault), "format");
     plx_device_close(device);
@@ -164,7 +164,7 @@ static void run(const struct plx_protection *policy)
 {
     const struct plx_retention_work work = {.thin = thin};
     uint64_t blocks = disk_mib * MIB / BLOCK, letting_go_ns = 0, start_ns;
-    struct plx_retention retention = {0};
+    struct plx_retention retention = {.thrifty = true};
     struct plx_thinned gone;
 
     for (uint64_t block = 0; block < blocks; block++)

@@ -46,7 +46,7 @@ static struct tcmur_handler *handlers[HANDLERS_MAX];
 static unsigned handler_count;
 static FILE *log_file;
 static bool log_chosen;
-static char last_error[512];
+static char errors[512]; /* since the last opening began, as far as they fit */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- What handlers call ------------------------------------------------------------------------
@@ -237,7 +237,7 @@ static void write_log(const char *level, const char *format, va_list args)
     vsnprintf(line, sizeof line, format, args);
     pthread_mutex_lock(&log_lock);
     if (strcmp(level, "error") == 0)
-        memcpy(last_error, line, sizeof last_error);
+        snprintf(errors + strlen(errors), sizeof errors - strlen(errors), "%s", line);
     file = log_chosen ? log_file : stderr;
     if (file)
         fprintf(file, "%s: %s", level, line);
@@ -541,10 +541,13 @@ struct tcmu_device *runner_open(struct tcmur_handler *handler, const char *cfgst
     pthread_mutex_init(&device->mutex, NULL);
     pthread_cond_init(&device->idle, NULL);
     pthread_cond_init(&device->work, NULL);
+    pthread_mutex_lock(&log_lock);
+    errors[0] = '\0';
+    pthread_mutex_unlock(&log_lock);
     *ret_error = handler->open(device, false);
     if (*ret_error) {
         pthread_mutex_lock(&log_lock);
-        snprintf(reason, size, "%s", last_error);
+        snprintf(reason, size, "%s", errors);
         pthread_mutex_unlock(&log_lock);
         free(device);
         return NULL;

@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "measure.h"
 #include "registry/attach.h"
+#include "registry/founding.h"
 
 #define BLOCK 4096u
 #define DEPTH_MAX 64
@@ -76,7 +77,7 @@ static void make_store(uint64_t bytes)
     struct plx_format_options options = {.name = "s", .force = true};
     struct plx_store_info info;
 
-    OK(plx_attach_format(state, paths, 1, bytes, &options, &info, &fault));
+    OK(plx_founding_format(state, paths, 1, bytes, &options, &info, &fault));
     open_store();
 }
 

@@ -102,8 +102,12 @@ static struct tcmu_device *open_lun(const char *cfgstring, uint64_t bytes, uint3
 
 static void test_refusals(void)
 {
-    char state[PATH_MAX];
+    char state[PATH_MAX], *why = NULL;
 
+    /* Any local user may ask this: what exists is not to be learnt by it. */
+    CU_ASSERT_TRUE(stand_handler->check_config("parallax/s/nothing", &why));
+    CU_ASSERT_TRUE(stand_handler->check_config("parallax/nowhere/v@nolabel", &why));
+    CU_ASSERT_PTR_NULL(why);
     open_lun("parallax/s/nothing", SIZE, SECTOR, "nothing");
     open_lun("parallax/nowhere/v", SIZE, SECTOR, "nowhere");
     open_lun("parallax/s/v;chache=on", SIZE, SECTOR, "is no option");
@@ -439,7 +443,7 @@ static void test_dedup(void)
     CU_ASSERT_EQUAL(stand_shell("./parallax -q dedup s --dry-run"), 0);
     CU_ASSERT_EQUAL(
         stand_shell("{ (sleep 0.5; ./parallax gc s; echo $? >gc.status) & "
-                    "timeout --foreground -s INT 1.5 ./parallax dedup s --rate 1k 2>dedup.err; "
+                    "timeout --foreground -s INT 1.5 ./parallax dedup s --rate 4k 2>dedup.err; "
                     "sleep 0.3; grep -q 'stays so' dedup.err && "
                     "test $(cat gc.status) = 4 && rm gc.status dedup.err; }"),
         0);
@@ -641,7 +645,10 @@ static void test_resize(void)
     CU_ASSERT_EQUAL(runner_reconfig(device, &info), -EINVAL);
     info.data.dev_size = 2 * SIZE + 1;
     CU_ASSERT_EQUAL(runner_reconfig(device, &info), -EINVAL);
+    other.data.dev_cfgstring = (char *)"parallax/s/other";
     CU_ASSERT_EQUAL(runner_reconfig(device, &other), -EOPNOTSUPP);
+    other.data.dev_cfgstring = tcmu_dev_get_cfgstring(device); /* said again, as by a restore */
+    CU_ASSERT_EQUAL(runner_reconfig(device, &other), 0);
     info.data.dev_size = 2 * SIZE;
     CU_ASSERT_EQUAL(runner_reconfig(device, &info), 0);
     CU_ASSERT_EQUAL(write_on(device, 2 * SIZE / SECTOR - 1, data, SECTOR, 0), TCMU_STS_OK);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/format.h"
 #include "sim/parts.h"
 #include "suite.h"
 
@@ -638,6 +639,82 @@ static void run_grow(struct plx_world *w, struct plx_sim_disk *disk)
         plx_sim_fail(w, "nothing was written to the new extents");
 }
 
+static bool is_stable(const struct plx_world *w, uint64_t block)
+{
+    uint8_t seen[4096], stable[4096];
+
+    plx_simdisk_peek(w->power.disks[0], block * sizeof seen, seen, sizeof seen);
+    plx_simdisk_peek_stable(w->power.disks[0], block * sizeof stable, stable, sizeof stable);
+    return memcmp(seen, stable, sizeof seen) == 0;
+}
+
+/* Of two slots one is what it seems at any time, also when a flush has dropped the other one
+ * (vdi.c, V1; extent.c, E2). */
+static void on_event_of_slots(void *world)
+{
+    struct plx_world *w = world;
+    uint64_t blocks = w->options.extent_bytes / 4096, record = PLX_VDI_TABLE_BLOCK;
+
+    plx_sim_on_event(w);
+    if (w->forking || w->result.failed)
+        return;
+    if (!is_stable(w, record) && !is_stable(w, record + 1))
+        plx_sim_fail(w, "neither slot of the record is stable");
+    for (uint64_t e = 1; e < w->registry.count; e++)
+        for (uint64_t at = e * blocks; at < e * blocks + 2 * plx_extent_pages(blocks); at += 2)
+            if (!is_stable(w, at) && !is_stable(w, at + 1))
+                plx_sim_fail(w, "neither slot of a page of extent %llu is stable",
+                             (unsigned long long)e);
+}
+
+/* A flush fails and drops what it was to cover, that of data and log, of bitmaps or of a record. */
+static void lose_a_flush(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    w->power.on_event = on_event_of_slots;
+    plx_simdisk_drop_flush(w->power.disks[0], 1 + plx_sim_below(w, 8));
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    plx_sim_write(w, disk, 9 * BLOCK, 3 * BLOCK, false, false);
+    plx_sim_drain(w);
+    plx_sim_snapshot(w, disk);
+    plx_sim_keyframe(w, disk);
+    plx_sim_drain(w);
+    plx_sim_verify_lists(w, disk); /* what it tells of a disk that stopped need not last */
+    plx_sim_fork_now(w);
+}
+
+static void run_open_after_drop(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    lose_a_flush(w, disk);
+    plx_sim_close(w, disk);
+    plx_sim_revive(w);
+    if (disk->vdi && !w->result.failed)
+        fill(w, disk, 3 * BLOCK, 2);
+}
+
+static void run_adopt_after_drop(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    lose_a_flush(w, disk);
+    plx_sim_kill(w, disk->host, false);
+    plx_sim_recover(w);
+    plx_sim_revive(w);
+    if (disk->vdi && !w->result.failed)
+        fill(w, disk, 3 * BLOCK, 2);
+}
+
+/* The flush of the record that says so, behind that of data and log and that of bitmaps. */
+static void run_thin_and_drop(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    plx_simdisk_drop_flush(w->power.disks[0], 3);
+    plx_sim_write(w, disk, BLOCK, 2 * BLOCK, false, false);
+    plx_sim_thin(w, disk, &(struct plx_thin){.upto = 6});
+    plx_sim_drain(w);
+    plx_sim_verify_lists(w, disk);
+    plx_sim_fork_now(w);
+    plx_sim_revive(w);
+    if (disk->vdi && !w->result.failed)
+        fill(w, disk, 3 * BLOCK, 2);
+}
+
 /* ---- Options ---- */
 
 static void in_write_back(struct plx_world_options *options)
@@ -694,6 +771,20 @@ static void with_three_disks(struct plx_world_options *options)
 static void with_two_hosts(struct plx_world_options *options)
 {
     options->vdis = options->hosts = 2;
+}
+
+static void dropping(struct plx_world_options *options)
+{
+    options->volatile_cache = true;
+    options->drops = 1;
+    options->fork_every = 2;
+    options->forks = 24;
+}
+
+static void dropping_in_write_back(struct plx_world_options *options)
+{
+    in_write_back(options);
+    dropping(options);
 }
 
 static void growing(struct plx_world_options *options)
@@ -772,6 +863,13 @@ static const struct operation operations[] = {
     {"an inner volume becomes larger", growing_of_two, volume_larger, run_grow},
     {"a further volume", growing, volume_there, run_grow},
     {"a further volume of two", growing_of_two, volume_there, run_grow},
+    {"opening after a flush that dropped", dropping, history, run_open_after_drop},
+    {"opening after a flush that dropped, write-back", dropping_in_write_back, history,
+     run_open_after_drop},
+    {"adoption after a flush that dropped", dropping, history, run_adopt_after_drop},
+    {"adoption after a flush that dropped, write-back", dropping_in_write_back, history,
+     run_adopt_after_drop},
+    {"letting snapshots go, and a flush that drops", dropping, long_history, run_thin_and_drop},
 };
 
 /* ---- One enumeration ---- */
@@ -787,6 +885,7 @@ static void options_for(const struct operation *operation, uint64_t seed,
     ret->tear_bytes = seed % 3 ? 0 : 4096;
     ret->volatile_cache = seed % 4 != 0;
     ret->write_back = ret->copy = ret->toggle_cache = false;
+    ret->drops = 0;
     ret->share_weight = 0;
     ret->sector_size = 512;
     ret->in_flight = 8;

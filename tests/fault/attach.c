@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "registry/compare.h"
+#include "registry/founding.h"
+#include "registry/rebuild.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 
@@ -21,11 +23,13 @@
 #define WORKERS 4u
 
 struct plx_fault fault_attach_fault;
+unsigned fault_attach_mute_events;
 static struct plx_fault *const fault = &fault_attach_fault;
 
 static char directory[64], state[96], volume[96], further[96];
 static struct plx_attach *attach;
 static struct plx_vdi *vdi;
+static bool label_lost;
 static uint8_t buffer[LENGTH];
 
 static int say(int error, const char *text)
@@ -42,13 +46,22 @@ static int format(void)
     const char *paths[] = {volume};
 
     options.force = access(volume, F_OK) == 0;
-    return plx_attach_format(state, paths, 1, 8 * MIB, &options, &info, fault);
+    if (options.force) /* an earlier try may have come as far as being known */
+        plx_founding_forget(state, "s", NULL);
+    return plx_founding_format(state, paths, 1, 8 * MIB, &options, &info, fault);
+}
+
+/* What an operator reads: it must say something. */
+static void take_event(void *context, int error, const char *text)
+{
+    if (error && !text[0])
+        fault_attach_mute_events++;
 }
 
 int fault_attach_open(void)
 {
     struct plx_attach_options options = {
-        .store = "s", .state_dir = state, .role = "admin", .cache_bytes = MIB};
+        .store = "s", .state_dir = state, .role = "admin", .cache_bytes = MIB, .event = take_event};
     int error = plx_attach_open(&options, &attach, fault);
 
     if (error)
@@ -166,6 +179,17 @@ static int thin(void)
     return plx_retention_thin(&work, &(struct plx_thin){.upto = UINT64_MAX}, &sum, fault);
 }
 
+/* And what "gone" names. */
+static int thin_labelled(void)
+{
+    const struct plx_retention_work work = {.thin = thin_slice};
+    struct plx_thin_mark mark = {.seq = 1, .label = "gone"};
+    struct plx_thin all = {.upto = UINT64_MAX, .marks = &mark, .mark_count = 1};
+    struct plx_thinned sum;
+
+    return plx_retention_thin(&work, &all, &sum, fault);
+}
+
 static int resize(void)
 {
     return plx_attach_resize(attach, vdi, GROWN, fault);
@@ -189,8 +213,14 @@ static int delete_vdi(void)
 static int rebuild(void)
 {
     const char *paths[] = {volume};
+    const struct plx_rebuild_options options = {.state_dir = state, .volumes = paths, .count = 1};
+    struct plx_rebuilt rebuilt;
+    struct plx_known known;
+    int error = plx_rebuild(&options, &known, &rebuilt, fault);
 
-    return plx_attach_rebuild(state, paths, 1, fault);
+    if (!error)
+        plx_known_done(&known);
+    return error;
 }
 
 static int reopen(void)
@@ -294,7 +324,7 @@ static int open_labelled(void)
 }
 
 /* Snapshots 1 to 3, and 4 with a label. */
-static int with_history(void)
+static int with_history_of(const char *label_of_first)
 {
     int error = opened();
 
@@ -302,6 +332,8 @@ static int with_history(void)
         error = write_all();
         if (!error)
             error = request(PLX_SNAPSHOT, NULL);
+        if (!error && i == 0 && label_of_first)
+            error = plx_attach_label(attach, vdi, label_of_first, 1, 1, fault);
         if (!error)
             error = request(PLX_KEYFRAME, NULL);
     }
@@ -310,6 +342,16 @@ static int with_history(void)
     if (!error)
         error = label();
     return error ? error : request(PLX_KEYFRAME, NULL);
+}
+
+static int with_history(void)
+{
+    return with_history_of(NULL);
+}
+
+static int with_labelled_history(void)
+{
+    return with_history_of("gone");
 }
 
 static int labelled(void)
@@ -554,6 +596,19 @@ static int is_thinned(void)
     return error;
 }
 
+/* The label "gone" as long as its snapshot, at least. */
+static int is_thinned_labelled(void)
+{
+    uint64_t seq;
+    int labelled = plx_attach_snapshot_resolve(attach, "v", "gone", &seq, fault);
+    int error = labelled && labelled != PLX_ERR_NOT_FOUND ? labelled : is_thinned();
+
+    label_lost = label_lost || (error == PLX_ERR_EXISTS && labelled);
+    if (label_lost)
+        return say(PLX_ERR_CORRUPT, "snapshot 1 has lost its label and stays");
+    return error || labelled ? error : say(PLX_ERR_EXISTS, "its label is there");
+}
+
 static const struct fault_operation operations[] = {
     {.name = "format", .prepare = nothing, .run = format, .formats = true, .deletes = true},
     {.name = "open", .prepare = format, .run = fault_attach_open, .deletes = true},
@@ -577,6 +632,13 @@ static const struct fault_operation operations[] = {
      .prepare = with_history,
      .run = thin,
      .effect = is_thinned,
+     .written = true,
+     .on_disk = true,
+     .keyframe = true},
+    {.name = "thin-labelled",
+     .prepare = with_labelled_history,
+     .run = thin_labelled,
+     .effect = is_thinned_labelled,
      .written = true,
      .on_disk = true,
      .keyframe = true},
@@ -815,6 +877,7 @@ static bool set_up(void)
 
 void fault_attach_clean(void)
 {
+    label_lost = false;
     remove_all(state);
     unlink(volume);
     unlink(further);

@@ -18,6 +18,7 @@ struct fault_operation {
 };
 
 extern struct plx_fault fault_attach_fault; /* of the last step that failed */
+extern unsigned fault_attach_mute_events;   /* events of errors that had no text */
 
 void fault_attach_clean(void); /* nothing is there any more */
 int fault_attach_open(void);

@@ -581,10 +581,10 @@ static void compare(struct bench *b, struct bench_disk *d, uint64_t offset, uint
         uint64_t id, sector = offset / PLX_SECTOR + s;
         bool whole = plx_sector_id(b->buffer + s * PLX_SECTOR, sector, &id);
 
-        wrong += !bench_expect(b, whole && plx_oracle_settle(d->oracle, sector, id, false),
-                               "disk %u, sector %llu: it holds %s %llu", d->slot,
-                               (unsigned long long)sector, whole ? "write" : "rubbish like",
-                               (unsigned long long)id);
+        wrong += !bench_expect(
+            b, whole && plx_oracle_settle(d->oracle, sector, id, PLX_SETTLED_UNFLUSHED),
+            "disk %u, sector %llu: it holds %s %llu", d->slot, (unsigned long long)sector,
+            whole ? "write" : "rubbish like", (unsigned long long)id);
     }
 }
 

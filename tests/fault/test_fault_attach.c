@@ -28,6 +28,10 @@ static void judge(const struct fault_operation *operation, uint64_t k, int error
                plx_error_name(error), fault->text);
         ++*failures;
     }
+    if (fault_attach_mute_events) {
+        printf("\n    %s:%" PRIu64 ": an event says nothing", operation->name, k);
+        ++*failures;
+    }
     after = fault_attach_judge(operation, !error, &step);
     if (after) {
         printf("\n    %s:%" PRIu64 " (%s): then %s: %s: %s", operation->name, k,
@@ -42,6 +46,7 @@ static void prepare(const struct fault_operation *operation)
     fault_attach_clean();
     CU_ASSERT_EQUAL_FATAL(operation->prepare(), 0);
     fault_attach_fault.text[0] = 0;
+    fault_attach_mute_events = 0;
 }
 
 static bool fail_allocation(const struct fault_operation *operation, uint64_t k, unsigned *failures)

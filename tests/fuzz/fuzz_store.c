@@ -532,6 +532,28 @@ static const struct {
               [RECORD] = FIELDS(record_fields),    [SEGMENT] = FIELDS(segment_fields),
               [BATCH] = FIELDS(batch_fields),      [DATA] = {NULL, 0}};
 
+/* Around what counters and times may be, and from where on nothing more is written. */
+static uint64_t limit(struct fuzz_input *input)
+{
+    static const uint64_t limits[] = {PLX_COUNTER_MAX, PLX_COUNTER_MAX / 2, PLX_TIME_MAX, INT64_MAX,
+                                      UINT32_MAX};
+    uint64_t choice = fuzz_take(input, 1);
+
+    return limits[choice % 5] + (uint64_t)(int64_t)((int)(choice / 5 % 9) - 4);
+}
+
+/* Any word of it, small numbers and limits before all: tables forget what came later. */
+static void change_word(struct fuzz_input *input, const struct structure *s)
+{
+    uint64_t at = fuzz_take(input, 2) % (s->bytes / 4) * 4, choice = fuzz_take(input, 1);
+    unsigned bytes = choice & 1 && at % 8 == 0 ? 8 : 4;
+
+    set(s->at + at, bytes,
+        choice & 2   ? limit(input)
+        : choice & 4 ? fuzz_take(input, 1)
+                     : value(input, fuzz_get(image + s->at + at, bytes)));
+}
+
 static void change_field(struct fuzz_input *input, const struct structure *s)
 {
     struct field field = {(uint16_t)(fuzz_take(input, 2) % PLX_NODE_ENTRIES * 8), 8};
@@ -579,7 +601,10 @@ static void change(struct fuzz_input *input)
 
     switch (choice % 8) {
     default:
-        change_field(input, s);
+        if (choice >= 128)
+            change_word(input, s);
+        else
+            change_field(input, s);
         return;
     case 5: { /* some bytes */
         uint64_t at = s->at + fuzz_take(input, 2) % s->bytes;

@@ -7,6 +7,7 @@ killing one is a host crash. Everything ends with the process; what a killed pro
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -304,8 +305,16 @@ class Guest:
             say(f"{self.name} does not power off: killed")
         self.kill()
 
+    def killed_by_uml(self):
+        """What UML says when it kills a process of the guest because the host refused one of its calls. Whatever that
+        process served hangs or is gone, and neither handler nor kernel is to blame."""
+        with open(self.console, encoding="utf-8", errors="replace") as text:
+            return re.findall(r"ptrace [a-z ]*failed, errno = [0-9]+", text.read())
+
     def show_logs(self):
         """Console and daemon log for whoever reads the failure."""
+        for line in self.killed_by_uml():
+            print(f"---- {self.name}: THE LAB'S OWN FAULT, see fpregs.c: UML killed a process of the guest: {line}", flush=True)
         with open(self.console, encoding="utf-8", errors="replace") as text:
             print(f"---- {self.name} console\n" + "".join(text.readlines()[-30:]), flush=True)
         try:

@@ -48,7 +48,10 @@ def native():
         out = guest.run("mkdir -p /srv/demo; mkfs.ext4 -q /dev/ubda; mount /dev/ubda /srv/demo; "
                         f"export PLX_DEMO=/srv/demo/d PLX_LAB_BUILD=$BUILD; {SCRIPT}", timeout=240).out
         check("has an iSCSI target" in out, "LIO was not found:\n" + out)
-        lab.host("iscsi-inq", f"iscsi://{guest.ip}/iqn.2026-11.org.parallax:demo/1")
+        address = "iqn.2026-11.org.parallax:demo/1"
+        guest.run(f"iscsi-inq iscsi://127.0.0.1/{address}")
+        check(lab.host("iscsi-inq", f"iscsi://{guest.ip}/{address}", ok=False).code != 0,
+              "others on the network reach the demo's target")
         guest.run(f"export PLX_DEMO=/srv/demo/d PLX_LAB_BUILD=$BUILD; {SCRIPT} --stop; {SCRIPT} --quick-exit; "
                   f"{SCRIPT} --remove; ! pidof tcmu-runner; ! ls /srv/demo/d 2>/dev/null", timeout=240)
         say("on a kernel with LIO, twice")

@@ -143,6 +143,7 @@ static void power_failed(struct plx_world *w)
         if (w->vdis[i].in_flight)
             plx_sim_fail(w, "a request of VDI %u never completed", i);
     plx_simpower_restore(&w->power);
+    plx_sim_clocks_restart(w);
 }
 
 /* A fenced host may go on for a while, not knowing; what it answers is not heard. */
@@ -184,8 +185,13 @@ static void recover_once(struct plx_world *w)
         if (plx_sim_host_start(w, host, false))
             return;
     }
+    for (unsigned d = 0; w->options.drops && d < w->power.count; d++)
+        plx_simdisk_heal(w->power.disks[d]); /* who cannot adopt does not open anything */
     if (!adopt(w, host))
         return;
+    if (w->options.drops && plx_sim_chance(w, 30))
+        plx_simdisk_drop_flush(w->power.disks[plx_sim_below(w, w->power.count)],
+                               1 + plx_sim_below(w, 3));
     for (unsigned i = 0; i < w->options.vdis && !plx_sim_interrupted(w) && !host->dead; i++)
         if (w->vdis[i].state != PLX_SIM_ABSENT)
             plx_sim_recover_disk(w, host, &w->vdis[i]);
@@ -293,7 +299,8 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
     f->options.ops_per_vdi = 4;
     f->options.in_flight = 8;
     f->options.kills = 0;
-    f->options.faults = 0;
+    f->options.faults = f->options.drops = 0;
+    f->options.clock_weight = 0;
     f->rng.state = seed;
     f->instances = w->instances;
     f->next_id = w->next_id;
@@ -313,6 +320,8 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
 
         plx_sim_host_init(f, host);
         host->env.ns = w->hosts[i].env.ns;
+        host->env.off_ns = w->hosts[i].env.off_ns;
+        host->env.env.boot_id = w->hosts[i].env.env.boot_id;
     }
     for (unsigned i = 0; i < PLX_SIM_VDIS; i++)
         plx_sim_disk_fork(&w->vdis[i], &f->vdis[i]);

@@ -30,7 +30,7 @@ static bool may_lack_space(const struct plx_sim_op *op)
 
 static bool excused(struct plx_sim_op *op)
 {
-    bool alive = !op->world->power.off && !op->host->dead && !op->world->options.faults;
+    bool alive = !op->world->power.off && !op->host->dead && !plx_sim_faulty(op->world);
 
     if (op->request.result == PLX_ERR_NOSPACE && alive && !may_lack_space(op))
         return false;
@@ -97,7 +97,7 @@ static void read_ended(struct plx_sim_op *op)
 
         plx_sim_check_sectors(w, snapshot->view, op->first, op->count, op->buffer, "read",
                               op->disk->slot, op->frozen);
-        for (uint64_t s = 0; s < op->count && !w->result.failed; s++) { /* M1 */
+        for (uint64_t s = 0; s < op->count && plx_sim_sticks(w); s++) { /* M1 */
             uint64_t id;
 
             if (op->first + s < snapshot->view->sectors &&
@@ -249,6 +249,8 @@ static void op_done(struct plx_request *request)
         break;
     case PLX_SHARE:
         share_ended(op);
+        break;
+    case PLX_VOUCH: /* the engine's own */
         break;
     }
 }
@@ -427,6 +429,7 @@ void plx_sim_snapshot(struct plx_world *w, struct plx_sim_disk *disk)
         .size_min = disk->size,
         .size_max = disk->resizing ? disk->resizing : disk->size,
     };
+    plx_sim_note_time(w, snapshot);
     op->request.op = PLX_SNAPSHOT;
     op->snapshot = (unsigned)(snapshot - disk->snapshots);
     plx_sim_op_submit(w, op);
@@ -560,6 +563,7 @@ static void automatic_ordered(struct plx_world *w, struct plx_sim_disk *disk, ui
         .awaited = true,
         .expected_seq = seq,
     };
+    plx_sim_note_time(w, snapshot);
     if (disk->rewound_from.seq && seq > disk->rewound_from.seq) { /* logged with the rewind */
         snapshot->view = rewound_view(disk);
         snapshot->exact = plx_view_share(snapshot->view);

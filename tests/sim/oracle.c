@@ -3,7 +3,9 @@
  * A candidate of a sector is a write {id, begun, ended, durable}. A reader may see a candidate
  * unless a write that began after the candidate ended has ended too; a power cut may bring a
  * candidate back unless a write that began after it ended is durable. Candidates that neither may
- * happen to are dropped.
+ * happen to are dropped. What could still be read when a flush had failed is fleeting: no flush
+ * makes it durable, for a cache may show what it has dropped; and a snapshot that sees it may come
+ * to see what was there before.
  */
 #include "sim/oracle.h"
 
@@ -16,7 +18,7 @@
 struct candidate {
     uint64_t id, token;
     uint64_t begun, ended; /* NEVER: in flight */
-    bool durable, failed;
+    bool durable, failed, fleeting;
 };
 
 struct cell {
@@ -430,11 +432,19 @@ void plx_oracle_flush_end(struct plx_oracle *oracle, uint64_t begun)
             struct cell *cell = &page_own(&oracle->pages[p])->cells[i];
 
             for (uint32_t k = 0; k < cell->count; k++)
-                if (cell->list[k].ended < begun && !cell->list[k].failed)
+                if (cell->list[k].ended < begun && !cell->list[k].failed && !cell->list[k].fleeting)
                     cell->list[k].durable = true;
             prune(cell);
         }
     }
+}
+
+static bool is_fleeting(const struct cell *cell)
+{
+    for (uint32_t i = 0; i < cell->count; i++)
+        if (cell->list[i].fleeting)
+            return true;
+    return false;
 }
 
 struct plx_view *plx_oracle_view_open(struct plx_oracle *oracle, uint64_t first, uint64_t count)
@@ -457,7 +467,7 @@ struct plx_view *plx_oracle_view_open(struct plx_oracle *oracle, uint64_t first,
         set = &view_page(view, s)[s % 8];
         set->count = 0;
         for (uint32_t i = 0; i < cell->count; i++)
-            if (!superseded(cell, &cell->list[i], false))
+            if (!superseded(cell, &cell->list[i], is_fleeting(cell)))
                 add_id(set, cell->list[i].id);
     }
     view->next = oracle->views;
@@ -511,7 +521,7 @@ void plx_oracle_crash(struct plx_oracle *oracle)
             for (uint32_t k = 0; k < cell->count; k++) {
                 cell->list[k].begun = 0;
                 cell->list[k].ended = now;
-                cell->list[k].durable = cell->list[k].failed = false;
+                cell->list[k].durable = cell->list[k].failed = cell->list[k].fleeting = false;
             }
         }
     }
@@ -548,8 +558,10 @@ void plx_oracle_rewind(struct plx_oracle *oracle, const struct plx_view *view)
     }
 }
 
-bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id, bool durable)
+bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id,
+                       enum plx_settled how)
 {
+    bool durable = how == PLX_SETTLED_DURABLE;
     struct cell *cell;
     bool found = false;
     uint32_t kept = 0;
@@ -571,6 +583,11 @@ bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id, 
     cell->count = kept;
     ++oracle->now;
     *add_candidate(cell) = (struct candidate){
-        .id = id, .begun = oracle->now, .ended = oracle->now, .durable = durable};
+        .id = id,
+        .begun = oracle->now,
+        .ended = oracle->now,
+        .durable = durable,
+        .fleeting = how == PLX_SETTLED_FLEETING,
+    };
     return true;
 }

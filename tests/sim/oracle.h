@@ -86,8 +86,13 @@ void plx_oracle_view_widen(const struct plx_oracle *oracle, struct plx_view *vie
 void plx_oracle_crash(struct plx_oracle *oracle);
 /* The disk holds what the view says, but for the writes that are in flight: they come after. */
 void plx_oracle_rewind(struct plx_oracle *oracle, const struct plx_view *view);
-/* No write is in flight, and the sector was read: it holds id from now on (durable: a power cut
- * does not change that). */
-bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id, bool durable);
+/* No write is in flight, and the sector was read: it holds id from now on. */
+enum plx_settled {
+    PLX_SETTLED_UNFLUSHED, /* until a power cut, unless a flush comes before */
+    PLX_SETTLED_DURABLE,   /* a power cut does not change that */
+    PLX_SETTLED_FLEETING,  /* a power cut may, flushed or not: one had failed before it was read */
+};
+bool plx_oracle_settle(struct plx_oracle *oracle, uint64_t sector, uint64_t id,
+                       enum plx_settled how);
 
 #endif

@@ -5,6 +5,7 @@
  *   world.c     disks, hosts, virtual disks: made, opened, closed
  *   ops.c       requests, and what their completions say
  *   readback.c  everything read and compared
+ *   clocks.c    time that passes, and clocks that jump
  *   grow.c      the store becomes larger
  *   death.c     power cuts, kills, recovery; forks and their judgement
  *   swarm.c     a random run
@@ -35,6 +36,7 @@
 struct plx_sim_snapshot {
     uint64_t seq; /* 0: in flight, or unknown after a death */
     uint64_t time_ns;
+    uint64_t true_ns[PLX_SIM_HOSTS]; /* when it was ordered, by the clocks that are right */
     bool acked;
     uint64_t size_min, size_max; /* bytes */
     struct plx_view *view;
@@ -76,6 +78,7 @@ struct plx_sim_disk {
     /* History begins behind snapshot `forgotten`; letting go came as far as `thinned`, and `gone`
      * has a bit for each number that went. */
     uint64_t forgotten, thinned;
+    uint64_t policy_upto; /* a level of a policy has come to this snapshot */
     uint64_t gone[PLX_SIM_NUMBERS / 64];
     uint64_t holder; /* the instance that has its lock; 0: nobody */
     struct plx_sim_host *host;
@@ -89,6 +92,8 @@ struct plx_sim_disk {
     struct plx_view *rewinding;
     struct plx_snapshot_info rewound_from;
     unsigned rewinds;
+    struct plx_witness witness; /* as the registry has it */
+    bool witnessed;
 };
 
 void plx_sim_disk_forget(struct plx_sim_disk *disk);
@@ -206,6 +211,8 @@ void plx_sim_fail(struct plx_world *w, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Whether the run is over or its devices are gone: nothing more can be expected of it now. */
 bool plx_sim_interrupted(const struct plx_world *w);
+/* Whether requests may fail for what the disks do. */
+bool plx_sim_faulty(const struct plx_world *w);
 /* Some runs write so much between so many snapshots that every extent has been given out. */
 bool plx_sim_used_up(const struct plx_world *w);
 /* An error that the options, or a death, make legitimate. */
@@ -269,13 +276,38 @@ void plx_sim_register_extents(struct plx_world *w, const struct plx_store *store
 /* ---- thin.c ---- */
 
 /* Lets snapshots of a range go, but for what is labelled, cloned or read (filled in here). */
-void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct plx_thin *range);
+/* Returns how far it came; 0: it may not have come anywhere. */
+uint64_t plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct plx_thin *range);
 /* Writes that wait for history to give way get room, or hear that there is none. */
 void plx_sim_make_room(struct plx_world *w);
-/* What the list and the record say: of those up to `newest` what is not listed is gone. */
+/* What the list and the record say: of those up to `newest` what is not listed is gone; but for
+ * certain only where they stay so (G2). */
 void plx_sim_settle_gone(struct plx_world *w, struct plx_sim_disk *disk, const uint64_t *listed,
-                         unsigned count, uint64_t newest, uint64_t forgotten);
+                         unsigned count, uint64_t newest, uint64_t forgotten, bool stays);
 bool plx_sim_number_gone(const struct plx_sim_disk *disk, uint64_t seq);
+
+/* ---- clocks.c ---- */
+
+/* Time passes, a clock jumps or is set right, or an operator gives his word. */
+void plx_sim_clock_event(struct plx_world *w);
+void plx_sim_keep_clock(struct plx_world *w, struct plx_sim_disk *disk);
+void plx_sim_clock_not_behind(struct plx_world *w, struct plx_sim_host *host);
+void plx_sim_clocks_restart(struct plx_world *w);
+void plx_sim_note_time(const struct plx_world *w, struct plx_sim_snapshot *snapshot);
+/* How old snapshots are in truth, before some go by time; then those that went are judged. */
+struct plx_sim_ages {
+    uint64_t oldest_kept_ns, every_ns;
+    bool complete; /* no other is there */
+    unsigned count;
+    struct plx_sim_age {
+        uint64_t seq, true_ns;
+        bool going; /* perhaps it has gone before */
+    } at[PLX_SIM_SNAPSHOTS];
+};
+void plx_sim_ages_before(const struct plx_world *w, const struct plx_sim_disk *disk,
+                         const struct plx_thin *thin, struct plx_sim_ages *ret_ages);
+void plx_sim_ages_after(struct plx_world *w, const struct plx_sim_disk *disk,
+                        const struct plx_sim_ages *ages);
 
 /* ---- collect.c ---- */
 
@@ -323,6 +355,8 @@ void plx_sim_disown(struct plx_world *w, const struct plx_sim_host *host);
 
 /* ---- readback.c ---- */
 
+/* Whether what is read now will be read ever after: not of what a flush may have dropped. */
+bool plx_sim_sticks(const struct plx_world *w);
 void plx_sim_check_sectors(struct plx_world *w, const struct plx_view *view, uint64_t first,
                            uint64_t count, const uint8_t *bytes, const char *what, uint32_t slot,
                            uint64_t seq);
@@ -339,6 +373,12 @@ void plx_sim_verify_lists(struct plx_world *w, struct plx_sim_disk *disk);
 void plx_sim_check_store(struct plx_world *w);
 /* Lists, some snapshots; closes everything; reads it all once more read-only, and checks. */
 void plx_sim_finish(struct plx_world *w, unsigned snapshots);
+
+/* ---- swarm.c ---- */
+
+/* Faults end, and a disk that stopped (a log that could not be written) or did not open is opened
+ * again. */
+void plx_sim_revive(struct plx_world *w);
 
 /* ---- death.c ---- */
 

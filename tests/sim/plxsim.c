@@ -49,15 +49,18 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
 
 static void print(const struct plx_world_result *sum)
 {
-    printf("%llu requests, %llu snapshots, %llu rewinds (%llu of them past), %llu blocks moved, "
-           "%llu joined, %llu power cuts and %llu hosts killed, %llu deaths while recovering, "
+    printf("%llu requests, %llu snapshots, %llu rewinds (%llu of them past), %llu clock jumps, "
+           "%llu snapshots gone by time, %llu blocks moved, %llu joined, %llu vouched for, %llu "
+           "power cuts and %llu hosts killed, %llu deaths while recovering, "
            "%llu crash states, %llu times out of space, %llu sectors checked\n",
            (unsigned long long)sum->requests, (unsigned long long)sum->snapshots,
            (unsigned long long)sum->rewinds, (unsigned long long)sum->rewinds_past,
+           (unsigned long long)sum->clock_jumps, (unsigned long long)sum->gone_by_time,
            (unsigned long long)sum->moved, (unsigned long long)sum->joined,
-           (unsigned long long)sum->crashes, (unsigned long long)sum->kills,
-           (unsigned long long)sum->recovery_crashes, (unsigned long long)sum->states,
-           (unsigned long long)sum->nospace, (unsigned long long)sum->sectors_checked);
+           (unsigned long long)sum->vouched, (unsigned long long)sum->crashes,
+           (unsigned long long)sum->kills, (unsigned long long)sum->recovery_crashes,
+           (unsigned long long)sum->states, (unsigned long long)sum->nospace,
+           (unsigned long long)sum->sectors_checked);
 }
 
 /* The program with the bug planted lies in the folder canary beside this one. */

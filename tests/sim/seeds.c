@@ -43,8 +43,11 @@ void plx_world_result_add(struct plx_world_result *sum, const struct plx_world_r
     sum->snapshots += result->snapshots;
     sum->rewinds += result->rewinds;
     sum->rewinds_past += result->rewinds_past;
+    sum->clock_jumps += result->clock_jumps;
+    sum->gone_by_time += result->gone_by_time;
     sum->moved += result->moved;
     sum->joined += result->joined;
+    sum->vouched += result->vouched;
     sum->crashes += result->crashes;
     sum->kills += result->kills;
     sum->recovery_crashes += result->recovery_crashes;

@@ -5,6 +5,9 @@
  * D2  A flush makes stable what had completed when it was submitted.
  * D3  At a power cut each write that completed but is not stable, in order of completion, and then
  *     each pending one, in any order, is kept, lost, or torn into units of tear_bytes.
+ * D4  A flush that drops (plx_simdisk_drop_flush) decides that at once for all that it was to
+ *     cover: `stable` and `seen` differ from then on until the power is cut, or what lies there is
+ *     written again.
  */
 #include "sim/simdisk.h"
 
@@ -65,6 +68,8 @@ struct plx_simdisk {
     uint64_t ios, fail_from, fail_to;
     uint64_t bad_offset, bad_bytes;
     bool bad_reads, bad_writes;
+    uint64_t drop_in; /* so many flushes, with this one; 0: not to come */
+    bool dropped;     /* since the power was cut */
     enum plx_simlie lie;
     struct image before; /* for PLX_LIE_STALE */
     struct plx_simdisk_counters counters;
@@ -349,6 +354,8 @@ static void cut_disk(struct plx_simdisk *disk)
         sim->dead = PLX_ERR_LOST;
     }
     forget_cached(disk);
+    disk->drop_in = 0;
+    disk->dropped = false;
     image_done(&disk->seen);
     image_share(&disk->seen, &disk->stable);
 }
@@ -512,6 +519,22 @@ static void read_wrongly(struct plx_simdisk *disk, const struct plx_io *io, uint
     plx_simdisk_lie(disk, PLX_LIE_NONE);
 }
 
+/* D4 */
+static void drop(struct plx_simdisk *disk, uint64_t up_to)
+{
+    struct cached_write *w;
+
+    while ((w = disk->cached) != NULL && w->number <= up_to) {
+        survive(disk, &disk->stable, random_fate(disk), w->offset, w->data, w->bytes);
+        disk->counters.dropped++;
+        disk->dropped = true;
+        disk->cached = w->next;
+        free(w);
+    }
+    if (!disk->cached)
+        disk->last_cached = NULL;
+}
+
 static int perform(struct plx_simdisk *disk, struct plx_io *io)
 {
     bool fails = injected(disk, io);
@@ -520,6 +543,10 @@ static int perform(struct plx_simdisk *disk, struct plx_io *io)
     disk->counters.errors += fails;
     if (io->op == PLX_IO_FLUSH) {
         disk->counters.flushes++;
+        if (disk->drop_in && --disk->drop_in == 0) {
+            drop(disk, io->device_word);
+            return PLX_ERR_IO_WRITE;
+        }
         if (fails)
             return PLX_ERR_IO_WRITE;
         harden(disk, io->device_word);
@@ -713,6 +740,12 @@ void plx_simdisk_peek(const struct plx_simdisk *disk, uint64_t offset, void *buf
     image_read(&disk->seen, offset, buffer, bytes);
 }
 
+void plx_simdisk_peek_stable(const struct plx_simdisk *disk, uint64_t offset, void *buffer,
+                             size_t bytes)
+{
+    image_read(&disk->stable, offset, buffer, bytes);
+}
+
 void plx_simdisk_poke(struct plx_simdisk *disk, uint64_t offset, const void *buffer, size_t bytes)
 {
     image_write(&disk->seen, offset, buffer, bytes);
@@ -748,6 +781,19 @@ void plx_simdisk_fail_io(struct plx_simdisk *disk, uint64_t k, uint64_t count)
     disk->fail_to = disk->fail_from + count;
 }
 
+void plx_simdisk_drop_flush(struct plx_simdisk *disk, uint64_t k)
+{
+    disk->drop_in = k;
+}
+
+bool plx_simpower_dropped(const struct plx_simpower *power)
+{
+    for (unsigned i = 0; i < power->count; i++)
+        if (power->disks[i]->dropped)
+            return true;
+    return false;
+}
+
 void plx_simdisk_fail_range(struct plx_simdisk *disk, uint64_t offset, uint64_t bytes, bool reads,
                             bool writes)
 {
@@ -769,6 +815,7 @@ void plx_simdisk_heal(struct plx_simdisk *disk)
 {
     plx_simdisk_lie(disk, PLX_LIE_NONE);
     plx_simdisk_fail_io(disk, 0, 0);
+    disk->drop_in = 0;
     disk->bad_reads = disk->bad_writes = false;
 }
 

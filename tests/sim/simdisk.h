@@ -72,6 +72,7 @@ struct plx_simdisk_counters {
     uint64_t reads, writes, flushes, read_bytes, write_bytes;
     uint64_t kept, lost, torn; /* volatile or pending writes at power cuts */
     uint64_t errors;           /* injected */
+    uint64_t dropped;          /* writes, by flushes that failed */
 };
 
 struct plx_simdisk *plx_simdisk_new(const struct plx_simdisk_options *options,
@@ -86,6 +87,9 @@ void plx_simdisk_resize(struct plx_simdisk *disk, uint64_t bytes);
 
 /* The image as a reader would see it now, and changes behind the engine's back. */
 void plx_simdisk_peek(const struct plx_simdisk *disk, uint64_t offset, void *buffer, size_t bytes);
+/* What would be left of it if the power failed now and all that is volatile were lost. */
+void plx_simdisk_peek_stable(const struct plx_simdisk *disk, uint64_t offset, void *buffer,
+                             size_t bytes);
 void plx_simdisk_poke(struct plx_simdisk *disk, uint64_t offset, const void *buffer, size_t bytes);
 void plx_simdisk_flip(struct plx_simdisk *disk, uint64_t offset, uint8_t mask);
 /* A copy of another disk's image; nothing is pending on either. */
@@ -93,6 +97,13 @@ void plx_simdisk_copy(struct plx_simdisk *to, const struct plx_simdisk *from);
 /* A hash of the image as a reader would see it. */
 uint64_t plx_simdisk_hash(const struct plx_simdisk *disk);
 
+/* The k-th flush from now (1: the next; 0: none) fails, and what it was to make stable never will
+ * be: each write is kept, lost or torn, readers see all of it until the power is cut, and no later
+ * flush covers it. So does a cache that drops what it could not write (a loop device, a file behind
+ * a target). */
+void plx_simdisk_drop_flush(struct plx_simdisk *disk, uint64_t k);
+/* Whether that has happened since the power was last cut. */
+bool plx_simpower_dropped(const struct plx_simpower *power);
 /* Faults. The k-th I/O from now (1: the next) fails, and `count` in a row; count 0: no more. */
 void plx_simdisk_fail_io(struct plx_simdisk *disk, uint64_t k, uint64_t count);
 void plx_simdisk_fail_range(struct plx_simdisk *disk, uint64_t offset, uint64_t bytes, bool reads,

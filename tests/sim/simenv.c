@@ -10,17 +10,33 @@ static struct plx_simenv *sim_of(struct plx_env *env)
     return (struct plx_simenv *)env;
 }
 
-static uint64_t sim_now(struct plx_env *env)
+static uint64_t sim_monotonic(struct plx_env *env)
 {
     struct plx_simenv *sim = sim_of(env);
 
     sim->ns += sim->step_ns ? sim->step_ns : 100;
-    return 1700000000000000000ull + sim->ns;
+    return sim->ns + 1;
 }
 
-static uint64_t sim_monotonic(struct plx_env *env)
+uint64_t plx_simenv_wall_ns(const struct plx_simenv *sim)
 {
-    return sim_now(env) - 1700000000000000000ull + 1;
+    return 1700000000000000000ull + sim->ns + (uint64_t)sim->off_ns;
+}
+
+static uint64_t sim_now(struct plx_env *env)
+{
+    sim_monotonic(env);
+    return plx_simenv_wall_ns(sim_of(env));
+}
+
+static uint64_t sim_boot(struct plx_env *env)
+{
+    return sim_of(env)->ns + 1;
+}
+
+static bool sim_disciplined(struct plx_env *env)
+{
+    return sim_of(env)->disciplined && !sim_of(env)->off_ns;
 }
 
 static void sim_random(struct plx_env *env, void *bytes, unsigned count)
@@ -187,6 +203,9 @@ void plx_simenv_init(struct plx_simenv *env, uint64_t seed)
     *env = (struct plx_simenv){
         .env = {.now_ns = sim_now,
                 .monotonic_ns = sim_monotonic,
+                .boot_ns = sim_boot,
+                .boot_id = 1,
+                .disciplined = sim_disciplined,
                 .random = sim_random,
                 .extent_wanted = sim_extent_wanted,
                 .extent_needed = sim_extent_needed,

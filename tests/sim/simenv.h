@@ -27,7 +27,9 @@ struct plx_simregistry {
 struct plx_simenv {
     struct plx_env env; /* first */
     struct plx_simrng rng;
-    uint64_t ns;
+    uint64_t ns;      /* the truth */
+    int64_t off_ns;   /* how far the wall clock is off */
+    bool disciplined; /* where it is not, the kernel says so */
     uint64_t step_ns; /* per look at the clock; 0: 100 */
     struct plx_store *store;
     uint64_t instance;
@@ -49,6 +51,8 @@ struct plx_simenv {
 };
 
 void plx_simenv_init(struct plx_simenv *env, uint64_t seed);
+/* What the wall clock says; a look that takes no time. */
+uint64_t plx_simenv_wall_ns(const struct plx_simenv *env);
 void plx_simregistry_init(struct plx_simregistry *registry, const struct plx_store_info *info);
 void plx_simregistry_done(struct plx_simregistry *registry);
 /* What is told with an extent. */

@@ -13,6 +13,8 @@
 
 /* What a call meets must not grow with what it has met: it reads the log that these lengthen. */
 #define MEANWHILE_MAX 40u
+#define POLICY_EVERY_NS 10000000u
+#define POLICY_SLICES 8u
 
 /* ---- Steps that take their time ---- */
 
@@ -112,6 +114,37 @@ static void forget_all(struct plx_world *w, struct plx_sim_disk *disk)
         plx_sim_thin(w, disk, &(struct plx_thin){.upto = newest});
 }
 
+/* As a policy does that keeps snapshots for some time. */
+static uint64_t before_ns(struct plx_world *w, const struct plx_sim_disk *disk)
+{
+    const struct plx_sim_host *host = disk->vdi ? disk->host : &w->hosts[0];
+
+    return plx_simenv_wall_ns(&host->env) - plx_sim_below(w, 3 * 3600 * 1000000000ull);
+}
+
+/* As a policy's level does it, time and again: it goes on where it has come to, and what it leaves
+ * has to wait until it is worth it. */
+static void forget_by_policy(struct plx_world *w, struct plx_sim_disk *disk,
+                             const struct plx_sim_snapshot *last, bool all)
+{
+    struct plx_thin thin = {.after = all ? 0 : disk->policy_upto,
+                            .upto = last->seq,
+                            .before_ns =
+                                w->options.clock_weight ? before_ns(w, disk) : last->time_ns,
+                            .every_ns = all ? 0 : POLICY_EVERY_NS,
+                            .thrifty = true};
+
+    for (unsigned i = 0; i < POLICY_SLICES; i++) {
+        uint64_t upto = plx_sim_thin(w, disk, &thin);
+
+        if (upto <= thin.after)
+            break;
+        thin.after = upto;
+        if (!all)
+            disk->policy_upto = upto;
+    }
+}
+
 static void forget_any(struct plx_world *w)
 {
     struct plx_sim_disk *disk = &w->vdis[plx_sim_below(w, w->options.vdis)];
@@ -122,6 +155,10 @@ static void forget_any(struct plx_world *w)
 
     if (!last)
         return;
+    if (last->seq % 4 < 2) {
+        forget_by_policy(w, disk, last, last->seq % 4 == 0);
+        return;
+    }
     if (disk->rewinds && plx_sim_chance(w, 30)) {
         forget_all(w, disk);
         return;
@@ -131,7 +168,7 @@ static void forget_any(struct plx_world *w)
     if (plx_sim_chance(w, 40))
         thin.every_ns = 1 + plx_sim_below(w, 50000000);
     if (plx_sim_chance(w, 30)) /* as a policy does: by age */
-        thin.before_ns = last->time_ns;
+        thin.before_ns = w->options.clock_weight ? before_ns(w, disk) : last->time_ns;
     plx_sim_thin(w, disk, &thin);
 }
 
@@ -185,14 +222,21 @@ static void inject_fault(struct plx_world *w)
     plx_simdisk_fail_io(disk, 1 + plx_sim_below(w, 40), 1 + plx_sim_below(w, 3));
 }
 
+/* Only where one host is at work: it drops what another one wrote as well, and who flushes for
+ * that one learns nothing of it. */
+static void inject_drop(struct plx_world *w)
+{
+    plx_simdisk_drop_flush(w->power.disks[plx_sim_below(w, w->power.count)],
+                           1 + plx_sim_below(w, 3));
+}
+
 static void inject_lie(struct plx_world *w)
 {
     plx_simdisk_lie(w->power.disks[plx_sim_below(w, w->power.count)],
                     (enum plx_simlie)(PLX_LIE_ROT + plx_sim_below(w, 3)));
 }
 
-/* A disk that stopped (a log that could not be written) or did not open is opened again. */
-static void revive(struct plx_world *w)
+void plx_sim_revive(struct plx_world *w)
 {
     for (unsigned i = 0; i < w->options.vdis; i++) {
         struct plx_sim_disk *disk = &w->vdis[i];
@@ -252,6 +296,8 @@ static void one_step(struct plx_world *w)
 
     if (w->options.faults && plx_sim_chance(w, w->options.faults))
         inject_fault(w);
+    if (w->options.drops && plx_sim_chance(w, w->options.drops))
+        inject_drop(w);
     if (w->options.lies && plx_sim_chance(w, w->options.lies))
         inject_lie(w);
     if (w->options.protect && plx_sim_chance(w, 2)) {
@@ -274,6 +320,8 @@ static void one_step(struct plx_world *w)
         w->meanwhile = MEANWHILE_MAX;
         rewind_any(w);
         w->meanwhile = 0;
+    } else if (o->clock_weight && plx_sim_below(w, 1000) < o->clock_weight) {
+        plx_sim_clock_event(w);
     } else if (o->collect_weight && plx_sim_below(w, 1000) < o->collect_weight) {
         w->meanwhile = MEANWHILE_MAX;
         collect_any(w);
@@ -308,8 +356,8 @@ static void run(struct plx_world *w)
         w->meanwhile = MEANWHILE_MAX;
         plx_sim_recover(w);
         w->meanwhile = 0;
-        if ((o->faults || o->lies) && w->step % 16 == 0)
-            revive(w);
+        if ((plx_sim_faulty(w) || o->lies) && w->step % 16 == 0)
+            plx_sim_revive(w);
     }
     w->power.crash_at = w->kill_at = 0;
     w->forks_on = false;
@@ -318,8 +366,8 @@ static void run(struct plx_world *w)
     plx_sim_drain(w);
     for (unsigned d = 0; d < w->power.count; d++)
         plx_simdisk_heal(w->power.disks[d]);
-    if (o->faults || o->lies)
-        revive(w);
+    if (plx_sim_faulty(w) || o->lies)
+        plx_sim_revive(w);
     plx_sim_finish(w, 20);
 }
 
@@ -402,6 +450,16 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
         o.share_weight = 1 + (unsigned)plx_simrng_below(&rng, 40);
         o.vdis = o.vdis < 3 ? 3 : o.vdis;
         o.sync_weight += 8; /* clones */
+    }
+    if (o.hosts == 1 && o.volatile_cache && !o.lies && plx_simrng_chance(&rng, 50))
+        o.drops = 1 + (unsigned)plx_simrng_below(&rng, 6);
+    if (plx_simrng_chance(&rng, 60))
+        o.quiet_ns = 1000 + plx_simrng_below(&rng, 100000);
+    if (plx_simrng_chance(&rng, 30)) {
+        o.clock_weight = 5 + (unsigned)plx_simrng_below(&rng, 25);
+        o.disciplined = plx_simrng_chance(&rng, 50);
+        o.snapshot_weight += 2;
+        o.forget_weight += 20;
     }
     *ret = o;
 }

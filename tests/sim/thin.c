@@ -2,7 +2,10 @@
  *
  * G1  A snapshot goes only if it was asked for, and is not labelled, cloned or open; which of those
  *     asked for really went, the list tells, once. What went does not come back.
- * G2  After an error or a death it is not known whether they went until the list is read again.
+ * G3  By time none goes that was not old enough in truth (clocks.c, K1); while clocks may be off it
+ *     may be refused.
+ * G2  After an error or a death it is not known whether they went until the list is read again, of
+ *     a disk that has not stopped (readback.c, R2).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +39,7 @@ static bool is_listed(const uint64_t *listed, unsigned count, uint64_t seq)
 }
 
 void plx_sim_settle_gone(struct plx_world *w, struct plx_sim_disk *disk, const uint64_t *listed,
-                         unsigned count, uint64_t newest, uint64_t forgotten)
+                         unsigned count, uint64_t newest, uint64_t forgotten, bool stays)
 {
     if (forgotten < disk->forgotten)
         plx_sim_fail(w, "history of VDI %u begins behind snapshot %llu, not %llu", disk->slot,
@@ -47,15 +50,17 @@ void plx_sim_settle_gone(struct plx_world *w, struct plx_sim_disk *disk, const u
         if (!snapshot->acked || snapshot->seq > newest || number_gone(disk, snapshot->seq))
             continue;
         if (is_listed(listed, count, snapshot->seq)) {
-            snapshot->going = false;
+            snapshot->going = snapshot->going && !stays;
             continue;
         }
         if (!snapshot->going)
             plx_sim_fail(w, "VDI %u@%llu is not listed", disk->slot,
                          (unsigned long long)snapshot->seq);
-        note_gone(disk, snapshot->seq);
+        if (stays)
+            note_gone(disk, snapshot->seq);
     }
-    disk->forgotten = forgotten;
+    if (stays)
+        disk->forgotten = forgotten;
 }
 
 struct listed {
@@ -82,7 +87,7 @@ static void settle(struct plx_world *w, struct plx_sim_disk *disk, uint64_t newe
     if (!error)
         error = plx_snapshot_list(host->store, disk->slot, 0, note_listed, &listed, &fault);
     if (!error)
-        plx_sim_settle_gone(w, disk, listed.seqs, listed.count, newest, info.forgotten);
+        plx_sim_settle_gone(w, disk, listed.seqs, listed.count, newest, info.forgotten, true);
     else if (!plx_sim_excused(w, host, error))
         plx_sim_fail(w, "snapshots of VDI %u cannot be listed: %s", disk->slot, fault.text);
 }
@@ -143,22 +148,24 @@ static unsigned held_rewinds(const struct plx_sim_disk *disk)
     return info.rewinds_held;
 }
 
-void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct plx_thin *range)
+uint64_t plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct plx_thin *range)
 {
     struct plx_thin thin = *range;
     struct plx_sim_host *host = disk->host;
     struct plx_thinned thinned = {0};
     struct plx_fault fault = {0};
     struct plx_vdi_info info;
+    static struct plx_sim_ages ages;
     struct kept kept;
     int error;
 
     if (!disk->vdi || host->dead)
-        return;
+        return 0;
     find_kept(w, disk, &kept);
     thin.kept = kept.seqs;
     thin.kept_count = kept.count;
     plx_vdi_get_info(disk->vdi, &info);
+    plx_sim_ages_before(w, disk, &thin, &ages);
     mark_going(disk, &thin);
     error = plx_vdi_thin(disk->vdi, &thin, &thinned, &fault);
     PLX_SIM_TRACE(w, "thin %u (%llu, %llu] before %llu every %llu: %s, %llu gone up to %llu",
@@ -167,13 +174,16 @@ void plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const struct p
                   plx_error_name(error), (unsigned long long)thinned.snapshots,
                   (unsigned long long)thinned.upto);
     if (plx_sim_interrupted(w) || host->dead)
-        return; /* G2 */
-    if (error && error != PLX_ERR_BUSY && !plx_sim_excused(w, host, error))
+        return 0; /* G2 */
+    if (error && error != PLX_ERR_BUSY && (error != PLX_ERR_CLOCK || !thin.before_ns) &&
+        !plx_sim_excused(w, host, error))
         plx_sim_fail(w, "VDI %u does not let snapshots go: %s", disk->slot, fault.text);
     if (error)
-        return;
+        return 0;
     settle(w, disk, info.snapshots);
+    plx_sim_ages_after(w, disk, &ages);
     w->result.rewinds_past += info.rewinds_held - held_rewinds(disk);
+    return thinned.upto;
 }
 
 /* ---- For want of room ---- */

@@ -58,6 +58,11 @@ bool plx_sim_interrupted(const struct plx_world *w)
     return w->power.off || w->result.failed;
 }
 
+bool plx_sim_faulty(const struct plx_world *w)
+{
+    return w->options.faults || w->options.drops;
+}
+
 bool plx_sim_used_up(const struct plx_world *w)
 {
     for (uint64_t e = 0; e < w->registry.count; e++)
@@ -76,7 +81,7 @@ bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int e
     }
     /* An extent whose header could not be read or written is not used again by this instance, so
      * faults may use the store up. */
-    if (w->options.faults && (plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_NOSPACE))
+    if (plx_sim_faulty(w) && (plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_NOSPACE))
         return true;
     return w->options.lies && error == PLX_ERR_CORRUPT;
 }
@@ -292,6 +297,8 @@ void plx_sim_host_init(struct plx_world *w, struct plx_sim_host *host)
     host->env.gives_way = w->options.gives_way;
     host->env.on_automatic = plx_sim_on_automatic;
     host->env.loud = w->options.trace;
+    host->env.disciplined = w->options.disciplined;
+    host->env.env.boot_id = (uint64_t)(host - w->hosts) + 1;
     if (w->options.protect)
         host->env.step_ns = PROTECT_STEP_NS;
     host->world = w;
@@ -404,8 +411,9 @@ static void stop_waiting(struct plx_sim_disk *disk, struct plx_sim_snapshot *sna
 
 /* The first `count` are from before the disk was opened. Those of them whose end nobody heard of
  * got the numbers up to `survived` that they were to have or, in order, that are left; or they
- * never were. */
-static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t survived)
+ * never were. fleeting: what such a one sees of writes in place may not be durable. */
+static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t survived,
+                           bool fleeting)
 {
     uint64_t next = 1;
     unsigned kept = 0;
@@ -417,6 +425,8 @@ static void settle_unknown(struct plx_sim_disk *disk, unsigned count, uint64_t s
         if (snapshot->acked)
             continue;
         stop_waiting(disk, snapshot);
+        if (fleeting)
+            plx_oracle_view_widen(disk->oracle, snapshot->view);
         if (seq && seq <= survived && !plx_sim_snapshot_find(disk, seq) &&
             !plx_sim_number_gone(disk, seq))
             plx_sim_snapshot_taken(disk, snapshot, seq, 0); /* the list tells the time */
@@ -457,6 +467,8 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
         .take_over = disk->holder != 0, /* whoever it was has died or given it up unclean */
         .write_back = w->options.write_back,
         .overwrite = w->options.copy ? PLX_OVERWRITE_COPY : -1,
+        .quiet_ns = w->options.quiet_ns,
+        .witness = disk->witnessed ? &disk->witness : NULL,
     };
     struct plx_fault fault = {0};
     struct plx_vdi_info info;
@@ -464,6 +476,8 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
     unsigned before = disk->snapshot_count;
     int error;
 
+    if (!disk->witnessed || disk->witness.boot_id != host->env.env.boot_id)
+        plx_sim_clock_not_behind(w, host);
     disk->holder = host->instance; /* W1 */
     disk->write_back = w->options.write_back;
     disk->mode_changes = 0;
@@ -474,7 +488,8 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
         disk->vdi = vdi;
         disk->host = host;
         plx_vdi_get_info(vdi, &info);
-        settle_unknown(disk, before, info.snapshots);
+        plx_sim_keep_clock(w, disk);
+        settle_unknown(disk, before, info.snapshots, plx_simpower_dropped(&w->power));
         settle_rewind(w, disk, info.rewinds);
     } else if (!plx_sim_excused(w, host, error)) {
         plx_sim_fail(w, "VDI %u does not open: %s", disk->slot, fault.text);
@@ -485,12 +500,16 @@ void plx_sim_close(struct plx_world *w, struct plx_sim_disk *disk)
 {
     struct plx_sim_host *host = disk->host;
     struct plx_vdi *vdi = disk->vdi;
+    struct plx_counters counters;
     int error;
 
     plx_sim_drain_disk(w, disk);
     if (!vdi || host->dead || plx_sim_interrupted(w))
         return;
+    plx_sim_keep_clock(w, disk);
     disk->vdi = NULL; /* nothing more is submitted */
+    plx_vdi_counters(vdi, &counters);
+    w->result.vouched += counters.blocks_vouched;
     error = plx_vdi_close(vdi);
     PLX_SIM_TRACE(w, "close %u: %s", disk->slot, plx_error_name(error));
     disk->host = NULL;
@@ -541,7 +560,7 @@ void plx_sim_create(struct plx_world *w, struct plx_sim_host *host, struct plx_s
     if (error) {
         /* EXISTS: an earlier attempt failed after its first copy of the record. */
         if (!plx_sim_excused_from(w, host, snapshot, error) &&
-            !(w->options.faults && error == PLX_ERR_EXISTS))
+            !(plx_sim_faulty(w) && error == PLX_ERR_EXISTS))
             plx_sim_fail(w, "VDI %u cannot be created: %s", disk->slot, fault.text);
         plx_vdi_delete(host->store, disk->slot, false, &fault);
         plx_sim_disk_forget(disk);
@@ -646,6 +665,7 @@ void plx_sim_rewind(struct plx_world *w, struct plx_sim_disk *disk,
         .size_min = disk->size,
         .size_max = disk->size,
     };
+    plx_sim_note_time(w, before);
     error = plx_vdi_rewind(disk->vdi, &options, &disk->rewound_from, &fault);
     PLX_SIM_TRACE(w, "rewind %u to %llu, before it %llu: %s", disk->slot,
                   (unsigned long long)options.seq, (unsigned long long)disk->rewound_from.seq,

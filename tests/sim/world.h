@@ -30,6 +30,7 @@ struct plx_world_options {
     uint64_t vdi_bytes;
     uint32_t sector_size;
     bool write_back, copy;
+    uint64_t quiet_ns; /* of what is not overwritten in place for so long; 0: never */
     /* Workload. */
     unsigned steps, in_flight;
     unsigned unmap_weight, snapshot_weight, sync_weight, move_weight, share_weight;
@@ -40,9 +41,12 @@ struct plx_world_options {
     unsigned forget_weight;  /* how often old snapshots are let go, per 1000 steps */
     unsigned rewind_weight;  /* and how often a disk goes back to an instant */
     unsigned collect_weight; /* and garbage is collected */
+    unsigned clock_weight;   /* and time passes, or a wall clock jumps */
+    bool disciplined;        /* kernels say of a clock that is right that it is */
     bool tight;              /* NOSPACE is to be expected, of what needs blocks for data */
     bool gives_way;          /* history does, to writes */
     unsigned faults;         /* I/O errors injected now and then, in per cent of steps */
+    unsigned drops; /* flushes that fail and drop what they were to cover, of steps in 100 */
     unsigned
         lies; /* reads that return other bytes, likewise; everything needs its checksum (copy) */
     /* Death. */
@@ -61,7 +65,8 @@ struct plx_world_result {
     char failure[512];
     uint64_t collected;    /* blocks */
     uint64_t rewinds_past; /* that history has moved past */
-    uint64_t requests, snapshots, rewinds, moved, joined, crashes, kills, recovery_crashes,
+    uint64_t clock_jumps, gone_by_time;
+    uint64_t requests, snapshots, rewinds, moved, joined, vouched, crashes, kills, recovery_crashes,
         sectors_checked, io_events, nospace;
     uint64_t
         states; /* different contents of the disks that a power cut left and that were judged */

@@ -56,6 +56,19 @@ for key in sys.argv[2:]:
 print(value if isinstance(value, str) else json.dumps(value))' "$DIR/out" "$@" || die "no $* in the JSON"
 }
 
+# registry SQL: the first column of the first row, from a copy of store demo's registry.
+registry() {
+    rm -f "$DIR/registry.copy"
+    "$PARALLAX" store export-registry demo "$DIR/registry.copy" >/dev/null 2>&1 || die "the registry cannot be copied"
+    python3 -c '
+import sqlite3, sys
+row = sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone()
+print(row[0] if row and row[0] is not None else "")' "$DIR/registry.copy" "$1"
+}
+
+# registry_edit VOLUME SQL: changes the registry itself, behind everybody's back.
+registry_edit() { "${REGISTRY_SQL:?the program that edits registries}" "$@" || die "the registry cannot be changed"; }
+
 # same FILE FILE
 same() { cmp -s "$1" "$2" || die "$1 and $2 differ"; }
 

@@ -117,6 +117,7 @@ void print_finding(void *context, enum plx_finding_severity severity, const char
 {
     if (severity == PLX_FINDING_ERROR)
         printf("\n  check: %s\n", text);
+    CU_ASSERT(!strstr(text, "its record says that")); /* it miscounts: harmless, and a bug */
 }
 
 void check_store(bool leaks)

@@ -56,7 +56,7 @@ says err "two labels, 'one' and 'two'"
 run 2 vdi export demo/web@ out
 says err "a snapshot is a label, a sequence number or a time"
 run 0 --state-dir "$DIR/elsewhere" --quiet store list
-[[ -e elsewhere/registry.db ]] || die "--state-dir was not used"
+[[ -d elsewhere/run ]] || die "--state-dir was not used"
 run 1 --state-dir /dev/null store list
 says err "cannot make directory /dev/null"
 run 0 version --json
@@ -324,9 +324,9 @@ exec {held}>&-
 run 0 vdi info demo/web
 
 step "bench"
-run 0 vdi bench demo/web --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 16M --json
+run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 16M --json
 [[ $(json lat_ns p99) -gt 0 && $(json write ios) -gt 0 ]] || die "no figures"
-run 0 vdi bench demo/web --rw randrw --runtime 1 --size 16M
+run 0 vdi bench demo/web --rw randrw --force --runtime 1 --size 16M
 says out "IOPS"
 run 2 vdi bench demo/web --rw sideways
 run 2 vdi bench demo/web --bs 1000
@@ -341,7 +341,15 @@ known() { # all but the instants of creation, which the registry and the store e
 known >before
 rm -rf state
 run 0 store list --json
-[[ $(<out) == "[]" ]] || die "a store without a registry"
+[[ $(<out) == "[]" ]] || die "a store that nobody knows"
+run 0 store scan "$DIR/demo.plx" --json
+[[ $(json 0 store) == demo && $(json 0 ours) == true && $(json 0 known) == null ]] || die "the scan does not find it"
+run 3 store import --volume "$DIR/nothing.plx"
+run 0 store import --volume "$DIR/demo.plx"
+known >after
+same after before
+run 0 store rebuild-registry --volume "$DIR/demo.plx" --dry-run
+rm -rf state
 run 3 store rebuild-registry --volume "$DIR/nothing.plx"
 run 0 store rebuild-registry --volume "$DIR/demo.plx"
 known >after
@@ -369,17 +377,26 @@ run_check() {
     "$PARALLAX" store check demo "$@" >out 2>err
     [[ $? == "$status" ]] || die "store check $*: not exit status $status"
 }
-if command -v sqlite3 >/dev/null; then # every other difference: test_compare.c
-    cp state/registry.db kept
-    sqlite3 state/registry.db "UPDATE vdis SET name = 'other' WHERE name = 'clone'" || die "the registry cannot be changed"
-    run_check 5
-    says out "is called other in the registry"
-    run_check 5 --json
-    [[ $(json findings) == *'"kind": "registry"'* ]] || die "no finding of kind registry"
-    cp kept state/registry.db
-    rm -f state/registry.db-wal state/registry.db-shm
-fi
+registry_edit demo.plx "UPDATE vdis SET name = 'other' WHERE name = 'clone'" # every other difference: test_compare.c
+run_check 5
+says out "is called other in the registry"
+run_check 5 --json
+[[ $(json findings) == *'"kind": "registry"'* ]] || die "no finding of kind registry"
+registry_edit demo.plx "UPDATE vdis SET name = 'clone' WHERE name = 'other'"
 run_check 0
+
+step "who has the store"
+run 4 store take-over demo --from nobody
+says err "--i-checked-it-is-off"
+run 0 store release demo
+run 0 vdi list demo # reading goes on
+run 4 vdi create demo/none --size 1M
+says err "was released"
+run 0 store import --volume "$DIR/demo.plx"
+run_check 0
+run 1 store format other --volume "$DIR/demo.plx" --force
+says err "store forget demo"
+run 0 store add-volume demo "$DIR/demo.plx" --force --dry-run # a volume that it has
 
 step "no space"
 run 0 vdi create demo/full --size 4G
@@ -402,12 +419,11 @@ truncate -s 100M demo.plx
 "$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"
 [[ $(wc -l <err) == 1 ]] || die "the error is not one line"
 
-step "a registry that is damaged, or another's"
-head -c 40960 /dev/urandom >garbage
-mkdir broken
-cp garbage broken/registry.db
+step "a list of stores that is damaged, or another's"
+mkdir -p broken/stores
+head -c 4096 /dev/urandom >broken/stores/demo.json
 run 1 --state-dir "$DIR/broken" store list
-says err "rebuild-registry"
+says err "store import"
 if ((EUID == 0)) && command -v setpriv >/dev/null; then
     chmod 755 "$DIR"
     setpriv --reuid=65534 --clear-groups "$PARALLAX" store list >out 2>err && die "another user read the registry"
@@ -416,6 +432,12 @@ fi
 
 step "output that cannot be written"
 "$PARALLAX" store list >/dev/full 2>err && die "a full output was not noticed"
+
+step "who may log in to a LUN has to be said"
+run 2 lun create demo/none
+says err "--initiator IQN"
+says err "--any-initiator"
+run 2 lun create demo/none --any-initiator --initiator iqn.2026-11.org.lab:h1
 
 if ((EUID != 0)); then
     step "LUNs need root"

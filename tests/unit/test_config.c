@@ -48,6 +48,9 @@ static void test_options(void)
 
     CU_ASSERT_EQUAL(config.overwrite, PLX_OVERWRITE_COPY);
     CU_ASSERT_TRUE(config.write_back);
+    CU_ASSERT_EQUAL(config.quiet_ns, PLX_QUIET_NS);
+    CU_ASSERT_EQUAL(parsed("parallax/s/v;quiet=90s").quiet_ns, 90000000000ull);
+    CU_ASSERT_EQUAL(parsed("parallax/s/v;quiet=off").quiet_ns, 0);
     config = parsed("parallax/s/v@l;cache=off;overwrite=in-place");
     CU_ASSERT_STRING_EQUAL(config.vdi, "v");
     CU_ASSERT_EQUAL(config.overwrite, PLX_OVERWRITE_IN_PLACE);
@@ -99,6 +102,10 @@ static void test_refusals(void)
     refused("parallax/s/v;chache=on", "'chache=on' is no option");
     refused("parallax/s/v;cache=yes", "cache is 'off' or 'on'");
     refused("parallax/s/v;cache=onn", "cache is 'off' or 'on'");
+    refused("parallax/s/v;quiet=", "quiet is a time");
+    refused("parallax/s/v;quiet=0s", "quiet is a time");
+    refused("parallax/s/v;quiet=soon", "quiet is a time");
+    refused("parallax/s/v;quiet=1111111111111111111111111111111111h", "quiet is a time");
     refused("parallax/s/v;overwrite=", "overwrite is 'in-place' or 'copy'");
     refused("parallax/s/v;tcmur_cmd_time_out=3;cache=on", "must be the last");
     memset(name, 'a', 300);

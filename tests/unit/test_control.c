@@ -63,15 +63,20 @@ static int handle(void *context, json_t *request, json_t **ret_result, char *mes
     return PLX_ERR_UNSUPPORTED;
 }
 
-static void start(void)
+static void start_with(unsigned timeout_ms)
 {
     struct plx_control_options options = {.path = path,
                                           .handle = handle,
                                           .context = &served,
                                           .clients_max = CLIENTS_MAX,
-                                          .timeout_ms = TIMEOUT_MS};
+                                          .timeout_ms = timeout_ms};
 
     OK(plx_control_start(&options, &server, &fault));
+}
+
+static void start(void)
+{
+    start_with(TIMEOUT_MS);
 }
 
 static void setup(void)
@@ -395,20 +400,66 @@ static void test_pipelined(void)
     close(fd);
 }
 
-static void test_crowd(void)
+/* However many say nothing, or half of something, others are served: the former give way. */
+static void crowd_of(const char *words)
 {
-    int fds[CLIENTS_MAX], extra;
+    int fds[3 * CLIENTS_MAX];
     char text[4096];
 
-    for (int i = 0; i < CLIENTS_MAX; i++)
+    for (int i = 0; i < 3 * CLIENTS_MAX; i++) {
         fds[i] = raw();
-    extra = raw();
-    CU_ASSERT(drain(extra, text, sizeof text));
-    CU_ASSERT_PTR_NOT_NULL(strstr(text, "\"BUSY\""));
-    close(extra);
-    for (int i = 0; i < CLIENTS_MAX; i++)
+        put(fds[i], words, strlen(words));
+    }
+    still_serves();
+    /* The first ones had to go, and were told nothing that could be taken for an answer. */
+    CU_ASSERT(drain(fds[0], text, sizeof text));
+    CU_ASSERT_STRING_EQUAL(text, "");
+    for (int i = 0; i < 3 * CLIENTS_MAX; i++)
         close(fds[i]);
     still_serves();
+}
+
+static void test_crowd(void)
+{
+    crowd_of("");
+    crowd_of("{\"command\": \"ec");
+}
+
+/* Who asks now and then stays while there is room, and gives way before those that are amid a
+ * request. */
+static void test_gives_way(void)
+{
+    static const char half[] = "{\"command\": \"ec", rest[] = "ho\", \"value\": \"x\"}\n";
+    struct plx_control_client *oldest, *idle, *newcomer;
+    int amid[CLIENTS_MAX - 2];
+    json_t *result = NULL;
+    char text[4096];
+
+    plx_control_stop(server);
+    start_with(600000); /* nobody is dropped for being slow */
+    oldest = new_client();
+    idle = new_client();
+    CU_ASSERT(echoes(oldest));
+    CU_ASSERT(echoes(idle));
+    for (int i = 0; i < CLIENTS_MAX - 2; i++) {
+        amid[i] = raw();
+        put(amid[i], half, sizeof half - 1);
+    }
+    CU_ASSERT(echoes(oldest));
+    CU_ASSERT(echoes(idle));
+    newcomer = new_client();
+    CU_ASSERT(echoes(newcomer));
+    FAILS(LOST, call(oldest, "nothing", "", &result));
+    CU_ASSERT_PTR_NULL(result);
+    CU_ASSERT(echoes(idle));
+    for (int i = 0; i < CLIENTS_MAX - 2; i++) {
+        put(amid[i], rest, sizeof rest - 1);
+        CU_ASSERT(recv(amid[i], text, sizeof text, 0) > 0);
+        close(amid[i]);
+    }
+    plx_control_disconnect(oldest);
+    plx_control_disconnect(idle);
+    plx_control_disconnect(newcomer);
 }
 
 static void *talk(void *failures)
@@ -797,6 +848,7 @@ int main(void)
         {"slow clients", test_slow},
         {"several requests at once", test_pipelined},
         {"too many clients", test_crowd},
+        {"who gives way", test_gives_way},
         {"many clients at once", test_many},
         {"timeouts", test_timeout},
         {"a server that lies", test_lying_server},

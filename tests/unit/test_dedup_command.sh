@@ -18,16 +18,6 @@ in_use() {
     used=$(($(json used_blocks) * 4096))
 }
 
-# registry SQL: the first column of the answer.
-registry() {
-    python3 -c '
-import sqlite3, sys
-db = sqlite3.connect(sys.argv[1] + "/registry.db", timeout=20)
-row = db.execute(sys.argv[2]).fetchone()
-db.commit()
-print(row[0] if row else "")' "$PARALLAX_STATE_DIR" "$1"
-}
-
 run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 1M
 head -c 8M /dev/urandom >one.raw
 { head -c 4M one.raw && head -c 4M /dev/urandom; } >two.raw # half of it is equal
@@ -113,11 +103,11 @@ exported seen new.raw
 in_use
 
 step "no collection beside it, and it goes on after a crash"
-registry "UPDATE collections SET number = number + 1, phase = 'mark', instance = 999999" >/dev/null
+registry_edit demo.plx "UPDATE collections SET number = number + 1, phase = 'mark', instance = 999999"
 run 0 dedup demo # of a dead one
 [[ $(($(registry "SELECT number FROM collections") % 2)) == 0 ]] || die "the entry stays"
 [[ $(registry "SELECT wanted FROM collections") != 0 ]] || die "no collection is wanted"
-registry "UPDATE collections SET number = number + 1, phase = 'sweep', instance = 999999" >/dev/null
+registry_edit demo.plx "UPDATE collections SET number = number + 1, phase = 'sweep', instance = 999999"
 run 4 dedup demo
 says err "goes on with it"
 run 0 gc demo --json

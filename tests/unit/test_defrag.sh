@@ -26,7 +26,7 @@ run 0 defrag demo/inorder --json
 [[ $(json fragments_before) == 8 && $(json moved_bytes) == 0 ]] || die "it lay in order"
 
 step "scattered"
-run 0 vdi bench demo/web --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 16M
+run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 16M
 run 0 vdi export demo/web before
 run 0 defrag demo/web --dry-run --json
 fragments=$(json fragments_before) left=$(json fragments_after) mapped=$(json mapped_bytes)
@@ -49,7 +49,7 @@ run 0 store check demo --json
 
 step "what a snapshot sees stays"
 run 0 snap create demo/web@seen
-run 0 vdi bench demo/web --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 4M
+run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 4M
 run 0 snap create demo/web
 run 0 defrag demo/web --json
 [[ $(json moved_bytes) == 0 && $(json shared_bytes) == "$(json mapped_bytes)" ]] || die "it moved"
@@ -58,7 +58,7 @@ same before seen
 
 step "rate, interruption"
 run 0 vdi create demo/slow --size 64M
-run 0 vdi bench demo/slow --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 16M
+run 0 vdi bench demo/slow --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 16M
 run 0 vdi export demo/slow slow
 timeout --foreground -s INT 2 "$PARALLAX" defrag demo/slow --rate 64k >out 2>err </dev/null
 says err "goes on from there"
@@ -71,8 +71,8 @@ run 0 store check demo --data
 step "a store without room"
 run 0 store format small --volume "$DIR/small.plx" --size 32M --extent-size 1M
 run 0 vdi create small/web --size 64M
-run 0 vdi bench small/web --rw randwrite --bs 4k --iodepth 8 --runtime 1 --size 8M
+run 0 vdi bench small/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 8M
 run 0 vdi create small/filler --size 64M
-run 6 vdi bench small/filler --rw write --bs 64k --runtime 20
+run 6 vdi bench small/filler --rw write --force --bs 64k --runtime 20
 run 6 defrag small/web
 says err "left to writes"

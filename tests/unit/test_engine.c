@@ -1589,12 +1589,59 @@ static void submit_writes(struct plx_vdi *vdi, struct plx_request *writes, struc
             plx_store_wait(store);
 }
 
-/* One that is due while another is under way is left out, and counted. */
+static unsigned told_left_out(void)
+{
+    unsigned told = 0;
+
+    for (unsigned i = 0; i < env.event_count && i < PLX_SIMENV_EVENTS; i++)
+        told += strstr(env.events[i], "left out") != NULL;
+    return told;
+}
+
+/* One that falls due while another is under way comes late, and is not left out: whenever a write
+ * comes, and although each takes some milliseconds. */
+static void test_protect_late(void)
+{
+    struct iovec iov = {buffer, BLOCK};
+    struct plx_vdi *vdi;
+    uint64_t begin;
+
+    make_store(128 * MIB, MIB);
+    OK(create_vdi(0, 64 * MIB));
+    vdi = open_vdi(0);
+    protect(vdi, PLX_PROTECT_INTERVAL, 10 * MS);
+    memset(buffer, 9, BLOCK);
+    begin = env.ns;
+    for (unsigned i = 0; i < 300; i++) {
+        struct plx_request write = {.op = PLX_WRITE,
+                                    .offset = i % 50 * BLOCK,
+                                    .length = BLOCK,
+                                    .iov = &iov,
+                                    .iovcnt = 1,
+                                    .done = count_done};
+
+        finished = 0;
+        plx_vdi_submit(vdi, &write);
+        for (unsigned ms = 0; ms < 1 + i % 13 || !finished; ms++) {
+            env.ns += MS;
+            plx_store_tick(store);
+        }
+    }
+    CU_ASSERT(automatic() >= (env.ns - begin) / (10 * MS) * 9 / 10);
+    CU_ASSERT_EQUAL(counters().snapshots_skipped, 0);
+    CU_ASSERT_EQUAL(told_left_out(), 0);
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* When one takes longer than the interval, those that are due meanwhile are left out and counted,
+ * and that is told, once. */
 static void test_protect_skips(void)
 {
     static struct plx_request writes[100];
     static struct iovec iovs[100];
     struct plx_vdi *vdi;
+    uint64_t before;
 
     make_store(128 * MIB, MIB);
     OK(create_vdi(0, 64 * MIB));
@@ -1604,6 +1651,16 @@ static void test_protect_skips(void)
     submit_writes(vdi, writes, iovs, 100, true);
     CU_ASSERT(automatic() > 0 && automatic() <= 100);
     CU_ASSERT(counters().snapshots_skipped > 0);
+    CU_ASSERT_EQUAL(told_left_out(), 1);
+    env.ns += 61000 * MS; /* a pause leaves nothing out */
+    before = counters().snapshots_skipped;
+    env.step_ns = 0;
+    OK(write_byte(vdi, 0, BLOCK, 7));
+    pass(5);
+    CU_ASSERT_EQUAL(counters().snapshots_skipped, before);
+    env.step_ns = MS;
+    submit_writes(vdi, writes, iovs, 100, true);
+    CU_ASSERT_EQUAL(told_left_out(), 2);
     OK(plx_vdi_close(vdi));
     end_store();
 }
@@ -1792,6 +1849,108 @@ static void test_wrong_count(void)
         OK(plx_vdi_close(vdi));
     }
     end_store();
+}
+
+static void set_generation(struct plx_vdi_record *record, uint64_t number)
+{
+    record->generation = number;
+}
+
+static void set_epoch(struct plx_vdi_record *record, uint64_t number)
+{
+    record->epoch = number;
+}
+
+static void set_batch(struct plx_vdi_record *record, uint64_t number)
+{
+    record->keyframe.batch_seq = number;
+}
+
+static void set_snapshots(struct plx_vdi_record *record, uint64_t number)
+{
+    record->keyframe.snap_seq = record->oldest.snap_seq = number;
+}
+
+static void set_position(struct plx_vdi_record *record, uint64_t number)
+{
+    uint64_t bytes = fixture.format.segment_bytes;
+
+    record->first_segment = number / bytes;
+    record->keyframe.pos = record->oldest.pos = record->first_segment * bytes;
+}
+
+static void set_time(struct plx_vdi_record *record, uint64_t number)
+{
+    record->keyframe.time_ns = record->oldest.time_ns = record->created_ns = number;
+}
+
+/* One more time it is opened, written and closed; *ret_usable: it could be. All that is done once
+ * it is open must succeed. */
+static void use_once_more(int byte, bool *ret_usable)
+{
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi;
+
+    *ret_usable = false;
+    if (plx_vdi_read_info(store, 0, &info, &fault))
+        return;
+    epoch = plx_max_u64(epoch, info.epoch);
+    if (try_open_vdi(0, false, &vdi)) {
+        CU_ASSERT_EQUAL(fault.code, PLX_ERR_CORRUPT);
+        return;
+    }
+    *ret_usable = true;
+    OK(write_byte(vdi, 0, BLOCK, byte));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(write_byte(vdi, BLOCK, BLOCK, byte));
+    OK(plx_vdi_close(vdi));
+}
+
+/* What is accepted leaves room for what is written next: else that is acknowledged, and refused by
+ * our own gate when it is read again. */
+static void test_counters_leave_room(void)
+{
+    static void (*const edits[])(struct plx_vdi_record *, uint64_t) = {
+        set_generation, set_epoch, set_batch, set_snapshots, set_position, set_time};
+    static const uint64_t numbers[] = {PLX_COUNTER_MAX,
+                                       PLX_COUNTER_MAX - 1,
+                                       PLX_COUNTER_MAX - 100,
+                                       PLX_COUNTER_MAX / 2 + 2,
+                                       PLX_COUNTER_MAX / 2,
+                                       PLX_COUNTER_MAX / 2 - 2,
+                                       PLX_TIME_MAX,
+                                       PLX_TIME_MAX - 1000000u,
+                                       PLX_COUNTER_MAX / 2 - (1u << 30)};
+
+    fixture.format.segment_bytes = 64u << 10;
+    for (size_t e = 0; e < sizeof edits / sizeof edits[0]; e++)
+        for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
+            struct plx_vdi *vdi;
+            bool usable, again;
+
+            if (numbers[n] > PLX_COUNTER_MAX && edits[e] != set_time)
+                continue;
+            make_store(64 * MIB, MIB);
+            OK(create_vdi(0, MIB));
+            vdi = open_vdi(0);
+            OK(write_byte(vdi, 0, 4 * BLOCK, 1));
+            OK(plx_vdi_close(vdi));
+            edit_record(edits[e], numbers[n]);
+            use_once_more(2, &usable);
+            again = false;
+            if (usable)
+                use_once_more(3, &again);
+            CU_ASSERT(again || (edits[e] != set_time && numbers[n] >= PLX_COUNTER_MAX / 2 - MIB));
+            CU_ASSERT(!usable || edits[e] == set_time || edits[e] == set_position ||
+                      numbers[n] <= PLX_COUNTER_MAX / 2);
+            /* It can be read in any case, and has what was acknowledged. */
+            OK(plx_snapshot_open(store, 0, 0, &vdi, &fault));
+            CU_ASSERT(reads_as(vdi, 0, 2 * BLOCK, again ? 3 : usable ? 2 : 1));
+            CU_ASSERT(reads_as(vdi, 2 * BLOCK, 2 * BLOCK, 1));
+            OK(plx_vdi_close(vdi));
+            end_store();
+        }
+    fixture.format.segment_bytes = 0;
 }
 
 /* As if so much had been logged before that the index has no room for a segment's whole number. */
@@ -2473,9 +2632,7 @@ static void expect_times(void)
 
     OK(plx_snapshot_list(store, 0, 0, note_time, &times, &fault));
     for (unsigned i = 0; i < times.count; i++) {
-        CU_ASSERT(i == 0 || times.ns[i] >= times.ns[i - 1]);
-        if (i && times.ns[i] == times.ns[i - 1])
-            continue;
+        CU_ASSERT(i == 0 || times.ns[i] > times.ns[i - 1]);
         expect_at(&times, times.ns[i] - 1);
         expect_at(&times, times.ns[i]);
         expect_at(&times, times.ns[i] + 1);
@@ -2544,6 +2701,96 @@ static void test_snapshot_at(void)
     expect_times();
     OK(plx_vdi_close(vdi));
     expect_times();
+    end_store();
+}
+
+/* The time of one more snapshot. */
+static uint64_t time_of_next(struct plx_vdi *vdi)
+{
+    static unsigned writes;
+    struct plx_request request = {.op = PLX_SNAPSHOT};
+
+    OK(write_byte(vdi, 0, BLOCK, (int)(writes++ % 250) + 1));
+    OK(plx_vdi_run(vdi, &request));
+    return request.time_ns;
+}
+
+static struct plx_vdi *reopen_with(struct plx_vdi *vdi, const struct plx_witness *witness)
+{
+    struct plx_vdi_open_options options = {.epoch = 100, .overwrite = -1, .witness = witness};
+    struct plx_vdi_info info;
+    struct plx_vdi *again;
+
+    plx_vdi_get_info(vdi, &info);
+    options.epoch = info.epoch + 1;
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_open(store, &options, &again, &fault));
+    return again;
+}
+
+/* A wall clock that jumps, ahead and behind: what the disk writes and lets go (witness.c). */
+static void test_clock_jumps(void)
+{
+    static const int64_t day_ns = 86400 * 1000000000ll;
+    struct plx_thin by_time = {.upto = UINT64_MAX}, by_number = {.upto = 2};
+    struct plx_thinned thinned;
+    struct plx_vdi_clock clock;
+    struct plx_vdi *vdi;
+    uint64_t last;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 10; i++) {
+        last = time_of_next(vdi);
+        env.ns += 1000 * MS;
+    }
+    env.off_ns = 10 * day_ns;
+    CU_ASSERT_EQUAL(time_of_next(vdi), last + 1);
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "ahead of where it was"), 1);
+    CU_ASSERT_EQUAL(time_of_next(vdi), last + 2);
+    by_time.before_ns = plx_simenv_wall_ns(&env) - (uint64_t)day_ns;
+    FAILS(CLOCK, plx_vdi_thin(vdi, &by_time, &thinned, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "cdp resume"));
+    by_time.dry_run = true;
+    OK(plx_vdi_thin(vdi, &by_time, &thinned, &fault));
+    CU_ASSERT(thinned.snapshots >= 9); /* but for those in doubt, and the newest */
+    by_time.dry_run = false;
+    OK(plx_vdi_thin(vdi, &by_number, &thinned, &fault)); /* no clock is asked */
+    CU_ASSERT_EQUAL(thinned.snapshots, 2);
+    /* The next process knows, whether the clock goes on or not. */
+    plx_vdi_look_at_clock(vdi, &clock);
+    vdi = reopen_with(vdi, &clock.witness);
+    env.ns += (uint64_t)day_ns;
+    CU_ASSERT_EQUAL(time_of_next(vdi), last + 3);
+    FAILS(CLOCK, plx_vdi_thin(vdi, &by_time, &thinned, &fault));
+    env.off_ns = 0;
+    last = time_of_next(vdi);
+    CU_ASSERT(last > plx_simenv_wall_ns(&env) - 1000 * MS);
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "believed again"), 1);
+    /* Those taken in doubt are of that day, whatever is written in them. */
+    by_time.before_ns = plx_simenv_wall_ns(&env) - (uint64_t)day_ns / 2;
+    OK(plx_vdi_thin(vdi, &by_time, &thinned, &fault));
+    plx_vdi_look_at_clock(vdi, &clock);
+    for (uint64_t seq = 11; seq <= 13; seq++) {
+        struct plx_snapshot_info info;
+
+        CU_ASSERT(plx_witness_is_undated(&clock.witness, seq));
+        OK(plx_snapshot_first(store, 0, seq, &info, &fault));
+        CU_ASSERT_EQUAL(info.seq, seq);
+    }
+    /* Behind: refused as well, until the operator's word. */
+    env.off_ns = -day_ns / 24;
+    FAILS(CLOCK, plx_vdi_thin(vdi, &by_time, &thinned, &fault));
+    CU_ASSERT_EQUAL(time_of_next(vdi), last + 1);
+    plx_vdi_resume(vdi, &clock);
+    CU_ASSERT(!clock.witness.doubt);
+    CU_ASSERT_EQUAL(time_of_next(vdi), last + 2); /* the clock is right, those are in the future */
+    by_time.before_ns = plx_simenv_wall_ns(&env) - (uint64_t)day_ns / 2;
+    OK(plx_vdi_thin(vdi, &by_time, &thinned, &fault));
+    by_time.before_ns = plx_simenv_wall_ns(&env) + (uint64_t)day_ns;
+    FAILS(CLOCK, plx_vdi_thin(vdi, &by_time, &thinned, &fault)); /* nobody knows that time yet */
+    OK(plx_vdi_close(vdi));
     end_store();
 }
 
@@ -2948,6 +3195,7 @@ int main(void)
         {"how many blocks are mapped", test_mapped},
         {"mapping by mapping", test_mapping_by_mapping},
         {"a count that is wrong", test_wrong_count},
+        {"counters leave room", test_counters_leave_room},
         {"when a key frame is due", test_keyframe_due},
         {"a failed open frees its segments", test_failed_open_frees},
         {"a log of more segments than its index holds", test_long_log},
@@ -2970,6 +3218,7 @@ int main(void)
         {"moves: refusals", test_move_refusals},
         {"a snapshot drains nothing", test_snapshot_does_not_drain},
         {"protection: an interval", test_protect_interval},
+        {"protection: late, not left out", test_protect_late},
         {"protection: one at a time", test_protect_skips},
         {"protection: a snapshot shares a batch", test_protect_shares},
         {"protection: each write, each batch", test_protect_writes},
@@ -2992,6 +3241,7 @@ int main(void)
         {"one snapshot is let go", test_thin_one},
         {"a clone's snapshot is not", test_thin_clone},
         {"snapshots by their time", test_snapshot_at},
+        {"clocks that jump", test_clock_jumps},
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},

@@ -408,7 +408,14 @@ static void test_vdi_record_values(void)
     REFUSED_RECORD(oldest.snap_seq, good_keyframe().snap_seq + 1);
     REFUSED_RECORD(oldest.batch_seq, good_keyframe().batch_seq + 1);
     REFUSED_RECORD(origin_root, ADDR_LIMIT);
+    REFUSED_RECORD(origin_root, PLX_ENTRY_SUPERPAGE | 5);
     REFUSED_RECORD(origin_levels, PLX_LEVELS_MAX + 1);
+    REFUSED_RECORD(origin_levels, PLX_LEVELS_MIN - 1); /* walks count down from it */
+    REFUSED_RECORD(origin_levels, 0);
+    REFUSED_RECORD(keyframe.time_ns, PLX_TIME_MAX + 1);
+    REFUSED_RECORD(oldest.time_ns, UINT64_MAX);
+    REFUSED_RECORD(created_ns, PLX_TIME_MAX + 1);
+    REFUSED_RECORD(parent_seq, PLX_COUNTER_MAX + 1);
     REFUSED_RECORD(protection.mode, PLX_PROTECT_WRITE + 1);
     REFUSED_RECORD(protection.interval_ns, 1);
     REFUSED_RECORD(rewind[1].pos, good_keyframe().pos + 512);

@@ -31,8 +31,9 @@
 #define ROUNDS 2000
 #define PATIENCE_S 30 /* more than anything here takes */
 
-/* libiscsi 1.19 leaks what belongs to a try to connect that ends before its answer. */
-const char *__lsan_default_suppressions(void);
+/* libiscsi 1.19 leaks what belongs to a try to connect that ends before its answer. Visible, or the
+ * sanitizer, a shared library, does not find it. */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libiscsi.so";

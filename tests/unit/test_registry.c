@@ -21,6 +21,7 @@
 #include "registry/threshold.h"
 #include "registry/registry.h"
 #include "registry/schema.h"
+#include "place.h"
 #include "suite.h"
 
 /* Each test has a directory, a registry and a store of its own. */
@@ -29,6 +30,8 @@ static struct plx_paths paths;
 static struct plx_registry *reg;
 static struct plx_registry_store store;
 static struct plx_fault fault;
+static bool in_region; /* the registry is in a region of the file */
+static char registry_path[160];
 
 #define OK(call) CU_ASSERT_EQUAL_FATAL(say(call), 0)
 #define FAILS(code, call) CU_ASSERT_EQUAL(call, PLX_ERR_##code)
@@ -41,10 +44,26 @@ static int say(int code)
     return code;
 }
 
+static int open_registry(const char *path, const char *who, struct plx_registry **ret_reg,
+                         struct plx_fault *ret_fault)
+{
+    return in_region ? place_registry_open(path, who, ret_reg, ret_fault)
+                     : plx_registry_open(path, who, ret_reg, ret_fault);
+}
+
+static void close_registry(struct plx_registry *opened)
+{
+    if (in_region)
+        place_registry_close(opened);
+    else
+        plx_registry_close(opened);
+}
+
 static void open_here(void)
 {
     OK(plx_paths_init(&paths, directory, &fault));
-    OK(plx_registry_open(paths.registry, "test", &reg, &fault));
+    snprintf(registry_path, sizeof registry_path, "%s/registry.db", directory);
+    OK(open_registry(registry_path, "test", &reg, &fault));
 }
 
 static struct plx_registry_store make_store(const char *name, unsigned volumes, uint64_t extents)
@@ -78,17 +97,29 @@ static void teardown(void)
 {
     char command[128];
 
-    plx_registry_close(reg);
+    close_registry(reg);
     reg = NULL;
     snprintf(command, sizeof command, "rm -rf '%s'", directory);
     CU_ASSERT_EQUAL(system(command), 0);
+}
+
+/* Through locks of its own: who asks is not the one who is asked about. */
+static bool is_dead(const struct plx_registry_instance *row)
+{
+    struct plx_bytelock *locks;
+    bool dead;
+
+    OK(plx_bytelock_open(registry_path, &locks, &fault));
+    dead = plx_instance_is_dead(&paths, locks, row, &fault);
+    plx_bytelock_close(locks);
+    return dead;
 }
 
 static struct plx_instance new_instance(void)
 {
     struct plx_instance instance;
 
-    OK(plx_instance_create(&paths, "handler", &instance, &fault));
+    OK(plx_instance_create(&paths, registry_path, "handler", &instance, &fault));
     instance.row.store = store.id;
     OK(plx_registry_instance_register(reg, &instance.row));
     return instance;
@@ -118,7 +149,7 @@ static pid_t fork_clean(void)
     pid_t child;
 
     fflush(NULL);
-    plx_registry_close(reg);
+    close_registry(reg);
     reg = NULL;
     child = fork();
     CU_ASSERT_FATAL(child >= 0);
@@ -136,13 +167,13 @@ static int race(int count, int (*work)(struct plx_registry *own, int n))
     for (int i = 0; i < count; i++) {
         if (fork_clean() == 0) {
             struct plx_registry *own;
-            int code = plx_registry_open(paths.registry, "racer", &own, NULL);
+            int code = open_registry(registry_path, "racer", &own, NULL);
 
             close(go[1]);
             if (code || read(go[0], &byte, 1))
                 _exit(100);
             code = work(own, i);
-            plx_registry_close(own);
+            close_registry(own);
             _exit(code ? 1 : 0);
         }
     }
@@ -218,12 +249,12 @@ static void test_paths(void)
     CU_ASSERT_STRING_EQUAL(again.host, paths.host);
     CU_ASSERT_EQUAL(stat(paths.run, &st), 0);
     CU_ASSERT_EQUAL(st.st_mode & 0777, 0700);
-    CU_ASSERT_EQUAL(stat(paths.registry, &st), 0);
+    CU_ASSERT_EQUAL(stat(registry_path, &st), 0);
     CU_ASSERT_EQUAL(st.st_mode & 0777, 0600);
     setenv("PARALLAX_STATE_DIR", directory, 1);
     OK(plx_paths_init(&again, NULL, &fault));
     unsetenv("PARALLAX_STATE_DIR");
-    CU_ASSERT_STRING_EQUAL(again.registry, paths.registry);
+    CU_ASSERT_STRING_EQUAL(again.state, paths.state);
     FAILS(SYSTEM, plx_paths_init(&again, "/dev/null", &fault));
     FAILS(SYSTEM, plx_paths_init(&again, "/nonexistent/below", &fault));
     snprintf(path, sizeof path, "%s/host-id", paths.state);
@@ -316,15 +347,7 @@ static void test_stores(void)
     FAILS(NOT_FOUND, plx_registry_store_get(reg, "demo", &found));
     instance.row.store = 12345;
     FAILS(NOT_FOUND, plx_registry_instance_register(reg, &instance.row));
-    plx_instance_close(&paths, &instance, true);
-}
-
-static char *instance_path(const char *name)
-{
-    static char path[PLX_PATH_MAX + 64];
-
-    snprintf(path, sizeof path, "%s/instances/%s", paths.run, name);
-    return path;
+    plx_instance_close(&instance);
 }
 
 static int make_instances(struct plx_registry *own, int n)
@@ -333,36 +356,28 @@ static int make_instances(struct plx_registry *own, int n)
     int code = 0;
 
     for (int i = 0; i < 200 && !code; i++) {
-        code = plx_instance_create(&paths, "racer", &instance, NULL);
+        code = plx_instance_create(&paths, registry_path, "racer", &instance, NULL);
         if (!code)
-            plx_instance_close(&paths, &instance, true);
+            plx_instance_close(&instance);
     }
     return code;
 }
 
-/* What a killed one left is taken away, what another is about to use is not (N3). */
-static void test_instance_files(void)
+/* Many at a time get numbers, and bytes, of their own; what cannot be locked is no instance. */
+static void test_instance_bytes(void)
 {
-    struct plx_instance instance;
-    int left = open(instance_path("1.new"), O_CREAT | O_WRONLY, 0600);
-    int fresh = open(instance_path("2.new"), O_CREAT | O_WRONLY, 0600);
-    char command[PLX_PATH_MAX + 96];
+    struct plx_instance a = new_instance(), b = new_instance(), none;
+    char away[200];
 
-    close(left);
-    CU_ASSERT_EQUAL(flock(fresh, LOCK_EX), 0);
-    instance = new_instance();
-    CU_ASSERT_NOT_EQUAL(access(instance_path("1.new"), F_OK), 0);
-    CU_ASSERT_EQUAL(access(instance_path("2.new"), F_OK), 0);
-    close(fresh);
-    plx_instance_close(&paths, &instance, false);
+    CU_ASSERT_NOT_EQUAL(a.row.id, b.row.id);
+    CU_ASSERT(!is_dead(&a.row) && !is_dead(&b.row));
+    plx_instance_close(&a);
+    CU_ASSERT(is_dead(&a.row) && !is_dead(&b.row));
+    plx_instance_close(&b);
     CU_ASSERT_EQUAL(race(6, make_instances), 6);
-    snprintf(command, sizeof command, "test $(ls %s | wc -l) = 1", instance_path(""));
-    CU_ASSERT_EQUAL(system(command), 0);
-    snprintf(command, sizeof command, "rm -r %s", instance_path(""));
-    CU_ASSERT_EQUAL(system(command), 0);
-    FAILS(SYSTEM, plx_instance_create(&paths, "handler", &instance, &fault));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "cannot make"));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "/instances/"));
+    snprintf(away, sizeof away, "%s/none", directory);
+    FAILS(NOT_FOUND, plx_instance_create(&paths, away, "handler", &none, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, away));
 }
 
 static void test_bad_input(void)
@@ -479,8 +494,8 @@ static void test_extents(void)
     CU_ASSERT_EQUAL(count, 16);
     free(list);
     OK(plx_registry_check(reg));
-    plx_instance_close(&paths, &a, false);
-    plx_instance_close(&paths, &b, false);
+    plx_instance_close(&a);
+    plx_instance_close(&b);
 }
 
 static struct plx_instance racers;
@@ -515,7 +530,7 @@ static void test_extent_race(void)
     CU_ASSERT_EQUAL(count, 598); /* but none is lost or given twice */
     free(list);
     FAILS(NOSPACE, claim_many(reg, 0));
-    plx_instance_close(&paths, &racers, false);
+    plx_instance_close(&racers);
 }
 
 /* ---- Virtual disks ----------------------------------------------------------------------- */
@@ -556,7 +571,7 @@ static void test_vdis(void)
     OK(plx_registry_vdi_delete(reg, &lock));
     FAILS(NOT_FOUND, plx_registry_vdi_get(reg, store.id, "www", &found));
     FAILS(BUSY, plx_registry_vdi_purge(reg, web.id));
-    OK(plx_registry_vdi_unlock(reg, &lock));
+    OK(plx_registry_vdi_unlock(reg, &lock, NULL));
     FAILS(NOT_FOUND, plx_registry_vdi_lock(reg, web.id, a.row.id, &lock));
     spec = vdi_spec("www", 0);
     strcpy(spec.parent, web.id);
@@ -569,14 +584,14 @@ static void test_vdis(void)
     free(list);
     OK(plx_registry_vdi_lock(reg, found.id, a.row.id, &lock));
     OK(plx_registry_vdi_delete(reg, &lock));
-    OK(plx_registry_vdi_unlock(reg, &lock));
+    OK(plx_registry_vdi_unlock(reg, &lock, NULL));
     OK(plx_registry_vdi_purge(reg, found.id));
     OK(plx_registry_vdi_purge(reg, web.id));
     CU_ASSERT_EQUAL(new_vdi("next", 0).slot, 0);
     CU_ASSERT_EQUAL(new_vdi("last", 0).slot, 2);
     OK(plx_registry_instance_unregister(reg, a.row.id));
     FAILS(NOT_FOUND, plx_registry_instance_unregister(reg, a.row.id));
-    plx_instance_close(&paths, &a, true);
+    plx_instance_close(&a);
 }
 
 static void test_locks(void)
@@ -605,16 +620,16 @@ static void test_locks(void)
     OK(plx_registry_vdi_takeover(reg, &lock, b.row.id, &second));
     CU_ASSERT(second.epoch == 2 && second.instance == b.row.id);
     FAILS(FENCED, plx_registry_vdi_takeover(reg, &lock, a.row.id, &taken));
-    FAILS(FENCED, plx_registry_vdi_unlock(reg, &lock));
+    FAILS(FENCED, plx_registry_vdi_unlock(reg, &lock, NULL));
     FAILS(FENCED, plx_registry_vdi_resize(reg, &lock, 4096));
     FAILS(FENCED, plx_registry_vdi_delete(reg, &lock));
     FAILS(FENCED, plx_registry_label_set(reg, &lock, &(struct plx_registry_label){"gone", 1, 1}));
-    OK(plx_registry_vdi_unlock(reg, &second));
-    FAILS(FENCED, plx_registry_vdi_unlock(reg, &second));
+    OK(plx_registry_vdi_unlock(reg, &second, NULL));
+    FAILS(FENCED, plx_registry_vdi_unlock(reg, &second, NULL));
     OK(plx_registry_vdi_lock(reg, vdi.id, a.row.id, &lock));
     CU_ASSERT_EQUAL(lock.epoch, 3);
-    plx_instance_close(&paths, &a, false);
-    plx_instance_close(&paths, &b, false);
+    plx_instance_close(&a);
+    plx_instance_close(&b);
 }
 
 static struct plx_registry_vdi contested;
@@ -648,7 +663,7 @@ static int count_up(struct plx_registry *own, int n)
             continue;
         if (code || plx_registry_vdi_get_by_id(own, contested.id, &vdi) ||
             plx_registry_vdi_resize(own, &lock, vdi.size_bytes + 1) ||
-            plx_registry_vdi_unlock(own, &lock))
+            plx_registry_vdi_unlock(own, &lock, NULL))
             return 1;
         done++;
     }
@@ -667,12 +682,12 @@ static void test_lock_race(void)
     contested_lock.epoch = 1;
     CU_ASSERT_EQUAL(race(8, take_once), 1);
     contested_lock.epoch = 2;
-    OK(plx_registry_vdi_unlock(reg, &contested_lock));
+    OK(plx_registry_vdi_unlock(reg, &contested_lock, NULL));
     CU_ASSERT_EQUAL(race(4, count_up), 4);
     OK(plx_registry_vdi_get_by_id(reg, contested.id, &vdi));
     CU_ASSERT_EQUAL(vdi.size_bytes, (1 << 20) + 40);
     CU_ASSERT_EQUAL(vdi.epoch, 42);
-    plx_instance_close(&paths, &racers, false);
+    plx_instance_close(&racers);
 }
 
 static void test_labels(void)
@@ -732,7 +747,7 @@ static void test_labels(void)
     for (size_t i = 0; i < count; i++) /* refused changes leave no event */
         CU_ASSERT(strcmp(events[i].what, "label set") || strcmp(events[i].detail, "1st"));
     free(events);
-    plx_instance_close(&paths, &a, false);
+    plx_instance_close(&a);
 }
 
 /* ---- Protection as text ---- */
@@ -812,7 +827,7 @@ static void expect_kept(const struct plx_registry_lock *lock, const uint64_t *ex
     uint64_t *kept = NULL;
     size_t got = 0;
 
-    OK(plx_registry_intent_begin(reg, lock, &kept, &got));
+    OK(plx_registry_intent_begin(reg, lock, NULL, 0, &kept, &got));
     CU_ASSERT_EQUAL_FATAL(got, count);
     CU_ASSERT(!count || !memcmp(kept, expected, count * sizeof *kept));
     free(kept);
@@ -882,7 +897,7 @@ static void test_ranges(void)
     CU_ASSERT(counts.total == 30 && counts.system == 3 && counts.unused == 7);
     CU_ASSERT_EQUAL(claim_all(a.row.id), 0xfull << 22 | 0x7ull << 27);
     OK(plx_registry_check(reg));
-    plx_instance_close(&paths, &a, true);
+    plx_instance_close(&a);
 }
 
 static void test_growth(void)
@@ -906,8 +921,8 @@ static void test_growth(void)
     OK(plx_registry_growth_path(reg, store.id, path));
     OK(plx_registry_growth_end(reg, store.id, b.row.id));
     FAILS(NOT_FOUND, plx_registry_growth_path(reg, store.id, path));
-    plx_instance_close(&paths, &a, true);
-    plx_instance_close(&paths, &b, true);
+    plx_instance_close(&a);
+    plx_instance_close(&b);
 }
 
 static void test_holds(void)
@@ -952,8 +967,8 @@ static void test_holds(void)
     /* The instance goes, and what it held with it. */
     OK(plx_registry_instance_unregister(reg, reader.row.id));
     expect_kept(&lock, (uint64_t[]){20}, 1);
-    plx_instance_close(&paths, &reader, true);
-    plx_instance_close(&paths, &writer, false);
+    plx_instance_close(&reader);
+    plx_instance_close(&writer);
 }
 
 /* K3: an intent is worth what the lock is. */
@@ -962,20 +977,22 @@ static void test_intents(void)
     struct plx_instance writer = new_instance(), reader = new_instance();
     struct plx_registry_vdi vdi = new_vdi("web", 0);
     struct plx_registry_lock lock, next, false_lock;
+    struct plx_bytelock *locks;
     uint64_t hold, *kept;
     size_t count;
 
+    OK(plx_bytelock_open(registry_path, &locks, &fault));
     OK(plx_registry_vdi_lock(reg, vdi.id, writer.row.id, &lock));
     false_lock = lock;
     false_lock.epoch++;
-    FAILS(FENCED, plx_registry_intent_begin(reg, &false_lock, &kept, &count));
+    FAILS(FENCED, plx_registry_intent_begin(reg, &false_lock, NULL, 0, &kept, &count));
     expect_kept(&lock, NULL, 0);
-    OK(plx_registry_vdi_unlock(reg, &lock));
+    OK(plx_registry_vdi_unlock(reg, &lock, NULL));
     OK(plx_registry_hold(reg, vdi.id, 5, reader.row.id, &hold));
     OK(plx_registry_vdi_lock(reg, vdi.id, writer.row.id, &next)); /* the same, in a new epoch */
     OK(plx_registry_hold(reg, vdi.id, 6, reader.row.id, &hold));
     expect_kept(&next, (uint64_t[]){5, 6}, 2);
-    FAILS(FENCED, plx_registry_intent_begin(reg, &lock, &kept, &count));
+    FAILS(FENCED, plx_registry_intent_begin(reg, &lock, NULL, 0, &kept, &count));
     OK(plx_registry_intent_end(reg, &lock)); /* does not end the newer one */
     FAILS(BUSY, plx_registry_hold(reg, vdi.id, 5, reader.row.id, &hold));
     OK(plx_registry_vdi_takeover(reg, &next, reader.row.id, &lock));
@@ -983,16 +1000,17 @@ static void test_intents(void)
 
     /* The holder dies with its intent: a reader that can prove it does not wait. */
     expect_kept(&lock, (uint64_t[]){5, 6}, 2);
-    FAILS(BUSY, plx_hold_wait(reg, &paths, vdi.id, 7, writer.row.id, 40, &hold));
-    plx_instance_close(&paths, &reader, false);
-    OK(plx_hold_wait(reg, &paths, vdi.id, 7, writer.row.id, 40, &hold));
+    FAILS(BUSY, plx_hold_wait(reg, &paths, locks, vdi.id, 7, writer.row.id, 40, &hold));
+    plx_instance_close(&reader);
+    OK(plx_hold_wait(reg, &paths, locks, vdi.id, 7, writer.row.id, 40, &hold));
     FAILS(NOT_FOUND, plx_registry_intent_get(reg, vdi.id, &next));
     OK(plx_registry_instance_unregister(reg, writer.row.id)); /* it never took anything */
 
     /* One's own is left over from a call whose end has failed. */
     expect_kept(&lock, (uint64_t[]){5, 6}, 2);
-    OK(plx_hold_wait(reg, &paths, vdi.id, 8, reader.row.id, 40, &hold));
-    plx_instance_close(&paths, &writer, true);
+    OK(plx_hold_wait(reg, &paths, locks, vdi.id, 8, reader.row.id, 40, &hold));
+    plx_instance_close(&writer);
+    plx_bytelock_close(locks);
 }
 
 static struct plx_registry_vdi new_clone(const char *name, const char *parent, uint64_t seq)
@@ -1038,7 +1056,7 @@ static void test_heirs(void)
     expect_kept(&lock, NULL, 0);
     OK(plx_registry_heir_list(reg, web.id, &heirs, &count));
     CU_ASSERT_EQUAL(count, 0);
-    plx_instance_close(&paths, &racers, false);
+    plx_instance_close(&racers);
 }
 
 /* Whoever lets go notes in the size which snapshot it has let go, under its lock; a reader that
@@ -1053,7 +1071,7 @@ static int let_go(struct plx_registry *own)
     for (int done = 0; done < 100; done++) {
         bool held;
 
-        if (plx_registry_intent_begin(own, &letting_go, &kept, &count))
+        if (plx_registry_intent_begin(own, &letting_go, NULL, 0, &kept, &count))
             return 1;
         held = count > 0;
         seq = held ? 1 : 7;
@@ -1097,7 +1115,7 @@ static void test_hold_race(void)
     racers = new_instance();
     OK(plx_registry_vdi_lock(reg, vdi.id, racers.row.id, &letting_go));
     CU_ASSERT_EQUAL(race(4, hold_or_let_go), 4);
-    plx_instance_close(&paths, &racers, false);
+    plx_instance_close(&racers);
 }
 
 static void test_policy_text(void)
@@ -1177,8 +1195,8 @@ static void test_killed_holder(void)
         bool fresh, ok;
 
         close(ready[0]);
-        ok = !plx_registry_open(paths.registry, "victim", &own, NULL) &&
-             !plx_instance_create(&paths, "handler", &me, NULL);
+        ok = !open_registry(registry_path, "victim", &own, NULL) &&
+             !plx_instance_create(&paths, registry_path, "handler", &me, NULL);
         me.row.store = store.id;
         ok = ok && !plx_registry_instance_register(own, &me.row) &&
              !plx_registry_vdi_lock(own, vdi.id, me.row.id, &lock) &&
@@ -1197,11 +1215,11 @@ static void test_killed_holder(void)
     row = instances[0];
     free(instances);
     CU_ASSERT_EQUAL(row.pid, child);
-    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault));
+    CU_ASSERT(!is_dead(&row));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is running"));
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    CU_ASSERT(plx_instance_is_dead(&paths, &row, &fault));
+    CU_ASSERT(is_dead(&row));
 
     me = new_instance();
     FAILS(BUSY, plx_registry_vdi_lock(reg, vdi.id, me.row.id, &mine));
@@ -1218,21 +1236,17 @@ static void test_killed_holder(void)
     OK(plx_registry_extent_take(reg, store.id, extents[0].no, row.id, me.row.id, extents));
     free(extents);
     OK(plx_registry_instance_unregister(reg, row.id));
-    plx_instance_bury(&paths, &row);
-    CU_ASSERT(plx_instance_is_dead(&paths, &row, &fault)); /* no file, and no such process */
 
-    /* Doubt is not death. */
+    /* Only a lock that is free, or another boot, is death. */
     row = me.row;
-    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault));
-    plx_instance_bury(&paths, &row);
-    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault)); /* file removed, process there */
-    strcpy(row.boot, "00000000-0000-4000-8000-000000000000");
-    CU_ASSERT(plx_instance_is_dead(&paths, &row, &fault) == (paths.boot[0] != 0)); /* rebooted */
+    CU_ASSERT(!is_dead(&row));
     plx_uuid_random(row.host);
-    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault)); /* not ours to judge */
-    row.host[0] = 0;
-    CU_ASSERT(!plx_instance_is_dead(&paths, &row, &fault));
-    plx_instance_close(&paths, &me, false);
+    CU_ASSERT(!is_dead(&row)); /* this machine, whatever it is called */
+    strcpy(row.boot, "00000000-0000-4000-8000-000000000000");
+    CU_ASSERT(is_dead(&row) == (paths.boot[0] != 0)); /* rebooted */
+    plx_instance_close(&me);
+    row = me.row;
+    CU_ASSERT(is_dead(&row));
 }
 
 static void churn(struct plx_registry *own)
@@ -1243,7 +1257,7 @@ static void churn(struct plx_registry *own)
         bool fresh;
 
         if (!plx_registry_vdi_lock(own, contested.id, racers.row.id, &lock))
-            plx_registry_vdi_unlock(own, &lock);
+            plx_registry_vdi_unlock(own, &lock, NULL);
         if (!plx_registry_extent_claim(own, store.id, racers.row.id, PLX_EXTENT_DATA, 0, &extent,
                                        &fresh)) {
             extent.type = PLX_EXTENT_UNUSED;
@@ -1267,7 +1281,7 @@ static void test_killed_writers(void)
             if (children[i] == 0) {
                 struct plx_registry *own;
 
-                if (!plx_registry_open(paths.registry, "churn", &own, NULL))
+                if (!open_registry(registry_path, "churn", &own, NULL))
                     churn(own);
                 _exit(1);
             }
@@ -1285,10 +1299,10 @@ static void test_killed_writers(void)
             struct plx_registry_lock held = {.instance = vdi.owner, .epoch = epoch};
 
             strcpy(held.vdi, vdi.id);
-            OK(plx_registry_vdi_unlock(reg, &held));
+            OK(plx_registry_vdi_unlock(reg, &held, NULL));
         }
     }
-    plx_instance_close(&paths, &racers, false);
+    plx_instance_close(&racers);
 }
 
 /* ---- Opening: migration, damage, replacement --------------------------------------------- */
@@ -1313,14 +1327,14 @@ static char *slurp(const char *path, size_t *ret_size)
     return bytes;
 }
 
-/* Opening fails with this text, and not a byte changes. */
-static void refuse_open(const char *path, const char *text)
+/* Opening fails with this code and text, and not a byte changes. */
+static void refuse_open(const char *path, int code, const char *text)
 {
     struct plx_registry *none = NULL;
     size_t before_size, after_size;
     char *before = slurp(path, &before_size), *after;
 
-    FAILS(REGISTRY, plx_registry_open(path, "test", &none, &fault));
+    CU_ASSERT_EQUAL(open_registry(path, "test", &none, &fault), code);
     CU_ASSERT_PTR_NULL(none);
     if (!strstr(fault.text, text))
         fprintf(stderr, "\n  '%s' lacks '%s'\n", fault.text, text);
@@ -1337,27 +1351,27 @@ static void test_migration(void)
     char path[128], text[160];
 
     CU_ASSERT(plx_schema_count >= 1 && plx_schema[0].number == 1);
-    FAILS(UNSUPPORTED, plx_registry_open("http://localhost:4001", "test", &none, &fault));
-    plx_registry_close(reg);
+    FAILS(UNSUPPORTED, open_registry("http://localhost:4001", "test", &none, &fault));
+    close_registry(reg);
     reg = NULL;
     open_here(); /* as it is: nothing to do */
     OK(plx_registry_store_get(reg, "demo", &store));
-    plx_registry_close(reg);
+    close_registry(reg);
     reg = NULL;
     snprintf(text, sizeof text, "INSERT INTO migrations VALUES (%zu, 1)", plx_schema_count + 1);
-    sql(paths.registry, text);
-    refuse_open(paths.registry, "use a newer Parallax");
+    sql(registry_path, text);
+    refuse_open(registry_path, PLX_ERR_UNSUPPORTED, "use a newer Parallax");
     snprintf(path, sizeof path, "%s/foreign.db", directory);
     sql(path, "CREATE TABLE bookmarks (id)");
-    refuse_open(path, "not a Parallax registry");
+    refuse_open(path, PLX_ERR_REGISTRY, "not a Parallax registry");
     snprintf(path, sizeof path, "%s/empty.db", directory);
     fclose(fopen(path, "w")); /* a crash while it was made */
-    OK(plx_registry_open(path, "test", &reg, &fault));
-    plx_registry_close(reg);
+    OK(open_registry(path, "test", &reg, &fault));
+    close_registry(reg);
     snprintf(path, sizeof path, "%s/first.db", directory); /* of the first version */
     sql(path, plx_schema[0].sql);
     sql(path, "INSERT INTO migrations VALUES (1, 1)");
-    OK(plx_registry_open(path, "test", &reg, &fault));
+    OK(open_registry(path, "test", &reg, &fault));
     store = make_store("demo", 1, 8);
     test_holds();
 }
@@ -1370,7 +1384,7 @@ static void test_migration_of_volumes(void)
     char path[128];
     size_t count;
 
-    plx_registry_close(reg);
+    close_registry(reg);
     snprintf(path, sizeof path, "%s/second.db", directory);
     sql(path, plx_schema[0].sql);
     sql(path, plx_schema[1].sql);
@@ -1379,7 +1393,7 @@ static void test_migration_of_volumes(void)
               "INSERT INTO volumes VALUES"
               " (1, 0, '12345678-1234-4234-8234-123456789abd', '/a', 0, 8, 2),"
               " (1, 1, '12345678-1234-4234-8234-123456789abe', '/b', 8, 4, 1)");
-    OK(plx_registry_open(path, "test", &reg, &fault));
+    OK(open_registry(path, "test", &reg, &fault));
     OK(plx_registry_volume_list(reg, 1, &volumes, &count));
     CU_ASSERT_EQUAL_FATAL(count, 2);
     CU_ASSERT(volumes[0].first_extent == 0 && volumes[0].extents == 8 && volumes[0].touched == 2);
@@ -1398,10 +1412,10 @@ static int open_fresh(struct plx_registry *own, int n)
     int code;
 
     snprintf(path, sizeof path, "%s/race.db", directory);
-    code = plx_registry_open(path, "racer", &fresh, &fault);
+    code = open_registry(path, "racer", &fresh, &fault);
     if (!code) {
         code = plx_registry_event_add(fresh, "hello", "world", "");
-        plx_registry_close(fresh);
+        close_registry(fresh);
     }
     return code;
 }
@@ -1422,33 +1436,33 @@ static void test_damage(void)
 
     for (int i = 0; i < 200; i++)
         OK(plx_registry_event_add(reg, "filler", "some subject or other", "some more detail"));
-    plx_registry_close(reg);
+    close_registry(reg);
     reg = NULL;
 
     /* Every page but the first is garbage: opens or not, but nothing is believed. */
-    fd = open(paths.registry, O_RDWR);
+    fd = open(registry_path, O_RDWR);
     CU_ASSERT_EQUAL_FATAL(fstat(fd, &st), 0);
     memset(page, 0xa5, sizeof page);
     for (off_t at = 4096; at < st.st_size; at += 4096)
         CU_ASSERT_EQUAL(pwrite(fd, page, sizeof page, at), 4096);
-    code = plx_registry_open(paths.registry, "test", &reg, &fault);
+    code = open_registry(registry_path, "test", &reg, &fault);
     if (!code) {
         FAILS(REGISTRY, plx_registry_vdi_get(reg, store.id, "web", &vdi));
         CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "rebuild-registry"));
         FAILS(REGISTRY, plx_registry_event_list(reg, 10, &events, &count));
         FAILS(REGISTRY, plx_registry_event_add(reg, "x", "y", "z"));
         FAILS(REGISTRY, plx_registry_check(reg));
-        plx_registry_close(reg);
+        close_registry(reg);
         reg = NULL;
     } else {
         CU_ASSERT_EQUAL(code, PLX_ERR_REGISTRY);
     }
     CU_ASSERT_EQUAL(pwrite(fd, page, sizeof page, 0), 4096); /* and now the header */
     close(fd);
-    refuse_open(paths.registry, "is damaged");
+    refuse_open(registry_path, PLX_ERR_REGISTRY, "is damaged");
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "rebuild-registry"));
-    CU_ASSERT_EQUAL(truncate(paths.registry, 1000), 0);
-    refuse_open(paths.registry, "is damaged");
+    CU_ASSERT_EQUAL(truncate(registry_path, 1000), 0);
+    refuse_open(registry_path, PLX_ERR_REGISTRY, "is damaged");
 }
 
 /* No room for a change: it fails as a whole, and the next one works when there is room again. */
@@ -1463,7 +1477,7 @@ static void test_no_room(void)
 
     OK(plx_registry_event_list(reg, 100000, &events, &before));
     free(events);
-    snprintf(wal, sizeof wal, "%s-wal", paths.registry);
+    snprintf(wal, sizeof wal, "%s-wal", registry_path);
     CU_ASSERT_EQUAL_FATAL(stat(wal, &st), 0);
     getrlimit(RLIMIT_FSIZE, &limit);
     tight = limit;
@@ -1477,7 +1491,7 @@ static void test_no_room(void)
     setrlimit(RLIMIT_FSIZE, &limit);
     signal(SIGXFSZ, SIG_DFL);
     CU_ASSERT_EQUAL(code, PLX_ERR_REGISTRY);
-    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), paths.registry));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), registry_path));
     OK(plx_registry_event_list(reg, 100000, &events, &after));
     free(events);
     CU_ASSERT_EQUAL(after, before + (size_t)done);
@@ -1492,7 +1506,7 @@ static void test_replaced(void)
     struct plx_registry_store found;
 
     OK(plx_registry_event_add(old, "before", "", ""));
-    CU_ASSERT_EQUAL(unlink(paths.registry), 0); /* -wal and -shm stay behind, as people do it */
+    CU_ASSERT_EQUAL(unlink(registry_path), 0); /* -wal and -shm stay behind, as people do it */
     FAILS(REGISTRY, plx_registry_store_get(old, "demo", &found));
     CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(old), "rebuild-registry"));
     reg = NULL;
@@ -1502,17 +1516,17 @@ static void test_replaced(void)
     OK(plx_registry_store_get(old, "rebuilt", &found)); /* the old handle follows */
     OK(plx_registry_event_add(old, "after", "", ""));
     OK(plx_registry_check(reg));
-    plx_registry_close(old);
+    close_registry(old);
     OK(plx_registry_check(reg));
 
     /* The same with the deletion unnoticed by the old handle until the new file is there. */
     old = reg;
-    CU_ASSERT_EQUAL(unlink(paths.registry), 0);
+    CU_ASSERT_EQUAL(unlink(registry_path), 0);
     open_here();
     make_store("again", 1, 4);
     OK(plx_registry_event_add(old, "after", "", ""));
     OK(plx_registry_store_get(old, "again", &found));
-    plx_registry_close(old);
+    close_registry(old);
     OK(plx_registry_check(reg));
     OK(plx_registry_store_get(reg, "again", &found));
 }
@@ -1573,7 +1587,7 @@ static void test_import(void)
     strcpy(lock.vdi, vdi.id);
     OK(plx_registry_vdi_takeover(reg, &lock, me.row.id, &mine));
     CU_ASSERT_EQUAL(mine.epoch, 13);
-    plx_instance_close(&paths, &me, false);
+    plx_instance_close(&me);
 }
 
 /* ---- Figures ----------------------------------------------------------------------------- */
@@ -1625,7 +1639,7 @@ static void test_large(void)
     start = now_ms();
     for (int i = 0; i < CLAIMS; i++) {
         OK(plx_registry_vdi_lock(reg, vdi.id, me.row.id, &lock));
-        OK(plx_registry_vdi_unlock(reg, &lock));
+        OK(plx_registry_vdi_unlock(reg, &lock, NULL));
     }
     locking = (now_ms() - start) / CLAIMS;
     printf("\n    import of 100,000 extents %.1f s, claim %.2f ms, vdi create %.2f ms, "
@@ -1634,8 +1648,17 @@ static void test_large(void)
     /* What they cost is the commit; reading through the store would show. */
     CU_ASSERT(claim < 3 * locking + 5 && create < 3 * locking + 5);
     free(list);
-    plx_instance_close(&paths, &me, false);
+    plx_instance_close(&me);
 }
+
+/* Those of a registry that is a file. */
+static const struct suite_test file_tests[] = {
+    {"migration", test_migration},
+    {"migration of volumes", test_migration_of_volumes},
+    {"damage", test_damage},
+    {"no room", test_no_room},
+    {"deleted and rebuilt while open", test_replaced},
+};
 
 int main(void)
 {
@@ -1644,7 +1667,7 @@ int main(void)
         {"paths", test_paths},
         {"host id made by several at once", test_host_id_race},
         {"stores and volumes", test_stores},
-        {"files of instances", test_instance_files},
+        {"files of instances", test_instance_bytes},
         {"bad input", test_bad_input},
         {"extents", test_extents},
         {"ranges of extents", test_ranges},
@@ -1665,16 +1688,15 @@ int main(void)
         {"instants as text", test_instants},
         {"holder killed, taken over (INV-5)", test_killed_holder},
         {"writers killed", test_killed_writers},
-        {"migration", test_migration},
-        {"migration of volumes", test_migration_of_volumes},
         {"made by several at once", test_create_race},
-        {"damage", test_damage},
-        {"no room", test_no_room},
-        {"deleted and rebuilt while open", test_replaced},
         {"rebuilding (INV-6)", test_import},
         {"a large store", test_large},
     };
     const struct suite_frame frame = {.before = setup, .after = teardown};
 
-    return SUITE_RUN_IN(&frame, "registry", tests);
+    int failed = SUITE_RUN_IN(&frame, "registry", tests);
+
+    failed |= SUITE_RUN_IN(&frame, "registry in a file", file_tests);
+    in_region = true;
+    return failed | SUITE_RUN_IN(&frame, "registry in a region", tests);
 }

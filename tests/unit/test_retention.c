@@ -152,6 +152,39 @@ static void run(const char *tiers, uint64_t every_ns, uint64_t look_ns, bool lab
         CU_ASSERT(!history.kept[seq] || !history.gone[seq]);
 }
 
+/* ---- Thrift (W6) ---- */
+
+static int wait_for_more(void *context, const struct plx_thin *t, struct plx_thinned *ret_thinned,
+                         struct plx_fault *fault)
+{
+    CU_ASSERT(t->thrifty && t->keyframes_ns == DAY / 16);
+    ++*(unsigned *)context;
+    *ret_thinned = (struct plx_thinned){.upto = t->after, .waits = true};
+    return 0;
+}
+
+static void test_thrift(void)
+{
+    const struct plx_protection policy = policy_of("all:1h,1s:1d");
+    unsigned asked = 0;
+    const struct plx_retention_work waiting = {.context = &asked, .thin = wait_for_more};
+    struct plx_retention retention = {.thrifty = true};
+    struct plx_retention_step steps[PLX_TIERS_MAX + 1];
+    struct plx_thinned sum;
+
+    plx_retention_set(&retention, &policy);
+    CU_ASSERT(retention.thrifty);
+    CU_ASSERT_EQUAL_FATAL(plx_retention_plan(&retention, START, steps), 2);
+    /* The window ends a sixteenth late at most, and never early. */
+    CU_ASSERT(steps[0].thin.before_ns <= START - DAY &&
+              steps[0].thin.before_ns > START - DAY - DAY / 16);
+    CU_ASSERT_EQUAL(steps[1].thin.before_ns, START - HOUR);
+    /* Who waits is asked again, and each level once a look. */
+    CU_ASSERT_EQUAL(plx_retention_apply(&retention, START, &waiting, &sum, NULL), 0);
+    CU_ASSERT_EQUAL(asked, 2);
+    CU_ASSERT_EQUAL(plx_retention_plan(&retention, START, steps), 2);
+}
+
 static void test_twin(void)
 {
     run("all:1h,1s:1d,1m:7d,1h:30d", 20 * S, 40 * S, false);
@@ -192,6 +225,9 @@ static void test_plan(void)
     CU_ASSERT(steps[1].thin.after == 300);
     CU_ASSERT_EQUAL(plx_retention_plan(&retention, START - DAY, steps), 0); /* W4 */
     CU_ASSERT_EQUAL(plx_retention_plan(&retention, 0, steps), 0);
+    /* A clock that was years ahead has left progress behind: it does not hold for years. */
+    CU_ASSERT_EQUAL(plx_retention_plan(&retention, START - 9 * DAY, steps), 3);
+    CU_ASSERT(steps[0].thin.before_ns == START - 16 * DAY && steps[2].thin.after == 0);
     /* Another policy begins anew; the same one, in another mode, does not. */
     plx_retention_set(&retention, &(struct plx_protection){
                                       .tiers = policy.tiers,
@@ -214,9 +250,9 @@ static void test_numbers(void)
     CU_ASSERT_EQUAL(plx_retention_interval_ns(&policy), MINUTE);
     policy = policy_of("");
     CU_ASSERT_EQUAL(plx_retention_window_ns(&policy), 0);
-    CU_ASSERT_EQUAL(plx_retention_shorter_ns(START, START + 16 * DAY), START + DAY);
-    CU_ASSERT_EQUAL(plx_retention_shorter_ns(START, START + S), START + S);
-    CU_ASSERT_EQUAL(plx_retention_shorter_ns(START, START - DAY), START + S);
+    CU_ASSERT_EQUAL(plx_retention_shorter(100, 260), 110);
+    CU_ASSERT_EQUAL(plx_retention_shorter(100, 102), 101);
+    CU_ASSERT_EQUAL(plx_retention_shorter(100, 100), 101);
 }
 
 /* ---- Interruptions ---- */
@@ -321,7 +357,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"the plan", test_plan}, {"numbers", test_numbers},
         {"its twin", test_twin}, {"interrupted, refused", test_interrupted},
-        {"progress", test_kept},
+        {"thrift", test_thrift}, {"progress", test_kept},
     };
     const char *seed = getenv("PLX_SEED");
 

@@ -1847,6 +1847,49 @@ static void test_pages(void)
     end_disk(false);
 }
 
+/* ---- From one stretch to the next (reclaim.c, C10) ---- */
+
+static struct plx_thinned by_policy(uint64_t after, uint64_t upto, const uint64_t *kept)
+{
+    struct plx_thin thin = {.after = after,
+                            .upto = upto,
+                            .before_ns = plx_env_now_ns(&env.env),
+                            .kept = kept,
+                            .kept_count = 1,
+                            .thrifty = true};
+    struct plx_thinned thinned = {0};
+
+    OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+    return thinned;
+}
+
+/* It goes on at a mark, behind a snapshot that was not asked for then, and is now: what is held
+ * before that one stays. */
+static void test_mark_passed(void)
+{
+    const uint64_t held = 2;
+    struct plx_thinned thinned;
+    uint64_t last = 10;
+
+    make_disk();
+    while (model.newest < 60) {
+        write_places(20);
+        snapshot();
+        if (model.newest % 4 == 0)
+            keyframe();
+    }
+    thinned = by_policy(last, last, &held);
+    CU_ASSERT_EQUAL(thinned.snapshots, 0);
+    CU_ASSERT_EQUAL(thinned.upto, last);
+    thinned = by_policy(0, model.newest - 1, &held);
+    CU_ASSERT(thinned.snapshots > 0);
+    CU_ASSERT(thinned.upto > last);
+    expect_instant(held);
+    expect_instant(last);
+    expect_no_instant(last + 1);
+    end_disk(false);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -1874,6 +1917,7 @@ int main(void)
         {"listing beside", test_list_beside},
         {"finding beside", test_find_beside},
         {"pages of a list", test_pages},
+        {"what a mark has passed", test_mark_passed},
     };
 
     fixture.format.segment_bytes = SEGMENT;

@@ -2304,15 +2304,26 @@ static void test_common_beside_void(void)
 /* Nothing is made up about a disk that never holds still. */
 static void test_unsettled(void)
 {
+    uint64_t addr;
+
     make_moving();
     memset(&beside, 0, sizeof beside);
     beside.at = 1;
     beside.again = true;
     beside.happens = keyframe;
     CLEAN();
-    beside.at = 0;
     CU_ASSERT_EQUAL(result.unsettled, 1);
     CU_ASSERT(heard.infos > 0);
+    addr = moving->log.segments[0];
+    flip(addr, PLX_SEGMENT_HEADER_BYTES + 100); /* what is found counts as little as it is told */
+    beside.reads = 0;
+    CLEAN();
+    CU_ASSERT_EQUAL(result.unsettled, 1);
+    beside.at = 0;
+    OK(check_at(0));
+    CU_ASSERT_EQUAL(result.unsettled, 0);
+    CU_ASSERT(result.errors > 0);
+    flip(addr, PLX_SEGMENT_HEADER_BYTES + 100);
     CLEAN();
     CU_ASSERT_EQUAL(result.unsettled, 0);
     OK(plx_vdi_close(moving));

@@ -1,0 +1,330 @@
+/* cmd_found.c - parallax store: scan, import, take-over, release, forget, rebuild-registry,
+ * export-registry; vdi forget. Which stores there are, which host has one, and registries made
+ * anew. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "output.h"
+#include "registry/doors.h"
+#include "registry/embedded.h"
+#include "registry/founding.h"
+#include "registry/lost.h"
+#include "registry/rebuild.h"
+
+/* ---- scan ------------------------------------------------------------------------------------ */
+
+struct scan {
+    struct plx_paths *paths;
+    struct plx_table table;
+    unsigned found;
+};
+
+/* Says whose the store is, if this is its volume 0. */
+static void set_tenant(struct scan *scan, const char *path, const char *uuid, json_t *row)
+{
+    struct plx_tenant tenant;
+    struct plx_known known;
+    bool is_known = plx_known_get(scan->paths, uuid, &known, NULL) == 0;
+
+    json_object_set_new(row, "known", is_known ? json_string(known.name) : json_null());
+    if (is_known)
+        plx_known_done(&known);
+    if (plx_embedded_tenant(path, uuid, scan->paths, &tenant, NULL))
+        return;
+    json_object_set_new(row, "host",
+                        plx_uuid_is_zero(&tenant.host) ? json_null()
+                                                       : plx_out_string(tenant.host_name));
+    json_object_set_new(row, "ours", json_boolean(tenant.ours));
+}
+
+static int scan_volume(struct plx_cli *cli, struct scan *scan, const char *path, bool must)
+{
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 2, .beside = true};
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    char store[PLX_UUID_TEXT];
+    json_t *row;
+    int rc = plx_device_open(path, &options, &device, &cli->fault);
+
+    if (rc)
+        return must ? rc : 0;
+    rc = plx_superblock_probe(device, &info, &cli->fault);
+    plx_device_close(device);
+    if (rc)
+        return must ? rc : 0;
+    plx_uuid_text(&info.store, store);
+    row = json_pack("{s:o,s:o,s:s,s:I,s:I,s:I}", "volume", plx_out_string(path), "store",
+                    plx_out_string(info.store_name), "uuid", store, "index",
+                    (json_int_t)info.volume_index, "volumes", (json_int_t)info.volumes,
+                    "size_bytes", (json_int_t)info.volume_bytes);
+    set_tenant(scan, path, store, row);
+    plx_table_row(&scan->table, row);
+    scan->found++;
+    return 0;
+}
+
+/* Every block device of this machine. */
+static void scan_devices(struct plx_cli *cli, struct scan *scan)
+{
+    DIR *list = opendir("/sys/class/block");
+    struct dirent *entry;
+
+    while (list && (entry = readdir(list)) && !plx_session_stopped()) {
+        char path[300];
+
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "/dev/%s", entry->d_name);
+        scan_volume(cli, scan, path, false);
+    }
+    if (list)
+        closedir(list);
+}
+
+int plx_cmd_store_scan(struct plx_cli *cli)
+{
+    static const struct plx_column columns[] = {
+        {"volume", "VOLUME", PLX_COLUMN_TEXT},   {"store", "STORE", PLX_COLUMN_TEXT},
+        {"index", "NUMBER", PLX_COLUMN_NUMBER},  {"volumes", "OF", PLX_COLUMN_NUMBER},
+        {"size_bytes", "SIZE", PLX_COLUMN_SIZE}, {"host", "HOST", PLX_COLUMN_TEXT},
+        {"known", "KNOWN AS", PLX_COLUMN_TEXT},  {NULL, NULL, 0},
+    };
+    struct scan scan = {0};
+    int rc = plx_session_paths(cli, &scan.paths);
+
+    if (rc)
+        return rc;
+    plx_table_begin(&scan.table, cli, columns);
+    for (unsigned i = 0; i < cli->count && !rc; i++)
+        rc = scan_volume(cli, &scan, cli->arguments[i], true);
+    if (!cli->count)
+        scan_devices(cli, &scan);
+    plx_table_end(&scan.table);
+    if (!rc && !scan.found)
+        plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
+                          "are looked at when they are named");
+    return rc;
+}
+
+/* ---- import, take-over, release, forget -------------------------------------------------------
+ */
+
+static int import(struct plx_cli *cli, const char *name, const char *from)
+{
+    static struct plx_volumes_given volumes;
+    struct plx_known known;
+    int rc;
+
+    if ((rc = plx_cmd_volumes_given(cli, &volumes)) ||
+        (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, name, from, &known,
+                                  &cli->fault)))
+        return rc;
+    plx_out_note(cli, "store %s is known here; 'parallax vdi list %s' shows its virtual disks",
+                 known.name, known.name);
+    if (cli->json)
+        plx_out_json(json_pack("{s:s,s:s}", "name", known.name, "uuid", known.uuid));
+    plx_known_done(&known);
+    return 0;
+}
+
+int plx_cmd_store_import(struct plx_cli *cli)
+{
+    struct plx_name name;
+    int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
+
+    return rc ? rc : import(cli, cli->count ? name.store : NULL, NULL);
+}
+
+int plx_cmd_store_take_over(struct plx_cli *cli)
+{
+    const char *from = plx_cli_get(cli, "any") ? PLX_TENANCY_ANY : plx_cli_get(cli, "from");
+    struct plx_name name;
+    int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
+
+    if (rc)
+        return rc;
+    if (!from)
+        return plx_cli_usage(cli, "--from is missing: the host that has the store, as 'parallax "
+                                  "store scan' shows it");
+    if (!plx_cli_get(cli, "i-checked-it-is-off"))
+        return plx_cli_fail(cli, PLX_ERR_BUSY,
+                            "nothing was changed: if host %.64s still runs, both would write and "
+                            "destroy the store; when you have seen that it is off, add "
+                            "--i-checked-it-is-off",
+                            from);
+    if (!cli->count)
+        return import(cli, NULL, from);
+    if ((rc = plx_founding_take_over(cli->state_dir, name.store, from, &cli->fault)))
+        return rc;
+    plx_out_note(cli, "this host has store %s now; its disks are recovered when it is opened next",
+                 name.store);
+    return 0;
+}
+
+int plx_cmd_store_release(struct plx_cli *cli)
+{
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_founding_release(cli->state_dir, name.store, &cli->fault)))
+        return rc;
+    plx_out_note(cli,
+                 "no host has store %s now; 'parallax store import --volume PATH' takes it, "
+                 "here or elsewhere",
+                 name.store);
+    return 0;
+}
+
+int plx_cmd_store_forget(struct plx_cli *cli)
+{
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_founding_forget(cli->state_dir, name.store, &cli->fault)))
+        return rc;
+    plx_out_note(cli,
+                 "forgot %s; its volumes were not touched: 'parallax store import' knows it "
+                 "again",
+                 name.store);
+    return 0;
+}
+
+/* ---- The registry -----------------------------------------------------------------------------
+ */
+
+static void print_lost(void *context, const char *text)
+{
+    plx_out_note(context, "lost: %s", text);
+}
+
+int plx_cmd_store_rebuild(struct plx_cli *cli)
+{
+    static struct plx_volumes_given volumes;
+    struct plx_rebuild_options options = {.state_dir = cli->state_dir,
+                                          .volumes = volumes.path,
+                                          .dry_run = plx_cli_get(cli, "dry-run"),
+                                          .lost = print_lost,
+                                          .context = cli};
+    struct plx_rebuilt rebuilt;
+    struct plx_known known;
+    uint64_t lost;
+    int rc;
+
+    if ((rc = plx_cmd_volumes_given(cli, &volumes)))
+        return rc;
+    options.count = volumes.count;
+    if ((rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault)))
+        return rc;
+    lost = rebuilt.lost_records + rebuilt.lost_labels + rebuilt.sealed_extents;
+    plx_out_note(cli, "%s the registry of store %s: %" PRIu64 " virtual disks, %" PRIu64 " deleted",
+                 options.dry_run ? "would rebuild" : "rebuilt", known.name, rebuilt.disks,
+                 rebuilt.deleted);
+    if (cli->json)
+        plx_out_json(json_pack("{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid",
+                               known.uuid, "dry_run", options.dry_run, "vdis",
+                               (json_int_t)rebuilt.disks, "deleted", (json_int_t)rebuilt.deleted,
+                               "lost_records", (json_int_t)rebuilt.lost_records, "lost_labels",
+                               (json_int_t)rebuilt.lost_labels, "sealed_extents",
+                               (json_int_t)rebuilt.sealed_extents));
+    if (lost && !rebuilt.lost_records && !rebuilt.lost_labels)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: the headers of %" PRIu64
+                          " extents could not be read; nothing is "
+                          "allocated in them any more, and all else works",
+                          known.name, rebuilt.sealed_extents);
+    else if (lost)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: %" PRIu64 " records, the labels of %" PRIu64
+                          " disks and %" PRIu64
+                          " extents could not be read; all else works, and nothing is collected or "
+                          "let go until 'parallax vdi forget %s --lost' gives up what is lost",
+                          known.name, rebuilt.lost_records, rebuilt.lost_labels,
+                          rebuilt.sealed_extents, known.name);
+    plx_known_done(&known);
+    return rc;
+}
+
+int plx_cmd_store_export_registry(struct plx_cli *cli)
+{
+    struct plx_registry_store row;
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
+        (rc = plx_session_registry(cli, name.store, &row)) ||
+        (rc = plx_registry_get(cli->session.registry, cli->arguments[1], &cli->fault)))
+        return rc;
+    plx_out_note(cli,
+                 "wrote the registry of store %s to %s, an SQLite file; changing it changes "
+                 "nothing of the store",
+                 name.store, cli->arguments[1]);
+    return 0;
+}
+
+int plx_cmd_vdi_accept(struct plx_cli *cli)
+{
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)))
+        return rc;
+    if (plx_door_read_closed(plx_session_store(cli), &row, &info, &cli->fault) == 0) {
+        plx_out_note(cli, "%s/%.100s is as it was written last; there is nothing to accept",
+                     name.store, name.vdi);
+        return 0;
+    }
+    plx_out_note(cli, "%s", cli->fault.text);
+    if (!plx_cli_get(cli, "yes"))
+        return plx_cli_fail(cli, PLX_ERR_BUSY,
+                            "nothing was changed: with --yes, what was written after that state is "
+                            "given up");
+    if ((rc = plx_registry_vdi_accept(cli->session.registry, row.id)))
+        return plx_session_registry_fault(cli, rc);
+    plx_out_note(cli, "%s/%.100s counts as it is now", name.store, name.vdi);
+    return 0;
+}
+
+int plx_cmd_vdi_forget(struct plx_cli *cli)
+{
+    struct plx_registry_lost *list = NULL;
+    struct plx_registry_store row;
+    struct plx_name name;
+    size_t count = 0;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
+        return rc;
+    if (!plx_cli_get(cli, "lost"))
+        return plx_cli_usage(cli, "--lost is missing: only what cannot be read is forgotten; "
+                                  "'parallax vdi delete' deletes a virtual disk");
+    if ((rc = plx_session_registry(cli, name.store, &row)))
+        return rc;
+    if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, &count)))
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count; i++)
+        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
+                     list[i].why);
+    free(list);
+    if (!count) {
+        plx_out_note(cli, "nothing of store %s is lost", name.store);
+        return 0;
+    }
+    if (!plx_cli_get(cli, "yes"))
+        return plx_cli_fail(
+            cli, PLX_ERR_BUSY,
+            "nothing was changed: with --yes, what these disks used becomes garbage, "
+            "which 'parallax gc' frees, and snapshots may go again");
+    if ((rc = plx_registry_lost_forget(cli->session.registry, row.id, &count)))
+        return plx_session_registry_fault(cli, rc);
+    plx_out_note(cli, "gave up %zu; 'parallax gc %s' frees what they used", count, name.store);
+    return 0;
+}

@@ -1,0 +1,67 @@
+/* doors.c - see doors.h.
+ *
+ * G1  What a row says was written is what its last holder closed the disk with. So a record is
+ * never older; and where nobody has had the lock since (the row's epoch is that of what was
+ * written), it is not newer either. G2  An older record costs its own disk only: it is refused
+ * until the operator accepts it. A newer one says that the registry is older than the store.
+ * Threads: the caller's. Crash story: reads only.
+ */
+#include "registry/doors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi_info *info,
+                        struct plx_fault *fault)
+{
+    return plx_fault_set(
+        fault, PLX_ERR_CORRUPT,
+        "virtual disk %.80s: slot %u of the store holds another one (%.80s); the "
+        "device lost a write that it had acknowledged; restore the store, or, to go "
+        "on with what it holds, 'parallax store rebuild-registry'",
+        row->name, row->slot, info->name);
+}
+
+static bool is_older(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
+{
+    return info->epoch < row->written.epoch ||
+           (info->epoch == row->written.epoch && info->record_state < row->written.state);
+}
+
+int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
+                  struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    char id[PLX_UUID_TEXT];
+    int error = plx_vdi_read_info(store, row->slot, ret_info, fault);
+
+    if (error)
+        return error;
+    plx_uuid_text(&ret_info->id, id);
+    if (strcmp(id, row->id) != 0)
+        return refuse_other(row, ret_info, fault);
+    if (row->written.state && is_older(row, ret_info)) /* G2 */
+        return plx_fault_set(
+            fault, PLX_ERR_CORRUPT,
+            "virtual disk %.80s: its record on the store is older than what was "
+            "written last: the device lost a write that it had acknowledged; restore "
+            "the store, or go on with the older state by 'parallax vdi accept-older'",
+            row->name);
+    return 0;
+}
+
+int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
+                         struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    int error = plx_door_read(store, row, ret_info, fault);
+
+    if (error || !row->written.state || row->owner || row->epoch != row->written.epoch) /* G1 */
+        return error;
+    if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
+        return plx_fault_set(
+            fault, PLX_ERR_CORRUPT,
+            "virtual disk %.80s: its record on the store is newer than the registry "
+            "knows: the registry lost a write; 'parallax store rebuild-registry' "
+            "makes it anew from the store",
+            row->name);
+    return 0;
+}

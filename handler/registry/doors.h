@@ -1,0 +1,22 @@
+/* doors.h - whether the record in a slot is the one that the registry means.
+ *
+ * A device that acknowledged a write and lost it shows a record, whole and well checksummed, of
+ * before: of the same disk in an older state, or of another one. The registry remembers the id, and
+ * what was made durable last of a record that nobody has open. Threads: the engine's; calls are
+ * made with its lock held.
+ */
+#ifndef PLX_DOORS_H
+#define PLX_DOORS_H
+
+#include "engine/engine.h"
+#include "registry/registry.h"
+
+/* Reads the record that the row means. NOT_FOUND: its slot was never used. CORRUPT: it is another
+ * disk's, or older than what the registry knows to have been written. */
+int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
+                  struct plx_vdi_info *ret_info, struct plx_fault *fault);
+/* As above, of a row that nobody had locked when it was read: nor is it any newer. */
+int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
+                         struct plx_vdi_info *ret_info, struct plx_fault *fault);
+
+#endif

@@ -1,0 +1,124 @@
+/* embedded.c - see embedded.h.
+ *
+ * M1  The database is looked at only after the superblock has said that this is the volume of the
+ *     store that is meant, and where in it the database lies.
+ * Threads: the caller's. Crash story: region.c's and SQLite's.
+ */
+#include "registry/embedded.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "registry/region.h"
+#include "registry/sql.h"
+
+#define QUEUE_DEPTH 2 /* one request at a time, and the nudge */
+
+/* M1 */
+static int find_region(const struct plx_embedded_options *options, struct plx_region *region,
+                       struct plx_fault *fault)
+{
+    struct plx_superblock_info info;
+    char uuid[PLX_UUID_TEXT];
+    int error = plx_superblock_probe(region->device, &info, fault);
+
+    if (error)
+        return error;
+    plx_uuid_text(&info.store, uuid);
+    if (options->uuid && strcmp(uuid, options->uuid) != 0)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s holds another store now (%s, %s); 'parallax store import --volume "
+                             "PATH' tells where this one lies",
+                             options->volume, info.store_name, uuid);
+    if (info.volume_index != 0)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s is volume %u of store %s; the registry lies in volume 0: name all "
+                             "volumes ('parallax store import')",
+                             options->volume, info.volume_index, info.store_name);
+    if (!info.registry_spans)
+        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                             "store %s on %s has no registry of its own", info.store_name,
+                             options->volume);
+    region->spans = info.registry_spans;
+    for (unsigned i = 0; i < info.registry_spans; i++) {
+        region->span[i].offset = info.registry[i].offset;
+        region->span[i].bytes = info.registry[i].bytes;
+    }
+    return 0;
+}
+
+static int open_in(const struct plx_embedded_options *options, bool blank,
+                   struct plx_registry **ret_reg, struct plx_fault *fault)
+{
+    struct plx_device_open_options device_options = {
+        .read_only = options->read_only, .queue_depth = QUEUE_DEPTH, .beside = options->beside};
+    struct plx_region region = {.read_only = options->read_only,
+                                .may_write = options->may_write,
+                                .context = options->context};
+    struct plx_registry *reg;
+    int error = plx_device_open(options->volume, &device_options, &region.device, fault);
+
+    if (error)
+        return error;
+    error = plx_bytelock_open(options->volume, &region.locks, fault);
+    if (!error)
+        error = find_region(options, &region, fault);
+    if (!error && blank)
+        error = plx_region_blank(&region, fault);
+    if (!error)
+        error = plx_registry_open_region(&region, options->volume, options->who, &reg, fault);
+    if (error) {
+        plx_bytelock_close(region.locks);
+        plx_device_close(region.device);
+        return error;
+    }
+    reg->device = region.device;
+    reg->locks = region.locks;
+    *ret_reg = reg;
+    return 0;
+}
+
+int plx_embedded_open(const struct plx_embedded_options *options, struct plx_registry **ret_reg,
+                      struct plx_fault *fault)
+{
+    return open_in(options, false, ret_reg, fault);
+}
+
+int plx_embedded_create(const struct plx_embedded_options *options, struct plx_registry **ret_reg,
+                        struct plx_fault *fault)
+{
+    return open_in(options, true, ret_reg, fault);
+}
+
+int plx_embedded_tenant(const char *volume, const char *uuid, const struct plx_paths *paths,
+                        struct plx_tenant *ret_tenant, struct plx_fault *fault)
+{
+    struct plx_device_open_options device_options = {.read_only = true, .queue_depth = QUEUE_DEPTH};
+    const struct plx_embedded_options options = {.volume = volume, .uuid = uuid};
+    struct plx_region region = {.read_only = true};
+    struct plx_uuid store;
+    int error = plx_device_open(volume, &device_options, &region.device, fault);
+
+    if (error)
+        return error;
+    error = plx_bytelock_open(volume, &region.locks, fault);
+    if (!error)
+        error = find_region(&options, &region, fault);
+    plx_uuid_parse(uuid, &store);
+    if (!error)
+        error = plx_tenancy_read(region.device, region.locks, &store, paths, ret_tenant, fault);
+    plx_bytelock_close(region.locks);
+    plx_device_close(region.device);
+    return error;
+}
+
+struct plx_device *plx_registry_device(const struct plx_registry *reg)
+{
+    return reg->device;
+}
+
+struct plx_bytelock *plx_registry_locks(const struct plx_registry *reg)
+{
+    return reg->locks;
+}

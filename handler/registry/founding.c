@@ -1,0 +1,548 @@
+/* founding.c - see founding.h.
+ *
+ * V1  A volume is written by a format only while no other process has it open (device.h,
+ *     exclusive), and never when it belongs to a store that is known here: that is forgotten first.
+ * V2  A format is through when the registry has the store's row. Before that, the volumes hold a
+ *     superblock and an empty registry, which every opening refuses with what to do.
+ * V3  The list of known stores comes last: it is only the way to what is there.
+ * Threads: the caller's. Crash story: V2; what is repeated begins anew.
+ */
+#include "registry/founding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "registry/attach.h"
+#include "registry/attach_inside.h"
+#include "registry/embedded.h"
+#include "registry/tenancy.h"
+#include "registry/volumes.h"
+
+#define NAMES_SHOWN 3u
+
+/* ---- Volumes ---- */
+
+static int open_volumes(const char *const *paths, unsigned count,
+                        const struct plx_device_open_options *options,
+                        struct plx_device **ret_devices, struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++) {
+        int error = plx_device_open(paths[i], options, &ret_devices[i], fault);
+
+        if (error) {
+            plx_volumes_close(ret_devices, i);
+            return error;
+        }
+    }
+    return 0;
+}
+
+static int check_count(unsigned count, struct plx_fault *fault)
+{
+    return count >= 1 && count <= PLX_VOLUMES_MAX
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_INVALID, "a store has 1 to %d volumes",
+                               PLX_VOLUMES_MAX);
+}
+
+/* The handler runs elsewhere: by absolute paths. */
+static int absolute_paths(const char *const *paths, struct plx_known *known, unsigned count,
+                          struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++) {
+        int error = plx_volumes_absolute(paths[i], &known->volume[i], fault);
+
+        if (error)
+            return error;
+        known->volumes++;
+    }
+    return 0;
+}
+
+/* ---- Formatting ---- */
+
+/* V1: one file or device under two names. Those that do not exist yet are made one by one, so a
+ * second name of one is found, too. */
+static int check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
+{
+    uint64_t device[PLX_VOLUMES_MAX], inode[PLX_VOLUMES_MAX];
+    int error = 0;
+
+    for (unsigned i = 0; i < count && !error; i++) {
+        struct plx_bytelock *lock;
+
+        error = plx_bytelock_open(paths[i], &lock, fault);
+        if (error)
+            return error;
+        device[i] = lock->device;
+        inode[i] = lock->inode;
+        plx_bytelock_close(lock);
+        for (unsigned j = 0; j < i && !error; j++)
+            if (device[i] == device[j] && inode[i] == inode[j])
+                error = plx_fault_set(fault, PLX_ERR_INVALID, "%s and %s are the same volume",
+                                      paths[j], paths[i]);
+    }
+    return error;
+}
+
+/* "web, db, mail and 4 more", for people. */
+static void name_disks(const struct plx_known *known, char *ret_text, size_t size)
+{
+    struct plx_embedded_options options = {
+        .volume = known->volume[0],
+        .uuid = known->uuid,
+        .who = "",
+        .read_only = true,
+        .beside = true, /* it may be the one that is open exclusively */
+    };
+    struct plx_registry_store row;
+    struct plx_registry_vdi *list = NULL;
+    struct plx_registry *registry;
+    size_t count = 0, at = 0;
+
+    snprintf(ret_text, size, "its disks cannot be listed");
+    if (plx_embedded_open(&options, &registry, NULL))
+        return;
+    if (plx_registry_store_get(registry, known->uuid, &row) == 0 &&
+        plx_registry_vdi_list(registry, row.id, false, NULL, 0, &list, &count) == 0)
+        at = (size_t)snprintf(ret_text, size, "%s", count ? "with " : "without disks");
+    for (size_t i = 0; i < count && i < NAMES_SHOWN && at < size; i++)
+        at += (size_t)snprintf(ret_text + at, size - at, "%s%s", i ? ", " : "", list[i].name);
+    if (count > NAMES_SHOWN && at < size)
+        snprintf(ret_text + at, size - at, " and %zu more", count - NAMES_SHOWN);
+    free(list);
+    plx_registry_close(registry);
+}
+
+/* V1: a store that another host has, or that is in use through another name of the volume. */
+static int refuse_tenant(const struct plx_paths *paths, struct plx_device *device, const char *uuid,
+                         struct plx_fault *fault)
+{
+    struct plx_tenancy_options options = {.paths = paths, .volume = device->name};
+    struct plx_tenancy *tenancy = NULL;
+    struct plx_tenant tenant;
+    struct plx_fault why;
+    int error;
+
+    if (plx_embedded_tenant(device->name, uuid, paths, &tenant, NULL) || tenant.here ||
+        plx_uuid_is_zero(&tenant.host))
+        return 0; /* nobody's, or a leftover that says nothing */
+    plx_uuid_parse(uuid, &options.store);
+    error = plx_tenancy_begin(&options, &tenancy, &why);
+    plx_tenancy_end(tenancy);
+    return error == PLX_ERR_BUSY ? plx_fault_set(fault, error, "%s", why.text) : 0;
+}
+
+int plx_founding_refuse_known(const struct plx_paths *paths, struct plx_device *device,
+                              struct plx_fault *fault)
+{
+    struct plx_superblock_info info;
+    struct plx_known known;
+    char uuid[PLX_UUID_TEXT], disks[160];
+    int error = plx_superblock_probe(device, &info, NULL);
+
+    if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT || error == PLX_ERR_UNSUPPORTED)
+        return 0; /* no store, or none that anybody of this version could use */
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
+                             plx_error_text(error));
+    plx_uuid_text(&info.store, uuid);
+    error = plx_known_get(paths, uuid, &known, fault);
+    if (error == PLX_ERR_NOT_FOUND)
+        return refuse_tenant(paths, device, uuid, fault);
+    if (error)
+        return error;
+    name_disks(&known, disks, sizeof disks);
+    plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "%s is a volume of store %s (%s); 'parallax store forget %s' first, if it is to be "
+        "overwritten",
+        device->name, known.name, disks, known.name);
+    plx_known_done(&known);
+    return PLX_ERR_EXISTS;
+}
+
+static int check_name(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
+{
+    struct plx_known known;
+    int error = plx_known_get(paths, name, &known, fault);
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    plx_known_done(&known);
+    return plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "a store named %s exists already; 'parallax store forget %s' drops it from "
+        "the list of known stores",
+        name, name);
+}
+
+/* V1 */
+static int format_volumes(const struct plx_paths *paths, const char *const *names, unsigned count,
+                          uint64_t size, const struct plx_format_options *options,
+                          struct plx_store_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_device_open_options open = {.create_bytes = size, .exclusive = true};
+    struct plx_format_options format = *options;
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    struct plx_env env;
+    unsigned opened = 0;
+    int error = 0;
+
+    plx_attach_init_env(&env);
+    format.registry = true;
+    for (unsigned i = 0; i < count && !error; i++) {
+        error = check_distinct(names, i, fault);
+        if (!error)
+            error = plx_device_open(names[i], &open, &devices[i], fault);
+        opened += !error;
+    }
+    if (!error)
+        error = check_distinct(names, count, fault);
+    for (unsigned i = 0; i < count && !error; i++)
+        error = plx_founding_refuse_known(paths, devices[i], fault);
+    if (!error)
+        error = plx_store_format(devices, count, &format, &env, ret_info, fault);
+    plx_volumes_close(devices, opened);
+    return error;
+}
+
+void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
+                       struct plx_registry_store *ret_store,
+                       struct plx_registry_volume *ret_volumes)
+{
+    *ret_store = (struct plx_registry_store){.extent_blocks = info->extent_blocks,
+                                             .created_ns = info->created_ns};
+    plx_uuid_text(&info->id, ret_store->uuid);
+    memcpy(ret_store->name, info->name, sizeof ret_store->name);
+    for (unsigned i = 0; i < info->volumes; i++) {
+        ret_volumes[i] = (struct plx_registry_volume){
+            .index = i,
+            .first_extent = info->volume[i].first_extent,
+            .extents = info->volume[i].extents,
+            .system_extents = info->volume[i].system_extents,
+        };
+        plx_uuid_text(&info->volume[i].id, ret_volumes[i].uuid);
+        snprintf(ret_volumes[i].path, sizeof ret_volumes[i].path, "%s", known->volume[i]);
+    }
+}
+
+/* V2 */
+static int found_registry(const struct plx_paths *paths, const struct plx_known *known,
+                          const struct plx_store_info *info, struct plx_fault *fault)
+{
+    struct plx_registry_volume *volumes = calloc(info->volumes, sizeof *volumes);
+    struct plx_embedded_options options = {
+        .volume = known->volume[0], .uuid = known->uuid, .who = "parallax store format"};
+    struct plx_registry_store store;
+    struct plx_registry *registry;
+    int error = volumes ? plx_embedded_create(&options, &registry, fault)
+                        : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (error) {
+        free(volumes);
+        return error;
+    }
+    plx_founding_rows(info, known, &store, volumes);
+    error = plx_tenancy_found(plx_registry_device(registry), plx_registry_locks(registry),
+                              &info->id, paths, fault);
+    if (!error) {
+        error = plx_registry_store_create(registry, &store, volumes, info->volumes, NULL);
+        if (error)
+            plx_registry_fault(registry, error, fault);
+    }
+    plx_registry_close(registry);
+    free(volumes);
+    return error;
+}
+
+int plx_founding_format(const char *state_dir, const char *const *names, unsigned count,
+                        uint64_t size, const struct plx_format_options *options,
+                        struct plx_store_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_known known = {0};
+    struct plx_paths *paths = malloc(sizeof *paths);
+    int error = check_count(count, fault);
+
+    if (!paths)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    if (!error)
+        error = plx_paths_init(paths, state_dir, fault);
+    if (!error)
+        error = check_name(paths, options->name, fault);
+    if (!error)
+        error = format_volumes(paths, names, count, size, options, ret_info, fault);
+    if (!error)
+        error = absolute_paths(names, &known, count, fault);
+    if (!error) {
+        memcpy(known.name, options->name, sizeof known.name);
+        plx_uuid_text(&ret_info->id, known.uuid);
+        error = found_registry(paths, &known, ret_info, fault);
+    }
+    if (!error)
+        error = plx_known_put(paths, &known, fault); /* V3 */
+    plx_known_done(&known);
+    free(paths);
+    return error;
+}
+
+/* ---- Importing ---- */
+
+static int identify(const char *const *paths, unsigned count, struct plx_known *known,
+                    struct plx_fault *fault)
+{
+    struct plx_device_open_options options = {.read_only = true};
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    const char *ordered[PLX_VOLUMES_MAX] = {0};
+    struct plx_superblock_info first = {0};
+    int error = open_volumes(paths, count, &options, devices, fault);
+
+    if (error)
+        return error;
+    for (unsigned i = 0; i < count && !error; i++) {
+        struct plx_superblock_info info;
+
+        error = plx_superblock_probe(devices[i], &info, fault);
+        if (error)
+            break;
+        if (i == 0 || info.volume_index == 0)
+            first = info;
+        if (!plx_uuid_equal(&info.store, &first.store))
+            error = plx_fault_set(fault, PLX_ERR_INVALID, "%s belongs to another store (%s)",
+                                  paths[i], info.store_name);
+        else if (info.volume_index >= count || ordered[info.volume_index])
+            error = plx_fault_set(fault, PLX_ERR_INVALID,
+                                  "%s is volume %u of store %s; name each of its %u volumes once",
+                                  paths[i], info.volume_index, info.store_name, info.volumes);
+        else
+            ordered[info.volume_index] = paths[i];
+    }
+    plx_volumes_close(devices, count);
+    if (!error && first.volumes != count)
+        error = plx_fault_set(fault, PLX_ERR_INVALID,
+                              "store %s has %u volumes, %u were given; name them all",
+                              first.store_name, first.volumes, count);
+    if (!error)
+        error = absolute_paths(ordered, known, count, fault);
+    if (error)
+        return error;
+    memcpy(known->name, first.store_name, sizeof known->name);
+    plx_uuid_text(&first.store, known->uuid);
+    return 0;
+}
+
+int plx_founding_identify(const char *const *paths, unsigned count, struct plx_known *ret_known,
+                          struct plx_fault *fault)
+{
+    struct plx_known known = {0};
+    int error = check_count(count, fault);
+
+    if (!error)
+        error = identify(paths, count, &known, fault);
+    if (error)
+        plx_known_done(&known);
+    else
+        *ret_known = known;
+    return error;
+}
+
+/* The volumes' paths as this host knows them. */
+static int enter_paths(const struct plx_known *known, struct plx_fault *fault)
+{
+    struct plx_embedded_options options = {
+        .volume = known->volume[0], .uuid = known->uuid, .who = "parallax store import"};
+    struct plx_registry_volume *list = NULL;
+    struct plx_registry_store row;
+    struct plx_registry *registry;
+    size_t count = 0;
+    int error = plx_embedded_open(&options, &registry, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_store_get(registry, known->uuid, &row);
+    if (!error)
+        error = plx_registry_volume_list(registry, row.id, &list, &count);
+    for (size_t i = 0; i < count && i < known->volumes && !error; i++)
+        if (strcmp(list[i].path, known->volume[i]) != 0)
+            error = plx_registry_volume_set_path(registry, row.id, (unsigned)i, known->volume[i]);
+    if (error)
+        plx_registry_fault(registry, error, fault);
+    free(list);
+    plx_registry_close(registry);
+    return error;
+}
+
+static int take(const struct plx_paths *paths, const struct plx_known *known, const char *from,
+                struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+{
+    struct plx_tenancy_options options = {
+        .paths = paths, .volume = known->volume[0], .take = true, .from = from};
+
+    plx_uuid_parse(known->uuid, &options.store);
+    return plx_tenancy_begin(&options, ret_tenancy, fault);
+}
+
+/* A copy of a store that is known here, beside the original: one identity, two truths. */
+static int refuse_copy(const struct plx_paths *paths, const struct plx_known *known,
+                       struct plx_fault *fault)
+{
+    struct plx_bytelock *here = NULL, *there = NULL;
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 2, .beside = true};
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    struct plx_known other;
+    char uuid[PLX_UUID_TEXT] = "";
+    bool same;
+
+    if (plx_known_get(paths, known->uuid, &other, NULL))
+        return 0;
+    if (plx_device_open(other.volume[0], &options, &device, NULL) == 0) {
+        if (plx_superblock_probe(device, &info, NULL) == 0)
+            plx_uuid_text(&info.store, uuid);
+        plx_device_close(device);
+    }
+    same = strcmp(uuid, known->uuid) != 0 || /* it moved away from there */
+           plx_bytelock_open(known->volume[0], &here, NULL) ||
+           plx_bytelock_open(other.volume[0], &there, NULL) ||
+           (here->device == there->device && here->inode == there->inode);
+    plx_bytelock_close(here);
+    plx_bytelock_close(there);
+    if (!same)
+        plx_fault_set(
+            fault, PLX_ERR_EXISTS,
+            "%s and %s are the same store, which is known here as %s: one of them is a copy, "
+            "and both cannot be used beside each other; 'parallax store forget %s' first, if "
+            "the other one is meant",
+            known->volume[0], other.volume[0], other.name, other.name);
+    plx_known_done(&other);
+    return same ? 0 : PLX_ERR_EXISTS;
+}
+
+int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
+                        const char *name, const char *from, struct plx_known *ret_known,
+                        struct plx_fault *fault)
+{
+    struct plx_paths *paths = malloc(sizeof *paths);
+    struct plx_tenancy *tenancy = NULL;
+    struct plx_known known = {0};
+    int error = paths ? plx_paths_init(paths, state_dir, fault)
+                      : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = plx_founding_identify(names, count, &known, fault);
+    if (!error)
+        error = refuse_copy(paths, &known, fault);
+    if (!error && name)
+        snprintf(known.name, sizeof known.name, "%s", name);
+    if (!error)
+        error = take(paths, &known, from, &tenancy, fault);
+    if (!error)
+        error = plx_known_put(paths, &known, fault);
+    if (!error) /* entered by now: what is wrong with the registry can be mended */
+        error = enter_paths(&known, fault);
+    plx_tenancy_end(tenancy);
+    free(paths);
+    if (error)
+        plx_known_done(&known);
+    else
+        *ret_known = known;
+    return error;
+}
+
+/* ---- Stores that are known ---- */
+
+struct named {
+    struct plx_paths paths;
+    struct plx_known known;
+    struct plx_tenancy *tenancy;
+};
+
+static int find(const char *state_dir, const char *store, struct named **ret_named,
+                struct plx_fault *fault)
+{
+    struct named *named = calloc(1, sizeof *named);
+    int error = named ? plx_paths_init(&named->paths, state_dir, fault)
+                      : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = plx_known_get(&named->paths, store, &named->known, fault);
+    if (error)
+        free(named);
+    else
+        *ret_named = named;
+    return error;
+}
+
+static void named_free(struct named *named)
+{
+    plx_tenancy_end(named->tenancy);
+    plx_known_done(&named->known);
+    free(named);
+}
+
+int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
+                           struct plx_fault *fault)
+{
+    struct named *named;
+    int error = find(state_dir, store, &named, fault);
+
+    if (error)
+        return error;
+    error = take(&named->paths, &named->known, from, &named->tenancy, fault);
+    if (!error)
+        error = enter_paths(&named->known, fault);
+    named_free(named);
+    return error;
+}
+
+/* What dead processes have left is recovered first: another host could not tell them from living
+ * ones of this one. */
+static int recover(const char *state_dir, const char *store, struct plx_fault *fault)
+{
+    struct plx_attach_options options = {.store = store, .state_dir = state_dir, .role = "admin"};
+    struct plx_attach *attach;
+    int error = plx_attach_open(&options, &attach, fault);
+
+    return error ? error : plx_attach_close(attach);
+}
+
+int plx_founding_release(const char *state_dir, const char *store, struct plx_fault *fault)
+{
+    struct named *named;
+    int error = recover(state_dir, store, fault);
+
+    if (!error)
+        error = find(state_dir, store, &named, fault);
+    if (error)
+        return error;
+    error = take(&named->paths, &named->known, NULL, &named->tenancy, fault);
+    if (!error)
+        error = plx_tenancy_release(named->tenancy, fault);
+    named_free(named);
+    return error;
+}
+
+int plx_founding_forget(const char *state_dir, const char *store, struct plx_fault *fault)
+{
+    struct plx_device_open_options options = {.read_only = true};
+    struct plx_device *device;
+    struct named *named;
+    bool busy = false;
+    int error = find(state_dir, store, &named, fault);
+
+    if (error)
+        return error;
+    if (plx_device_open(named->known.volume[0], &options, &device, NULL) == 0) {
+        busy = plx_device_others(device);
+        plx_device_close(device);
+    }
+    if (busy)
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "store %s is open: a handler or a command uses it; stop that first",
+                              named->known.name);
+    else
+        error = plx_known_remove(&named->paths, named->known.name, fault);
+    named_free(named);
+    return error;
+}

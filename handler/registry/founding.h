@@ -1,0 +1,47 @@
+/* founding.h - stores made, found, taken and given up: what concerns a store as a whole.
+ *
+ * None of these has a store open for its disks; each opens volumes by itself and closes them.
+ * state_dir as in plx_paths_init(). Threads: any.
+ */
+#ifndef PLX_FOUNDING_H
+#define PLX_FOUNDING_H
+
+#include "engine/engine.h"
+#include "registry/known.h"
+
+/* Writes a new store over the volumes and enters it. size: of volumes that do not exist yet (0:
+ * they must). Refused, whatever options->force says: volumes of a store that is known here, or that
+ * somebody has open, and one volume under two names. */
+int plx_founding_format(const char *state_dir, const char *const *paths, unsigned count,
+                        uint64_t size, const struct plx_format_options *options,
+                        struct plx_store_info *ret_info, struct plx_fault *fault);
+
+/* Which store these volumes make up, all of them, in the order of their numbers. The result is to
+ * be freed by plx_known_done(). */
+int plx_founding_identify(const char *const *paths, unsigned count, struct plx_known *ret_known,
+                          struct plx_fault *fault);
+
+/* Enters a store that lies on these volumes, under its own name or another one, and takes it if no
+ * host has it. from: the operator's word that this host, which has it, is off (tenancy.h); NULL: it
+ * is not taken from anybody (BUSY). */
+int plx_founding_import(const char *state_dir, const char *const *paths, unsigned count,
+                        const char *name, const char *from, struct plx_known *ret_known,
+                        struct plx_fault *fault);
+/* Takes a store that is known here from the host that has it, by the operator's word. */
+int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
+                           struct plx_fault *fault);
+/* Gives a store up, so that another host may import it. BUSY: somebody has it open. */
+int plx_founding_release(const char *state_dir, const char *store, struct plx_fault *fault);
+/* Drops a store from the list of those that are known here; nothing of the store is touched. BUSY:
+ * a process of this host has it open. */
+int plx_founding_forget(const char *state_dir, const char *store, struct plx_fault *fault);
+
+/* For rebuild.c and attach.c. The rows of a store and its volumes. */
+void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
+                       struct plx_registry_store *ret_store,
+                       struct plx_registry_volume *ret_volumes);
+/* EXISTS, with its disks named: the device is a volume of a store that is known here. */
+int plx_founding_refuse_known(const struct plx_paths *paths, struct plx_device *device,
+                              struct plx_fault *fault);
+
+#endif

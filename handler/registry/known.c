@@ -1,0 +1,310 @@
+/* known.c - see known.h.
+ *
+ * W1  An entry appears whole under its name, by rename(), and is durable before a call returns.
+ * W2  What an entry says is checked when it is read: it is a file that anybody may have edited.
+ * Threads: any.
+ * Crash story: a crash leaves the old entry or the new one, and perhaps a file ".NAME.PID", which
+ *   the next writer of that number replaces.
+ */
+#include "registry/known.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SUFFIX ".json"
+#define ENTRY_MAX (PLX_PATH_MAX + 128)
+
+static void folder_path(const struct plx_paths *paths, char ret_path[ENTRY_MAX])
+{
+    snprintf(ret_path, ENTRY_MAX, "%s/stores", paths->state);
+}
+
+static void entry_path(const struct plx_paths *paths, const char *name, char ret_path[ENTRY_MAX])
+{
+    snprintf(ret_path, ENTRY_MAX, "%s/stores/%s" SUFFIX, paths->state, name);
+}
+
+void plx_known_done(struct plx_known *known)
+{
+    for (unsigned i = 0; i < known->volumes; i++)
+        free(known->volume[i]);
+    known->volumes = 0;
+}
+
+void plx_known_list_free(struct plx_known *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        plx_known_done(&list[i]);
+    free(list);
+}
+
+/* ---- Reading ---- */
+
+static int no_entry(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                         "there is no store '%.80s' (looked in %.120s/stores); 'parallax store "
+                         "list' shows those that are known here, 'parallax store import --volume "
+                         "PATH' enters one",
+                         name, paths->state);
+}
+
+/* W2 */
+static bool take_volumes(const json_t *volumes, struct plx_known *known)
+{
+    size_t count = json_array_size(volumes);
+
+    if (count < 1 || count > PLX_VOLUMES_MAX)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        const char *path = json_string_value(json_array_get(volumes, i));
+
+        if (!path || !*path || strlen(path) >= PLX_PATH_MAX)
+            return false;
+        known->volume[i] = strdup(path);
+        if (!known->volume[i])
+            return false;
+        known->volumes++;
+    }
+    return true;
+}
+
+static int read_entry(const char *path, const char *name, struct plx_known *ret_known,
+                      struct plx_fault *fault)
+{
+    struct plx_known known = {0};
+    json_error_t why;
+    json_t *entry = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    const char *uuid = json_string_value(json_object_get(entry, "uuid"));
+    bool good = uuid && plx_uuid_check(uuid) == 0 &&
+                take_volumes(json_object_get(entry, "volumes"), &known);
+
+    if (good) {
+        snprintf(known.name, sizeof known.name, "%s", name);
+        snprintf(known.uuid, sizeof known.uuid, "%s", uuid);
+        *ret_known = known;
+    } else {
+        plx_known_done(&known);
+    }
+    json_decref(entry);
+    return good
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_INVALID,
+                               "%.200s cannot be read: %s; remove it, and enter the store again "
+                               "with 'parallax store import --volume PATH'",
+                               path, entry ? "its contents are not an entry of a store" : why.text);
+}
+
+/* The name that a file of the folder stands for. */
+static bool entry_name(const char *file, char ret_name[PLX_STORE_NAME_MAX + 1])
+{
+    size_t length = strlen(file), suffix = strlen(SUFFIX);
+    char why[160];
+
+    if (length <= suffix || length - suffix > PLX_STORE_NAME_MAX ||
+        strcmp(file + length - suffix, SUFFIX) != 0)
+        return false;
+    memcpy(ret_name, file, length - suffix);
+    ret_name[length - suffix] = 0;
+    return plx_name_check("store", ret_name, why, sizeof why) == 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct plx_known *)a)->name, ((const struct plx_known *)b)->name);
+}
+
+static int read_folder(const char *folder, DIR *entries, struct plx_known **list, size_t *count,
+                       struct plx_fault *fault)
+{
+    char path[ENTRY_MAX + 256], name[PLX_STORE_NAME_MAX + 1];
+    struct dirent *file;
+    int error = 0;
+
+    while (!error && (file = readdir(entries))) {
+        struct plx_known *bigger;
+
+        if (!entry_name(file->d_name, name))
+            continue;
+        bigger = realloc(*list, (*count + 1) * sizeof *bigger);
+        if (!bigger)
+            return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+        *list = bigger;
+        snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
+        error = read_entry(path, name, &bigger[*count], fault);
+        *count += !error;
+    }
+    return error;
+}
+
+int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
+                   struct plx_fault *fault)
+{
+    struct plx_known *list = NULL;
+    char folder[ENTRY_MAX];
+    size_t count = 0;
+    DIR *entries;
+    int error;
+
+    folder_path(paths, folder);
+    entries = opendir(folder);
+    if (!entries && errno != ENOENT)
+        return plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_SYSTEM,
+                             "cannot read %.200s: %s", folder, strerror(errno));
+    error = entries ? read_folder(folder, entries, &list, &count, fault) : 0;
+    if (entries)
+        closedir(entries);
+    if (error) {
+        plx_known_list_free(list, count);
+        return error;
+    }
+    if (count)
+        qsort(list, count, sizeof *list, compare_names);
+    *ret_list = list;
+    *ret_count = count;
+    return 0;
+}
+
+static int get_by_uuid(const struct plx_paths *paths, const char *uuid, struct plx_known *ret_known,
+                       struct plx_fault *fault)
+{
+    struct plx_known *list;
+    size_t count;
+    bool found = false;
+    int error = plx_known_list(paths, &list, &count, fault);
+
+    if (error)
+        return error;
+    for (size_t i = 0; i < count && !found; i++) {
+        found = strcmp(list[i].uuid, uuid) == 0;
+        if (found) {
+            *ret_known = list[i];
+            list[i].volumes = 0; /* they went along */
+        }
+    }
+    plx_known_list_free(list, count);
+    return found ? 0 : no_entry(paths, uuid, fault);
+}
+
+int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_known *ret_known,
+                  struct plx_fault *fault)
+{
+    char path[ENTRY_MAX], why[160];
+
+    if (plx_uuid_check(name) == 0)
+        return get_by_uuid(paths, name, ret_known, fault);
+    if (plx_name_check("store", name, why, sizeof why))
+        return no_entry(paths, name, fault);
+    entry_path(paths, name, path);
+    if (access(path, F_OK) && errno == ENOENT)
+        return no_entry(paths, name, fault);
+    return read_entry(path, name, ret_known, fault);
+}
+
+/* ---- Writing ---- */
+
+static int cannot_write(const char *path, struct plx_fault *fault)
+{
+    return plx_fault_set(fault,
+                         errno == EACCES || errno == EPERM || errno == EROFS ? PLX_ERR_PERMISSION
+                                                                             : PLX_ERR_SYSTEM,
+                         "cannot write %.200s: %s", path, strerror(errno));
+}
+
+static int sync_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), failed;
+
+    if (fd < 0)
+        return -1;
+    failed = fsync(fd);
+    close(fd);
+    return failed;
+}
+
+/* W1 */
+static int write_whole(const char *folder, const char *name, const char *text,
+                       struct plx_fault *fault)
+{
+    char path[ENTRY_MAX + 128], hidden[ENTRY_MAX + 128];
+    size_t length = strlen(text);
+    int fd, error = 0;
+
+    snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
+    snprintf(hidden, sizeof hidden, "%s/.%s.%d", folder, name, (int)getpid());
+    fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, text, length) != (ssize_t)length || fsync(fd) || rename(hidden, path) ||
+        sync_folder(folder)) {
+        error = cannot_write(path, fault);
+        unlink(hidden);
+    }
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+static int check_name_free(const struct plx_paths *paths, const struct plx_known *known,
+                           struct plx_fault *fault)
+{
+    struct plx_known other;
+    bool same;
+    int error = plx_known_get(paths, known->name, &other, NULL);
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID ? 0 : error;
+    same = strcmp(other.uuid, known->uuid) == 0;
+    plx_known_done(&other);
+    return same ? 0
+                : plx_fault_set(fault, PLX_ERR_EXISTS,
+                                "another store named %s is known here already; 'parallax store "
+                                "forget %s' drops it from the list of those, and touches nothing "
+                                "of it",
+                                known->name, known->name);
+}
+
+int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
+                  struct plx_fault *fault)
+{
+    json_t *volumes = json_array(), *entry;
+    char folder[ENTRY_MAX];
+    char *text;
+    int error = check_name_free(paths, known, fault);
+
+    if (error) {
+        json_decref(volumes);
+        return error;
+    }
+    for (unsigned i = 0; i < known->volumes; i++)
+        json_array_append_new(volumes, json_string(known->volume[i]));
+    entry = json_pack("{s:s,s:o}", "uuid", known->uuid, "volumes", volumes);
+    text = entry ? json_dumps(entry, JSON_INDENT(2)) : NULL;
+    json_decref(entry);
+    if (!text)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "the path of a volume of store %s is not valid UTF-8", known->name);
+    folder_path(paths, folder);
+    if (mkdir(folder, 0700) && errno != EEXIST)
+        error = cannot_write(folder, fault);
+    else
+        error = write_whole(folder, known->name, text, fault);
+    free(text);
+    return error;
+}
+
+int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
+{
+    char path[ENTRY_MAX], folder[ENTRY_MAX];
+
+    entry_path(paths, name, path);
+    folder_path(paths, folder);
+    if (unlink(path) == 0)
+        return sync_folder(folder) ? cannot_write(path, fault) : 0;
+    return errno == ENOENT ? no_entry(paths, name, fault) : cannot_write(path, fault);
+}

@@ -1,0 +1,37 @@
+/* known.h - which stores this host, or this user, knows: their names and where they lie.
+ *
+ * A store's registry lies in the store (embedded.h). What the state directory keeps is only the way
+ * to it: STATE/stores/NAME.json with the store's UUID and the paths of its volumes. Losing it loses
+ * nothing: 'parallax store import --volume ...' enters a store again.
+ *
+ * Threads: any. Several processes may read and write at the same time; the last writer of one
+ * store's entry wins.
+ */
+#ifndef PLX_KNOWN_H
+#define PLX_KNOWN_H
+
+#include "registry/paths.h"
+
+struct plx_known {
+    char name[PLX_STORE_NAME_MAX + 1];
+    char uuid[PLX_UUID_TEXT];
+    unsigned volumes;
+    char *volume[PLX_VOLUMES_MAX]; /* paths; volume 0 comes first */
+};
+
+/* By name or UUID. NOT_FOUND: the text says where it was looked for, and what to do. The result is
+ * to be freed by plx_known_done(). */
+int plx_known_get(const struct plx_paths *paths, const char *name_or_uuid,
+                  struct plx_known *ret_known, struct plx_fault *fault);
+/* By name. An entry that cannot be read fails the whole call. */
+int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
+                   struct plx_fault *fault);
+void plx_known_list_free(struct plx_known *list, size_t count);
+/* Enters the store, or replaces its entry; durable on return. EXISTS: another store has that name
+ * here. */
+int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
+                  struct plx_fault *fault);
+int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault);
+void plx_known_done(struct plx_known *known);
+
+#endif

@@ -1,0 +1,65 @@
+/* lost.c - see lost.h. The statements that must not work meanwhile say so themselves: collection
+ * (collections.c), intents (holds.c), creation (vdis.c).
+ *
+ * Threads and crash story: as registry.c.
+ */
+#include "registry/lost.h"
+
+#include <stdlib.h>
+
+#include "registry/sql.h"
+
+static void read_lost(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_lost *lost = item;
+
+    lost->slot = (uint32_t)columns[0].number;
+    lost->labels = columns[1].number != 0;
+    plx_sql_copy(lost->vdi, sizeof lost->vdi, &columns[2]);
+    plx_sql_copy(lost->why, sizeof lost->why, &columns[3]);
+}
+
+static const struct plx_sql_shape lost_shape = {sizeof(struct plx_registry_lost), read_lost};
+
+int plx_registry_lost_add(struct plx_registry *reg, int64_t store,
+                          const struct plx_registry_lost *lost)
+{
+    static const char insert[] = "INSERT INTO lost (store, slot, what, vdi, why)"
+                                 " VALUES (?1, ?2, ?3, ?4, ?5)";
+    struct plx_sql batch[] = {
+        SQL(insert, SQL_INT(store), SQL_INT(lost->slot),
+            SQL_TEXT(lost->labels ? "labels" : "record"), SQL_OPT(lost->vdi), SQL_TEXT(lost->why)),
+        SQL_EVENT(reg, "lost", lost->labels ? lost->vdi : "a virtual disk's record", lost->why),
+    };
+
+    return plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+}
+
+int plx_registry_lost_list(struct plx_registry *reg, int64_t store,
+                           struct plx_registry_lost **ret_list, size_t *ret_count)
+{
+    static const char list[] = "SELECT slot, what = 'labels', coalesce(vdi, ''), why FROM lost"
+                               " WHERE store = ?1 ORDER BY slot, what";
+    const struct plx_sql statement = SQL(list, SQL_INT(store));
+
+    return plx_sql_list(reg, &statement, &lost_shape, (void **)ret_list, ret_count);
+}
+
+int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *ret_count)
+{
+    static const char forget[] =
+        "DELETE FROM lost WHERE store = ?1 RETURNING slot, what = 'labels', coalesce(vdi, ''), why";
+    struct plx_sql batch[] = {
+        SQL(forget, SQL_INT(store)),
+        SQL_EVENT(reg, "lost forget", "store", "what a rebuild could not read is given up"),
+    };
+    void *list;
+    size_t count;
+    int code = plx_sql_change_list(reg, batch, SQL_COUNT(batch), &lost_shape, &list, &count);
+
+    if (code)
+        return code;
+    free(list);
+    *ret_count = count;
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* rebuild.h - a store's registry made anew from what the store says of itself (INV-6).
+ *
+ * Threads: the caller's.
+ */
+#ifndef PLX_REBUILD_H
+#define PLX_REBUILD_H
+
+#include "engine/engine.h"
+#include "registry/known.h"
+
+/* What a rebuild found, and what it could not read. */
+struct plx_rebuilt {
+    uint64_t disks, deleted; /* virtual disks */
+    uint64_t lost_records; /* slots whose record cannot be read: a disk, or one that was deleted */
+    uint64_t lost_labels;  /* disks whose labels were not all read */
+    uint64_t sealed_extents; /* whose header cannot be read: nothing is allocated in them */
+};
+
+/* The volumes of one store, all of them. Either the new registry takes the old one's place as a
+ * whole, or nothing has changed; the store is known here afterwards. BUSY: somebody has a volume
+ * open, or another host has the store. What cannot be read is reported, kept in the registry
+ * (lost.h), and fails nothing. dry_run: only looks. */
+struct plx_rebuild_options {
+    const char *state_dir;
+    const char *const *volumes;
+    unsigned count;
+    bool dry_run;
+    void (*lost)(void *context, const char *text); /* may be NULL */
+    void *context;
+};
+int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret_known,
+                struct plx_rebuilt *ret_rebuilt, struct plx_fault *fault);
+
+#endif

@@ -1,0 +1,608 @@
+/* tenancy.c - see tenancy.h.
+ *
+ * T1  A page is written with the next generation and with the lock on PLX_BYTE_HOME held: one
+ *     process of a machine writes at a time.
+ * T2  A change of host, boot, inode or "open" goes to both slots, one after the other, each flushed
+ *     before the next and before anything relies on it. A new counter goes to slot B alone and is
+ * not flushed: it only has to be seen by who watches. So one slot is always whole and durable, and
+ *     says who has the store.
+ * T3  Who takes a store (another boot, another inode, a released one, by the operator's word) reads
+ *     the page again after it has written and waited: of two takers the one that was overwritten
+ *     notices, and has done nothing yet.
+ * T6  What was read while another was writing it proves nothing: nobody is fenced by a page of
+ * which a slot is damaged, before it was read again. T4  A counter never goes back while its host
+ * lives. One that does is an older page, brought back by whoever restored the volume beneath us. T5
+ * Between two running machines a counter that stands still proves nothing; only on the same
+ *     machine, where a process that is stopped could not have I/O of its own under way for so
+ *     long, and whose instance locks are looked at afterwards, is it taken for the end.
+ * Threads: `lock` guards the device and the page in memory. The thread looks once a second.
+ * Crash story: a crash leaves "open" set. The next process of the same boot and inode does not
+ *   mind; that of a new boot watches the counter, which stands still.
+ */
+#include "registry/tenancy.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/bytelock.h"
+#include "engine/format.h"
+#include "engine/volume.h"
+#include "registry/clock.h"
+
+#define SECOND_NS 1000000000ull
+#define LOOK_NS SECOND_NS
+#define GAP_NS (2 * SECOND_NS) /* without a look: nothing is submitted before the next one */
+#define WATCH_NS (5 * SECOND_NS)
+#define SETTLE_NS (2 * SECOND_NS)     /* T3 */
+#define LOCK_WAIT_NS (15 * SECOND_NS) /* another one may be watching */
+#define STEP_NS 50000000ull
+#define LOOK_TRIES 5u /* T6 */
+#define LOOK_AGAIN_NS 10000000ull
+#define UNSEEN_NS (5 * SECOND_NS) /* without a look that succeeds, beyond the gap */
+
+struct page {
+    struct plx_home home;
+    bool found;
+    bool damaged; /* a slot is neither whole nor unused */
+};
+
+enum slot {
+    SLOT_STATE,
+    SLOT_COUNTER,
+};
+
+struct plx_tenancy {
+    struct plx_tenancy_options options;
+    struct plx_device *device;
+    struct plx_bytelock *locks;
+    struct plx_uuid host, boot;
+    bool open; /* shared lock on PLX_BYTE_OPEN held */
+
+    pthread_mutex_t lock;
+    struct page page; /* as last seen or written */
+    pthread_cond_t stop;
+    bool stopping;
+    pthread_t thread;
+    atomic_uint_least64_t looked_ns; /* boot clock */
+    atomic_bool fenced;
+    char why[256]; /* under lock; once fenced it stays */
+};
+
+static uint64_t boot_ns(void)
+{
+    return plx_clock_ns(CLOCK_BOOTTIME); /* goes on while the machine sleeps */
+}
+
+static void rest(uint64_t ns)
+{
+    struct timespec pause = {.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
+
+    nanosleep(&pause, NULL);
+}
+
+/* ---- The page ---- */
+
+static int read_page(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
+                     struct plx_fault *fault)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    struct page page = {0};
+    struct plx_fault why = {0};
+    int error = 0;
+
+    for (unsigned slot = 0; slot < 2; slot++) { /* apart: a bad sector costs one of them */
+        struct plx_home home;
+        int one = plx_volume_io(device, PLX_IO_READ, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE,
+                                block, sizeof block);
+
+        if (one)
+            plx_fault_set(&why, one, "%s", plx_error_text(one));
+        else
+            one = plx_format_home_decode(block, store, &home, &why);
+        if (one && one != PLX_ERR_NOT_FOUND)
+            error = one;
+        if (one || (page.found && home.generation <= page.home.generation))
+            continue;
+        page.home = home;
+        page.found = true;
+    }
+    page.damaged = error != 0;
+    if (!page.found && error)
+        return plx_fault_set(fault, error,
+                             "%s: the home page is damaged (%.80s), so nobody knows which host has "
+                             "the store; when no other has, 'parallax store take-over --any "
+                             "--i-checked-it-is-off' writes it anew",
+                             device->name, why.text);
+    *ret_page = page;
+    return 0;
+}
+
+static int write_slot(struct plx_device *device, const struct plx_uuid *store,
+                      struct plx_home *home, enum slot slot, bool flush)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    int error;
+
+    home->generation++; /* T1 */
+    plx_format_home_encode(store, home, block);
+    error = plx_volume_io(device, PLX_IO_WRITE, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE, block,
+                          sizeof block);
+    return error || !flush ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+}
+
+/* T2 */
+static int write_page(struct plx_device *device, const struct plx_uuid *store,
+                      const struct plx_home *home, enum slot from, struct page *page,
+                      struct plx_fault *fault)
+{
+    struct page next = {.home = *home, .found = true};
+    bool flush = from == SLOT_STATE;
+    int error = 0;
+
+    next.home.generation = page->home.generation;
+    for (unsigned slot = from; slot <= SLOT_COUNTER && !error; slot++)
+        error = write_slot(device, store, &next.home, (enum slot)slot, flush);
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot write the home page: %s", device->name,
+                             plx_error_text(error));
+    *page = next;
+    return 0;
+}
+
+static void identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
+                     struct plx_uuid *ret_boot)
+{
+    *ret_host = *ret_boot = (struct plx_uuid){0};
+    plx_uuid_parse(paths->host, ret_host);
+    plx_uuid_parse(paths->boot, ret_boot);
+}
+
+int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,
+                      const struct plx_uuid *store, const struct plx_paths *paths,
+                      struct plx_fault *fault)
+{
+    struct plx_home home = {.device = locks->device, .inode = locks->inode};
+    struct page page = {0};
+
+    identify(paths, &home.host, &home.boot);
+    snprintf(home.host_name, sizeof home.host_name, "%s", paths->host_name);
+    return write_page(device, store, &home, SLOT_STATE, &page, fault);
+}
+
+int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks,
+                     const struct plx_uuid *store, const struct plx_paths *paths,
+                     struct plx_tenant *ret_tenant, struct plx_fault *fault)
+{
+    struct plx_uuid host, boot;
+    struct page page;
+    int error = read_page(device, store, &page, fault);
+
+    if (error)
+        return error;
+    identify(paths, &host, &boot);
+    *ret_tenant = (struct plx_tenant){
+        .host = page.home.host,
+        .open = page.home.open,
+        .ours = plx_uuid_equal(&page.home.host, &host) || plx_uuid_equal(&page.home.boot, &boot),
+        .here = page.found && !plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot) &&
+                page.home.device == locks->device && page.home.inode == locks->inode,
+    };
+    memcpy(ret_tenant->host_name, page.home.host_name, sizeof ret_tenant->host_name);
+    return 0;
+}
+
+/* ---- Beginning ---- */
+
+static bool is_our_boot(const struct plx_tenancy *t, const struct plx_home *home)
+{
+    return !plx_uuid_is_zero(&t->boot) && plx_uuid_equal(&home->boot, &t->boot);
+}
+
+static bool is_our_inode(const struct plx_tenancy *t, const struct plx_home *home)
+{
+    return home->device == t->locks->device && home->inode == t->locks->inode;
+}
+
+/* Our locks are seen by those who wrote this, and theirs by us. */
+static bool is_ours(const struct plx_tenancy *t, const struct page *page)
+{
+    return page->found && is_our_boot(t, &page->home) && is_our_inode(t, &page->home);
+}
+
+static int lock_home(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    uint64_t since = boot_ns();
+    int error;
+
+    while ((error = t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_EXCLUSIVE)) ==
+               PLX_ERR_BUSY &&
+           boot_ns() - since < LOCK_WAIT_NS)
+        rest(STEP_NS);
+    return error ? plx_fault_set(fault, error,
+                                 "%s: another process keeps the home page locked; try again",
+                                 t->device->name)
+                 : 0;
+}
+
+static void unlock_home(struct plx_tenancy *t)
+{
+    t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_UNLOCKED);
+}
+
+/* Whether the counter moves, or anything else. */
+static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bool *ret_moved,
+                 struct plx_fault *fault)
+{
+    uint64_t since = boot_ns();
+    int error = 0;
+
+    *ret_moved = false;
+    while (!error && !*ret_moved && boot_ns() - since < ns) {
+        struct page now;
+
+        rest(STEP_NS);
+        error = read_page(t->device, &t->options.store, &now, fault);
+        *ret_moved = !error && !now.damaged && /* T6 */
+                     (!now.found || now.home.generation != page->home.generation);
+    }
+    return error;
+}
+
+/* T3 */
+static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_fault *fault)
+{
+    struct plx_home home = {
+        .host = t->host,
+        .boot = t->boot,
+        .device = t->locks->device,
+        .inode = t->locks->inode,
+        .counter = page->home.counter + 1,
+        .open = page->home.open,
+    };
+    bool moved;
+    int error;
+
+    snprintf(home.host_name, sizeof home.host_name, "%s", t->options.paths->host_name);
+    error = write_page(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
+    if (!error)
+        error = watch(t, page, SETTLE_NS, &moved, fault);
+    if (!error && moved)
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "%s: another host has taken the store at the same time; look at "
+                              "'parallax store scan'",
+                              t->device->name);
+    return error;
+}
+
+static int refuse_other(struct plx_tenancy *t, const struct plx_home *home, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "%s: the store belongs to host %s, which used it last; give it up there "
+                         "('parallax store release'), or, if that host is off: 'parallax store "
+                         "take-over --from %s --i-checked-it-is-off'",
+                         t->device->name, home->host_name, home->host_name);
+}
+
+static bool names_host(const char *from, const struct plx_home *home)
+{
+    char id[PLX_UUID_TEXT];
+
+    plx_uuid_text(&home->host, id);
+    return strcmp(from, home->host_name) == 0 || strcmp(from, id) == 0;
+}
+
+/* Whose it is, by the table of tenancy.h. *ret_watch: it may be open at somebody's. */
+static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch,
+                 struct plx_fault *fault)
+{
+    const struct plx_home *home = &page->home;
+    const char *from = t->options.from;
+    bool any = from && strcmp(from, PLX_TENANCY_ANY) == 0;
+
+    *ret_watch = any || (page->found && home->open);
+    if (!page->found || plx_uuid_is_zero(&home->host))
+        return t->options.take || from
+                   ? 0
+                   : plx_fault_set(fault, PLX_ERR_BUSY,
+                                   "%s: no host has the store: it was released; 'parallax store "
+                                   "import --volume PATH' takes it",
+                                   t->device->name);
+    if (is_our_boot(t, home) || plx_uuid_equal(&home->host, &t->host))
+        return 0;
+    if (!from)
+        return refuse_other(t, home, fault);
+    if (!any && !names_host(from, home))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: the store belongs to host %s, not to %s; nothing was changed",
+                             t->device->name, home->host_name, from);
+    *ret_watch = true; /* a machine that is not off after all */
+    return 0;
+}
+
+/* With the home locked. */
+static int take(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    struct page page;
+    bool watched, moved = false;
+    int error = read_page(t->device, &t->options.store, &page, fault);
+
+    if (error && t->options.from && strcmp(t->options.from, PLX_TENANCY_ANY) == 0) {
+        page = (struct page){0}; /* the operator's word in place of a page that cannot be read */
+        error = 0;
+    }
+    if (!error && is_ours(t, &page)) {
+        t->page = page;
+        return 0;
+    }
+    if (!error)
+        error = judge(t, &page, &watched, fault);
+    if (!error && watched)
+        error = watch(t, &page, WATCH_NS, &moved, fault);
+    if (!error && moved)
+        error = plx_fault_set(fault, PLX_ERR_BUSY,
+                              "%s: the store is in use by host %s%s; stop it there first",
+                              t->device->name, page.home.host_name,
+                              is_our_boot(t, &page.home)
+                                  ? ", that is this machine, through another name of the volume"
+                                  : ", which is running");
+    if (!error)
+        error = write_taken(t, &page, fault);
+    if (!error)
+        t->page = page;
+    return error;
+}
+
+/* "open", for those of another boot or inode (T2). */
+static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
+{
+    struct plx_home home;
+    int error = read_page(t->device, &t->options.store, &t->page, fault);
+
+    if (error)
+        return error;
+    if (!is_ours(t, &t->page))
+        return plx_fault_set(fault, PLX_ERR_FENCED, "another host has taken the store");
+    if (t->page.home.open == open)
+        return open ? plx_volume_io(t->device, PLX_IO_FLUSH, 0, NULL, 0) : 0; /* T2 */
+    home = t->page.home;
+    home.open = open;
+    home.counter++;
+    return write_page(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
+}
+
+/* ---- Looking ---- */
+
+/* With the lock. */
+static int fence(struct plx_tenancy *t, struct plx_fault *fault, const char *why)
+{
+    bool before = atomic_exchange(&t->fenced, true);
+
+    if (!before) {
+        snprintf(t->why, sizeof t->why, "%s", why);
+        if (t->options.fenced)
+            t->options.fenced(t->options.context, why);
+    }
+    return plx_fault_set(fault, PLX_ERR_FENCED, "%s", t->why);
+}
+
+static int look(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    struct page page = {.damaged = true};
+    char why[256];
+    int error = 0;
+
+    if (atomic_load(&t->fenced))
+        return plx_fault_set(fault, PLX_ERR_FENCED, "%s", t->why);
+    for (unsigned i = 0; i < LOOK_TRIES && page.damaged && !error; i++) { /* T6 */
+        if (i)
+            rest(LOOK_AGAIN_NS);
+        error = read_page(t->device, &t->options.store, &page, fault);
+    }
+    if (error)
+        return error; /* what cannot be read proves nothing, and is no look */
+    if (page.damaged && (!is_ours(t, &page) || page.home.counter < t->page.home.counter))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT, "%s: a copy of the home page is damaged",
+                             t->device->name);
+    if (!is_ours(t, &page)) {
+        snprintf(why, sizeof why, "host %s has taken the store over",
+                 page.found && page.home.host_name[0] ? page.home.host_name : "(nobody)");
+        return fence(t, fault, why);
+    }
+    if (page.home.counter < t->page.home.counter) /* T4 */
+        return fence(t, fault,
+                     "the volume went back to an older state while it was in use (a snapshot of "
+                     "the array restored?)");
+    t->page = page;
+    atomic_store(&t->looked_ns, boot_ns());
+    return 0;
+}
+
+int plx_tenancy_look(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    int error;
+
+    pthread_mutex_lock(&t->lock);
+    error = look(t, fault);
+    pthread_mutex_unlock(&t->lock);
+    return error;
+}
+
+bool plx_tenancy_ok(struct plx_tenancy *t)
+{
+    uint64_t since = boot_ns();
+    int error;
+
+    if (atomic_load(&t->fenced))
+        return false;
+    if (since - atomic_load(&t->looked_ns) < GAP_NS)
+        return true;
+    while ((error = plx_tenancy_look(t, NULL)) && error != PLX_ERR_FENCED &&
+           boot_ns() - since < UNSEEN_NS)
+        rest(STEP_NS);
+    if (error && error != PLX_ERR_FENCED) {
+        pthread_mutex_lock(&t->lock);
+        fence(t, NULL, "the home page cannot be read, so nobody knows whose the store is");
+        pthread_mutex_unlock(&t->lock);
+    }
+    return !error;
+}
+
+/* One process of the machine raises the counter. */
+static void raise_counter(struct plx_tenancy *t)
+{
+    struct plx_home home;
+
+    if (atomic_load(&t->fenced) ||
+        t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_EXCLUSIVE) != 0)
+        return;
+    if (look(t, NULL) == 0) {
+        home = t->page.home;
+        home.counter++;
+        write_page(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, NULL);
+    }
+    unlock_home(t);
+}
+
+static void *run(void *argument)
+{
+    struct plx_tenancy *t = argument;
+    struct timespec until;
+
+    pthread_mutex_lock(&t->lock);
+    while (!t->stopping) {
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += (time_t)(LOOK_NS / SECOND_NS);
+        pthread_cond_timedwait(&t->stop, &t->lock, &until);
+        if (t->stopping)
+            break;
+        look(t, NULL);
+        raise_counter(t);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* ---- Opening and closing ---- */
+
+static void tenancy_free(struct plx_tenancy *t)
+{
+    plx_bytelock_close(t->locks);
+    plx_device_close(t->device);
+    pthread_cond_destroy(&t->stop);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static int begin(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    int error = lock_home(t, fault);
+
+    if (error)
+        return error;
+    error = take(t, fault);
+    if (!error)
+        error = set_open(t, true, fault);
+    if (!error) {
+        error = t->locks->ops->set(t->locks, PLX_BYTE_OPEN, PLX_BYTE_SHARED);
+        if (error)
+            plx_fault_set(fault, error, "%s: cannot be locked", t->device->name);
+    }
+    unlock_home(t);
+    return error;
+}
+
+int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tenancy **ret_tenancy,
+                      struct plx_fault *fault)
+{
+    struct plx_device_open_options device_options = {.queue_depth = 2, .beside = true};
+    struct plx_tenancy *t = calloc(1, sizeof *t);
+    pthread_condattr_t attributes;
+    int error, result;
+
+    if (!t)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    t->options = *options;
+    identify(options->paths, &t->host, &t->boot);
+    if (plx_uuid_is_zero(&t->boot)) {
+        free(t);
+        return plx_fault_set(
+            fault, PLX_ERR_SYSTEM,
+            "/proc/sys/kernel/random/boot_id cannot be read; without it nobody could "
+            "tell whether a store is in use");
+    }
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&t->stop, &attributes);
+    pthread_condattr_destroy(&attributes);
+    error = plx_device_open(options->volume, &device_options, &t->device, fault);
+    if (!error)
+        error = plx_bytelock_open(options->volume, &t->locks, fault);
+    if (!error)
+        error = begin(t, fault);
+    if (!error) {
+        atomic_store(&t->looked_ns, boot_ns());
+        result = pthread_create(&t->thread, NULL, run, t);
+        if (result)
+            error =
+                plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start a thread: %s", strerror(result));
+    }
+    if (error) {
+        tenancy_free(t);
+        return error;
+    }
+    *ret_tenancy = t;
+    return 0;
+}
+
+/* The last one of this machine: nobody else holds the lock. */
+static void close_page(struct plx_tenancy *t)
+{
+    if (atomic_load(&t->fenced) || lock_home(t, NULL))
+        return;
+    if (t->locks->ops->set(t->locks, PLX_BYTE_OPEN, PLX_BYTE_EXCLUSIVE) == 0)
+        set_open(t, false, NULL);
+    unlock_home(t);
+}
+
+void plx_tenancy_end(struct plx_tenancy *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->lock);
+    t->stopping = true;
+    pthread_cond_signal(&t->stop);
+    pthread_mutex_unlock(&t->lock);
+    pthread_join(t->thread, NULL);
+    close_page(t);
+    tenancy_free(t);
+}
+
+int plx_tenancy_release(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    struct plx_home home;
+    int error;
+
+    pthread_mutex_lock(&t->lock);
+    error = lock_home(t, fault);
+    if (!error) {
+        error = look(t, fault);
+        if (!error && t->locks->ops->set(t->locks, PLX_BYTE_OPEN, PLX_BYTE_EXCLUSIVE))
+            error = plx_fault_set(fault, PLX_ERR_BUSY,
+                                  "%s: another process has the store open; stop it first",
+                                  t->device->name);
+        if (!error) {
+            home = (struct plx_home){.counter = t->page.home.counter + 1};
+            error = write_page(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
+        }
+        unlock_home(t);
+    }
+    if (!error)
+        atomic_store(&t->fenced, true); /* it is nobody's now, ours neither */
+    pthread_mutex_unlock(&t->lock);
+    return error;
+}

@@ -1,0 +1,226 @@
+/* transfer.c - a whole registry put into a region, or taken out of it.
+ *
+ * B1  What is put in was copied into memory first, and the copy was checked: nobody can change it
+ * in between. The copy has the layout that a region needs, whatever the file has. B2  It goes in as
+ * one transaction (sqlite3_backup). Others see the old contents or the new ones, and a crash leaves
+ * the old ones. B3  Damaged pages of the old contents do not matter: they are replaced. Undone,
+ * they are as damaged as before (region.c, F8). B4  What is taken out has its name once it is whole
+ * and durable. Threads: as sqlite.c. Crash story: B2, B4; a crash can leave a file FILE.XXXXXX.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "registry/sqlite.h"
+
+#define SUFFIX ".XXXXXX"
+
+/* A name for SQLite that names this very file, whatever characters it has. */
+static void file_uri(const char *path, char ret_uri[3 * PLX_PATH_MAX + 32])
+{
+    char *to = ret_uri + sprintf(ret_uri, "file:%s", path[0] == '/' ? "" : "./");
+
+    for (; *path; path++)
+        to += sprintf(to, strchr("?#%", *path) ? "%%%02x" : "%c", (unsigned char)*path);
+    strcpy(to, "?vfs=unix");
+}
+
+static int vacuum_into(struct plx_sqlite *lite, const char *name)
+{
+    sqlite3_stmt *statement;
+    int result = sqlite3_prepare_v2(lite->db, "VACUUM INTO ?1", -1, &statement, NULL);
+
+    if (result)
+        return result;
+    result = sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+    if (!result)
+        sqlite3_step(statement);
+    return sqlite3_finalize(statement);
+}
+
+/* ---- In ---------------------------------------------------------------------------------- */
+
+static int open_plain(struct plx_sqlite *lite, const char *uri, int flags)
+{
+    int result =
+        sqlite3_open_v2(uri, &lite->db, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI, NULL);
+
+    if (!result)
+        sqlite3_extended_result_codes(lite->db, 1);
+    return result ? result
+                  : plx_sqlite_exec(lite, "PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY;"
+                                          "PRAGMA page_size = 4096");
+}
+
+/* The pages that the new one is copied from must be sound; the copy has new ones. */
+static int check_source(struct plx_sqlite *source, struct plx_fault *fault)
+{
+    int64_t number, sound;
+    int code = plx_sqlite_recognise(source, &number, fault), result;
+
+    if (code)
+        return code;
+    if (!number)
+        return plx_fault_set(fault, PLX_ERR_REGISTRY, "%.150s is empty, not a registry",
+                             source->path);
+    result = plx_sqlite_scalar(source,
+                               "SELECT count(*) = 1 AND min(quick_check) = 'ok'"
+                               " FROM pragma_quick_check(1)",
+                               &sound);
+    if (result)
+        return plx_sqlite_failed(source, result, fault);
+    return sound ? 0
+                 : plx_fault_set(fault, PLX_ERR_REGISTRY,
+                                 "%.150s is damaged; the registry stays as it was", source->path);
+}
+
+/* B1 */
+static int copy_into_memory(struct plx_sqlite *source, struct plx_sqlite *copy,
+                            struct plx_fault *fault)
+{
+    static atomic_ulong count;
+    char uri[3 * PLX_PATH_MAX + 32];
+    int reserved = PLX_REGION_STAMP, code, result;
+
+    file_uri(source->path, uri);
+    result = open_plain(source, uri, SQLITE_OPEN_READONLY);
+    if (result)
+        return plx_sqlite_failed(source, result, fault);
+    code = check_source(source, fault);
+    if (code)
+        return code;
+    snprintf(uri, sizeof uri, "file:/parallax-copy-%lu?vfs=memdb", ++count);
+    result = open_plain(copy, uri, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
+    if (result)
+        return plx_sqlite_failed(copy, result, fault);
+    sqlite3_file_control(source->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
+    result = vacuum_into(source, uri);
+    return result ? plx_sqlite_failed(source, result, fault) : 0;
+}
+
+/* Its schema as this program has it, its events and their limit as the region has them. */
+static int fit_copy(struct plx_sqlite *copy, int64_t event_limit, struct plx_fault *fault)
+{
+    static const char trim[] =
+        "DELETE FROM events WHERE id <= (SELECT max(id) FROM (SELECT id, sum(" PLX_EVENT_BYTES
+        ") OVER (ORDER BY id DESC) AS since FROM events) WHERE since > %lld);"
+        "UPDATE room SET event_limit = %lld; VACUUM";
+    char sql[sizeof trim + 64];
+    int64_t number, references;
+    int code = plx_sqlite_recognise(copy, &number, fault), result;
+
+    if (!code)
+        code = plx_sqlite_migrate(copy, number, fault);
+    if (code)
+        return code;
+    snprintf(sql, sizeof sql, trim, (long long)event_limit, (long long)event_limit);
+    result = plx_sqlite_exec(copy, sql);
+    if (!result)
+        result =
+            plx_sqlite_scalar(copy, "SELECT count(*) FROM pragma_foreign_key_check", &references);
+    if (result)
+        return plx_sqlite_failed(copy, result, fault);
+    if (references)
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "%.150s has rows that refer to missing ones; the registry stays as it "
+                             "was",
+                             copy->path);
+    return 0;
+}
+
+/* B2, B3 */
+static int replace(struct plx_sqlite *lite, struct plx_sqlite *copy, struct plx_fault *fault)
+{
+    sqlite3_backup *backup;
+    int64_t pages;
+    int result = plx_sqlite_scalar(copy, "PRAGMA page_count", &pages);
+
+    if (result)
+        return plx_sqlite_failed(copy, result, fault);
+    if (pages > plx_region_vfs_pages(lite->vfs))
+        return plx_fault_set(fault, PLX_ERR_NOSPACE,
+                             "%.120s needs %lld pages, the registry in %.80s has %u", copy->path,
+                             (long long)pages, lite->path, plx_region_vfs_pages(lite->vfs));
+    plx_region_vfs_salvage(lite->vfs, true);
+    backup = sqlite3_backup_init(lite->db, "main", copy->db, "main");
+    if (backup) {
+        sqlite3_backup_step(backup, -1);
+        result = sqlite3_backup_finish(backup);
+    } else {
+        result = sqlite3_errcode(lite->db);
+    }
+    plx_region_vfs_salvage(lite->vfs, false);
+    return result ? plx_sqlite_failed(lite, result, fault) : 0;
+}
+
+int plx_sqlite_put(void *driver, const char *file, struct plx_fault *fault)
+{
+    struct plx_sqlite *lite = driver, *both = calloc(2, sizeof *both);
+    int code;
+
+    if (!both)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory reading a registry");
+    plx_region_vfs_fault(lite->vfs);
+    for (unsigned i = 0; i < 2; i++)
+        snprintf(both[i].path, sizeof both[i].path, "%s", file);
+    code = copy_into_memory(&both[0], &both[1], fault);
+    if (!code)
+        code = fit_copy(&both[1], plx_sqlite_event_limit(lite), fault);
+    if (!code)
+        code = replace(lite, &both[1], fault);
+    for (unsigned i = 0; i < 2; i++)
+        sqlite3_close(both[i].db);
+    free(both);
+    return code;
+}
+
+/* ---- Out --------------------------------------------------------------------------------- */
+
+/* B4. Returns an errno. */
+static int settle(int fd, const char *temporary, const char *file)
+{
+    char folder[PLX_PATH_MAX];
+    char *slash;
+    int dir, error = 0;
+
+    snprintf(folder, sizeof folder, "%s", file);
+    slash = strrchr(folder, '/');
+    strcpy(slash ? slash + 1 : folder, slash ? "" : ".");
+    if (fsync(fd) || rename(temporary, file))
+        return errno;
+    dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0 || fsync(dir))
+        error = errno;
+    if (dir >= 0)
+        close(dir);
+    return error;
+}
+
+int plx_sqlite_get(void *driver, const char *file, struct plx_fault *fault)
+{
+    struct plx_sqlite *lite = driver;
+    char temporary[PLX_PATH_MAX], uri[3 * PLX_PATH_MAX + 32];
+    int fd, result, code = 0;
+
+    if (snprintf(temporary, sizeof temporary, "%s" SUFFIX, file) >= (int)sizeof temporary)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "the path of the file is too long");
+    fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0)
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot make %.150s: %s", temporary,
+                             strerror(errno));
+    file_uri(temporary, uri);
+    result = vacuum_into(lite, lite->vfs ? uri : temporary);
+    if (result)
+        code = plx_sqlite_failed(lite, result, fault);
+    else if ((result = settle(fd, temporary, file)))
+        code =
+            plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot write %.150s: %s", file, strerror(result));
+    if (code)
+        unlink(temporary);
+    close(fd);
+    return code;
+}

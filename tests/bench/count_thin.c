@@ -1,0 +1,197 @@
+/* count_thin.c - what letting go by tiers costs, in the simulation, for tests/bench/counts.
+ *
+ *     count_thin [LOAD]
+ *
+ * A disk that takes a snapshot every 10 ms has random overwrites at a steady rate, and the policy
+ * is applied as often as the handler's service does it. Simulated disk and clock, one thread, fixed
+ * seeds: an hour takes as long as its work does, and counts the same each time. Of each load are
+ * printed: how many boundaries of tiers it passes; bytes of log as first written, written in all,
+ * read; key frames. Then the store is checked, every block of it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ok.h"
+#include "registry/policy.h"
+#include "registry/retention.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define SECOND_NS 1000000000ull
+#define MINUTE 60u
+#define HOUR (60 * MINUTE)
+#define DISK (64 * MIB)
+#define DEPTH 32u
+#define BEGIN_NS (1000000 * SECOND_NS)
+
+static const struct load {
+    const char *name, *tiers;
+    unsigned boundaries; /* that what is written passes in this time */
+    unsigned rate;       /* writes a second */
+    unsigned seconds;
+    uint64_t store;
+} loads[] = {
+    {"all:1m,1s:10m", "all:1m,1s:10m", 2, 100, HOUR, 8192 * MIB},
+    {"all:1m,1s:10m, slowly", "all:1m,1s:10m", 2, 10, HOUR, 8192 * MIB},
+    {"all:10s,1s:1m, fast", "all:10s,1s:1m", 2, 2000, 3 * MINUTE, 8192 * MIB},
+    {"four boundaries", "all:1m,1s:5m,10s:20m,1m:40m", 4, 50, HOUR, 8192 * MIB},
+    {"by default", PLX_TIERS_DEFAULT, 1, 20, 2 * HOUR, 8192 * MIB},
+};
+
+static const struct load *load;
+static struct plx_vdi *vdi;
+static uint64_t random_word;
+
+static uint64_t clock_ns(struct plx_env *e)
+{
+    return env.ns;
+}
+
+/* ---- Load ---- */
+
+static struct job {
+    struct plx_request request;
+    struct iovec iov;
+    bool busy;
+} jobs[DEPTH];
+
+static void job_done(struct plx_request *request)
+{
+    fault = request->fault;
+    OK(request->result);
+    ((struct job *)request->owner)->busy = false;
+}
+
+static uint64_t next_random(void)
+{
+    random_word ^= random_word << 13;
+    random_word ^= random_word >> 7;
+    return random_word ^= random_word << 17;
+}
+
+static void turn(void)
+{
+    if (!plx_store_tick(store))
+        plx_store_wait(store);
+}
+
+static struct job *free_job(void)
+{
+    for (;;) {
+        for (unsigned i = 0; i < DEPTH; i++)
+            if (!jobs[i].busy)
+                return &jobs[i];
+        turn();
+    }
+}
+
+static void write_block(uint64_t block)
+{
+    struct job *job = free_job();
+
+    job->busy = true;
+    job->iov = (struct iovec){buffer, BLOCK};
+    job->request = (struct plx_request){.op = PLX_WRITE,
+                                        .offset = block * BLOCK,
+                                        .length = BLOCK,
+                                        .iov = &job->iov,
+                                        .iovcnt = 1,
+                                        .done = job_done,
+                                        .owner = job};
+    plx_vdi_submit(vdi, &job->request);
+}
+
+static void drain(void)
+{
+    for (unsigned i = 0; i < DEPTH; i++)
+        while (jobs[i].busy)
+            turn();
+}
+
+static void pass_until(uint64_t ns)
+{
+    if (env.ns < ns)
+        env.ns = ns;
+    while (plx_store_tick(store))
+        continue;
+}
+
+static int thin(void *context, const struct plx_thin *slice, struct plx_thinned *ret_thinned,
+                struct plx_fault *ret_fault)
+{
+    return plx_vdi_thin(vdi, slice, ret_thinned, ret_fault);
+}
+
+static void run_for(const struct plx_protection *policy)
+{
+    const struct plx_retention_work work = {.thin = thin};
+    uint64_t blocks = DISK / BLOCK, gap_ns = SECOND_NS / load->rate, begun_ns = env.ns;
+    uint64_t look_ns = begun_ns, looks_ns = plx_retention_interval_ns(policy);
+    struct plx_retention retention = {.thrifty = true};
+    struct plx_thinned gone;
+
+    plx_retention_set(&retention, policy);
+    for (uint64_t i = 0; i < (uint64_t)load->seconds * load->rate; i++) {
+        pass_until(begun_ns + i * gap_ns);
+        write_block(next_random() % blocks);
+        if (env.ns < look_ns)
+            continue;
+        drain();
+        OK(plx_retention_apply(&retention, env.ns, &work, &gone, &fault));
+        look_ns += looks_ns;
+    }
+    drain();
+}
+
+static void run_load(void)
+{
+    struct plx_protection policy = {.mode = PLX_PROTECT_INTERVAL, .interval_ns = 10000000};
+    struct plx_counters before, after;
+
+    random_word = 88172645463325252u;
+    memset(buffer, 'x', BLOCK);
+    make_store(load->store, 64 * MIB);
+    env.env.now_ns = env.env.monotonic_ns = clock_ns;
+    env.ns = BEGIN_NS;
+    OK(create_vdi(0, DISK));
+    vdi = open_vdi(0);
+    for (uint64_t block = 0; block < DISK / BLOCK; block++)
+        write_block(block);
+    drain();
+    OK(plx_protection_parse_tiers(load->tiers, &policy, &fault));
+    OK(plx_vdi_set_protection(vdi, &policy, &fault));
+    plx_store_counters(store, &before);
+    run_for(&policy);
+    plx_store_counters(store, &after);
+    printf("%s\t%u\t%llu\t%llu\t%llu\t%llu\n", load->name, load->boundaries,
+           (unsigned long long)(after.batch_bytes - before.batch_bytes),
+           (unsigned long long)(after.device_write_bytes[PLX_KIND_LOG] -
+                                before.device_write_bytes[PLX_KIND_LOG]),
+           (unsigned long long)(after.device_read_bytes[PLX_KIND_LOG] -
+                                before.device_read_bytes[PLX_KIND_LOG]),
+           (unsigned long long)(after.keyframes - before.keyframes));
+    fflush(stdout);
+    OK(plx_vdi_close(vdi));
+    check_store(false);
+    end_store();
+}
+
+static const char *only;
+
+static void run_loads(void)
+{
+    for (load = loads; load < loads + sizeof loads / sizeof loads[0]; load++)
+        if (!only || strcmp(only, load->name) == 0)
+            run_load();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct suite_test tests[] = {{"loads", run_loads}};
+
+    only = argc > 1 ? argv[1] : NULL;
+    fixture.disk.patience = 0;
+    fixture.open.cache_bytes = 64 * MIB;
+    return SUITE_RUN("letting go", tests);
+}

@@ -1,0 +1,508 @@
+/* test_registry_cuts.c - power cuts and I/O errors under a registry that lies in a volume.
+ *
+ * Real SQLite works on a simulated disk through a script of transactions. At each write and each
+ * flush the disk is forked as a power cut then could leave it: with all of the writes that are
+ * volatile, with none, with every subset of a few and with chance's choice of many, and with writes
+ * torn at 512 bytes. Each fork is opened: it must be sound, and hold what it held before the
+ * transaction or what it holds after it. Of some forks the recovery is cut in turn.
+ *
+ * PLX_RUNS=n: so many choices of chance at each cut (default 6).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "registry/sqlite.h"
+#include "sim/simdisk.h"
+#include "suite.h"
+
+#define DISK_BYTES ((uint64_t)8 << 20)
+#define SUBSETS_OF 3     /* so many volatile writes have all of their subsets tried */
+#define RECOVERIES 61    /* of so many forks the recovery of one is cut, */
+#define RECOVERIES_FEW 9 /* of those with few volatile writes: it is short */
+#define STATES_MAX 200000
+
+/* ---- A disk with a registry -------------------------------------------------------------- */
+
+/* One host, one connection at a time: nobody is in its way. */
+static int free_set(struct plx_bytelock *lock, uint64_t byte, enum plx_bytelock_mode mode)
+{
+    return 0;
+}
+
+static int free_probe(struct plx_bytelock *lock, uint64_t byte, bool *ret_busy)
+{
+    *ret_busy = false;
+    return 0;
+}
+
+static void free_close(struct plx_bytelock *lock)
+{
+}
+
+static const struct plx_bytelock_ops free_ops = {free_set, free_probe, free_close};
+static struct plx_bytelock free_lock = {.ops = &free_ops};
+
+static unsigned spans; /* of the region, as the script goes on */
+static struct plx_fault fault;
+
+struct host {
+    struct plx_region region;
+    struct plx_registry *reg;
+};
+
+static int host_open(struct host *host, struct plx_simdisk *disk)
+{
+    int code;
+
+    host->region =
+        (struct plx_region){.device = plx_simdisk_attach(disk, "disk"),
+                            .locks = &free_lock,
+                            .spans = spans,
+                            .span = {{1 << 20, 1 << 20}, {3 << 20, 1 << 20}, {5 << 20, 512 << 10}}};
+    code = plx_registry_open_region(&host->region, "disk", "crash", &host->reg, &fault);
+    if (code)
+        plx_device_close(host->region.device);
+    return code;
+}
+
+static void host_close(struct host *host)
+{
+    plx_registry_close(host->reg);
+    plx_device_close(host->region.device);
+}
+
+/* ---- What a registry holds --------------------------------------------------------------- */
+
+static void add(uint64_t *sum, const void *bytes, size_t count)
+{
+    const uint8_t *next = bytes;
+
+    for (size_t i = 0; i < count; i++)
+        *sum = (*sum ^ next[i]) * 0x100000001b3ull;
+}
+
+static void add_row(void *context, const struct plx_sql_value *columns, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        add(context, &columns[i].kind, sizeof columns[i].kind);
+        add(context, &columns[i].number, sizeof columns[i].number);
+        add(context, columns[i].text, strlen(columns[i].text));
+    }
+}
+
+static int run_plain(struct plx_registry *reg, bool change, const char *text, uint64_t *sum)
+{
+    struct plx_sql statement = {.text = text};
+
+    return reg->ops->run(reg->driver, change, &statement, 1, add_row, sum, &fault);
+}
+
+/* Of all rows but the times of migrations; 0: it cannot be read, or is not sound. */
+static uint64_t digest(struct plx_registry *reg)
+{
+    static const char *const texts[] = {
+        "SELECT number FROM migrations",
+        "SELECT id, name, uuid FROM store",
+        "SELECT * FROM volumes",
+        "SELECT id, host, pid, role FROM instances",
+        "SELECT store, no, type, owner, sealed, generation FROM extents",
+        "SELECT id, store, slot, name, owner, epoch, state FROM vdis",
+        "SELECT vdi, name, seq, time_ns FROM labels",
+        "SELECT vdi, seq FROM holds",
+        "SELECT store, extent, generation, blocks, runs FROM garbage",
+        "SELECT id, who, what, subject, detail FROM events",
+        "SELECT event_bytes FROM room",
+    };
+    uint64_t sum = 0xcbf29ce484222325ull;
+    int code = plx_registry_check(reg);
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts && !code; i++)
+        code = run_plain(reg, false, texts[i], &sum);
+    if (code)
+        printf("\n  %s | %s", plx_registry_error(reg), fault.text);
+    return code ? 0 : sum;
+}
+
+/* ---- Cuts -------------------------------------------------------------------------------- */
+
+struct state {
+    uint64_t event, digest;
+};
+
+static struct plx_simpower power;
+static struct plx_simdisk *disk;
+static struct plx_simrng chance;
+static struct state states[STATES_MAX]; /* of the transaction that runs */
+static size_t pending_states;
+static unsigned last_volatile, choices;
+static unsigned long forks, recoveries, cuts;
+
+static void power_free(struct plx_simpower *cut)
+{
+    for (unsigned i = 0; i < cut->count; i++)
+        plx_simdisk_free(cut->disks[i]);
+}
+
+static void keep_state(uint64_t event, uint64_t found)
+{
+    PLX_ASSERT(pending_states < STATES_MAX);
+    states[pending_states++] = (struct state){event, found};
+    forks++;
+}
+
+/* What the fork holds; and it can be changed again. */
+static uint64_t judge(struct plx_simdisk *cut)
+{
+    struct host host;
+    uint64_t found, unused;
+
+    if (host_open(&host, cut)) {
+        printf("\n  cannot open: %s", fault.text);
+        return 0;
+    }
+    found = digest(host.reg);
+    if (found && forks % 5 == 0 &&
+        (run_plain(host.reg, true, "UPDATE room SET event_limit = event_limit + 1", &unused) ||
+         plx_registry_check(host.reg)))
+        found = 0;
+    host_close(&host);
+    return found;
+}
+
+struct nested {
+    struct plx_simpower *power;
+    unsigned last_volatile;
+};
+
+/* A power cut during the recovery from a power cut. */
+static void cut_recovery(void *context)
+{
+    struct nested *nested = context;
+    unsigned count = plx_simpower_volatile(nested->power);
+    uint8_t *fates;
+
+    if (count == nested->last_volatile)
+        return;
+    nested->last_volatile = count;
+    fates = calloc(count + 1, 1);
+    for (unsigned how = 0; how < (count ? 3 : 1); how++) {
+        static const uint8_t all[] = {PLX_FATE_ANY, PLX_FATE_LOST, PLX_FATE_KEPT};
+        struct plx_simpower cut;
+
+        memset(fates, all[how], count);
+        plx_simpower_fork(nested->power, fates, plx_simrng_next(&chance), &cut);
+        plx_simpower_restore(&cut);
+        keep_state(power.events, judge(cut.disks[0]));
+        recoveries++;
+        power_free(&cut);
+    }
+    free(fates);
+}
+
+static void cut_with(const uint8_t *fates, unsigned count)
+{
+    struct plx_simpower cut;
+    struct nested nested = {.power = &cut};
+
+    plx_simpower_fork(&power, fates, plx_simrng_next(&chance), &cut);
+    plx_simpower_restore(&cut);
+    if (forks % (count > SUBSETS_OF ? RECOVERIES : RECOVERIES_FEW) == 0) {
+        cut.on_event = cut_recovery;
+        cut.context = &nested;
+    }
+    keep_state(power.events, judge(cut.disks[0]));
+    power_free(&cut);
+}
+
+static void cut_here(void *context)
+{
+    static const uint8_t some[] = {PLX_FATE_LOST, PLX_FATE_KEPT, PLX_FATE_KEPT,
+                                   PLX_FATE_ANY,  PLX_FATE_HEAD, PLX_FATE_TAIL};
+    unsigned count = plx_simpower_volatile(&power);
+    uint8_t *fates;
+
+    if (count == last_volatile) /* neither a new write nor the end of a flush */
+        return;
+    last_volatile = count;
+    cuts++;
+    fates = calloc(count + 1, 1);
+    for (unsigned subset = 0; subset < 1u << (count < SUBSETS_OF ? count : SUBSETS_OF); subset++) {
+        bool ends = subset == 0 || subset == (1u << SUBSETS_OF) - 1;
+
+        if (count > SUBSETS_OF && !ends) /* all, or none */
+            continue;
+        for (unsigned i = 0; i < count; i++)
+            fates[i] = subset >> (i < SUBSETS_OF ? i : 0) & 1 ? PLX_FATE_KEPT : PLX_FATE_LOST;
+        cut_with(fates, count);
+    }
+    for (unsigned i = 0; count && i < choices; i++) {
+        for (unsigned k = 0; k < count; k++)
+            fates[k] = some[plx_simrng_below(&chance, sizeof some)];
+        cut_with(fates, count);
+    }
+    free(fates);
+}
+
+/* ---- The script -------------------------------------------------------------------------- */
+
+static struct host host;
+static uint64_t before; /* what it holds */
+static struct plx_registry_store store;
+static struct plx_registry_vdi vdi;
+static struct plx_registry_lock lock;
+
+#define OK(call) CU_ASSERT_EQUAL_FATAL(say(call), 0)
+
+static int say(int code)
+{
+    if (code)
+        printf("\n  %s: %s | %s\n", plx_error_name(code), plx_registry_error(host.reg), fault.text);
+    return code;
+}
+
+static void begin(void)
+{
+    pending_states = 0;
+    last_volatile = plx_simpower_volatile(&power);
+    power.on_event = cut_here;
+}
+
+/* All forks since begin() hold what was before, or what is now. */
+static void end(const char *what)
+{
+    uint64_t now;
+    unsigned wrong = 0;
+
+    power.on_event = NULL;
+    now = digest(host.reg);
+    CU_ASSERT_NOT_EQUAL_FATAL(now, 0);
+    for (size_t i = 0; i < pending_states; i++)
+        if (states[i].digest != now && (states[i].digest != before || !before))
+            if (!wrong++)
+                printf("\n  %s: wrong after a cut at event %llu (and maybe later)", what,
+                       (unsigned long long)states[i].event);
+    CU_ASSERT_EQUAL(wrong, 0);
+    before = now;
+}
+
+static void fill(unsigned rows, unsigned size, const char *what)
+{
+    static const char text[] =
+        "INSERT INTO garbage WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n"
+        " WHERE i + 1 < ?2) SELECT ?1, i, ?3, 1, hex(zeroblob(?4 + i % 7)) FROM n WHERE true"
+        " ON CONFLICT DO UPDATE SET generation = ?3, runs = excluded.runs || excluded.extent";
+    static int64_t round;
+    struct plx_sql batch[] = {
+        SQL(text, SQL_INT(store.id), SQL_INT(rows), SQL_INT(++round), SQL_INT(size))};
+
+    begin();
+    OK(plx_sql_change(host.reg, batch, 1, NULL, NULL));
+    end(what);
+}
+
+static void change(const char *text, const char *what)
+{
+    uint64_t unused;
+
+    begin();
+    OK(run_plain(host.reg, true, text, &unused));
+    end(what);
+}
+
+static void make_store(void)
+{
+    struct plx_registry_store spec = {.name = "demo", .extent_blocks = 1024};
+    struct plx_registry_volume volume = {.path = "/dev/demo", .extents = 64};
+    struct plx_registry_instance me = {.id = 7, .role = "test", .pid = 1};
+
+    plx_uuid_random(spec.uuid);
+    plx_uuid_random(volume.uuid);
+    begin();
+    OK(plx_registry_store_create(host.reg, &spec, &volume, 1, &store));
+    end("store create");
+    me.store = store.id;
+    begin();
+    OK(plx_registry_instance_register(host.reg, &me));
+    end("instance register");
+}
+
+static void make_disk(const char *name)
+{
+    struct plx_registry_vdi spec = {
+        .store = store.id, .size_bytes = 1 << 20, .sector_size = 512, .owner = 0};
+
+    plx_uuid_random(spec.id);
+    snprintf(spec.name, sizeof spec.name, "%s", name);
+    begin();
+    OK(plx_registry_vdi_create(host.reg, &spec, 64, &vdi));
+    end("vdi create");
+    begin();
+    OK(plx_registry_vdi_lock(host.reg, vdi.id, 7, &lock));
+    end("vdi lock");
+    begin();
+    OK(plx_registry_label_set(host.reg, &lock, &(struct plx_registry_label){"first", 1, 1}));
+    end("label set");
+}
+
+static void use_disk(void)
+{
+    struct plx_registry_extent extent;
+    struct plx_registry_lock other;
+    bool fresh;
+
+    begin();
+    OK(plx_registry_extent_claim(host.reg, store.id, 7, PLX_EXTENT_DATA, 0, &extent, &fresh));
+    end("extent claim");
+    begin();
+    extent.type = PLX_EXTENT_UNUSED;
+    OK(plx_registry_extent_release(host.reg, store.id, &extent));
+    end("extent release");
+    begin();
+    CU_ASSERT_EQUAL(plx_registry_vdi_lock(host.reg, vdi.id, 7, &other), PLX_ERR_BUSY);
+    end("a refusal");
+    begin();
+    OK(plx_registry_vdi_unlock(host.reg, &lock, NULL));
+    end("vdi unlock");
+}
+
+/* More pages than SQLite's cache, so that it writes some before the commit. */
+static void spill(bool on)
+{
+    uint64_t unused;
+
+    OK(run_plain(host.reg, false, on ? "PRAGMA cache_spill = 10" : "PRAGMA cache_spill = 0",
+                 &unused));
+    OK(run_plain(host.reg, false, on ? "PRAGMA cache_size = 10" : "PRAGMA cache_size = 500",
+                 &unused));
+}
+
+static void change_much(void)
+{
+    fill(80, 300, "large insert");
+    fill(90, 200, "large update");
+    spill(true);
+    fill(80, 280, "large update that spills");
+    change("DELETE FROM garbage WHERE extent % 3 = 1", "large delete that spills");
+    spill(false);
+    change("DELETE FROM garbage", "all deleted");
+    fill(30, 300, "what was free is used again");
+}
+
+/* A whole registry goes out, and comes back in place of another. */
+static void put_back(void)
+{
+    char directory[] = "/tmp/plx-crash-XXXXXX", small[64], large[64];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    snprintf(small, sizeof small, "%s/small.db", directory);
+    snprintf(large, sizeof large, "%s/large.db", directory);
+    OK(plx_registry_get(host.reg, small, &fault));
+    fill(60, 400, "more");
+    OK(plx_registry_get(host.reg, large, &fault));
+    begin();
+    OK(plx_registry_put(host.reg, small, &fault));
+    end("a smaller registry put in");
+    begin();
+    OK(plx_registry_put(host.reg, large, &fault));
+    end("a larger registry put in");
+    unlink(small);
+    unlink(large);
+    rmdir(directory);
+}
+
+static void new_disk(void)
+{
+    const char *runs = getenv("PLX_RUNS");
+
+    choices = runs ? (unsigned)strtoul(runs, NULL, 0) : 6;
+    chance = (struct plx_simrng){1};
+    power = (struct plx_simpower){0};
+    disk = plx_simdisk_new(&(struct plx_simdisk_options){.bytes = DISK_BYTES,
+                                                         .block_size = 512,
+                                                         .volatile_cache = true,
+                                                         .tear_bytes = 512,
+                                                         .seed = 1},
+                           &power);
+    spans = 2;
+}
+
+static void test_cuts(void)
+{
+    new_disk();
+    before = 0;
+    begin();
+    OK(host_open(&host, disk));
+    end("an empty region filled");
+    make_store();
+    make_disk("web");
+    use_disk();
+    change_much();
+    put_back();
+    host_close(&host);
+    spans = 3;
+    begin();
+    OK(host_open(&host, disk));
+    end("opened with one span more");
+    fill(60, 500, "written to the longer region");
+    host_close(&host);
+    printf("\n    %lu cuts, %lu states judged, %lu of them cuts of a recovery ", cuts, forks,
+           recoveries);
+    plx_simdisk_free(disk);
+}
+
+/* ---- I/O errors -------------------------------------------------------------------------- */
+
+/* The k-th I/O of a transaction fails, for each k: its outcome is one of the two, and the next
+ * opener finds a sound registry. */
+static void test_errors(void)
+{
+    unsigned failed = 0;
+    bool done = false;
+    uint64_t now;
+
+    new_disk();
+    OK(host_open(&host, disk));
+    before = digest(host.reg);
+    make_store();
+    for (unsigned k = 1; !done; k++) {
+        uint64_t unused;
+        int code;
+
+        before = digest(host.reg);
+        plx_simdisk_fail_io(disk, k, k % 3 ? 1 : 1000);
+        code = run_plain(host.reg, true,
+                         "INSERT INTO events (time_ns, who, what, subject, detail)"
+                         " VALUES (1, 'a', 'b', 'c', hex(zeroblob(20000)))",
+                         &unused);
+        plx_simdisk_heal(disk);
+        done = !code;
+        failed += !done;
+        CU_ASSERT(done || code == PLX_ERR_REGISTRY);
+        if (k % 2) {
+            host_close(&host);
+            OK(host_open(&host, disk));
+        }
+        now = digest(host.reg);
+        CU_ASSERT_FATAL(now != 0);
+        if (!done && now != before) { /* the end of the commit failed: known to nobody */
+            OK(run_plain(host.reg, true, "DELETE FROM events WHERE what = 'b'", &unused));
+            OK(run_plain(host.reg, true, "UPDATE sqlite_sequence SET seq = seq - 1", &unused));
+        }
+    }
+    CU_ASSERT(failed > 10);
+    printf("\n    %u I/O errors ", failed);
+    host_close(&host);
+    plx_simdisk_free(disk);
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"power cuts", test_cuts},
+        {"I/O errors", test_errors},
+    };
+
+    return SUITE_RUN("registry in a region", tests);
+}

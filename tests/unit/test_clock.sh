@@ -1,0 +1,176 @@
+#!/bin/bash
+# A wall clock that jumps, and what the parallax command does about it, end to end.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+: "${PLX_SHIFTCLOCK:?the library that shifts the clock}"
+export SHIFTCLOCK="$DIR/shift" ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"
+DAY=86400
+
+# shifted SECONDS: from now on the wall clock is off by so many.
+shifted() { echo "$1" >"$SHIFTCLOCK"; }
+# The machine has started anew.
+rebooted() { cat /proc/sys/kernel/random/uuid >"$SHIFTCLOCK.boot"; }
+# Snapshots of demo/web, in one number.
+count() {
+    run 0 snap list demo/web --all --json
+    python3 -c 'import json, sys; print(len(json.load(open(sys.argv[1]))))' out
+}
+change() {
+    head -c 300000 /dev/urandom >part
+    run 0 vdi import part demo/web --force
+}
+doubt() {
+    run 0 cdp status demo/web --json
+    [[ $(json doubt) == "$1" ]] || die "the doubt is not $1"
+}
+
+cat >shifting <<SH
+#!/bin/sh
+LD_PRELOAD='$PLX_SHIFTCLOCK' exec '$PARALLAX' "\$@"
+SH
+chmod +x shifting
+PARALLAX="$DIR/shifting"
+shifted 0
+run 0 store format demo --volume "$DIR/demo.plx" --size 1G
+run 0 vdi create demo/web --size 16M
+run 0 vdi create demo/other --size 16M
+run 0 cdp on demo/web --every 1d --keep all:1h
+for _ in 1 2 3; do
+    change
+    run 0 snap create demo/web
+done
+before=$(count)
+newest=$(json $((before - 1)) seq)
+
+step "a rewind to the future"
+run 3 rewind demo/web --to 2199-01-01T00:00:00Z
+says err "lies in the future; its newest snapshot is $newest"
+run 3 rewind demo/web --to 2199-01-01T00:00:00Z --dry-run
+run 3 vdi clone demo/web@2199-01-01T00:00:00Z demo/copy
+run 3 snap delete demo/web@..2199-01-01T00:00:00Z
+[[ $(count) == "$before" ]] || die "something has changed"
+run 0 rewind demo/web --to "$(date -u +%Y-%m-%dT%H:%M:%SZ)" --dry-run # now is no future
+
+step "a clock that jumps ahead lets nothing go"
+run 0 cdp resume demo/web
+says err "not in doubt"
+shifted $((10 * DAY))
+run 4 cdp apply demo/web
+says err "it is 10d 0h ahead of where it was"
+says err "cdp resume"
+[[ $(count) == "$before" ]] || die "it has let snapshots go"
+doubt stepped
+(($(json clock_off_ns) / 1000000000 == 10 * DAY)) || (($(json clock_off_ns) / 1000000000 == 10 * DAY - 1)) ||
+    die "off by something else"
+run 0 cdp status demo
+says out "has jumped"
+run 0 snap list demo/web
+says err "has jumped"
+
+step "snapshots in doubt: a nanosecond apart"
+change
+run 0 snap create demo/web
+change
+run 0 snap create demo/web
+run 0 snap list demo/web --all --json
+python3 - out "$newest" <<'PY' || die "their times are not those"
+import json, sys
+rows = json.load(open(sys.argv[1]))
+newest = int(sys.argv[2])
+assert len(rows) >= newest + 2
+for a, b in zip(rows, rows[1:]):
+    assert a["time_ns"] < b["time_ns"], b
+    assert b["seq"] <= newest or a["time_ns"] + 1 == b["time_ns"], b
+for row in rows:
+    assert row.get("undated", False) == (row["seq"] > newest) and "future" not in row, row
+PY
+before=$(count)
+
+step "resume: what it would let go"
+run 0 cdp resume demo/web --dry-run --json
+[[ $(json 0 doubt) == stepped && $(json 0 dry_run) == true ]] || die "not that doubt"
+(($(json 0 snapshots) > 0)) || die "it would let nothing go"
+run 0 cdp resume demo --dry-run
+says err "if you say that the clock is right"
+grep -q other out && die "another disk is in doubt"
+doubt stepped
+
+step "right again"
+shifted 0
+doubt none
+[[ $(json undated 0 first_seq) == $((newest + 1)) ]] || die "nobody knows which have no dates"
+run 0 cdp apply demo/web
+[[ $(count) == "$before" ]] || die "some are gone"
+run 0 snap list demo/web
+says err "later than their times say"
+
+step "a clock that jumps back"
+shifted $((-2 * 3600))
+run 4 cdp apply demo/web
+says err "behind of where it was"
+doubt stepped
+shifted 0
+doubt none
+
+step "a machine that starts anew"
+run 0 cdp apply demo/web
+rebooted
+doubt none
+shifted $((-2 * 3600))
+run 4 cdp apply demo/web
+says err "behind the time that was last seen here"
+doubt behind
+shifted $((100 * DAY))
+run 4 cdp apply demo/web
+says err "nobody has seen the last 100d 0h pass"
+doubt gap
+[[ $(count) == "$before" ]] || die "some are gone"
+shifted 0
+doubt none
+
+step "resume: the clock is right"
+shifted $((10 * DAY))
+run 0 cdp resume demo/web
+says err "you say that the clock is right"
+doubt none
+run 0 cdp apply demo/web --json
+(($(json snapshots) > 0)) || die "nothing has gone by time"
+after=$(count)
+((after < before)) || die "all are still there"
+run 0 cdp apply demo/web
+doubt none
+
+step "snapshots in the future"
+change
+run 0 snap create demo/web
+shifted 0
+doubt stepped
+run 0 cdp resume demo/web
+doubt none # the operator's word is on all of it
+run 0 snap list demo/web --all --json
+[[ $(json -1 future) == true ]] || die "none lies in the future"
+last=$(json -1 time)
+run 0 rewind demo/web --to "$last" --dry-run # it is there
+run 3 rewind demo/web --to "$(date -u -d "+20 days" +%Y-%m-%dT%H:%M:%SZ)"
+says err "lies in the future"
+
+step "snapshots in the future, and nothing else to go by"
+run 0 vdi create demo/late --size 16M
+shifted $((5 * DAY))
+run 0 snap create demo/late # nothing is kept of a disk that is not protected
+shifted 0
+run 0 cdp on demo/late --every 1d --keep all:1h
+run 4 cdp apply demo/late
+says err "the newest snapshot lies"
+run 0 cdp status demo/late --json
+[[ $(json doubt) == future ]] || die "it is not in doubt"
+run 3 rewind demo/late --to "$(date -u -d "+4 days" +%Y-%m-%dT%H:%M:%SZ)"
+says err "at or before"
+run 0 cdp resume demo/late
+run 0 cdp apply demo/late
+run 0 cdp status demo/late --json
+[[ $(json doubt) == none ]] || die "it is still in doubt"
+run 0 store check demo --data
+echo "all is well"

@@ -1,0 +1,202 @@
+/* test_doors.c - a store that lost writes: records that went back, or are another disk's, are not
+ * believed; a collection frees nothing beside one.
+ *
+ * The store is a file; blocks of its volume are put back as they were earlier, both copies of a
+ * record at once, as a device would show them that lost what it had acknowledged.
+ */
+#include <CUnit/Basic.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/format.h"
+#include "ok.h"
+#include "registry/attach.h"
+#include "registry/founding.h"
+#include "suite.h"
+
+#define MIB (1ull << 20)
+#define RECORD_BYTES (2 * PLX_BLOCK_SIZE)
+
+static char folder[64], volume[96];
+static struct plx_attach *attach;
+static struct plx_fault fault;
+
+static void open_attach(void)
+{
+    struct plx_attach_options options = {.store = "s", .state_dir = folder, .role = "admin"};
+
+    OK(plx_attach_open(&options, &attach, &fault));
+}
+
+static void close_attach(void)
+{
+    OK(plx_attach_close(attach));
+    attach = NULL;
+}
+
+static void create(const char *name)
+{
+    struct plx_vdi_create_options options = {.size_bytes = 4 * MIB, .sector_size = 512};
+    struct plx_vdi_info info;
+
+    snprintf(options.name, sizeof options.name, "%s", name);
+    OK(plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault));
+}
+
+static int open_disk(const char *name, struct plx_vdi **ret_vdi)
+{
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+
+    return plx_attach_vdi_open(attach, name, NULL, &options, ret_vdi, &fault);
+}
+
+static void write_disk(const char *name, uint8_t with)
+{
+    static uint8_t bytes[64 << 10];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request request = {
+        .op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    struct plx_vdi *vdi;
+
+    memset(bytes, with, sizeof bytes);
+    OK(open_disk(name, &vdi));
+    OK(plx_vdi_run(vdi, &request));
+    OK(plx_attach_vdi_close(attach, vdi));
+}
+
+static void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put)
+{
+    off_t at = (off_t)((PLX_VDI_TABLE_BLOCK + 2ull * slot) * PLX_BLOCK_SIZE);
+    int fd = open(volume, O_RDWR);
+
+    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, RECORD_BYTES, at)
+                              : pread(fd, bytes, RECORD_BYTES, at),
+                          RECORD_BYTES);
+    CU_ASSERT_EQUAL(fsync(fd), 0);
+    close(fd);
+}
+
+static int make_store(void)
+{
+    struct plx_format_options options = {.name = "s", .extent_bytes = MIB};
+    const char *path = volume;
+    struct plx_store_info info;
+
+    strcpy(folder, "/tmp/plx-doors-XXXXXX");
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(volume, sizeof volume, "%s/volume", folder);
+    return plx_founding_format(folder, &path, 1, 32 * MIB, &options, &info, &fault);
+}
+
+static int drop_store(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+/* A disk back at an older state is refused, and only it, until the operator accepts that. */
+static void test_older(void)
+{
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    write_disk("old", 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    write_disk("old", 2);
+    close_attach();
+    record(0, before, true);
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older than what was written last"));
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", &fault), PLX_ERR_CORRUPT);
+    write_disk("other", 3);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "old", &row));
+    OK(plx_registry_vdi_accept(plx_attach_registry(attach), row.id));
+    OK(open_disk("old", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Another disk's record in a slot: nothing of it is opened, deleted or undone. */
+static void test_another(void)
+{
+    uint8_t mine[RECORD_BYTES], others[RECORD_BYTES];
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("mine");
+    create("others");
+    close_attach();
+    record(0, mine, false);
+    record(1, others, false);
+    record(0, others, true);
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("mine", &vdi), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "mine", &fault), PLX_ERR_CORRUPT);
+    write_disk("others", 4);
+    close_attach();
+    record(0, mine, true);
+    open_attach();
+    OK(open_disk("mine", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* A live disk that the store has forgotten stops collections. */
+static void test_forgotten(void)
+{
+    const struct plx_attach_work work = {0};
+    uint8_t kept[RECORD_BYTES], none[RECORD_BYTES] = {0};
+    struct plx_collected collected;
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("kept");
+    write_disk("kept", 5);
+    close_attach();
+    record(0, kept, false);
+    record(0, none, true);
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &work, &collected, &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "kept is not on the store"));
+    CU_ASSERT_EQUAL(collected.swept, 0);
+    CU_ASSERT(open_disk("kept", &vdi) != 0);
+    close_attach();
+    record(0, kept, true);
+    open_attach();
+    OK(plx_attach_collect(attach, &work, &collected, &fault));
+    OK(open_disk("kept", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"a record that went back", test_older},
+        {"another disk's record", test_another},
+        {"a disk that the store has forgotten", test_forgotten},
+    };
+
+    return SUITE_RUN("doors", tests);
+}

@@ -1,0 +1,181 @@
+#!/bin/bash
+# Every command that there is, on every kind of thing: none, empty, ordinary, damaged, busy. Whatever a command
+# thinks of it, it ends, by itself; an error is one line, success is not silent, JSON is JSON. And with a signal in
+# the middle: the exit status says so, and nothing is damaged.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+: "${PARALLAX_STAGED:?the path of the staged command}"
+
+# every_command: "NOUN VERB" or "NOUN", one a line, from what the completion knows.
+every_command() {
+    local noun verbs verb
+    for noun in $("$PARALLAX" __complete); do
+        verbs=$("$PARALLAX" __complete "$noun" | grep -v '^--')
+        for verb in ${verbs:-""}; do echo "$noun${verb:+ $verb}"; done
+    done
+}
+
+# has COMMAND OPTION
+# shellcheck disable=SC2086 # a command may be two words
+has() { "$PARALLAX" __complete $1 | grep -qx -- "$2=\?"; }
+
+# damage FILE MAGIC: every block of that kind.
+damage() {
+    python3 -c '
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    found = at = 0
+    while block := volume.read(4096):
+        if block.startswith(sys.argv[2].encode()):
+            volume.seek(at + 200)
+            volume.write(bytes([block[200] ^ 1]))
+            found += 1
+        at += 4096
+        volume.seek(at)
+    sys.exit(not found)' "$1" "$2" || die "there is no $2"
+}
+
+tried=0
+# try WORDS...: as the head of this file says. The exit status is left in status.
+try() {
+    ((++tried))
+    timeout -k 5 60 "$PARALLAX" "$@" >out 2>err </dev/null
+    status=$?
+    ((status < 100)) || die "parallax $*: does not end, or dies (status $status)"
+    if ((status)); then
+        [[ $(grep -c '^parallax: ' err) == 1 && $(tail -n 1 err) == "parallax: "* ]] ||
+            [[ $* == *--json* && $(tail -n 1 err) == '{"error":'* ]] || die "parallax $*: the error is not one line"
+    elif [[ ! -s out && ! -s err && $* != *--json* ]]; then
+        die "parallax $*: says nothing"
+    fi
+    [[ $* != *--json* || ! -s out ]] || cp out "json/$tried"
+}
+
+step "a world"
+mkdir json
+for store in ok log record; do
+    run 0 store format $store --volume "$DIR/$store.plx" --size 256M --extent-size 4M
+    run 0 vdi create $store/one --size 16M
+    run 0 vdi bench $store/one --rw randwrite --runtime 1 --size 1M
+    run 0 snap create $store/one@first
+done
+run 0 vdi create ok/empty --size 16M
+run 0 vdi create ok/busy --size 16M
+damage log.plx PLXLOGSG
+damage record.plx PLXVDREC
+mkfifo pipe
+exec {held}<>pipe
+"$PARALLAX" vdi import pipe ok/busy >/dev/null 2>&1 &
+importer=$!
+for _ in {1..600}; do
+    run 0 vdi info ok/busy --json
+    [[ $(<out) != *'"open_by": "admin '* ]] || break
+    sleep 0.1
+done
+[[ $(json open_by) == "admin $importer on "* ]] || die "it is not busy"
+
+step "every command"
+objects=(ok none none/x ok/none ok/empty ok/one ok/busy ok/one@first ok/one@none ok/one@-1s ok/one@1 ok/empty@1
+    ok/one@first.. ok/one@.. log log/one log/one@first record record/one record/one@first)
+while read -ra command; do
+    words="${command[*]}"
+    run 0 "${command[@]}" --help
+    case $words in
+    lun* | help | version) continue ;; # the kernel's target (tests/lab); nothing to name
+    esac
+    try "${command[@]}"
+    more=()
+    [[ $words != "vdi bench" ]] || more=(--runtime 1 --size 1M)
+    ! has "$words" --dry-run || more=(--dry-run)
+    for object in "${objects[@]}"; do
+        # What is there is needed further.
+        [[ $words != "store forget" || $object == none* ]] || continue
+        try "${command[@]}" "$object" "${more[@]}"
+        case $object in # one of each kind
+        ok | none | ok/empty | ok/one | ok/one@first | record/one) try "${command[@]}" "$object" "${more[@]}" --json ;;
+        esac
+    done
+done < <(every_command)
+for object in ok/empty ok/one log/one record/one; do # not only a dry run
+    try defrag $object
+done
+try gc log
+try dedup log
+((tried > 600)) || die "only $tried commands were tried"
+python3 - json/* <<'PYTHON' || die "that is no JSON"
+import json, sys
+for path in sys.argv[1:]:
+    with open(path) as file:
+        json.load(file)
+PYTHON
+run 0 cdp on ok/one
+"$PARALLAX" cdp status >out 2>err && die "a record that is damaged is not told"
+says out ok/one # though another one's record cannot be read
+says err "record"
+"$PARALLAX" store info record >out 2>err && die "a record that is damaged is not told"
+says out "Free"
+kill "$importer"
+wait "$importer"
+exec {held}>&-
+
+step "a signal at every point"
+run 0 vdi create ok/many --size 16M
+run 0 vdi bench ok/many --rw randwrite --runtime 1 --size 8M --snapshot-every 1ms
+run 0 snap create ok/many@last
+run 0 vdi clone ok/many@last ok/clone
+run 0 vdi export ok/many many.raw
+seen=0
+# signalled NUMBER AT WORDS...: the command, and the signal with that submission to the device.
+signalled() {
+    local number=$1 at=$2 status
+    shift 2
+    PLX_STAGE_SIGNAL=$number PLX_STAGE_AT=$at timeout -k 5 120 "$PARALLAX_STAGED" "$@" >out 2>err </dev/null
+    status=$?
+    case $status in
+    0) ;;
+    $((128 + number)))
+        [[ $(tail -n 1 err) == "parallax: interrupted"* && $(grep -c '^parallax: ' err) == 1 ]] ||
+            die "parallax $*, signal $number at $at: that it was interrupted is not one line"
+        ((++seen))
+        cat err >>errs
+        ;;
+    *) die "parallax $*, signal $number at $at: exit status $status" ;;
+    esac
+}
+interrupt() {
+    local at
+    seen=0
+    : >errs
+    for at in 1 2 3 5 8 13 21 34 55 89 144 233 377; do signalled 2 $at "$@"; done
+    ((seen)) || die "parallax $* was never interrupted"
+}
+interrupt snap list ok/many --all
+interrupt snap list ok/many
+interrupt diff ok/many@1 ok/clone
+interrupt diff ok/many@1 ok/clone --summary
+interrupt cdp timeline ok/many
+interrupt du ok
+interrupt store check ok --data
+interrupt store info ok
+interrupt cdp status ok
+interrupt gc ok
+interrupt dedup ok
+interrupt defrag ok/many
+interrupt vdi bench ok/empty --rw randwrite --runtime 1 --size 1M --force
+interrupt vdi import many.raw ok/many --force
+says errs "holds a part of the image now"
+cp many.raw back.raw
+interrupt vdi export ok/many back.raw --force
+compgen -G "back.raw.partial-*" >/dev/null && die "an interrupted export left a part"
+[[ $(stat -c %s back.raw) == $(stat -c %s many.raw) ]] || die "an interrupted export left a part under the final name"
+run 0 vdi import many.raw ok/many --force
+run 0 vdi export ok/many back.raw --force
+same many.raw back.raw
+seen=0
+for at in 2 5 13 34; do signalled 15 $at store check ok --data; done
+((seen)) || die "SIGTERM did nothing"
+PLX_STAGE_SIGNAL=2 PLX_STAGE_AT=5 "$PARALLAX_STAGED" store check ok --data --json >out 2>err
+[[ $(python3 -c 'import json; print(json.load(open("err"))["error"]["code"])') == INTERRUPTED ]] || die "JSON does not say so"
+run 0 store check ok --data
+echo "all is well ($tried commands)"

@@ -1,0 +1,155 @@
+#!/bin/bash
+# What commands write besides stores: files that are whole or not there, and what is not overwritten.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+run 0 store format demo --volume "$DIR/demo.plx" --size 256M --extent-size 4M
+head -c 16M /dev/urandom >image
+run 0 vdi import image demo/web
+run 0 snap create demo/web@one
+
+# killed WORDS...: the command is killed as soon as a file of it grows beyond 2 MiB (by SIGXFSZ).
+killed() {
+    (
+        ulimit -c 0 -f 2048
+        exec "$PARALLAX" "$@" >"$DIR/out" 2>"$DIR/err" </dev/null
+    ) 2>/dev/null
+    (($? > 128)) || die "parallax $* was not killed"
+}
+
+step "a file gets its name when it is whole, and an old one is there until then"
+echo precious >old
+for verb in "vdi export demo/web@one" "vdi export-diff demo/web@one"; do
+    # shellcheck disable=SC2086 # words
+    killed $verb raw
+    [[ ! -e raw ]] || die "a part of a file has the name of the whole"
+    # shellcheck disable=SC2086
+    killed $verb old --force
+    [[ $(<old) == precious ]] || die "the old file is gone, and no new one there"
+    rm -f ./*.partial-*
+done
+# No room: nothing is left, the old one stays.
+limited() { bash -c 'trap "" XFSZ; ulimit -f 2048; exec "$@"' - "$PARALLAX" "$@" >out 2>err </dev/null; }
+limited vdi export demo/web@one raw && die "there was no room"
+limited vdi export demo/web@one old --force && die "there was no room"
+[[ $(<old) == precious && -z $(ls ./*.partial-* raw 2>/dev/null) ]] || die "something is left"
+run 0 vdi export demo/web@one raw
+same raw image
+[[ $(stat -c %a raw) == 600 && -z $(ls ./*.partial-* 2>/dev/null) ]] || die "not as a new file is"
+
+step "what replaces a file is of its mode, and where a link points to"
+mkdir elsewhere
+echo precious >elsewhere/file
+chmod 640 elsewhere/file
+ln -s elsewhere/file link
+run 1 vdi export demo/web@one link
+says err "--force"
+run 0 vdi export demo/web@one link --force
+[[ -L link && $(stat -c %a elsewhere/file) == 640 ]] || die "another file was replaced"
+same elsewhere/file image
+ln -s elsewhere/none dangling
+run 1 vdi export demo/web@one dangling --force
+says err "symbolic link to nothing"
+[[ ! -e elsewhere/none ]] || die "made behind a link"
+run 1 vdi export demo/web@one elsewhere --force
+says err "Is a directory"
+
+step "pipes are written directly"
+mkfifo pipe
+cat pipe >piped &
+run 0 vdi export demo/web@one pipe
+wait $!
+same piped image
+
+step "nothing exists that is overwritten without --force, and no volume with it"
+echo precious >old
+run 1 cdp timeline demo/web --svg old
+says err "--force"
+[[ $(<old) == precious ]] || die "overwritten"
+run 0 cdp timeline demo/web --svg old --force
+python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("old")' || die "the drawing is no XML"
+run 0 cdp timeline demo/web --svg - --quiet
+same out old
+for verb in "vdi export demo/web@one" "vdi export-diff demo/web@one" "cdp timeline demo/web --svg"; do
+    for force in "" --force; do
+        # shellcheck disable=SC2086
+        run 1 $verb "$DIR/demo.plx" $force
+    done
+    says err "is a volume of a store"
+done
+run 0 store check demo --data
+dd if=/dev/zero of=damaged.plx bs=100 count=1 2>/dev/null
+dd if=demo.plx of=damaged.plx bs=4096 count=1 status=none
+printf x | dd of=damaged.plx bs=1 seek=50 conv=notrunc status=none
+run 1 vdi export demo/web@one damaged.plx --force # also when it cannot be read
+says err "is a volume of a store"
+if mknod block b 7 250 2>/dev/null; then
+    run 1 cdp timeline demo/web --svg block --force
+    says err "is a block device"
+fi
+
+step "bench: what holds data is overwritten with --force only"
+run 0 vdi create demo/empty --size 16M
+run 0 vdi bench demo/empty --rw randwrite --runtime 1 --size 1M
+for pattern in write randwrite randrw; do
+    run 1 vdi bench demo/web --rw $pattern --runtime 1 --size 1M
+    says err "demo/web holds 16 MiB of data"
+done
+run 0 vdi bench demo/web --rw randread --runtime 1
+run 0 vdi export demo/web back
+same back image
+run 0 vdi bench demo/web --rw write --bs 64k --runtime 1 --size 1M --force
+run 0 vdi export demo/web back --force
+cmp -s back image && die "--force was not enough"
+run 0 store check demo --data
+
+step "export --skip-errors: all that can be read, and a list of what not"
+run 0 store format hurt --volume "$DIR/hurt.plx" --size 64M --extent-size 1M
+head -c 8M image >eight
+run 0 vdi import eight hurt/web
+run 0 vdi export hurt/web back --force --skip-errors
+same back eight
+[[ $(grep -c '^[0-9]' out) == 0 ]] || die "something is missing"
+# Blocks 5, 6 and 1500 of the disk are damaged, and the node that says where 512 to 1023 are.
+python3 - <<'END'
+image, path = open("eight", "rb").read(), "hurt.plx"
+volume = bytearray(open(path, "rb").read())
+where = {bytes(volume[at:at + 4096]): at for at in range(0, len(volume), 4096)}
+block = lambda number: where[image[number * 4096:(number + 1) * 4096]]
+for number in (5, 6, 1500):
+    volume[block(number) + 77] ^= 1
+entries = [block(number) // 4096 for number in range(512, 1024)]
+mask = (1 << 37) - 1
+nodes = 0
+for at in range(0, len(volume), 4096):
+    first = int.from_bytes(volume[at:at + 8], "little")
+    if first & mask != entries[0]:
+        continue
+    if all(int.from_bytes(volume[at + 8 * i:at + 8 * i + 8], "little") & mask == e for i, e in enumerate(entries)):
+        volume[at + 9] ^= 0x40
+        nodes += 1
+assert nodes, "where is the node?"
+open(path, "wb").write(volume)
+whole = bytearray(image)
+for begin, count in ((5, 2), (512, 512), (1500, 1)):
+    whole[begin * 4096:(begin + count) * 4096] = bytes(count * 4096)
+open("readable", "wb").write(whole)
+END
+run 5 store check hurt --data
+run 5 vdi export hurt/web torn
+[[ ! -e torn ]] || die "a part of the disk has the name of the whole"
+run 5 vdi export hurt/web torn --skip-errors --json
+says err "2 MiB in 3 ranges could not be read"
+python3 -c '
+import json
+lost = [(r["offset"] // 4096, r["length"] // 4096) for r in json.load(open("out"))]
+assert lost == [(5, 2), (512, 512), (1500, 1)], lost' || die "not that is missing"
+same torn readable
+run 5 vdi export hurt/web torn --skip-errors --force
+says out "20480"
+"$PARALLAX" vdi export hurt/web - --skip-errors >stream 2>err
+[[ $? == 5 ]] || die "another exit status"
+says err "lost: offset 20480, length 8192"
+same stream readable
+echo "transfer: all is well"

@@ -1,0 +1,359 @@
+/* test_vouch.c - blocks that were overwritten in place get their checksums back (vouch.c). */
+#include <string.h>
+
+#include "engine/vdi.h"
+#include "ok.h"
+#include "suite.h"
+#include "unit/fixture.h"
+
+#define QUIET_NS 1000000000ull
+
+static struct plx_vdi *open_quiet(uint32_t slot, uint64_t quiet_ns)
+{
+    struct plx_vdi_open_options options = {
+        .slot = slot, .epoch = ++epoch, .overwrite = -1, .quiet_ns = quiet_ns};
+    struct plx_vdi *vdi = NULL;
+
+    OK(plx_vdi_open(store, &options, &vdi, &fault));
+    return vdi;
+}
+
+/* Lets time pass, with a turn whenever one is due. */
+static void pass_time(uint64_t ns)
+{
+    uint64_t end = env.ns + ns;
+
+    while (env.ns < end) {
+        uint64_t due = plx_store_due_ns(store);
+
+        while (plx_store_tick(store) || plx_store_under_way(store))
+            if (plx_store_under_way(store))
+                plx_store_wait(store);
+        env.ns = plx_min_u64(end, due == UINT64_MAX ? end : plx_max_u64(due, env.ns + 1000));
+    }
+    while (plx_store_tick(store) || plx_store_under_way(store))
+        if (plx_store_under_way(store))
+            plx_store_wait(store);
+}
+
+static struct plx_vdi_info info_of(struct plx_vdi *vdi)
+{
+    struct plx_vdi_info info;
+
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    plx_vdi_get_info(vdi, &info);
+    return info;
+}
+
+static uint64_t unvouched(struct plx_vdi *vdi)
+{
+    struct plx_vdi_info info = info_of(vdi);
+
+    CU_ASSERT_NOT_EQUAL(info.vouched_blocks, PLX_MAPPED_UNKNOWN);
+    return info.mapped_blocks - info.vouched_blocks;
+}
+
+/* 20 blocks from 0 and as many from 1000 on, of which all have lost their checksums by a write in
+ * place to one of each. */
+static struct plx_vdi *make_hot(uint64_t quiet_ns)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_quiet(0, quiet_ns);
+    OK(write_byte(vdi, 0, 20 * BLOCK, 1));
+    OK(write_byte(vdi, 1000 * BLOCK, 20 * BLOCK, 2));
+    CU_ASSERT_EQUAL(unvouched(vdi), 0);
+    OK(write_byte(vdi, 3 * BLOCK, BLOCK, 3));
+    OK(write_byte(vdi, 1003 * BLOCK, BLOCK, 4));
+    return vdi;
+}
+
+static void end_hot(struct plx_vdi *vdi)
+{
+    OK(plx_vdi_close(vdi));
+    check_store(true);
+    end_store();
+}
+
+static bool has_contents(struct plx_vdi *vdi)
+{
+    return reads_as(vdi, 0, 3 * BLOCK, 1) && reads_as(vdi, 3 * BLOCK, BLOCK, 3) &&
+           reads_as(vdi, 4 * BLOCK, 16 * BLOCK, 1) && reads_as(vdi, 1000 * BLOCK, 3 * BLOCK, 2) &&
+           reads_as(vdi, 1003 * BLOCK, BLOCK, 4);
+}
+
+static void test_quiet(void)
+{
+    struct plx_vdi *vdi = make_hot(QUIET_NS);
+    struct plx_counters before, after;
+    struct plx_vdi_info info;
+
+    CU_ASSERT_EQUAL(unvouched(vdi), 40);
+    CU_ASSERT_EQUAL(info_of(vdi).vouched_ns, 0);
+    before = counters();
+    pass_time(QUIET_NS * 9 / 10); /* not yet quiet */
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+    pass_time(4 * QUIET_NS);
+    after = counters();
+    CU_ASSERT_EQUAL(after.blocks_vouched, 40);
+    CU_ASSERT_EQUAL(after.batches - before.batches, 1); /* the key frame's announcement */
+    CU_ASSERT_EQUAL(after.device_writes[PLX_KIND_DATA], before.device_writes[PLX_KIND_DATA]);
+    CU_ASSERT_EQUAL(after.device_reads[PLX_KIND_DATA] - before.device_reads[PLX_KIND_DATA], 2);
+    plx_vdi_get_info(vdi, &info);
+    CU_ASSERT_EQUAL(info.vouched_blocks, info.mapped_blocks);
+    CU_ASSERT(info.vouched_ns > 0);
+    CU_ASSERT_EQUAL(plx_store_due_ns(store), UINT64_MAX); /* all is known: no timer */
+    CU_ASSERT(has_contents(vdi));
+    OK(plx_vdi_close(vdi));
+    OK(plx_vdi_read_info(store, 0, &info, &fault));
+    CU_ASSERT_EQUAL(info.vouched_blocks, 40);
+    CU_ASSERT(info.vouched_ns > 0);
+    vdi = open_quiet(0, QUIET_NS);
+    CU_ASSERT_EQUAL(plx_store_due_ns(store), UINT64_MAX);
+    CU_ASSERT(has_contents(vdi));
+    end_hot(vdi);
+}
+
+/* From then on damage is found where it was not. */
+static void test_damage(void)
+{
+    for (int vouched = 0; vouched < 2; vouched++) {
+        struct plx_vdi *vdi = make_hot(QUIET_NS);
+        struct plx_mapping mapping;
+        struct plx_walk walk = {0};
+        struct plx_task task = {0};
+
+        if (vouched)
+            pass_time(5 * QUIET_NS);
+        run(vdi, PLX_KEYFRAME, 0, 0);
+        OK(plx_map_lookup(&vdi->map, 3, &walk, &task, &mapping));
+        CU_ASSERT_EQUAL(mapping.checksum != 0, vouched);
+        CU_ASSERT(mapping.writable);
+        plx_simdisk_flip(disk, mapping.addr * BLOCK + 77, 4);
+        CU_ASSERT_EQUAL(try_run(vdi, PLX_READ, 3 * BLOCK, BLOCK, NULL),
+                        vouched ? PLX_ERR_CORRUPT : 0);
+        plx_simdisk_flip(disk, mapping.addr * BLOCK + 77, 4);
+        end_hot(vdi);
+    }
+}
+
+/* What is written in place again and again stays as it is, and costs what it cost. */
+static void test_hot(void)
+{
+    struct plx_vdi *vdi = make_hot(QUIET_NS);
+    struct plx_counters before = counters();
+
+    for (unsigned i = 0; i < 20; i++) {
+        pass_time(QUIET_NS / 3);
+        OK(write_byte(vdi, 3 * BLOCK, BLOCK, 3));
+    }
+    CU_ASSERT_EQUAL(counters().voids, before.voids);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 20); /* the other leaf's */
+    CU_ASSERT_EQUAL(unvouched(vdi), 20);
+    pass_time(4 * QUIET_NS);
+    CU_ASSERT_EQUAL(unvouched(vdi), 0);
+    OK(write_byte(vdi, 3 * BLOCK, BLOCK, 5)); /* one VOID more, and on it goes */
+    CU_ASSERT_EQUAL(counters().voids, before.voids + 1);
+    CU_ASSERT_EQUAL(unvouched(vdi), 20);
+    OK(write_byte(vdi, 3 * BLOCK, BLOCK, 3));
+    CU_ASSERT(has_contents(vdi));
+    end_hot(vdi);
+}
+
+static void test_off(void)
+{
+    struct plx_vdi *vdi = make_hot(0);
+
+    CU_ASSERT_EQUAL(plx_store_due_ns(store), UINT64_MAX);
+    pass_time(10 * QUIET_NS);
+    CU_ASSERT_EQUAL(unvouched(vdi), 40);
+    end_hot(vdi);
+}
+
+/* What a snapshot sees gets its checksums, too, in the newest state; and stays as unwritable as it
+ * was, before the next key frame and after. */
+static void test_shared(void)
+{
+    for (int keyframes = 0; keyframes < 4; keyframes++) {
+        struct plx_vdi *vdi = make_hot(QUIET_NS), *snapshot;
+        uint64_t seq;
+
+        if (keyframes & 1)
+            run(vdi, PLX_KEYFRAME, 0, 0);
+        seq = run(vdi, PLX_SNAPSHOT, 0, 0);
+        if (keyframes & 2)
+            run(vdi, PLX_KEYFRAME, 0, 0);
+        OK(plx_vdi_close(vdi));
+        vdi = open_quiet(0, QUIET_NS);
+        pass_time(3 * QUIET_NS);
+        CU_ASSERT_EQUAL(counters().blocks_vouched, 40);
+        OK(write_byte(vdi, 3 * BLOCK, BLOCK, 9));
+        CU_ASSERT_EQUAL(unvouched(vdi), 0);
+        OK(write_byte(vdi, 1003 * BLOCK, BLOCK, 9));
+        OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
+        CU_ASSERT(has_contents(snapshot));
+        OK(plx_vdi_close(snapshot));
+        CU_ASSERT(reads_as(vdi, 3 * BLOCK, BLOCK, 9));
+        CU_ASSERT(reads_as(vdi, 1003 * BLOCK, BLOCK, 9));
+        end_hot(vdi);
+    }
+}
+
+/* The same before a key frame has them: a write to such a block still goes elsewhere, and a
+ * snapshot that comes after the note sees a block that is not written any more. */
+static void test_noted(void)
+{
+    struct plx_vdi *vdi = make_hot(QUIET_NS), *snapshot;
+    struct plx_mapping mapping;
+    struct plx_walk walk = {0};
+    struct plx_task task = {0};
+    uint64_t seq, addr;
+
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_map_lookup(&vdi->map, 3, &walk, &task, &mapping));
+    CU_ASSERT(mapping.writable && !mapping.checksum);
+    addr = mapping.addr;
+    CU_ASSERT(plx_overlay_reserve(&vdi->map.active, 1));
+    memset(buffer, 3, BLOCK);
+    plx_map_vouch(&vdi->map, 3, &mapping, plx_checksum24(plx_crc32c(buffer, BLOCK)));
+    plx_overlay_unreserve(&vdi->map.active, 1);
+    walk = (struct plx_walk){0};
+    OK(plx_map_lookup(&vdi->map, 3, &walk, &task, &mapping));
+    CU_ASSERT(mapping.writable && mapping.checksum && mapping.addr == addr);
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(plx_map_lookup(&vdi->map, 3, &walk, &task, &mapping));
+    CU_ASSERT(!mapping.writable && mapping.checksum && mapping.addr == addr);
+    OK(write_byte(vdi, 3 * BLOCK, BLOCK, 9));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_snapshot_open(store, 0, seq, &snapshot, &fault));
+    CU_ASSERT(has_contents(snapshot));
+    OK(plx_vdi_close(snapshot));
+    OK(write_byte(vdi, 3 * BLOCK, BLOCK, 3));
+    end_hot(vdi);
+}
+
+/* The VOID record is durable before the first write in place after it, whenever power fails. */
+static void test_crash(void)
+{
+    for (int keyframe = 0; keyframe < 2; keyframe++) {
+        struct plx_vdi *vdi = make_hot(QUIET_NS);
+
+        pass_time(5 * QUIET_NS);
+        CU_ASSERT_EQUAL(counters().blocks_vouched, 40);
+        OK(write_byte(vdi, 5 * BLOCK, BLOCK, 6));
+        if (keyframe)
+            run(vdi, PLX_KEYFRAME, 0, 0);
+        OK(write_byte(vdi, 5 * BLOCK, BLOCK, 7));
+        plx_vdi_abandon(vdi);
+        crash_store();
+        OK(try_open_vdi(0, true, &vdi));
+        CU_ASSERT(reads_as(vdi, 5 * BLOCK, BLOCK, 7));
+        CU_ASSERT(reads_as(vdi, 3 * BLOCK, BLOCK, 3));
+        OK(write_byte(vdi, 5 * BLOCK, BLOCK, 1));
+        CU_ASSERT(has_contents(vdi));
+        end_hot(vdi);
+    }
+}
+
+/* V3: after a flush that failed nothing is noted; nor after an unclean end. */
+static void test_doubt(void)
+{
+    struct plx_vdi *vdi = make_hot(QUIET_NS);
+
+    store->flush_failures++;
+    pass_time(5 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+    CU_ASSERT_EQUAL(plx_store_due_ns(store), UINT64_MAX);
+    plx_vdi_abandon(vdi);
+    crash_store();
+    OK(plx_vdi_open(
+        store,
+        &(struct plx_vdi_open_options){
+            .slot = 0, .epoch = ++epoch, .take_over = true, .overwrite = -1, .quiet_ns = QUIET_NS},
+        &vdi, &fault));
+    pass_time(5 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+    OK(plx_vdi_close(vdi));
+    vdi = open_quiet(0, QUIET_NS);
+    pass_time(5 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 40);
+    CU_ASSERT(has_contents(vdi));
+    end_hot(vdi);
+}
+
+/* What cannot be read is passed over, and the rest of the disk is not. */
+static void test_unreadable(void)
+{
+    struct plx_vdi *vdi = make_hot(QUIET_NS);
+    struct plx_mapping mapping;
+    struct plx_walk walk = {0};
+    struct plx_task task = {0};
+
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(plx_map_lookup(&vdi->map, 3, &walk, &task, &mapping));
+    plx_simdisk_fail_range(disk, mapping.addr * BLOCK, BLOCK, true, false);
+    pass_time(5 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 20);
+    plx_simdisk_heal(disk);
+    pass_time(5 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 40);
+    CU_ASSERT(has_contents(vdi));
+    end_hot(vdi);
+}
+
+/* A disk whose last block is not whole, and one of which nearly nothing is mapped. */
+static void test_ends(void)
+{
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 5 * BLOCK + 512));
+    OK(create_vdi(1, 200ull << 40));
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        uint64_t size = slot ? 200ull << 40 : 5 * BLOCK + 512;
+
+        vdi = open_quiet(slot, QUIET_NS);
+        for (int i = 1; i < 3; i++) {
+            OK(write_byte(vdi, size - 512, 512, i));
+            OK(write_byte(vdi, 0, BLOCK, i));
+        }
+        CU_ASSERT(unvouched(vdi) > 0);
+        pass_time(20 * QUIET_NS);
+        if (slot) /* so large a disk's pass takes its time */
+            pass_time(400 * QUIET_NS);
+        CU_ASSERT_EQUAL(unvouched(vdi), 0);
+        CU_ASSERT(reads_as(vdi, size - 512, 512, 2));
+        OK(plx_vdi_close(vdi));
+    }
+    check_store(true);
+    end_store();
+}
+
+static void test_refused(void)
+{
+    struct plx_vdi *vdi = make_hot(QUIET_NS);
+
+    FAILS(INVALID, try_run(vdi, PLX_VOUCH, 0, BLOCK, NULL));
+    end_hot(vdi);
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"quiet blocks", test_quiet},
+        {"damage is found again", test_damage},
+        {"hot leaves", test_hot},
+        {"off", test_off},
+        {"seen by a snapshot", test_shared},
+        {"noted, not yet in a key frame", test_noted},
+        {"power fails", test_crash},
+        {"in doubt", test_doubt},
+        {"unreadable blocks", test_unreadable},
+        {"the ends of disks", test_ends},
+        {"nobody else may ask for it", test_refused},
+    };
+
+    return SUITE_RUN("vouch", tests);
+}

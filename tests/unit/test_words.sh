@@ -1,0 +1,176 @@
+#!/bin/bash
+# What a newcomer types and reads: numbers without a unit, a state directory that is not the right one, lists of
+# nothing; and names that are meant for the terminal rather than for the reader.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+step "no store is known: where was looked, what comes next"
+for words in "store list" "vdi list" "tree" "cdp status"; do
+    # shellcheck disable=SC2086 # several words
+    run 0 --state-dir "$DIR/mistyped" $words
+    says err "no store is known in $DIR/mistyped/stores; "
+    says err "'parallax store format'"
+    says err "'parallax store import --volume PATH'"
+    [[ $(wc -l <err) == 1 ]] || die "$words: that is not one line"
+    # shellcheck disable=SC2086
+    run 0 --state-dir "$DIR/mistyped" $words -q
+    [[ ! -s out && ! -s err ]] || die "$words -q is not silent"
+    # shellcheck disable=SC2086
+    run 0 --state-dir "$DIR/mistyped" $words --json
+    [[ $(json) == "[]" && ! -s err ]] || die "$words --json is no empty list"
+done
+for words in "store info demo" "store check demo" "store set demo --warn-at 80%" "vdi list demo" \
+    "vdi info demo/web" "vdi create demo/web --size 1G" "snap list demo/web" "gc demo" "dedup demo" "du demo" \
+    "tree demo" "cdp status demo" "rewind demo/web --to 1"; do
+    # shellcheck disable=SC2086
+    run 3 --state-dir "$DIR/mistyped" $words
+    says err "$DIR/mistyped/stores"
+    says err "'parallax store import --volume PATH'"
+done
+mkdir -p zero/stores
+: >zero/stores/demo.json
+for words in "store list" "vdi list" "tree" "cdp status" "store info demo"; do
+    # shellcheck disable=SC2086
+    run 1 --state-dir "$DIR/zero" $words
+    says err "zero/stores/demo.json cannot be read"
+    says err "store import"
+done
+
+step "nothing to list is said"
+run 0 store format demo --volume "$DIR/demo.plx" --size 256M
+quiet_or() { # SENTENCE WORDS...: that it says on standard error, but not with -q or --json
+    local sentence=$1
+    shift
+    run 0 "$@"
+    says err "$sentence"
+    run 0 "$@" -q
+    [[ ! -s err ]] || die "$* -q is not silent"
+}
+quiet_or "there are no virtual disks" vdi list
+quiet_or "there are no virtual disks" vdi list demo
+run 0 vdi create demo/web --size 16M
+quiet_or "no virtual disk takes snapshots by itself" cdp status
+quiet_or "demo/web has no snapshots" snap list demo/web
+quiet_or "demo/web has no snapshots" snap list demo/web --all
+quiet_or "demo/web has no labelled snapshots" snap list demo/web --labels
+quiet_or "has no snapshots from 7 on" snap list demo/web --from 7
+run 0 snap list demo/web --json
+[[ $(json) == "[]" && ! -s err ]] || die "no snapshots are no empty list"
+quiet_or "nothing differs" diff demo/web
+run 3 snap delete demo/web@1
+run 3 cdp timeline demo/web
+run 0 vdi export demo/web web.raw
+says err "exported 16 MiB to web.raw"
+head -c 16M /dev/urandom >web.raw
+run 0 vdi import web.raw demo/db
+says err "imported 16 MiB into demo/db"
+
+step "a stream that brings nothing is no image"
+for existing in no yes; do
+    timeout 60 "$PARALLAX" vdi import - demo/stream --size 1M --force >out 2>err < <(:)
+    [[ $? == 1 ]] || die "nothing was imported"
+    says err "nothing came"
+    [[ $existing == yes ]] || run 3 vdi info demo/stream
+    head -c 1M web.raw | "$PARALLAX" vdi import - demo/stream --size 1M --force >out 2>err || die "no import"
+done
+run 0 vdi export demo/stream stream.raw
+cmp -s stream.raw <(head -c 1M web.raw) || die "the disk is not what it was"
+
+step "numbers want a unit"
+for words in "store set demo" "vdi set demo/web"; do
+    for number in 0 8 80 800000; do
+        # shellcheck disable=SC2086
+        run 2 $words --warn-at $number
+        says err "has no unit; write $number% or ${number}G"
+    done
+    # shellcheck disable=SC2086
+    run 0 $words --warn-at 8388608
+    # shellcheck disable=SC2086
+    run 0 $words --warn-at none
+done
+for words in "gc demo" "dedup demo" "defrag demo/web" "store check demo"; do
+    for rate in 0 50 4095 2E; do
+        # shellcheck disable=SC2086
+        run 2 $words --rate $rate
+        says err "--rate '$rate' is "
+        says err "write a size from 4 KiB to 1 EiB"
+    done
+done
+for words in "gc demo" "dedup demo"; do
+    for memory in 0 64 511 2E; do
+        # shellcheck disable=SC2086
+        run 2 $words --memory $memory
+        says err "write a size from 512 B to 1 EiB"
+    done
+done
+run 2 vdi bench demo/web --size 0
+run 2 vdi bench demo/web --bs 0
+run 2 vdi create demo/none --size 0
+run 2 vdi resize demo/web --size 0
+run 2 store add-volume demo "$DIR/more.plx" --size 0
+run 2 snap list demo/web --limit 0
+
+step "what a terminal would obey is escaped"
+plain() { # FILE: nothing but printable characters, line ends and whole UTF-8
+    python3 -c '
+import sys
+text = open(sys.argv[1], "rb").read().decode()
+sys.exit(any(c != "\n" and not c.isprintable() for c in text))' "$1" || die "$1 is not plain"
+}
+evil=$'a\e]0;owned\a\nb\x7f\xff\xc2\x9bc\xe2\x80\xae'
+for words in "vdi info demo/" "snap list demo/" "store info " "vdi clone demo/web@" "help " "" "diff demo/web@"; do
+    # shellcheck disable=SC2086
+    "$PARALLAX" $words"$evil" >out 2>err </dev/null && die "$words: such a name is taken"
+    [[ $(wc -l <err) == 1 ]] || die "$words: the error is not one line"
+    plain err
+    # shellcheck disable=SC2086
+    "$PARALLAX" --json $words"$evil" >out 2>err </dev/null
+    plain err
+    [[ $(python3 -c 'import json; print(len(json.load(open("err"))["error"]["message"]) > 10)') == True ]] ||
+        die "$words: no message in the JSON"
+done
+run 3 snap list demo/web --from "x${evil:1:3}"
+plain err
+run 2 store format evil --volume "$DIR/$evil" --size 256M
+says err "no UTF-8"
+[[ ! -e $evil && ! -e state/stores/evil.json ]] || die "something was made"
+evil=$'a\e]0;owned\a\nb\xc2\x9bc\xe2\x80\xae'
+shown='a\x1b]0;owned\x07\x0ab\xc2\x9bc\xe2\x80\xae'
+run 0 store format evil --volume "$DIR/$evil" --size 256M
+run 0 vdi create evil/web --size 16M
+for words in "store list" "store info evil" "store scan"; do
+    more=()
+    [[ $words != "store scan" ]] || more=("$DIR/$evil")
+    # shellcheck disable=SC2086
+    run 0 $words "${more[@]}"
+    plain out
+    says out "$shown"
+    # shellcheck disable=SC2086
+    run 0 $words "${more[@]}" --json
+    plain out
+    [[ $(python3 -c 'import json; print(json.load(open("out")))') == *owned* ]] || die "$words: it is not in the JSON"
+done
+# A damaged store's checker names the volume.
+python3 - "$evil" <<'PYTHON' || die "there is no record"
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+at, found = data.find(b"PLXVDREC"), 0
+while at >= 0:
+    data[at + 200] ^= 1
+    found += 1
+    at = data.find(b"PLXVDREC", at + 1)
+open(sys.argv[1], "wb").write(data)
+sys.exit(not found)
+PYTHON
+"$PARALLAX" store check evil >out 2>err && die "that is not found"
+says out "error: "
+plain out
+plain err
+"$PARALLAX" store check evil --json >out 2>err
+plain out
+json findings 0 text >/dev/null
+mv "$evil" elsewhere
+run 3 store info evil
+plain err
+echo "all is well"
