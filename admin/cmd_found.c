@@ -25,6 +25,7 @@ struct scan {
 /* Says whose the store is, if this is its volume 0. */
 static void set_tenant(struct scan *scan, const char *path, const char *uuid, json_t *row)
 {
+    const struct plx_embedded_options look = {.volume = path, .uuid = uuid, .beside = true};
     struct plx_tenant tenant;
     struct plx_known known;
     bool is_known = plx_known_get(scan->paths, uuid, &known, NULL) == 0;
@@ -32,7 +33,7 @@ static void set_tenant(struct scan *scan, const char *path, const char *uuid, js
     json_object_set_new(row, "known", is_known ? json_string(known.name) : json_null());
     if (is_known)
         plx_known_done(&known);
-    if (plx_embedded_tenant(path, uuid, scan->paths, &tenant, NULL))
+    if (plx_embedded_tenant(&look, scan->paths, &tenant, NULL))
         return;
     json_object_set_new(row, "host",
                         plx_uuid_is_zero(&tenant.host) ? json_null()
@@ -42,7 +43,7 @@ static void set_tenant(struct scan *scan, const char *path, const char *uuid, js
 
 static int scan_volume(struct plx_cli *cli, struct scan *scan, const char *path, bool must)
 {
-    struct plx_device_open_options options = {.read_only = true, .queue_depth = 2, .beside = true};
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     struct plx_superblock_info info;
     struct plx_device *device;
     char store[PLX_UUID_TEXT];

@@ -215,3 +215,8 @@ void plx_bytelock_close(struct plx_bytelock *lock)
     if (lock)
         lock->ops->close(lock);
 }
+
+bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock *other)
+{
+    return one && other && one->device == other->device && one->inode == other->inode;
+}

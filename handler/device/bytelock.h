@@ -42,6 +42,8 @@ struct plx_bytelock {
  * portal, target and LUN below /run/parallax, or a directory of this user's own. */
 int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct plx_fault *fault);
 void plx_bytelock_close(struct plx_bytelock *lock); /* NULL is fine */
+/* Whether both are of one volume, whatever its names. NULL: no. */
+bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock *other);
 
 /* The bytes. */
 #define PLX_BYTE_SQLITE ((uint64_t)0)         /* and the two that follow (region.c) */

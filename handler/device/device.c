@@ -16,6 +16,13 @@
 #define LOCK_TRIES 100
 #define LOCK_DELAY_US 50000
 
+static int cannot_lock(const struct plx_device *device, int error, struct plx_fault *fault)
+{
+    return error ? plx_fault_set(fault, error, "%s: cannot be locked: %s", device->name,
+                                 plx_error_text(error))
+                 : 0;
+}
+
 /* V2. The opening shares the volume, or has it for itself. */
 static int lock_volume(struct plx_device *device, const struct plx_device_open_options *options,
                        struct plx_fault *fault)
@@ -39,9 +46,7 @@ static int lock_volume(struct plx_device *device, const struct plx_device_open_o
                                  : "%s is just being formatted, or its store's registry rebuilt; "
                                    "try again when that has ended",
                              device->name);
-    return error ? plx_fault_set(fault, error, "%s: cannot be locked: %s", device->name,
-                                 plx_error_text(error))
-                 : 0;
+    return cannot_lock(device, error, fault);
 }
 
 static int open_driver(const char *name, const struct plx_device_open_options *options,
@@ -87,6 +92,12 @@ void plx_device_close(struct plx_device *device)
 {
     if (device)
         device->ops->close(device);
+}
+
+int plx_device_share(struct plx_device *device, struct plx_fault *fault)
+{
+    return cannot_lock(
+        device, device->used->ops->set(device->used, PLX_BYTE_USED, PLX_BYTE_SHARED), fault);
 }
 
 bool plx_device_others(struct plx_device *device)

@@ -12,6 +12,9 @@
  *     got lies in `events` until a poll() takes it; who wants to wait meanwhile waits for that one.
  *     So no event is with a thread that has yet to run while another one waits for it in vain.
  *     A poll() that does not block takes what the kernel has beside them.
+ * A6  A queue of one has no context: the thread that hands a request over carries it out. The end
+ *     of a context waits until every processor has passed by (tens of milliseconds), which is more
+ *     than all I/O of opening a store takes.
  *
  * O_DIRECT wherever the file system has it. Without (tmpfs, hostfs) the page cache is used; then,
  * and for every regular file, completed writes are durable only after a flush.
@@ -288,10 +291,90 @@ static void ready_refused(struct aio_device *device, int error)
     }
 }
 
+/* A transfer came back short. Returns an error, or 0: it is ready to be submitted again. */
+static int go_on(struct aio_device *device, struct slot *slot, size_t transferred)
+{
+    struct plx_io *io = slot->io;
+
+    if (io->op == PLX_IO_WRITE)
+        slot->written += transferred - transferred % device->base.block_size;
+    if (++slot->tries == TRIES_MAX)
+        return io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_IO_WRITE;
+    if (!slot_prepare(device, slot))
+        return PLX_ERR_NOMEM;
+    device->ready[device->ready_count++] = &slot->cb;
+    return 0;
+}
+
+/* What the kernel says of a slot's request: bytes, or -errno. Returns the request, whose slot is
+ * free again, or NULL: there is more to do. */
+static struct plx_io *settle(struct aio_device *device, struct slot *slot, long transferred,
+                             int *ret_result)
+{
+    struct plx_io *io = slot->io;
+    int result = 0;
+
+    if (transferred < 0) {
+        result = io_error(io, (int)-transferred);
+    } else if (io->op != PLX_IO_FLUSH && (size_t)transferred != io->bytes - slot->written) {
+        result = go_on(device, slot, (size_t)transferred);
+        if (result == 0)
+            return NULL;
+    } else if (io->op == PLX_IO_READ && slot->bounce) {
+        plx_iov_scatter(io->iov, io->iovcnt, slot->bounce);
+    }
+    slot_release(device, slot);
+    *ret_result = result;
+    return io;
+}
+
+/* What the kernel would do with it, by calls that end when it is done. */
+static ssize_t call_kernel(const struct iocb *cb)
+{
+    switch (cb->aio_lio_opcode) {
+    case IO_CMD_PREAD:
+        return pread(cb->aio_fildes, cb->u.c.buf, cb->u.c.nbytes, cb->u.c.offset);
+    case IO_CMD_PREADV:
+        return preadv(cb->aio_fildes, cb->u.c.buf, (int)cb->u.c.nbytes, cb->u.c.offset);
+    case IO_CMD_PWRITE:
+        return pwrite(cb->aio_fildes, cb->u.c.buf, cb->u.c.nbytes, cb->u.c.offset);
+    case IO_CMD_PWRITEV:
+        return pwritev(cb->aio_fildes, cb->u.c.buf, (int)cb->u.c.nbytes, cb->u.c.offset);
+    default:
+        return fdatasync(cb->aio_fildes);
+    }
+}
+
+/* A6 */
+static void carry_out(struct aio_device *device)
+{
+    while (device->ready_count) {
+        struct slot *slot = (struct slot *)device->ready[0];
+        struct plx_io *io;
+        ssize_t transferred;
+        int result;
+
+        ready_drop(device, 1);
+        transferred = call_kernel(&slot->cb);
+        if (transferred < 0 && errno == EINTR) {
+            device->ready[device->ready_count++] = &slot->cb;
+            continue;
+        }
+        io = settle(device, slot, transferred < 0 ? -errno : transferred, &result);
+        if (io)
+            finish_later(device, io, result);
+        fill_slots(device);
+    }
+}
+
 /* Hands over what the kernel takes; the rest goes once something completes. */
 static void hand_over(struct aio_device *device)
 {
     fill_slots(device);
+    if (!device->context) {
+        carry_out(device);
+        return;
+    }
     while (device->ready_count) {
         int taken = io_submit(device->context, device->ready_count, device->ready);
 
@@ -317,44 +400,17 @@ static bool aio_kick(struct plx_device *base)
     return device->finished.head != NULL;
 }
 
-/* A transfer came back short. Returns an error, or 0: it is ready to be submitted again. */
-static int go_on(struct aio_device *device, struct slot *slot, size_t transferred)
-{
-    struct plx_io *io = slot->io;
-
-    if (io->op == PLX_IO_WRITE)
-        slot->written += transferred - transferred % device->base.block_size;
-    if (++slot->tries == TRIES_MAX)
-        return io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_IO_WRITE;
-    if (!slot_prepare(device, slot))
-        return PLX_ERR_NOMEM;
-    device->ready[device->ready_count++] = &slot->cb;
-    return 0;
-}
-
-/* One event: frees the slot and calls done, unless there is more to do. Returns completions. */
+/* One event: calls done, unless there is more to do. Returns completions. */
 static int take_event(struct aio_device *device, const struct io_event *event)
 {
-    struct slot *slot = (struct slot *)event->obj;
     struct plx_io *io;
-    long transferred = (long)event->res;
-    int result = 0;
+    int result;
 
     if (event->obj == &device->nudge)
         return 0;
-    io = slot->io;
     device->in_kernel--;
-    if (transferred < 0) {
-        result = io_error(io, (int)-transferred);
-    } else if (io->op != PLX_IO_FLUSH && (size_t)transferred != io->bytes - slot->written) {
-        result = go_on(device, slot, (size_t)transferred);
-        if (result == 0)
-            return 0;
-    } else if (io->op == PLX_IO_READ && slot->bounce) {
-        plx_iov_scatter(io->iov, io->iovcnt, slot->bounce);
-    }
-    slot_release(device, slot);
-    return plx_io_finish(io, result);
+    io = settle(device, (struct slot *)event->obj, (long)event->res, &result);
+    return io ? plx_io_finish(io, result) : 0;
 }
 
 static int call_finished(struct aio_device *device)
@@ -450,6 +506,7 @@ static int aio_poll(struct plx_device *base, bool wait)
 
 static void aio_wait(struct plx_device *base)
 {
+    PLX_ASSERT(aio(base)->context);
     get_events(aio(base));
 }
 
@@ -459,6 +516,7 @@ static void aio_interrupt(struct plx_device *base)
     struct aio_device *device = aio(base);
     struct iocb *nudge = &device->nudge;
 
+    PLX_ASSERT(device->context);
     io_prep_pread(nudge, device->fd, nudge, 0, 0);
     io_submit(device->context, 1, &nudge);
 }
@@ -646,9 +704,9 @@ static int open_path(struct aio_device *device, struct plx_fault *fault)
     return 0;
 }
 
-static int set_up_context(struct aio_device *device, struct plx_fault *fault)
+static int set_up_queue(struct aio_device *device, struct plx_fault *fault)
 {
-    int error;
+    int error = 0;
 
     device->slots = calloc(device->depth, sizeof *device->slots);
     device->ready = calloc(device->depth, sizeof *device->ready);
@@ -656,7 +714,8 @@ static int set_up_context(struct aio_device *device, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", device->base.name);
     for (unsigned i = device->depth; i-- > 0;)
         slot_release(device, &device->slots[i]);
-    error = -io_setup((int)device->depth + 1, &device->context); /* and the nudge */
+    if (device->depth > 1) /* A6 */
+        error = -io_setup((int)device->depth + 1, &device->context); /* and the nudge */
     if (error == EAGAIN)
         return plx_fault_set(fault, PLX_ERR_SYSTEM,
                              "cannot open %s: no AIO contexts left; raise the sysctl fs.aio-max-nr",
@@ -708,7 +767,7 @@ int plx_libaio_open(const char *path, const struct plx_device_open_options *opti
     if (result == 0)
         result = open_path(device, fault);
     if (result == 0)
-        result = set_up_context(device, fault);
+        result = set_up_queue(device, fault);
     if (result < 0) {
         aio_close(&device->base);
         if (created)

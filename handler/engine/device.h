@@ -85,7 +85,9 @@ struct plx_device {
 struct plx_device_open_options {
     bool read_only;
     uint64_t create_bytes;
-    unsigned queue_depth; /* 0: 256 */
+    /* 0: 256. 1 is for small transfers that are waited for one by one: cheap to open and to close,
+     * without wait() and interrupt(); kick() may block until what was submitted is done. */
+    unsigned queue_depth;
     /* Every opening of a volume shares it with the others of this machine, by a lock. Two kinds do
      * not: an exclusive one waits up to five seconds until nobody else has it open, and keeps
      * others out (BUSY); one beside another of this process takes no part. */
@@ -94,6 +96,8 @@ struct plx_device_open_options {
 int plx_device_open(const char *name, const struct plx_device_open_options *options,
                     struct plx_device **ret_device, struct plx_fault *fault);
 void plx_device_close(struct plx_device *device); /* NULL is fine */
+/* An exclusive opening is shared from now on: others that only waited for it go on. */
+int plx_device_share(struct plx_device *device, struct plx_fault *fault);
 /* Whether others have the volume open, as far as their locks are seen here. */
 bool plx_device_others(struct plx_device *device);
 

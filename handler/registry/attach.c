@@ -13,15 +13,16 @@
  *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
  *     until there is something to hold.
  * A6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
+ * A7  The store grows before the registry does (volumes.c). What the registry knows, the store
+ *     that is open here is told before it gets such an extent, before a disk is opened that may
+ *     have some, and when whoever made it larger says so.
+ * A8  Nothing is written, to registry or store, without a tenancy (tenancy.h): who opens for
+ *     writing begins one first, who reads only before there is something to hold. A tenancy that
+ *     was lost ends all writing.
  * A9  A record is looked at before it is believed: by its id, and by what was made durable last
  *     (doors.h), which the registry is told when the lock is given up.
- * A8  Nothing is written, to registry or store, without a tenancy (tenancy.h): who opens for
- * writing begins one first, who reads only before there is something to hold. A tenancy that was
- * lost ends all writing. A7  The store grows before the registry does (volumes.c). What the
- * registry knows, the store that is open here is told before it gets such an extent, before a disk
- * is opened that may have some, and when whoever made it larger says so. Threads: see attach.h; the
- * claim of an extent runs on the hook's thread with a registry handle of its own, and its answer is
- * taken in by the loop's next tick.
+ * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
+ *   of its own, and its answer is taken in by the loop's next tick.
  */
 #include "registry/attach.h"
 
@@ -416,12 +417,6 @@ static void init_env(struct plx_env *env)
 /* ---- Volumes ---- */
 
 /* Locks on one volume prove nothing about another one, even if that is its copy. */
-static bool is_same_volume(const struct plx_device *device, const struct plx_bytelock *locks)
-{
-    return device->used && device->used->device == locks->device &&
-           device->used->inode == locks->inode;
-}
-
 static int open_store(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_device_open_options device_options = {.read_only = a->options.read_only};
@@ -445,7 +440,7 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
         plx_volumes_close(devices, count);
         return error;
     }
-    if (!is_same_volume(plx_store_device(store, 0), plx_registry_locks(a->registry))) {
+    if (!plx_bytelock_same(plx_store_device(store, 0)->used, plx_registry_locks(a->registry))) {
         plx_store_close(store);
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%s is not the volume that the registry of store %s lies on; name its "
@@ -479,7 +474,7 @@ static bool is_member(const struct plx_attach *a, const char *path)
     if (plx_bytelock_open(path, &lock, NULL))
         return false;
     for (unsigned i = 0; (device = plx_store_device(a->store, i)) && !member; i++)
-        member = is_same_volume(device, lock);
+        member = plx_bytelock_same(device->used, lock);
     plx_bytelock_close(lock);
     return member;
 }
@@ -509,40 +504,41 @@ static int keep_up(struct plx_attach *a, struct plx_fault *fault)
     return plx_attach_volumes_changed(a, fault);
 }
 
-/* That nobody uses it, and that it is no volume of a store that is known here, other than this one:
- * what an interrupted call left is gone on with. Made, if it is to be. */
-static int check_further(struct plx_attach *a, const struct plx_attach_growth *growth,
-                         struct plx_fault *fault)
+/* That it is no volume of a store that is known here, other than this one: what an interrupted call
+ * left is gone on with. */
+static int check_further(struct plx_attach *a, struct plx_device *device, struct plx_fault *fault)
 {
-    struct plx_device_open_options options = {.create_bytes = growth->create_bytes,
-                                              .exclusive = !is_member(a, growth->path)};
     struct plx_superblock_info info;
-    struct plx_device *device;
     char uuid[PLX_UUID_TEXT] = "";
-    int error = plx_device_open(growth->path, &options, &device, fault);
 
-    if (error)
-        return error;
     if (plx_superblock_probe(device, &info, NULL) == 0)
         plx_uuid_text(&info.store, uuid);
-    if (strcmp(uuid, a->row.uuid) != 0)
-        error = plx_founding_refuse_known(&a->paths, device, fault);
-    plx_device_close(device);
-    return error;
+    return strcmp(uuid, a->row.uuid) ? plx_founding_refuse_known(&a->paths, device, fault) : 0;
 }
 
-/* The device under the name that others open it by. */
+/* The device under the name that others open it by, made if it is to be. Nobody else uses it (a
+ * member is open here), and nobody begins to before it is this store's. */
 static int open_further(struct plx_attach *a, const struct plx_attach_growth *growth,
                         struct plx_device **ret_device, struct plx_fault *fault)
 {
+    struct plx_device_open_options options = {.create_bytes = growth->create_bytes,
+                                              .exclusive = !is_member(a, growth->path)};
+    struct plx_device *device = NULL;
     char *path = NULL;
-    int error = check_further(a, growth, fault);
+    int error = plx_volumes_absolute(growth->path, &path, fault);
 
     if (!error)
-        error = plx_volumes_absolute(growth->path, &path, fault);
-    if (!error)
-        error = plx_device_open(path, NULL, ret_device, fault);
+        error = plx_device_open(path, &options, &device, fault);
     free(path);
+    if (error)
+        return error;
+    error = check_further(a, device, fault);
+    if (!error)
+        error = plx_device_share(device, fault);
+    if (error)
+        plx_device_close(device);
+    else
+        *ret_device = device;
     return error;
 }
 
@@ -1048,8 +1044,10 @@ static bool may_write(void *context, struct plx_fault *fault)
  * undone, for locks tell who else is at it. */
 static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault *fault)
 {
+    const struct plx_embedded_options options = {.volume = a->known.volume[0],
+                                                 .uuid = a->known.uuid};
     struct plx_tenant tenant;
-    int error = plx_embedded_tenant(a->known.volume[0], a->known.uuid, &a->paths, &tenant, fault);
+    int error = plx_embedded_tenant(&options, &a->paths, &tenant, fault);
 
     if (error)
         return error;

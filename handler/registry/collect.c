@@ -12,8 +12,8 @@
  * W5  Deleted disks are forgotten when all slices are through: nothing of them is left, but in
  *     extents of other processes, which need no record to be found.
  * W6  The records of all live disks are what the registry means (doors.h), before a slice is read
- * and after: a store that has forgotten a disk would give its blocks away. Threads: one call at a
- * time on an attach; inside pause() others may use it.
+ *     and after: a store that has forgotten a disk would give its blocks away.
+ * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <inttypes.h>
 #include <stdio.h>

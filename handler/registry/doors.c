@@ -1,9 +1,10 @@
 /* doors.c - see doors.h.
  *
  * G1  What a row says was written is what its last holder closed the disk with. So a record is
- * never older; and where nobody has had the lock since (the row's epoch is that of what was
- * written), it is not newer either. G2  An older record costs its own disk only: it is refused
- * until the operator accepts it. A newer one says that the registry is older than the store.
+ *     never older; and where nobody has had the lock since (the row's epoch is that of what was
+ *     written), it is not newer either.
+ * G2  An older record costs its own disk only: it is refused until the operator accepts it. A newer
+ *     one says that the registry is older than the store.
  * Threads: the caller's. Crash story: reads only.
  */
 #include "registry/doors.h"

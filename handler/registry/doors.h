@@ -2,8 +2,9 @@
  *
  * A device that acknowledged a write and lost it shows a record, whole and well checksummed, of
  * before: of the same disk in an older state, or of another one. The registry remembers the id, and
- * what was made durable last of a record that nobody has open. Threads: the engine's; calls are
- * made with its lock held.
+ * what was made durable last of a record that nobody has open.
+ *
+ * Threads: the engine's; calls are made with its lock held.
  */
 #ifndef PLX_DOORS_H
 #define PLX_DOORS_H

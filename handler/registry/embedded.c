@@ -13,11 +13,9 @@
 #include "registry/region.h"
 #include "registry/sql.h"
 
-#define QUEUE_DEPTH 2 /* one request at a time, and the nudge */
-
 /* M1 */
 static int find_region(const struct plx_embedded_options *options, struct plx_region *region,
-                       struct plx_fault *fault)
+                       struct plx_uuid *ret_store, struct plx_fault *fault)
 {
     struct plx_superblock_info info;
     char uuid[PLX_UUID_TEXT];
@@ -25,6 +23,7 @@ static int find_region(const struct plx_embedded_options *options, struct plx_re
 
     if (error)
         return error;
+    *ret_store = info.store;
     plx_uuid_text(&info.store, uuid);
     if (options->uuid && strcmp(uuid, options->uuid) != 0)
         return plx_fault_set(fault, PLX_ERR_INVALID,
@@ -48,29 +47,48 @@ static int find_region(const struct plx_embedded_options *options, struct plx_re
     return 0;
 }
 
+static void close_region(struct plx_region *region)
+{
+    plx_bytelock_close(region->locks);
+    plx_device_close(region->device);
+}
+
+static int open_region(const struct plx_embedded_options *options, struct plx_region *ret_region,
+                       struct plx_uuid *ret_store, struct plx_fault *fault)
+{
+    struct plx_device_open_options device_options = {
+        .read_only = options->read_only, .queue_depth = 1, .beside = options->beside};
+    int error;
+
+    *ret_region = (struct plx_region){.read_only = options->read_only,
+                                      .may_write = options->may_write,
+                                      .context = options->context};
+    error = plx_device_open(options->volume, &device_options, &ret_region->device, fault);
+    if (!error)
+        error = plx_bytelock_open(options->volume, &ret_region->locks, fault);
+    if (!error)
+        error = find_region(options, ret_region, ret_store, fault);
+    if (error)
+        close_region(ret_region);
+    return error;
+}
+
 static int open_in(const struct plx_embedded_options *options, bool blank,
                    struct plx_registry **ret_reg, struct plx_fault *fault)
 {
-    struct plx_device_open_options device_options = {
-        .read_only = options->read_only, .queue_depth = QUEUE_DEPTH, .beside = options->beside};
-    struct plx_region region = {.read_only = options->read_only,
-                                .may_write = options->may_write,
-                                .context = options->context};
+    struct plx_region region;
     struct plx_registry *reg;
-    int error = plx_device_open(options->volume, &device_options, &region.device, fault);
+    struct plx_uuid store;
+    int error = open_region(options, &region, &store, fault);
 
     if (error)
         return error;
-    error = plx_bytelock_open(options->volume, &region.locks, fault);
-    if (!error)
-        error = find_region(options, &region, fault);
-    if (!error && blank)
+    if (blank)
         error = plx_region_blank(&region, fault);
     if (!error)
         error = plx_registry_open_region(&region, options->volume, options->who, &reg, fault);
     if (error) {
-        plx_bytelock_close(region.locks);
-        plx_device_close(region.device);
+        close_region(&region);
         return error;
     }
     reg->device = region.device;
@@ -91,25 +109,20 @@ int plx_embedded_create(const struct plx_embedded_options *options, struct plx_r
     return open_in(options, true, ret_reg, fault);
 }
 
-int plx_embedded_tenant(const char *volume, const char *uuid, const struct plx_paths *paths,
+int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault)
 {
-    struct plx_device_open_options device_options = {.read_only = true, .queue_depth = QUEUE_DEPTH};
-    const struct plx_embedded_options options = {.volume = volume, .uuid = uuid};
-    struct plx_region region = {.read_only = true};
+    struct plx_embedded_options reading = *options;
+    struct plx_region region;
     struct plx_uuid store;
-    int error = plx_device_open(volume, &device_options, &region.device, fault);
+    int error;
 
+    reading.read_only = true;
+    error = open_region(&reading, &region, &store, fault);
     if (error)
         return error;
-    error = plx_bytelock_open(volume, &region.locks, fault);
-    if (!error)
-        error = find_region(&options, &region, fault);
-    plx_uuid_parse(uuid, &store);
-    if (!error)
-        error = plx_tenancy_read(region.device, region.locks, &store, paths, ret_tenant, fault);
-    plx_bytelock_close(region.locks);
-    plx_device_close(region.device);
+    error = plx_tenancy_read(region.device, region.locks, &store, paths, ret_tenant, fault);
+    close_region(&region);
     return error;
 }
 

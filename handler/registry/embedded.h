@@ -19,7 +19,7 @@ struct plx_embedded_options {
     const char *uuid;   /* of the store that is meant; NULL: whichever lies there */
     const char *who;    /* for events */
     bool read_only;     /* nothing is written, not even what a crash left to be undone */
-    bool beside;        /* this process has the volume open exclusively (device.h) */
+    bool beside;        /* this process may have the volume open exclusively (device.h) */
     /* Asked before each change: may this host write? NULL: it may. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;
@@ -31,8 +31,8 @@ int plx_embedded_open(const struct plx_embedded_options *options, struct plx_reg
 int plx_embedded_create(const struct plx_embedded_options *options, struct plx_registry **ret_reg,
                         struct plx_fault *fault);
 
-/* Which host has the store; without opening its registry. */
-int plx_embedded_tenant(const char *volume, const char *uuid, const struct plx_paths *paths,
+/* Which host has the store; without opening its registry, and without writing. */
+int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault);
 
 /* What such a registry was opened with. */

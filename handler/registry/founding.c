@@ -23,21 +23,6 @@
 
 /* ---- Volumes ---- */
 
-static int open_volumes(const char *const *paths, unsigned count,
-                        const struct plx_device_open_options *options,
-                        struct plx_device **ret_devices, struct plx_fault *fault)
-{
-    for (unsigned i = 0; i < count; i++) {
-        int error = plx_device_open(paths[i], options, &ret_devices[i], fault);
-
-        if (error) {
-            plx_volumes_close(ret_devices, i);
-            return error;
-        }
-    }
-    return 0;
-}
-
 static int check_count(unsigned count, struct plx_fault *fault)
 {
     return count >= 1 && count <= PLX_VOLUMES_MAX
@@ -66,23 +51,18 @@ static int absolute_paths(const char *const *paths, struct plx_known *known, uns
  * second name of one is found, too. */
 static int check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
 {
-    uint64_t device[PLX_VOLUMES_MAX], inode[PLX_VOLUMES_MAX];
+    struct plx_bytelock *locks[PLX_VOLUMES_MAX] = {0};
     int error = 0;
 
     for (unsigned i = 0; i < count && !error; i++) {
-        struct plx_bytelock *lock;
-
-        error = plx_bytelock_open(paths[i], &lock, fault);
-        if (error)
-            return error;
-        device[i] = lock->device;
-        inode[i] = lock->inode;
-        plx_bytelock_close(lock);
+        error = plx_bytelock_open(paths[i], &locks[i], fault);
         for (unsigned j = 0; j < i && !error; j++)
-            if (device[i] == device[j] && inode[i] == inode[j])
+            if (plx_bytelock_same(locks[i], locks[j]))
                 error = plx_fault_set(fault, PLX_ERR_INVALID, "%s and %s are the same volume",
                                       paths[j], paths[i]);
     }
+    for (unsigned i = 0; i < count; i++)
+        plx_bytelock_close(locks[i]);
     return error;
 }
 
@@ -120,12 +100,13 @@ static int refuse_tenant(const struct plx_paths *paths, struct plx_device *devic
                          struct plx_fault *fault)
 {
     struct plx_tenancy_options options = {.paths = paths, .volume = device->name};
+    const struct plx_embedded_options look = {.volume = device->name, .uuid = uuid, .beside = true};
     struct plx_tenancy *tenancy = NULL;
     struct plx_tenant tenant;
     struct plx_fault why;
     int error;
 
-    if (plx_embedded_tenant(device->name, uuid, paths, &tenant, NULL) || tenant.here ||
+    if (plx_embedded_tenant(&look, paths, &tenant, NULL) || tenant.here ||
         plx_uuid_is_zero(&tenant.host))
         return 0; /* nobody's, or a leftover that says nothing */
     plx_uuid_parse(uuid, &options.store);
@@ -296,7 +277,7 @@ static int identify(const char *const *paths, unsigned count, struct plx_known *
     struct plx_device *devices[PLX_VOLUMES_MAX];
     const char *ordered[PLX_VOLUMES_MAX] = {0};
     struct plx_superblock_info first = {0};
-    int error = open_volumes(paths, count, &options, devices, fault);
+    int error = plx_volumes_open_paths(paths, count, &options, devices, fault);
 
     if (error)
         return error;
@@ -373,8 +354,8 @@ static int enter_paths(const struct plx_known *known, struct plx_fault *fault)
     return error;
 }
 
-static int take(const struct plx_paths *paths, const struct plx_known *known, const char *from,
-                struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
+                      const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     struct plx_tenancy_options options = {
         .paths = paths, .volume = known->volume[0], .take = true, .from = from};
@@ -388,7 +369,7 @@ static int refuse_copy(const struct plx_paths *paths, const struct plx_known *kn
                        struct plx_fault *fault)
 {
     struct plx_bytelock *here = NULL, *there = NULL;
-    struct plx_device_open_options options = {.read_only = true, .queue_depth = 2, .beside = true};
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     struct plx_superblock_info info;
     struct plx_device *device;
     struct plx_known other;
@@ -404,8 +385,7 @@ static int refuse_copy(const struct plx_paths *paths, const struct plx_known *kn
     }
     same = strcmp(uuid, known->uuid) != 0 || /* it moved away from there */
            plx_bytelock_open(known->volume[0], &here, NULL) ||
-           plx_bytelock_open(other.volume[0], &there, NULL) ||
-           (here->device == there->device && here->inode == there->inode);
+           plx_bytelock_open(other.volume[0], &there, NULL) || plx_bytelock_same(here, there);
     plx_bytelock_close(here);
     plx_bytelock_close(there);
     if (!same)
@@ -436,7 +416,7 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
     if (!error && name)
         snprintf(known.name, sizeof known.name, "%s", name);
     if (!error)
-        error = take(paths, &known, from, &tenancy, fault);
+        error = plx_founding_take(paths, &known, from, &tenancy, fault);
     if (!error)
         error = plx_known_put(paths, &known, fault);
     if (!error) /* entered by now: what is wrong with the registry can be mended */
@@ -489,7 +469,7 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
 
     if (error)
         return error;
-    error = take(&named->paths, &named->known, from, &named->tenancy, fault);
+    error = plx_founding_take(&named->paths, &named->known, from, &named->tenancy, fault);
     if (!error)
         error = enter_paths(&named->known, fault);
     named_free(named);
@@ -516,7 +496,7 @@ int plx_founding_release(const char *state_dir, const char *store, struct plx_fa
         error = find(state_dir, store, &named, fault);
     if (error)
         return error;
-    error = take(&named->paths, &named->known, NULL, &named->tenancy, fault);
+    error = plx_founding_take(&named->paths, &named->known, NULL, &named->tenancy, fault);
     if (!error)
         error = plx_tenancy_release(named->tenancy, fault);
     named_free(named);

@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "registry/known.h"
+#include "registry/tenancy.h"
 
 /* Writes a new store over the volumes and enters it. size: of volumes that do not exist yet (0:
  * they must). Refused, whatever options->force says: volumes of a store that is known here, or that
@@ -36,7 +37,11 @@ int plx_founding_release(const char *state_dir, const char *store, struct plx_fa
  * a process of this host has it open. */
 int plx_founding_forget(const char *state_dir, const char *store, struct plx_fault *fault);
 
-/* For rebuild.c and attach.c. The rows of a store and its volumes. */
+/* For rebuild.c and attach.c. A tenancy of a store whether it is this host's or nobody's; from: as
+ * above. */
+int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
+                      const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault);
+/* The rows of a store and its volumes. */
 void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
                        struct plx_registry_store *ret_store,
                        struct plx_registry_volume *ret_volumes);

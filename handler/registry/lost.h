@@ -2,7 +2,9 @@
  *
  * A record that cannot be read may be that of a disk, which may have been cloned from any snapshot
  * of any other one. So while there is one, nothing is collected, no snapshot goes, and its slot is
- * not given out. A disk whose labels were not all read lets no snapshot go. Threads: as registry.h.
+ * not given out. A disk whose labels were not all read lets no snapshot go.
+ *
+ * Threads: as registry.h.
  */
 #ifndef PLX_LOST_H
 #define PLX_LOST_H

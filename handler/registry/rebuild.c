@@ -4,7 +4,7 @@
  *     the old one's place: nobody lives whose rows could be wrong, and nobody begins.
  * B2  The new registry is made in a file of its own and checked there. It takes the old one's place
  *     in one transaction; where the old one is so damaged that it cannot be opened, the region is
- * made blank first, which every opening refuses (founding.c, V2) until the transaction is through.
+ *     made blank first, which every opening refuses (founding.c, V2) until that is through.
  * B3  What cannot be read costs itself only: a record's slot and a disk's labels are entered as
  *     lost, an extent whose header cannot be read is sealed and nobody's.
  * B4  Owners are entered with no boot: no process of this boot is among them (B1), so each is dead,
@@ -343,35 +343,25 @@ static int open_store(struct rebuild *r)
     struct plx_device_open_options open = {.exclusive = true, .read_only = r->options->dry_run};
     struct plx_store_options options = {0};
     struct plx_device *devices[PLX_VOLUMES_MAX];
-    unsigned opened = 0;
-    int error = 0;
+    int error = plx_volumes_open_paths((const char *const *)r->known.volume, r->known.volumes,
+                                       &open, devices, r->fault);
 
-    while (opened < r->known.volumes && !error) {
-        error = plx_device_open(r->known.volume[opened], &open, &devices[opened], r->fault);
-        opened += !error;
-    }
-    if (!error)
-        error = plx_store_open(devices, opened, &options, &r->env, &r->store, r->fault);
     if (error)
-        plx_volumes_close(devices, opened);
+        return error;
+    error = plx_store_open(devices, r->known.volumes, &options, &r->env, &r->store, r->fault);
+    if (error)
+        plx_volumes_close(devices, r->known.volumes);
     else
         plx_store_get_info(r->store, &r->info);
     return error;
 }
 
-static int take(struct rebuild *r, struct plx_tenancy **ret_tenancy)
-{
-    struct plx_tenancy_options options = {
-        .paths = &r->paths, .volume = r->known.volume[0], .take = true};
-
-    plx_uuid_parse(r->known.uuid, &options.store);
-    return plx_tenancy_begin(&options, ret_tenancy, r->fault);
-}
-
 static int run(struct rebuild *r)
 {
     struct plx_tenancy *tenancy = NULL;
-    int error = r->options->dry_run ? 0 : take(r, &tenancy);
+    int error = r->options->dry_run
+                    ? 0
+                    : plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
 
     if (!error)
         error = open_store(r);

@@ -18,10 +18,11 @@
  * F8  A damaged page that is read all the same (salvage) carries a mark, also into the journal. It
  *     is as damaged as before when it is written with that mark.
  * Locks: SQLite's five states on three bytes, as its own unix VFS has them. PENDING lets a writer
- * in when readers follow each other without end. Threads: one at a time for each connection. Crash
- * story: SQLite's. A commit writes the journal, flushes, writes how many records count, flushes,
- * writes the pages, flushes, makes the journal's header zero, flushes. A cut before the second
- * flush's end leaves the old contents, one before the last one either.
+ *   in when readers follow each other without end.
+ * Threads: one at a time for each connection.
+ * Crash story: SQLite's. A commit writes the journal, flushes, writes how many records count,
+ *   flushes, writes the pages, flushes, makes the journal's header zero, flushes. A cut before the
+ *   second flush's end leaves the old contents, one before the last one either.
  */
 #include "registry/region.h"
 

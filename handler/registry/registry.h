@@ -102,9 +102,6 @@ int plx_registry_store_get(struct plx_registry *reg, const char *name_or_uuid,
                            struct plx_registry_store *ret_store);
 int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store **ret_list,
                             size_t *ret_count);
-/* Removes all that is known of a store; the store itself is not touched. BUSY while an instance
- * has it open, unless forced. */
-int plx_registry_store_forget(struct plx_registry *reg, int64_t store, bool force);
 
 int plx_registry_volume_add(struct plx_registry *reg, int64_t store,
                             const struct plx_registry_volume *volume);

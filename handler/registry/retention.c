@@ -13,7 +13,6 @@
  * W5  Where all was let go it is looked through once more: what is left before a rewind goes at
  *     last, when nothing else does (engine/reclaim.c, C9). A dry run asks for that first, as
  *     nothing goes meanwhile; all before that rewind are counted then.
- *     Thrifty: at the next look.
  * W6  Thrifty: what would be written anew in small steps waits until some MiB of log have gathered
  *     (engine/thrift.c), and the window ends up to a sixteenth late: so each record of the log is
  *     read and written anew about once for each level that it passes. Key frames stay where that

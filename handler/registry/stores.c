@@ -139,43 +139,6 @@ int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store 
                         ret_count);
 }
 
-/* Who is in the way, for a BUSY text: "handler (pid 4711) on host alpha". */
-static void read_who(void *item, const struct plx_sql_value *columns)
-{
-    snprintf(item, 160, "%s (pid %lld) on host %s", columns[0].text, (long long)columns[1].number,
-             columns[2].text);
-}
-
-static const struct plx_sql_shape who_shape = {160, read_who};
-
-int plx_registry_store_forget(struct plx_registry *reg, int64_t store, bool force)
-{
-    static const char event[] =
-        "INSERT INTO events (time_ns, who, what, subject, detail)"
-        " SELECT ?1, ?2, 'store forget', name, uuid FROM store WHERE id = ?3";
-    static const char forget[] =
-        "DELETE FROM store WHERE id = ?1"
-        " AND (?2 OR NOT EXISTS (SELECT 1 FROM instances WHERE store = ?1)) RETURNING id";
-    static const char user[] = "SELECT i.role, i.pid, coalesce(h.name, 'unknown') FROM instances i"
-                               " LEFT JOIN hosts h ON h.uuid = i.host WHERE i.store = ?1 LIMIT 1";
-    struct plx_sql who_statement = SQL(user, SQL_INT(store));
-    struct plx_sql batch[] = {
-        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store)),
-        SQL_MUST(forget, SQL_INT(store), SQL_INT(force)),
-    };
-    char who[160];
-    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
-
-    if (code <= 0)
-        return code;
-    code = plx_sql_get(reg, &who_statement, &who_shape, who);
-    if (code == PLX_ERR_NOT_FOUND)
-        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "the store is not in the registry (any more)");
-    if (code)
-        return code;
-    return plx_sql_fail(reg, PLX_ERR_BUSY, "the store is open: %s; stop it first", who);
-}
-
 /* ---- Volumes ----------------------------------------------------------------------------- */
 
 static void read_volume(void *item, const struct plx_sql_value *columns)

@@ -3,18 +3,19 @@
  * T1  A page is written with the next generation and with the lock on PLX_BYTE_HOME held: one
  *     process of a machine writes at a time.
  * T2  A change of host, boot, inode or "open" goes to both slots, one after the other, each flushed
- *     before the next and before anything relies on it. A new counter goes to slot B alone and is
- * not flushed: it only has to be seen by who watches. So one slot is always whole and durable, and
- *     says who has the store.
+ *     before the next and before anything relies on it. A new counter goes to slot B alone and
+ *     is not flushed: it only has to be seen by who watches. So one slot is always whole and
+ *     durable, and says who has the store.
  * T3  Who takes a store (another boot, another inode, a released one, by the operator's word) reads
  *     the page again after it has written and waited: of two takers the one that was overwritten
  *     notices, and has done nothing yet.
- * T6  What was read while another was writing it proves nothing: nobody is fenced by a page of
- * which a slot is damaged, before it was read again. T4  A counter never goes back while its host
- * lives. One that does is an older page, brought back by whoever restored the volume beneath us. T5
- * Between two running machines a counter that stands still proves nothing; only on the same
+ * T4  A counter never goes back while its host lives. One that does is an older page, brought
+ *     back by whoever restored the volume beneath us.
+ * T5  Between two running machines a counter that stands still proves nothing; only on the same
  *     machine, where a process that is stopped could not have I/O of its own under way for so
  *     long, and whose instance locks are looked at afterwards, is it taken for the end.
+ * T6  What was read while another was writing it proves nothing: nobody is fenced by a page of
+ *     which a slot is damaged, before it was read again.
  * Threads: `lock` guards the device and the page in memory. The thread looks once a second.
  * Crash story: a crash leaves "open" set. The next process of the same boot and inode does not
  *   mind; that of a new boot watches the counter, which stands still.
@@ -451,20 +452,20 @@ bool plx_tenancy_ok(struct plx_tenancy *t)
     return !error;
 }
 
-/* One process of the machine raises the counter. */
-static void raise_counter(struct plx_tenancy *t)
+/* One process of the machine raises the counter, too. */
+static void look_and_raise(struct plx_tenancy *t)
 {
-    struct plx_home home;
+    bool raises = !atomic_load(&t->fenced) &&
+                  t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_EXCLUSIVE) == 0;
 
-    if (atomic_load(&t->fenced) ||
-        t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_EXCLUSIVE) != 0)
-        return;
-    if (look(t, NULL) == 0) {
-        home = t->page.home;
+    if (look(t, NULL) == 0 && raises) {
+        struct plx_home home = t->page.home;
+
         home.counter++;
         write_page(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, NULL);
     }
-    unlock_home(t);
+    if (raises)
+        unlock_home(t);
 }
 
 static void *run(void *argument)
@@ -479,8 +480,7 @@ static void *run(void *argument)
         pthread_cond_timedwait(&t->stop, &t->lock, &until);
         if (t->stopping)
             break;
-        look(t, NULL);
-        raise_counter(t);
+        look_and_raise(t);
     }
     pthread_mutex_unlock(&t->lock);
     return NULL;
@@ -518,7 +518,7 @@ static int begin(struct plx_tenancy *t, struct plx_fault *fault)
 int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tenancy **ret_tenancy,
                       struct plx_fault *fault)
 {
-    struct plx_device_open_options device_options = {.queue_depth = 2, .beside = true};
+    struct plx_device_open_options device_options = {.queue_depth = 1, .beside = true};
     struct plx_tenancy *t = calloc(1, sizeof *t);
     pthread_condattr_t attributes;
     int error, result;

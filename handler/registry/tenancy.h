@@ -37,8 +37,8 @@ struct plx_tenancy_options {
     const char *volume; /* volume 0 */
     struct plx_uuid store;
     bool take; /* a store that was released, or is new, is taken */
-    const char
-        *from; /* the operator's word: the host of this name, or id, is off. NULL: nobody's */
+    /* The operator's word: the host of this name, or id, is off. NULL: nobody's. */
+    const char *from;
     /* Called once, on the tenancy's thread, when the store has been taken by another. NULL: not. */
     void (*fenced)(void *context, const char *why);
     void *context;

@@ -1,11 +1,13 @@
 /* transfer.c - a whole registry put into a region, or taken out of it.
  *
  * B1  What is put in was copied into memory first, and the copy was checked: nobody can change it
- * in between. The copy has the layout that a region needs, whatever the file has. B2  It goes in as
- * one transaction (sqlite3_backup). Others see the old contents or the new ones, and a crash leaves
- * the old ones. B3  Damaged pages of the old contents do not matter: they are replaced. Undone,
- * they are as damaged as before (region.c, F8). B4  What is taken out has its name once it is whole
- * and durable. Threads: as sqlite.c. Crash story: B2, B4; a crash can leave a file FILE.XXXXXX.
+ *     in between. The copy has the layout that a region needs, whatever the file has.
+ * B2  It goes in as one transaction (sqlite3_backup). Others see the old contents or the new ones,
+ *     and a crash leaves the old ones.
+ * B3  Damaged pages of the old contents do not matter: they are replaced. Undone, they are as
+ *     damaged as before (region.c, F8).
+ * B4  What is taken out has its name once it is whole and durable.
+ * Threads: as sqlite.c. Crash story: B2, B4; a crash can leave a file FILE.XXXXXX.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -20,6 +20,21 @@ void plx_volumes_close(struct plx_device **devices, unsigned count)
         plx_device_close(devices[i]);
 }
 
+int plx_volumes_open_paths(const char *const *paths, unsigned count,
+                           const struct plx_device_open_options *options,
+                           struct plx_device **ret_devices, struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++) {
+        int error = plx_device_open(paths[i], options, &ret_devices[i], fault);
+
+        if (error) {
+            plx_volumes_close(ret_devices, i);
+            return error;
+        }
+    }
+    return 0;
+}
+
 /* Y2 */
 static int open_joining(struct plx_registry *registry, int64_t store,
                         const struct plx_device_open_options *options, struct plx_device **devices,
@@ -143,8 +158,6 @@ int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fa
     bool whole = path[0] == '/' || strstr(path, "://");
     int length;
 
-    if (!strstr(path, "://") && access(path, F_OK))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: not found", path);
     if (!whole && !getcwd(folder, sizeof folder))
         return plx_fault_set(fault, PLX_ERR_SYSTEM, "%s: the current folder has no name", path);
     length = whole ? asprintf(ret_path, "%s", path) : asprintf(ret_path, "%s/%s", folder, path);

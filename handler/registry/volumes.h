@@ -12,6 +12,10 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct 
                      const struct plx_device_open_options *options,
                      struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
                      struct plx_fault *fault);
+/* All of these paths, or none. */
+int plx_volumes_open_paths(const char *const *paths, unsigned count,
+                           const struct plx_device_open_options *options,
+                           struct plx_device **ret_devices, struct plx_fault *fault);
 void plx_volumes_close(struct plx_device **devices, unsigned count);
 
 /* How many extents the registry can give out. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static uint64_t chosen, events;
@@ -52,6 +53,11 @@ static bool fails(bool only_reads)
 
 /* The linker sends calls of io_submit here, and calls of __real_io_submit to io_submit. */
 int __real_io_submit(io_context_t context, long count, struct iocb **list);
+ssize_t __real_pread64(int fd, void *buffer, size_t bytes, off_t offset);
+ssize_t __real_preadv64(int fd, const struct iovec *iov, int count, off_t offset);
+ssize_t __real_pwrite64(int fd, const void *buffer, size_t bytes, off_t offset);
+ssize_t __real_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
+int __real_fdatasync(int fd);
 int __real_sqlite3_step(sqlite3_stmt *statement);
 int __real_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void *context,
                         char **ret_text);
@@ -62,6 +68,11 @@ int __real_unlink(const char *path);
 int __real_fsync(int fd);
 
 int __wrap_io_submit(io_context_t context, long count, struct iocb **list);
+ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset);
+ssize_t __wrap_preadv64(int fd, const struct iovec *iov, int count, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *buffer, size_t bytes, off_t offset);
+ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
+int __wrap_fdatasync(int fd);
 int __wrap_sqlite3_step(sqlite3_stmt *statement);
 int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void *context,
                         char **ret_text);
@@ -82,6 +93,31 @@ int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
     if (!chosen)
         return __real_io_submit(context, count, list);
     return fails(only_reads(list[0])) ? -EIO : __real_io_submit(context, 1, list);
+}
+
+ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    return fails(true) ? -1 : __real_pread64(fd, buffer, bytes, offset);
+}
+
+ssize_t __wrap_preadv64(int fd, const struct iovec *iov, int count, off_t offset)
+{
+    return fails(true) ? -1 : __real_preadv64(fd, iov, count, offset);
+}
+
+ssize_t __wrap_pwrite64(int fd, const void *buffer, size_t bytes, off_t offset)
+{
+    return fails(false) ? -1 : __real_pwrite64(fd, buffer, bytes, offset);
+}
+
+ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offset)
+{
+    return fails(false) ? -1 : __real_pwritev64(fd, iov, count, offset);
+}
+
+int __wrap_fdatasync(int fd)
+{
+    return fails(false) ? -1 : __real_fdatasync(fd);
 }
 
 int __wrap_sqlite3_step(sqlite3_stmt *statement)

@@ -2,21 +2,38 @@
  * of the command's own objects; what it asks of them passes through here.
  *
  * $PLX_STAGE_SHIFT: seconds that the wall clock is ahead. $PLX_STAGE_HOST: the host's name.
- * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which submission to the device it
- * comes, counted from 1.
+ * $PLX_STAGE_BOOT: a file that has the boot's id, of another machine say.
+ * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which call that hands something to a
+ * device or file it comes, counted from 1.
  */
+#include <fcntl.h>
 #include <libaio.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
+#include <unistd.h>
 
 int __real_clock_gettime(clockid_t id, struct timespec *ret_time);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret_time);
 int __real_gethostname(char *ret_name, size_t size);
 int __wrap_gethostname(char *ret_name, size_t size);
+int __real_open64(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
 int __real_io_submit(io_context_t context, long count, struct iocb **list);
 int __wrap_io_submit(io_context_t context, long count, struct iocb **list);
+ssize_t __real_pread64(int fd, void *buffer, size_t bytes, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset);
+ssize_t __real_preadv64(int fd, const struct iovec *iov, int count, off_t offset);
+ssize_t __wrap_preadv64(int fd, const struct iovec *iov, int count, off_t offset);
+ssize_t __real_pwrite64(int fd, const void *buffer, size_t bytes, off_t offset);
+ssize_t __wrap_pwrite64(int fd, const void *buffer, size_t bytes, off_t offset);
+ssize_t __real_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
+ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
 
 static long number_of(const char *variable)
 {
@@ -42,11 +59,54 @@ int __wrap_gethostname(char *ret_name, size_t size)
                 : __real_gethostname(ret_name, size);
 }
 
-int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
+int __wrap_open64(const char *path, int flags, ...)
+{
+    const char *boot = getenv("PLX_STAGE_BOOT");
+    va_list rest;
+    mode_t mode;
+
+    va_start(rest, flags);
+    mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (boot && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0)
+        path = boot;
+    return __real_open64(path, flags, mode);
+}
+
+static void pass(void)
 {
     static long calls;
 
     if (++calls == number_of("PLX_STAGE_AT"))
         raise((int)number_of("PLX_STAGE_SIGNAL"));
+}
+
+int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
+{
+    pass();
     return __real_io_submit(context, count, list);
+}
+
+ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    pass();
+    return __real_pread64(fd, buffer, bytes, offset);
+}
+
+ssize_t __wrap_preadv64(int fd, const struct iovec *iov, int count, off_t offset)
+{
+    pass();
+    return __real_preadv64(fd, iov, count, offset);
+}
+
+ssize_t __wrap_pwrite64(int fd, const void *buffer, size_t bytes, off_t offset)
+{
+    pass();
+    return __real_pwrite64(fd, buffer, bytes, offset);
+}
+
+ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offset)
+{
+    pass();
+    return __real_pwritev64(fd, iov, count, offset);
 }

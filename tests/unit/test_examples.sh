@@ -79,7 +79,7 @@ rm bytes broken.raw
 cat >db-is-intact <<'SCRIPT'
 #!/bin/sh
 # --verbose IMAGE
-! head -c 1 "$2" | grep -q x
+! head -c 16 "$2" | grep -q xxxxxxxxxxxxxxxx
 SCRIPT
 chmod +x db-is-intact
 cp -a --sparse=always "$LIVE" "$DIR/kept"

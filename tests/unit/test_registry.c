@@ -339,12 +339,6 @@ static void test_stores(void)
 
     instance = new_instance();
     FAILS(EXISTS, plx_registry_instance_register(reg, &instance.row));
-    new_vdi("web", instance.row.id);
-    FAILS(BUSY, plx_registry_store_forget(reg, store.id, false));
-    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "handler (pid"));
-    OK(plx_registry_store_forget(reg, store.id, true));
-    FAILS(NOT_FOUND, plx_registry_store_forget(reg, store.id, true));
-    FAILS(NOT_FOUND, plx_registry_store_get(reg, "demo", &found));
     instance.row.store = 12345;
     FAILS(NOT_FOUND, plx_registry_instance_register(reg, &instance.row));
     plx_instance_close(&instance);
