@@ -270,27 +270,28 @@ int plx_cmd_store_export_registry(struct plx_cli *cli)
 int plx_cmd_vdi_accept(struct plx_cli *cli)
 {
     struct plx_registry_vdi row;
-    struct plx_vdi_info info;
     struct plx_name name;
+    bool older;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
-        (rc = plx_session_vdi_row(cli, &name, &row)))
+        (rc = plx_session_vdi_row(cli, &name, &row)) ||
+        (rc = plx_door_is_older(plx_session_store(cli), &row, &older, &cli->fault)))
         return rc;
-    if (plx_door_read_closed(plx_session_store(cli), &row, &info, &cli->fault) == 0) {
-        plx_out_note(cli, "%s/%.100s is as it was written last; there is nothing to accept",
-                     name.store, name.vdi);
-        return 0;
-    }
-    plx_out_note(cli, "%s", cli->fault.text);
-    if (!plx_cli_get(cli, "yes"))
+    if (older && !plx_cli_get(cli, "yes"))
         return plx_cli_fail(cli, PLX_ERR_BUSY,
-                            "nothing was changed: with --yes, what was written after that state is "
-                            "given up");
-    if ((rc = plx_registry_vdi_accept(cli->session.registry, row.id)))
+                            "%s/%.100s is older than what was written last; nothing was changed: "
+                            "with --yes, what was written after that state is given up",
+                            name.store, name.vdi);
+    if (older && (rc = plx_registry_vdi_accept(cli->session.registry, row.id)))
         return plx_session_registry_fault(cli, rc);
-    plx_out_note(cli, "%s/%.100s counts as it is now", name.store, name.vdi);
+    plx_out_note(cli,
+                 older ? "%s/%.100s counts as it is now"
+                       : "%s/%.100s is as it was written last; there is nothing to accept",
+                 name.store, name.vdi);
+    if (cli->json)
+        plx_out_json(json_pack("{s:s,s:b}", "name", row.name, "accepted", older));
     return 0;
 }
 
@@ -315,17 +316,18 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
         plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
                      list[i].why);
     free(list);
-    if (!count) {
+    if (!count)
         plx_out_note(cli, "nothing of store %s is lost", name.store);
-        return 0;
-    }
-    if (!plx_cli_get(cli, "yes"))
+    else if (!plx_cli_get(cli, "yes"))
         return plx_cli_fail(
             cli, PLX_ERR_BUSY,
             "nothing was changed: with --yes, what these disks used becomes garbage, "
             "which 'parallax gc' frees, and snapshots may go again");
-    if ((rc = plx_registry_lost_forget(cli->session.registry, row.id, &count)))
+    else if ((rc = plx_registry_lost_forget(cli->session.registry, row.id, &count)))
         return plx_session_registry_fault(cli, rc);
-    plx_out_note(cli, "gave up %zu; 'parallax gc %s' frees what they used", count, name.store);
+    else
+        plx_out_note(cli, "gave up %zu; 'parallax gc %s' frees what they used", count, name.store);
+    if (cli->json)
+        plx_out_json(json_pack("{s:I}", "forgotten", (json_int_t)count));
     return 0;
 }

@@ -287,6 +287,8 @@ int plx_cmd_lun_list(struct plx_cli *cli)
         plx_table_row(&table, json_incref(row));
     }
     plx_table_end(&table);
+    if (!table.rows)
+        plx_out_note(cli, "nothing is exported; 'parallax lun create' exports a virtual disk");
     json_decref(result);
     return 0;
 }

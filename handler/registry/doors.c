@@ -23,14 +23,8 @@ static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi
         row->name, row->slot, info->name);
 }
 
-static bool is_older(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
-{
-    return info->epoch < row->written.epoch ||
-           (info->epoch == row->written.epoch && info->record_state < row->written.state);
-}
-
-int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
-                  struct plx_vdi_info *ret_info, struct plx_fault *fault)
+static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
+                    struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
     char id[PLX_UUID_TEXT];
     int error = plx_vdi_read_info(store, row->slot, ret_info, fault);
@@ -38,9 +32,35 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
     if (error)
         return error;
     plx_uuid_text(&ret_info->id, id);
-    if (strcmp(id, row->id) != 0)
-        return refuse_other(row, ret_info, fault);
-    if (row->written.state && is_older(row, ret_info)) /* G2 */
+    return strcmp(id, row->id) ? refuse_other(row, ret_info, fault) : 0;
+}
+
+static bool is_older(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
+{
+    return row->written.state &&
+           (info->epoch < row->written.epoch ||
+            (info->epoch == row->written.epoch && info->record_state < row->written.state));
+}
+
+int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
+                      struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error = read_own(store, row, &info, fault);
+
+    if (!error)
+        *ret_older = is_older(row, &info);
+    return error;
+}
+
+int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
+                  struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    int error = read_own(store, row, ret_info, fault);
+
+    if (error)
+        return error;
+    if (is_older(row, ret_info)) /* G2 */
         return plx_fault_set(
             fault, PLX_ERR_CORRUPT,
             "virtual disk %.80s: its record on the store is older than what was "

@@ -19,5 +19,9 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
 /* As above, of a row that nobody had locked when it was read: nor is it any newer. */
 int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
                          struct plx_vdi_info *ret_info, struct plx_fault *fault);
+/* Whether the record is the row's, and older than what was written last: what an operator may
+ * accept. */
+int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
+                      struct plx_fault *fault);
 
 #endif

@@ -14,6 +14,7 @@
 #include "engine/format.h"
 #include "ok.h"
 #include "registry/attach.h"
+#include "registry/doors.h"
 #include "registry/founding.h"
 #include "suite.h"
 
@@ -100,13 +101,22 @@ static int drop_store(void)
     return system(command);
 }
 
+static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *ret_older)
+{
+    struct plx_registry_store store;
+
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, name, ret_row));
+    return plx_door_is_older(plx_attach_store(attach), ret_row, ret_older, &fault);
+}
+
 /* A disk back at an older state is refused, and only it, until the operator accepts that. */
 static void test_older(void)
 {
     uint8_t before[RECORD_BYTES];
-    struct plx_registry_store store;
     struct plx_registry_vdi row;
     struct plx_vdi *vdi;
+    bool older;
 
     OK(make_store());
     open_attach();
@@ -124,8 +134,10 @@ static void test_older(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older than what was written last"));
     CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", &fault), PLX_ERR_CORRUPT);
     write_disk("other", 3);
-    plx_attach_row(attach, &store);
-    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "old", &row));
+    OK(is_older("other", &row, &older));
+    CU_ASSERT_FALSE(older);
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
     OK(plx_registry_vdi_accept(plx_attach_registry(attach), row.id));
     OK(open_disk("old", &vdi));
     OK(plx_attach_vdi_close(attach, vdi));
@@ -137,7 +149,9 @@ static void test_older(void)
 static void test_another(void)
 {
     uint8_t mine[RECORD_BYTES], others[RECORD_BYTES];
+    struct plx_registry_vdi row;
     struct plx_vdi *vdi;
+    bool older;
 
     OK(make_store());
     open_attach();
@@ -150,6 +164,7 @@ static void test_another(void)
     open_attach();
     CU_ASSERT_EQUAL(open_disk("mine", &vdi), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "mine", &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(is_older("mine", &row, &older), PLX_ERR_CORRUPT); /* nothing to accept */
     write_disk("others", 4);
     close_attach();
     record(0, mine, true);
