@@ -196,6 +196,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
         {"reclaimable_bytes", "Reclaimable", PLX_COLUMN_SIZE},
         {"warn_at", "Warn at", PLX_COLUMN_TEXT},
         {"warning", "Warning", PLX_COLUMN_TEXT},
+        {"doubt", "In doubt", PLX_COLUMN_TEXT},
         {"oldest", "Oldest instant", PLX_COLUMN_TEXT},
         {"oldest_snapshot", "  which is", PLX_COLUMN_TEXT},
         {"policy_window", "Policies keep", PLX_COLUMN_TEXT},
@@ -252,6 +253,8 @@ int plx_cmd_store_info(struct plx_cli *cli)
                           (json_int_t)extents.meta, "vdis", (json_int_t)vdi_count, "vdi_slots",
                           (json_int_t)info.vdi_slots, "open_by", open_by));
     plx_out_set_time(object, "created", store.created_ns);
+    json_object_set_new(object, "doubt",
+                        store.doubt[0] ? plx_out_string(store.doubt) : json_null());
     if (!(rc = plx_cmd_space_of_store(cli, &store, &info, object)))
         rc = plx_cmd_space_history(cli, info.name, vdis, vdi_count, object);
     plx_out_object(cli, columns, object); /* what is known of it, with an error behind */

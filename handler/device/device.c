@@ -96,8 +96,8 @@ void plx_device_close(struct plx_device *device)
 
 int plx_device_share(struct plx_device *device, struct plx_fault *fault)
 {
-    return cannot_lock(
-        device, device->used->ops->set(device->used, PLX_BYTE_USED, PLX_BYTE_SHARED), fault);
+    return cannot_lock(device, device->used->ops->set(device->used, PLX_BYTE_USED, PLX_BYTE_SHARED),
+                       fault);
 }
 
 bool plx_device_others(struct plx_device *device)

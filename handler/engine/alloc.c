@@ -21,6 +21,7 @@
 #include "engine/store.h"
 
 #define DENIED_RETRY_NS 1000000000ull
+#define REFUSED_MAX 3u /* as many extents in a row say that it is not the extents */
 
 static bool bit(const struct plx_extent *extent, uint64_t block)
 {
@@ -136,11 +137,21 @@ void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int er
     store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
 }
 
+void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int error)
+{
+    struct plx_wanted *wanted = &store->wanted[type];
+
+    if (++wanted->refused < REFUSED_MAX && ask(store, type))
+        return;
+    wanted->refused = 0;
+    plx_alloc_denied(store, type, error);
+}
+
 static int denied_error(const struct plx_store *store, enum plx_extent_type type)
 {
     int error = store->wanted[type].denied;
 
-    if (error == PLX_ERR_NOMEM)
+    if (error == PLX_ERR_NOMEM || error == PLX_ERR_REGISTRY)
         return error;
     return plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_CORRUPT ? PLX_ERR_IO_WRITE
                                                                               : PLX_ERR_NOSPACE;

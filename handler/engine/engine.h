@@ -176,10 +176,16 @@ static inline bool plx_grow_refused(int error)
 int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devices, unsigned count,
                               struct plx_fault *fault);
 
-/* The answer to env->extent_wanted: an extent number, or a negative error code (NOSPACE). fresh:
- * the extent held nothing before, its header is not read but made anew. */
+/* An extent that nobody owned, as who grants it knows it. */
+struct plx_grant {
+    uint64_t extent;
+    bool fresh;      /* it holds nothing: its header is made anew */
+    uint64_t states; /* plx_extent_info.states when it was given up last; 0: not known */
+};
+/* The answer to env->extent_wanted: an extent, or a negative error code (NOSPACE) and NULL. A
+ * header that contradicts the grant is not believed: env->extent_refused. */
 void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,
-                              uint64_t extent, bool fresh);
+                              const struct plx_grant *grant);
 /* Adopts an extent of a dead instance; synchronous. It is not allocated from before
  * plx_store_extents_adopted(), which is called when the logs of all VDIs that dead instances held
  * have been marked (plx_vdi_mark) and writes the adopted headers and bitmaps. */
@@ -198,6 +204,9 @@ struct plx_extent_info {
     uint64_t used_blocks, blocks;
     uint64_t header_blocks; /* always in use */
     bool sealed;            /* nothing may be allocated in it, however free */
+    /* How many states its pages have had, in all, that are durable; a mirror counts as what it
+     * mirrors. It never falls: one that did lost a write that was acknowledged. */
+    uint64_t states;
 };
 /* Seals the extents adopted since the last plx_store_extents_adopted(): what a damaged log would
  * have named may lie in their free blocks. */
@@ -205,6 +214,9 @@ void plx_store_extents_seal(struct plx_store *store);
 bool plx_store_extent_is_owned(const struct plx_store *store, uint64_t extent);
 /* Owned extents of this instance: index from 0; NOT_FOUND past the end. */
 int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_extent_info *ret_info);
+/* Owned extents whose states have risen since they came, or since this call named them last. NULL,
+ * to be freed else: none, or no memory. */
+struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t *ret_count);
 /* Gives up an owned extent; nothing may be allocated in it by this instance any more. */
 int plx_store_extent_release(struct plx_store *store, uint64_t extent,
                              struct plx_extent_info *ret_info, struct plx_fault *fault);

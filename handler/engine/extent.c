@@ -15,6 +15,11 @@
  *     that first one, the extent never came into use. With a later slot B slot A is lost, or the
  *     first flush failed and B was written again: then its bitmap says that nothing is in it.
  * E4  The header pages' own bits are always set.
+ * E5  An older bitmap would call blocks free that are in use. So a header is believed only as far
+ *     as it agrees with who granted the extent, who knows how many states its pages had when it was
+ *     given up (or, of a dead owner, when one of his disks was closed last). Fewer: the device lost
+ *     a write. More, or somebody's blocks where there should be none: the registry did. Neither is
+ *     used or written.
  * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
  *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
  *   referenced but not marked cannot be, because the key frame that refers to them comes after,
@@ -156,54 +161,70 @@ static bool never_used(const struct plx_extent *extent, uint32_t page, uint64_t 
            memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
 }
 
-/* Takes over the newer valid slot of each page. Of a fresh extent only the generations count: it
- * may have been in use before. */
+/* Takes over the newer valid slot of one page. *ret_first: as page 0 says. */
+static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_page *ret_first,
+                       struct plx_fault *fault)
+{
+    struct plx_extent_page_state *state = &extent->pages[p];
+    uint32_t pages = page_count(extent->store);
+    uint64_t other = 0;
+    bool found = false;
+
+    for (uint8_t slot = 0; slot < 2; slot++) {
+        uint8_t *block = (uint8_t *)extent->buffer + (2 * p + slot) * PLX_BLOCK_SIZE;
+        struct plx_extent_page page;
+
+        if (plx_format_extent_page_decode(block, &extent->store->info.id, extent->number, p, pages,
+                                          &page, NULL))
+            continue;
+        if (found && page.generation <= state->generation) {
+            other = page.generation;
+            continue;
+        }
+        found = true;
+        other = state->generation;
+        state->generation = page.generation;
+        state->slot = slot;
+        memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block), PAGE_BYTES);
+        if (p == 0)
+            *ret_first = page;
+    }
+    if (never_used(extent, p, state->generation)) {
+        extent->unused = true;
+    } else if (!found) {
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "extent %llu: both copies of bitmap page %u are damaged",
+                             (unsigned long long)extent->number, p);
+    }
+    if (!plx_counter_has_room(state->generation))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "extent %llu: bitmap page %u has an impossible generation",
+                             (unsigned long long)extent->number, p);
+    extent->again = extent->again || !plx_generation_mirrored(state->generation, other);
+    return 0;
+}
+
 static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_first,
                         struct plx_fault *fault)
 {
-    uint32_t pages = page_count(extent->store);
+    int error = 0;
 
-    for (uint32_t p = 0; p < pages; p++) {
-        struct plx_extent_page_state *state = &extent->pages[p];
-        uint64_t other = 0;
-        bool found = false;
+    for (uint32_t p = 0; p < page_count(extent->store) && !error; p++)
+        error = decode_page(extent, p, ret_first, fault);
+    if (!error && extent->unused && !extent->fresh)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
+                             (unsigned long long)extent->number);
+    return error;
+}
 
-        for (uint8_t slot = 0; slot < 2; slot++) {
-            uint8_t *block = (uint8_t *)extent->buffer + (2 * p + slot) * PLX_BLOCK_SIZE;
-            struct plx_extent_page page;
+/* E5: that are durable (E2: the state before one that is not flushed is). */
+static uint64_t count_states(const struct plx_extent *extent)
+{
+    uint64_t states = 0;
 
-            if (plx_format_extent_page_decode(block, &extent->store->info.id, extent->number, p,
-                                              pages, &page, NULL))
-                continue;
-            if (found && page.generation <= state->generation) {
-                other = page.generation;
-                continue;
-            }
-            found = true;
-            other = state->generation;
-            state->generation = page.generation;
-            state->slot = slot;
-            if (!extent->fresh)
-                memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block),
-                       PAGE_BYTES);
-            if (p == 0)
-                *ret_first = page;
-        }
-        if (!extent->fresh && never_used(extent, p, state->generation))
-            return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
-                                 (unsigned long long)extent->number);
-        if (!found && !extent->fresh)
-            return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "extent %llu: both copies of bitmap page %u are damaged",
-                                 (unsigned long long)extent->number, p);
-        if (!plx_counter_has_room(state->generation))
-            return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "extent %llu: bitmap page %u has an impossible generation",
-                                 (unsigned long long)extent->number, p);
-        extent->again =
-            extent->again || (!extent->fresh && !plx_generation_mirrored(state->generation, other));
-    }
-    return 0;
+    for (uint32_t p = 0; p < page_count(extent->store); p++)
+        states += (extent->pages[p].generation + 1) / 2 - extent->pages[p].unflushed;
+    return states;
 }
 
 static int cannot_write_header(const struct plx_extent *extent, int error, struct plx_fault *fault)
@@ -224,6 +245,31 @@ static int header_again(struct plx_extent *extent)
     error = plx_store_write_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
                                  header_bytes(store));
     return error ? error : plx_store_flush_sync(store, mark);
+}
+
+/* E5, of an extent that nobody owned when it was granted. */
+static int check_grant(const struct plx_extent *extent, const struct plx_extent_page *first,
+                       struct plx_fault *fault)
+{
+    uint64_t states = count_states(extent), used = extent->store->info.extent_blocks;
+    unsigned long long number = extent->number;
+
+    for (uint64_t i = 0; i < extent->store->info.extent_blocks / 64; i++)
+        used -= 64 - (unsigned)__builtin_popcountll(extent->bits[i]);
+    if (extent->unused) /* fresh, or decoding would have said so */
+        return 0;
+    if (states < extent->expected)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "extent %llu: its header is older than what was written last: the "
+                             "device lost a write that it had acknowledged",
+                             number);
+    if ((extent->expected && states > extent->expected) || first->owner ||
+        (extent->fresh && used > 2 * page_count(extent->store)))
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "extent %llu: its header says that it was used since the registry saw "
+                             "it last: the registry lost a write",
+                             number);
+    return 0;
 }
 
 static void own_pages(struct plx_extent *extent)
@@ -253,6 +299,23 @@ static void answered(struct plx_store *store, enum plx_extent_type type, uint64_
         store->wanted[type].asked = false;
 }
 
+/* The one that was granted is of no use; perhaps another one is. */
+static void load_refused(struct plx_extent *extent, int error, const char *why)
+{
+    struct plx_store *store = extent->store;
+    enum plx_extent_type asked_as = extent->asked_as;
+    uint64_t number = extent->number;
+
+    plx_store_event(store, error, "%s", why);
+    extent_drop(store, extent);
+    if (store->env->extent_refused)
+        store->env->extent_refused(store->env, store, number, error, why);
+    answered(store, asked_as, number);
+    if (asked_as != PLX_EXTENT_UNUSED)
+        plx_alloc_refused(store, asked_as, error);
+    plx_alloc_wake(store);
+}
+
 static void load_finish(struct plx_extent *extent, int error)
 {
     struct plx_store *store = extent->store;
@@ -266,8 +329,10 @@ static void load_finish(struct plx_extent *extent, int error)
                         (unsigned long long)extent->number, plx_error_text(error));
         extent_drop(store, extent);
         plx_alloc_denied(store, asked_as, error); /* or one after the other would be asked for */
-    } else if (!extent->sealed) {
-        plx_extent_set_ready(extent, true); /* E3 */
+    } else {
+        store->wanted[asked_as].refused = 0;
+        if (!extent->sealed)
+            plx_extent_set_ready(extent, true); /* E3 */
     }
     answered(store, asked_as, number);
     plx_alloc_wake(store);
@@ -291,12 +356,47 @@ static void load_own(struct plx_extent *extent)
     plx_bitmap_sync(extent->store, &extent->task);
 }
 
+static void load_decoded(struct plx_extent *extent)
+{
+    struct plx_extent_page first = {0};
+    struct plx_fault why;
+    int error = extent->join.error;
+
+    if (error)
+        plx_fault_set(&why, error, "extent %llu: its header cannot be read: %s",
+                      (unsigned long long)extent->number, plx_error_text(error));
+    else
+        error = decode_pages(extent, &first, &why);
+    if (!error)
+        error = check_grant(extent, &first, &why);
+    if (plx_error_is_unreadable(error) || error == PLX_ERR_REGISTRY) {
+        load_refused(extent, error, why.text);
+        return;
+    }
+    if (error) {
+        load_finish(extent, error);
+        return;
+    }
+    if (extent->fresh) {
+        memset(extent->bits, 0, (size_t)page_count(extent->store) * PAGE_BYTES);
+    } else {
+        if (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META)
+            extent->type = first.type;
+        extent->sealed = first.sealed;
+        if (extent->again) {
+            extent->state = LOAD_AGAIN;
+            extent->flush_mark = extent->store->flush_failures;
+            load_xfer(extent, PLX_IO_WRITE);
+            return;
+        }
+    }
+    load_own(extent);
+}
+
 static void load_step(struct plx_task *task)
 {
     struct plx_extent *extent = PLX_CONTAINER(task, struct plx_extent, task);
     struct plx_store *store = extent->store;
-    struct plx_extent_page first;
-    int error;
 
     switch (extent->state) {
     case LOAD_READ:
@@ -304,21 +404,7 @@ static void load_step(struct plx_task *task)
         load_xfer(extent, PLX_IO_READ);
         return;
     case LOAD_DECODE:
-        error = extent->join.error ? extent->join.error : decode_pages(extent, &first, NULL);
-        if (error) {
-            load_finish(extent, error);
-            return;
-        }
-        if (!extent->fresh && (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META))
-            extent->type = first.type;
-        extent->sealed = !extent->fresh && first.sealed;
-        if (extent->again) {
-            extent->state = LOAD_AGAIN;
-            extent->flush_mark = store->flush_failures;
-            load_xfer(extent, PLX_IO_WRITE);
-            return;
-        }
-        load_own(extent);
+        load_decoded(extent);
         return;
     case LOAD_AGAIN:
         if (extent->join.error) {
@@ -350,15 +436,15 @@ static void load_step(struct plx_task *task)
 }
 
 void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,
-                              uint64_t number, bool fresh)
+                              const struct plx_grant *grant)
 {
     struct plx_extent *extent = NULL;
 
-    if (!error && (number >= store->info.extents || plx_extent_find(store, number) ||
-                   plx_store_extent_is_system(store, number)))
+    if (!error && (grant->extent >= store->info.extents || plx_extent_find(store, grant->extent) ||
+                   plx_store_extent_is_system(store, grant->extent)))
         error = PLX_ERR_REGISTRY;
     if (!error) {
-        extent = extent_new(store, type, number, fresh);
+        extent = extent_new(store, type, grant->extent, grant->fresh);
         error = extent ? 0 : PLX_ERR_NOMEM;
     }
     if (error) {
@@ -367,6 +453,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
         plx_alloc_wake(store);
         return;
     }
+    extent->expected = extent->told = grant->states;
     extent->granted = ++store->grants;
     extent->collections = store->collections;
     extent->next = store->extents;
@@ -450,6 +537,7 @@ static void fill_info(const struct plx_extent *extent, uint64_t owner, struct pl
         .blocks = extent->store->info.extent_blocks,
         .header_blocks = 2 * page_count(extent->store),
         .sealed = extent->sealed,
+        .states = count_states(extent),
     };
 }
 
@@ -478,6 +566,27 @@ int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_ext
         return PLX_ERR_NOT_FOUND;
     fill_info(extent, store->options.instance, ret_info);
     return 0;
+}
+
+struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t *ret_count)
+{
+    struct plx_extent_info *list;
+    size_t count = 0;
+
+    for (const struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        count++;
+    *ret_count = 0;
+    list = calloc(count + 1, sizeof *list);
+    for (struct plx_extent *extent = store->extents; list && extent; extent = extent->next) {
+        bool loaded = extent->ready || extent->state >= LOAD_SYNCED;
+        uint64_t states = loaded ? count_states(extent) : 0;
+
+        if (states <= extent->told)
+            continue;
+        extent->told = states;
+        fill_info(extent, store->options.instance, &list[(*ret_count)++]);
+    }
+    return list;
 }
 
 int plx_store_extent_release(struct plx_store *store, uint64_t number,

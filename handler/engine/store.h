@@ -79,6 +79,9 @@ struct plx_extent {
     struct plx_store *store;
     int state;
     bool fresh;
+    bool unused;                   /* a page of its header was never used (E3) */
+    uint64_t expected;             /* states, by its grant; 0: not known */
+    uint64_t told;                 /* states, by plx_store_extents_risen() */
     bool again;                    /* what was read of its header is to be written again (E2) */
     uint64_t flush_mark;           /* store->flush_failures before it was */
     uint64_t granted, collections; /* what store->grants and ->collections were then */
@@ -112,6 +115,7 @@ struct plx_wanted {
     bool asked;
     uint64_t denied_at_ns; /* monotonic; 0: never */
     int denied;            /* why */
+    unsigned refused;      /* grants in a row that could not be used */
 };
 
 struct plx_store {
@@ -263,6 +267,8 @@ uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_ty
 int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task);
 /* Nothing came of an extent asked for: it is not asked for again at once. */
 void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error);
+/* The extent that came was of no use: another one is asked for, unless it is one too many. */
+void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int error);
 void plx_alloc_wake(struct plx_store *store);  /* after freeing: who waits for space looks again */
 void plx_alloc_grown(struct plx_store *store); /* there is more of it: who was refused asks again */
 /* Asks for one more extent when fewer blocks than this are free: ahead of need. */

@@ -21,6 +21,11 @@
  *     was lost ends all writing.
  * A9  A record is looked at before it is believed: by its id, and by what was made durable last
  *     (doors.h), which the registry is told when the lock is given up.
+ * A10 An extent whose header is not to be believed (engine/extent.c, E5) is given up at once as
+ *     sealed, so that nobody allocates in it, and another one is claimed for the same request. A
+ *     dead owner's extent is looked at likewise when it is adopted; there more states than were
+ *     told are his, fewer are not. What shows that the registry lost a write is told to it, and
+ *     nothing more is opened or claimed by it until it is made anew (plx_registry_doubt).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -102,6 +107,8 @@ struct plx_attach {
     uint64_t keep_unused;
     struct claim claims[PLX_EXTENT_META + 1];
     struct held_extent *extents;
+    struct held_extent *refused; /* held no more, and not yet given up: they are sealed then */
+    char doubt[256];             /* what one of them showed; empty: nothing, or it is told */
     struct held_vdi *vdis;
 };
 
@@ -215,6 +222,26 @@ static void env_event(struct plx_env *env, int code, const char *text)
         options->event(options->context, code, text);
 }
 
+static struct held_extent *pop(struct plx_attach *a, struct held_extent **list)
+{
+    struct held_extent *held;
+
+    pthread_mutex_lock(&a->claims_lock);
+    held = *list;
+    if (held)
+        *list = held->next;
+    pthread_mutex_unlock(&a->claims_lock);
+    return held;
+}
+
+static void push(struct plx_attach *a, struct held_extent **list, struct held_extent *held)
+{
+    pthread_mutex_lock(&a->claims_lock);
+    held->next = *list;
+    *list = held;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
 static void remember_extent(struct plx_attach *a, const struct plx_registry_extent *row)
 {
     struct held_extent *held = malloc(sizeof *held);
@@ -222,18 +249,64 @@ static void remember_extent(struct plx_attach *a, const struct plx_registry_exte
     if (!held)
         return; /* it stays ours in the registry and is taken over like a dead one's */
     held->row = *row;
+    push(a, &a->extents, held);
+}
+
+/* Out of the list of those that are held. NULL: it was not remembered. */
+static struct held_extent *forget_extent(struct plx_attach *a, uint64_t no)
+{
+    struct held_extent **link = &a->extents, *held;
+
     pthread_mutex_lock(&a->claims_lock);
-    held->next = a->extents;
-    a->extents = held;
+    while (*link && (*link)->row.no != no)
+        link = &(*link)->next;
+    held = *link;
+    if (held)
+        *link = held->next;
     pthread_mutex_unlock(&a->claims_lock);
+    return held;
+}
+
+/* A10 */
+static int tell_doubt(struct plx_attach *a, struct plx_registry *registry)
+{
+    char why[sizeof a->doubt];
+    int error;
+
+    pthread_mutex_lock(&a->claims_lock);
+    memcpy(why, a->doubt, sizeof why);
+    pthread_mutex_unlock(&a->claims_lock);
+    error = why[0] ? plx_registry_doubt(registry, a->row.id, why) : 0;
+    if (why[0] && !error) {
+        pthread_mutex_lock(&a->claims_lock);
+        a->doubt[0] = 0;
+        pthread_mutex_unlock(&a->claims_lock);
+    }
+    return error;
+}
+
+static int seal_refused(struct plx_attach *a)
+{
+    struct held_extent *held;
+    int error = tell_doubt(a, a->claims_registry);
+
+    while (!error && (held = pop(a, &a->refused))) {
+        error = plx_registry_extent_release(a->claims_registry, a->row.id, &held->row);
+        if (error)
+            push(a, &a->refused, held);
+        else
+            free(held);
+    }
+    return error;
 }
 
 static int ask_registry(struct plx_attach *a, struct claim *claim)
 {
     uint64_t keep = claim->type == PLX_EXTENT_DATA ? keep_unused(a) : 0; /* INV-8 */
+    int error = claim->stranded ? 0 : seal_refused(a);
 
-    if (claim->stranded)
-        return 0;
+    if (claim->stranded || error)
+        return error;
     if (claim->type == PLX_EXTENT_UNUSED)
         return plx_registry_extent_take(a->claims_registry, a->row.id, claim->number, 0,
                                         a->instance.row.id, &claim->row);
@@ -307,7 +380,10 @@ static void take_answers(struct plx_attach *a, struct plx_store *store)
             take_new_extent(a, &answer);
         if (!answer.error)
             plx_store_set_collections(store, answer.row.collections);
-        plx_store_extent_granted(store, answer.type, answer.error, answer.row.no, answer.fresh);
+        plx_store_extent_granted(store, answer.type, answer.error,
+                                 &(struct plx_grant){.extent = answer.row.no,
+                                                     .fresh = answer.fresh,
+                                                     .states = answer.row.states});
     }
 }
 
@@ -327,7 +403,7 @@ static void begin_claim(struct plx_attach *a, struct plx_store *store, struct cl
     pthread_mutex_lock(&a->claims_lock);
     claim->busy = false;
     pthread_mutex_unlock(&a->claims_lock);
-    plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, 0, false);
+    plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, NULL);
 }
 
 /* Until no other thread works on a claim. */
@@ -344,6 +420,24 @@ static void wait_for_claims(struct plx_attach *a)
             return;
         usleep(1000);
     }
+}
+
+/* A10. What cannot be read stays this instance's: whoever recovers it looks again. */
+static void env_extent_refused(struct plx_env *env, struct plx_store *store, uint64_t extent,
+                               int error, const char *why)
+{
+    struct plx_attach *a = attach_of(env);
+    struct held_extent *held = error == PLX_ERR_IO_READ ? NULL : forget_extent(a, extent);
+
+    if (error == PLX_ERR_REGISTRY) {
+        pthread_mutex_lock(&a->claims_lock);
+        snprintf(a->doubt, sizeof a->doubt, "%s", why);
+        pthread_mutex_unlock(&a->claims_lock);
+    }
+    if (!held)
+        return;
+    held->row.sealed = true;
+    push(a, &a->refused, held);
 }
 
 static void env_extent_wanted(struct plx_env *env, struct plx_store *store,
@@ -408,6 +502,7 @@ static void init_env(struct plx_env *env)
     plx_attach_init_env(env);
     env->extent_wanted = env_extent_wanted;
     env->extent_needed = env_extent_needed;
+    env->extent_refused = env_extent_refused;
     env->room_wanted = env_room_wanted;
     env->tick = env_tick;
     env->idle = env_idle;
@@ -644,6 +739,54 @@ void plx_attach_unlock(struct plx_attach *a)
 
 /* ---- Recovery of dead instances ---- */
 
+/* A10. info: type UNUSED where nothing could be read. */
+static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
+                        struct plx_extent_info *ret_info, struct plx_fault *fault)
+{
+    int error = plx_store_extent_read(a->store, row->no, ret_info, fault);
+
+    if (!error && ret_info->type != PLX_EXTENT_UNUSED && ret_info->states < row->states)
+        error = plx_fault_set(fault, PLX_ERR_CORRUPT,
+                              "extent %llu: its header is older than what was written last: the "
+                              "device lost a write that it had acknowledged",
+                              (unsigned long long)row->no);
+    if (!error && ret_info->type != PLX_EXTENT_UNUSED)
+        error = plx_store_extent_adopt(a->store, row->no, fault);
+    return error;
+}
+
+/* One that cannot be read now stays this instance's, for whoever recovers it later; nothing is
+ * allocated in it, and the others go on. */
+static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct plx_fault *fault)
+{
+    struct plx_extent_info info = {.type = PLX_EXTENT_UNUSED};
+    struct plx_registry_extent row;
+    int seen, error = plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id,
+                                               &row);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    lock(a);
+    plx_store_set_collections(a->store, row.collections);
+    seen = look_at_dead(a, &row, &info, fault);
+    unlock(a);
+    if (plx_error_is_unreadable(seen))
+        env_event(&a->env, seen, fault ? fault->text : plx_error_text(seen));
+    if (seen && seen != PLX_ERR_CORRUPT)
+        return seen == PLX_ERR_IO_READ ? 0 : seen;
+    if (!seen && info.type != PLX_EXTENT_UNUSED) {
+        remember_extent(a, &row);
+        return 0;
+    }
+    row.sealed = seen != 0;
+    if (!seen) /* claimed, but its header never got there: nothing was allocated in it */
+        row.type = PLX_EXTENT_UNUSED;
+    else
+        row.free_blocks = 0;
+    error = plx_registry_extent_release(a->registry, a->row.id, &row);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
 static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *fault)
 {
     struct plx_registry_extent *list;
@@ -652,37 +795,8 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
 
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    for (size_t i = 0; i < count && !error; i++) {
-        struct plx_registry_extent row;
-        struct plx_extent_info info;
-
-        error = plx_registry_extent_take(a->registry, a->row.id, list[i].no, dead,
-                                         a->instance.row.id, &row);
-        if (error) {
-            plx_registry_fault(a->registry, error, fault);
-            break;
-        }
-        lock(a);
-        plx_store_set_collections(a->store, row.collections);
-        error = plx_store_extent_read(a->store, row.no, &info, fault);
-        if (!error && info.type != PLX_EXTENT_UNUSED)
-            error = plx_store_extent_adopt(a->store, row.no, fault);
-        unlock(a);
-        if (error == PLX_ERR_CORRUPT) { /* nothing can be allocated in it; the others go on */
-            env_event(&a->env, error, fault ? fault->text : plx_error_text(error));
-            error = 0;
-            continue;
-        }
-        if (!error && info.type == PLX_EXTENT_UNUSED) {
-            /* Claimed, but its header never got there: nothing was allocated in it. */
-            row.type = PLX_EXTENT_UNUSED;
-            error = plx_registry_extent_release(a->registry, a->row.id, &row);
-            if (error)
-                plx_registry_fault(a->registry, error, fault);
-        } else if (!error) {
-            remember_extent(a, &row);
-        }
-    }
+    for (size_t i = 0; i < count && !error; i++)
+        error = adopt_extent(a, list[i].no, dead, fault);
     free(list);
     return error;
 }
@@ -828,8 +942,12 @@ static int recover_open(struct plx_attach *a, const struct plx_registry_vdi *row
 static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot)
 {
     struct plx_registry_written written = {0};
+    struct plx_registry_extent *rows = NULL;
+    struct plx_extent_info *extents;
     struct plx_vdi_info info;
     char id[PLX_UUID_TEXT];
+    size_t count;
+    int error;
 
     lock(a);
     if (plx_vdi_read_info(a->store, slot, &info, NULL) == 0) {
@@ -837,8 +955,17 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
         if (strcmp(id, held->vdi) == 0 && info.epoch == held->epoch)
             written = (struct plx_registry_written){info.epoch, info.record_state};
     }
+    extents = plx_store_extents_risen(a->store, &count); /* A10 */
     unlock(a);
-    return plx_registry_vdi_unlock(a->registry, held, &written);
+    if (count)
+        rows = calloc(count, sizeof *rows);
+    for (size_t i = 0; rows && i < count; i++)
+        rows[i] =
+            (struct plx_registry_extent){.no = extents[i].number, .states = extents[i].states};
+    error = plx_registry_vdi_closed(a->registry, held, &written, rows, rows ? count : 0);
+    free(rows);
+    free(extents);
+    return error;
 }
 
 /* A row that was never released since its creation, and its slot is empty, or still holds what was
@@ -1135,12 +1262,10 @@ static void unregister_instance(struct plx_attach *a)
 static void attach_free(struct plx_attach *a)
 {
     unregister_instance(a);
-    while (a->extents) {
-        struct held_extent *next = a->extents->next;
-
-        free(a->extents);
-        a->extents = next;
-    }
+    for (struct held_extent *held; (held = pop(a, &a->extents));)
+        free(held);
+    for (struct held_extent *held; (held = pop(a, &a->refused));)
+        free(held);
     plx_registry_close(a->registry);
     plx_registry_close(a->claims_registry);
     plx_tenancy_end(a->tenancy);
@@ -1193,25 +1318,6 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
 }
 
 /* The held row of an extent, taken off the list. */
-static bool forget_extent(struct plx_attach *a, uint64_t no, struct plx_registry_extent *ret_row)
-{
-    struct held_extent **link = &a->extents, *held;
-    bool found;
-
-    pthread_mutex_lock(&a->claims_lock);
-    while (*link && (*link)->row.no != no)
-        link = &(*link)->next;
-    held = *link;
-    found = held != NULL;
-    if (found) {
-        *ret_row = held->row;
-        *link = held->next;
-    }
-    pthread_mutex_unlock(&a->claims_lock);
-    free(held);
-    return found;
-}
-
 /* What is given back when the attach is closed. */
 struct returned {
     struct plx_registry_extent *rows;
@@ -1252,8 +1358,13 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
     struct plx_extent_info info;
     int error = return_stranded(a, returned);
 
+    if (!error)
+        error = tell_doubt(a, a->registry);
+    for (struct held_extent *held; !error && (held = pop(a, &a->refused)); free(held))
+        error = return_row(returned, &held->row);
     for (size_t i = 0; !error && plx_store_extent_owned(a->store, i, &info) == 0;) {
-        struct plx_registry_extent row = {0};
+        struct plx_registry_extent row;
+        struct held_extent *held;
 
         error = plx_store_extent_release(a->store, info.number, &info, NULL);
 
@@ -1262,8 +1373,12 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
             error = 0;
             continue;
         }
-        if (error || !forget_extent(a, info.number, &row))
+        held = error ? NULL : forget_extent(a, info.number);
+        if (!held)
             continue;
+        row = held->row;
+        free(held);
+        row.states = info.states;
         row.free_blocks = info.blocks - info.used_blocks;
         row.sealed = info.sealed || row.free_blocks == 0;
         if (info.used_blocks == info.header_blocks && !info.sealed)
@@ -1518,6 +1633,9 @@ static int check_locked(struct plx_attach *a, const struct plx_registry_lock *he
     error = recovers ? plx_door_read(a->store, &row, &info, fault)
                      : plx_door_read_closed(a->store, &row, &info, fault);
     unlock(a);
+    if (error == PLX_ERR_REGISTRY)
+        plx_registry_doubt(a->registry, a->row.id,
+                           fault ? fault->text : "a record is newer than the registry knows");
     return error;
 }
 

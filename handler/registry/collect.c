@@ -13,6 +13,8 @@
  *     extents of other processes, which need no record to be found.
  * W6  The records of all live disks are what the registry means (doors.h), before a slice is read
  *     and after: a store that has forgotten a disk would give its blocks away.
+ * W7  An extent of nobody is swept only where its header is as it was when it was given up. Another
+ *     one is older, or whoever wrote it is not known to the registry: it is sealed (attach.c, A10).
  * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <inttypes.h>
@@ -426,15 +428,24 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     return 0;
 }
 
-/* known: what is in it by now. */
+/* W7. *ret_info: as it lies on the store. */
+static bool is_as_told(const struct collect *c, const struct plx_registry_extent *row,
+                       struct plx_extent_info *ret_info)
+{
+    return plx_store_extent_read(c->in.store, row->no, ret_info, NULL) == 0 &&
+           (!row->states || ret_info->states == row->states);
+}
+
+/* Taking it has unsealed the row. info: what is in it by now; NULL: not to be believed (W7). */
 static int give_back(const struct collect *c, struct plx_registry_extent *row,
-                     const struct plx_extent_info *info, bool known)
+                     const struct plx_extent_info *info)
 {
     int error;
 
-    if (known) { /* taking it has unsealed the row */
+    row->sealed = !info || info->sealed;
+    if (info) {
         row->free_blocks = info->blocks - info->used_blocks;
-        row->sealed = info->sealed || row->free_blocks == 0;
+        row->sealed = row->sealed || row->free_blocks == 0;
         if (info->used_blocks == info->header_blocks && !info->sealed)
             row->type = PLX_EXTENT_UNUSED;
     }
@@ -446,7 +457,7 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
 {
     struct plx_registry_extent row;
     struct plx_extent_info info = {0};
-    bool taken, same, known;
+    bool taken, same, sound;
     uint64_t swept = 0;
     int error =
         plx_registry_garbage_drop(c->in.registry, c->in.store_row, garbage->extent); /* W3 */
@@ -457,19 +468,19 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
     if (error)
         return error;
     plx_attach_lock(c->attach);
-    if (!taken && !plx_store_extent_is_owned(c->in.store, garbage->extent))
-        same = false; /* ours, but not here yet */
-    if (same) {
+    sound = taken ? is_as_told(c, &row, &info)
+                  : plx_store_extent_is_owned(c->in.store, garbage->extent); /* or not here yet */
+    if (same && sound) {
         read_runs(c, garbage->runs);
         error =
             plx_store_extent_sweep(c->in.store, garbage->extent, c->bits, &info, &swept, c->fault);
+        sound = !error || plx_store_extent_read(c->in.store, garbage->extent, &info, NULL) == 0;
+        row.states = error ? 0 : info.states; /* nobody knows which of its pages are durable */
     }
-    known = (same && !error) ||
-            (taken && plx_store_extent_read(c->in.store, garbage->extent, &info, NULL) == 0);
     plx_attach_unlock(c->attach);
-    c->result->missed += !same || error;
+    c->result->missed += !same || !sound || error;
     c->result->swept += swept;
-    return taken ? give_back(c, &row, &info, known) : 0;
+    return taken ? give_back(c, &row, sound ? &info : NULL) : 0;
 }
 
 static int sweep(struct collect *c)

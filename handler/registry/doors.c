@@ -3,8 +3,9 @@
  * G1  What a row says was written is what its last holder closed the disk with. So a record is
  *     never older; and where nobody has had the lock since (the row's epoch is that of what was
  *     written), it is not newer either.
- * G2  An older record costs its own disk only: it is refused until the operator accepts it. A newer
- *     one says that the registry is older than the store.
+ * G2  An older record costs its own disk only: it is refused until the operator accepts it, as is
+ *     another disk's. A newer one says that the registry lost a write: then all that it says is in
+ *     doubt (plx_registry_doubt).
  * Threads: the caller's. Crash story: reads only.
  */
 #include "registry/doors.h"
@@ -79,7 +80,7 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
         return error;
     if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
         return plx_fault_set(
-            fault, PLX_ERR_CORRUPT,
+            fault, PLX_ERR_REGISTRY,
             "virtual disk %.80s: its record on the store is newer than the registry "
             "knows: the registry lost a write; 'parallax store rebuild-registry' "
             "makes it anew from the store",

@@ -16,7 +16,7 @@
  * disk's, or older than what the registry knows to have been written. */
 int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
                   struct plx_vdi_info *ret_info, struct plx_fault *fault);
-/* As above, of a row that nobody had locked when it was read: nor is it any newer. */
+/* As above, of a row that nobody had locked when it was read. REGISTRY: it is newer. */
 int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
                          struct plx_vdi_info *ret_info, struct plx_fault *fault);
 /* Whether the record is the row's, and older than what was written last: what an operator may

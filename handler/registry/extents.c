@@ -14,7 +14,7 @@
 #include "registry/sql.h"
 
 #define EXTENT_COLUMNS                                                                             \
-    "no, type, coalesce(owner, 0), sealed, generation, free_blocks,"                               \
+    "no, type, coalesce(owner, 0), sealed, generation, free_blocks, states,"                       \
     " coalesce((SELECT number - (number % 2 = 1 AND instance IS owner) FROM collections c"         \
     "  WHERE c.store = extents.store), 0)"
 
@@ -37,7 +37,8 @@ static void read_extent(void *item, const struct plx_sql_value *columns)
     extent->sealed = columns[3].number != 0;
     extent->generation = (uint64_t)columns[4].number;
     extent->free_blocks = (uint64_t)columns[5].number;
-    extent->collections = (uint64_t)columns[6].number;
+    extent->states = (uint64_t)columns[6].number;
+    extent->collections = (uint64_t)columns[7].number;
 }
 
 static const struct plx_sql_shape extent_shape = {sizeof(struct plx_registry_extent), read_extent};
@@ -64,7 +65,7 @@ static void read_claimed(void *item, const struct plx_sql_value *columns)
     struct claimed *claimed = item;
 
     read_extent(&claimed->extent, columns);
-    claimed->fresh = columns[7].number != 0;
+    claimed->fresh = columns[8].number != 0;
 }
 
 static const struct plx_sql_shape claimed_shape = {sizeof(struct claimed), read_claimed};
@@ -179,7 +180,7 @@ int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t n
 
 /* ---- Giving back ------------------------------------------------------------------------- */
 
-#define RELEASE_ARGS 8
+#define RELEASE_ARGS 9
 
 /* The statement that gives one up; it must find a row. args must outlive it. */
 static struct plx_sql release(int64_t store, const struct plx_registry_extent *extent,
@@ -187,7 +188,7 @@ static struct plx_sql release(int64_t store, const struct plx_registry_extent *e
 {
     static const char text[] =
         "UPDATE extents SET owner = NULL, type = ?5, sealed = ?6, free_blocks = ?7,"
-        " request_id = ?8 WHERE store = ?1 AND no = ?2 AND generation = ?4"
+        " request_id = ?8, states = ?9 WHERE store = ?1 AND no = ?2 AND generation = ?4"
         " AND (owner = ?3 OR request_id = ?8) AND (?5 = 'unused' OR type = ?5) RETURNING no";
     bool unused = extent->type == PLX_EXTENT_UNUSED;
     const struct plx_sql_value row[RELEASE_ARGS] = {
@@ -199,6 +200,7 @@ static struct plx_sql release(int64_t store, const struct plx_registry_extent *e
         SQL_INT(!unused && extent->sealed),
         SQL_INT(unused ? 0 : extent->free_blocks),
         SQL_INT(request),
+        SQL_INT(extent->states),
     };
 
     memcpy(args, row, sizeof row);
@@ -337,12 +339,12 @@ static int import_some(struct plx_registry *reg, int64_t store,
                        const struct plx_registry_extent *list, size_t count)
 {
     static const char put[] =
-        "INSERT INTO extents (store, no, type, owner, sealed, generation, free_blocks)"
-        " SELECT store, ?2, ?3, ?4, ?5, ?6, ?7 FROM volumes"
+        "INSERT INTO extents (store, no, type, owner, sealed, generation, free_blocks, states)"
+        " SELECT store, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM volumes"
         " WHERE store = ?1 AND ?2 >= first_extent AND ?2 < first_extent + extents"
         " ON CONFLICT (store, no) DO UPDATE SET type = excluded.type, owner = excluded.owner,"
         "  sealed = excluded.sealed, generation = max(generation, excluded.generation),"
-        "  free_blocks = excluded.free_blocks RETURNING no";
+        "  free_blocks = excluded.free_blocks, states = excluded.states RETURNING no";
     /* E2: rows between a range's mark and its last row, then the mark. */
     static const char fill[] =
         "WITH RECURSIVE gap (no, last) AS ("
@@ -359,7 +361,7 @@ static int import_some(struct plx_registry *reg, int64_t store,
         "  WHERE store = ?1 AND no >= first_extent AND no < first_extent + volumes.extents)"
         "  - first_extent) WHERE store = ?1";
     const struct plx_sql_value store_arg[] = {SQL_INT(store)};
-    struct plx_sql_value args[IMPORT_BATCH][7];
+    struct plx_sql_value args[IMPORT_BATCH][8];
     struct plx_sql batch[IMPORT_BATCH + 3];
     int code;
 
@@ -368,12 +370,12 @@ static int import_some(struct plx_registry *reg, int64_t store,
         const struct plx_sql_value row[] = {
             SQL_INT(store),          SQL_INT(e->no),     SQL_TEXT(type_names[e->type]),
             SQL_ID(e->owner),        SQL_INT(e->sealed), SQL_INT(e->generation),
-            SQL_INT(e->free_blocks),
+            SQL_INT(e->free_blocks), SQL_INT(e->states),
         };
 
-        for (size_t column = 0; column < 7; column++)
+        for (size_t column = 0; column < 8; column++)
             args[i][column] = row[column];
-        batch[i] = (struct plx_sql){.text = put, .must = true, .count = 7, .args = args[i]};
+        batch[i] = (struct plx_sql){.text = put, .must = true, .count = 8, .args = args[i]};
     }
     batch[count] = (struct plx_sql){.text = fill, .count = 1, .args = store_arg};
     batch[count + 1] = (struct plx_sql){.text = mark, .count = 1, .args = store_arg};

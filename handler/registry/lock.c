@@ -9,6 +9,8 @@
 #include "registry/lock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static void read_epoch(void *item, const struct plx_sql_value *columns)
 {
@@ -118,20 +120,49 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
                         holder.name, holder.role, (long long)holder.pid, holder.host);
 }
 
-int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock,
-                            const struct plx_registry_written *written)
+int plx_registry_vdi_closed(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            const struct plx_registry_written *written,
+                            const struct plx_registry_extent *extents, size_t count)
 {
     static const char unlock[] =
         "UPDATE vdis SET owner = NULL, written_epoch = iif(?5, ?4, written_epoch),"
         " written_state = iif(?5, ?5, written_state)"
         " WHERE id = ?1 AND owner = ?2 AND epoch = ?3 RETURNING id";
-    struct plx_sql batch[] = {
+    static const char states[] =
+        "UPDATE extents SET states = ?4 WHERE no = ?3 AND owner = ?2 AND states < ?4"
+        " AND store = (SELECT store FROM vdis WHERE id = ?1)";
+    const struct plx_sql begin[] = {
         SQL_MUST(unlock, SQL_LOCK(lock), SQL_INT(written ? written->epoch : 0),
                  SQL_INT(written ? written->state : 0)),
         SQL_EVENT_VDI(reg, "vdi unlock", lock->vdi),
     };
+    struct plx_sql_value(*args)[4] = calloc(count + 1, sizeof *args);
+    struct plx_sql *batch = calloc(count + SQL_COUNT(begin), sizeof *batch);
+    int code = PLX_ERR_NOMEM;
 
-    return plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
+    if (args && batch) {
+        memcpy(batch, begin, sizeof begin);
+        for (size_t i = 0; i < count; i++) {
+            const struct plx_sql_value row[] = {SQL_TEXT(lock->vdi), SQL_INT(lock->instance),
+                                                SQL_INT(extents[i].no), SQL_INT(extents[i].states)};
+
+            memcpy(args[i], row, sizeof row);
+            batch[SQL_COUNT(begin) + i] =
+                (struct plx_sql){.text = states, .count = 4, .args = args[i]};
+        }
+        code = plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, count + SQL_COUNT(begin));
+    } else {
+        plx_sql_fail(reg, code, "out of memory changing the registry");
+    }
+    free(args);
+    free(batch);
+    return code;
+}
+
+int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            const struct plx_registry_written *written)
+{
+    return plx_registry_vdi_closed(reg, lock, written, NULL, 0);
 }
 
 int plx_registry_vdi_accept(struct plx_registry *reg, const char *id)

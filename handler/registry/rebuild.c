@@ -116,6 +116,7 @@ static int scan_extent(struct rebuild *r, uint64_t number)
             .owner = extent.owner,
             .generation = extent.generation,
             .free_blocks = extent.blocks - extent.used_blocks,
+            .states = extent.states,
             .sealed = extent.sealed || (!extent.owner && extent.blocks == extent.used_blocks),
         };
         /* An owner's extent is not sealed in the registry; its recovery seals it. */
@@ -359,9 +360,8 @@ static int open_store(struct rebuild *r)
 static int run(struct rebuild *r)
 {
     struct plx_tenancy *tenancy = NULL;
-    int error = r->options->dry_run
-                    ? 0
-                    : plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
+    int error =
+        r->options->dry_run ? 0 : plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
 
     if (!error)
         error = open_store(r);

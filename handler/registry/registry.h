@@ -75,6 +75,8 @@ struct plx_registry_store {
     char name[PLX_STORE_NAME_MAX + 1];
     uint64_t extent_blocks;
     uint64_t created_ns; /* 0 at create: now */
+    /* Returned: what the registry cannot have known (plx_registry_doubt); empty: nothing. */
+    char doubt[256];
 };
 
 struct plx_registry_volume {
@@ -102,6 +104,10 @@ int plx_registry_store_get(struct plx_registry *reg, const char *name_or_uuid,
                            struct plx_registry_store *ret_store);
 int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store **ret_list,
                             size_t *ret_count);
+/* Something was seen on the store that shows that the registry lost writes: it stands until a
+ * rebuild. Meanwhile nothing is registered, claimed, taken, locked, let go of or collected
+ * (REGISTRY); what is open goes on. The first word stays. */
+int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why);
 
 int plx_registry_volume_add(struct plx_registry *reg, int64_t store,
                             const struct plx_registry_volume *volume);
@@ -160,6 +166,7 @@ struct plx_registry_extent {
     bool sealed;
     uint64_t generation;  /* raised whenever the extent gets an owner */
     uint64_t free_blocks; /* a hint, from its last release */
+    uint64_t states;      /* plx_extent_info.states, as was told last; 0: not known */
     /* Returned: the number of the store's collections (collections.h), without one that the owner
      * itself has under way: what dies in its own disks it knows. */
     uint64_t collections;
@@ -249,6 +256,11 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
 /* written NULL: what the registry knows of it stays. */
 int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_lock *lock,
                             const struct plx_registry_written *written);
+/* Likewise, with what else closing it has made durable: the states of extents that its holder owns
+ * (no and states count). */
+int plx_registry_vdi_closed(struct plx_registry *reg, const struct plx_registry_lock *lock,
+                            const struct plx_registry_written *written,
+                            const struct plx_registry_extent *extents, size_t count);
 /* The operator's word: whatever state the VDI's record is in counts. BUSY: it is in use. */
 int plx_registry_vdi_accept(struct plx_registry *reg, const char *id);
 /* Moves the lock `held`, whose instance the caller has proven unable to write, to instance, with

@@ -121,6 +121,8 @@ int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fau
                                  "still referred to, or refers to what is "
                                  "not there (%.150s)",
                                  text);
+        if (result == SQLITE_CONSTRAINT_TRIGGER) /* in the words of the schema */
+            return plx_fault_set(fault, PLX_ERR_REGISTRY, "%.250s", text);
         return plx_fault_set(fault, PLX_ERR_INVALID, "out of bounds (%.150s)", text);
     case SQLITE_MISMATCH:
     case SQLITE_TOOBIG:

@@ -22,7 +22,10 @@ static void read_store(void *item, const struct plx_sql_value *columns)
     plx_sql_copy(store->name, sizeof store->name, &columns[2]);
     store->extent_blocks = (uint64_t)columns[3].number;
     store->created_ns = (uint64_t)columns[4].number;
+    plx_sql_copy(store->doubt, sizeof store->doubt, &columns[5]);
 }
+
+#define STORE_COLUMNS "id, uuid, name, extent_blocks, created_ns, coalesce(doubt, '')"
 
 static const struct plx_sql_shape store_shape = {sizeof(struct plx_registry_store), read_store};
 
@@ -71,7 +74,7 @@ int plx_registry_store_create(struct plx_registry *reg, const struct plx_registr
     static const char insert[] = "INSERT INTO store (uuid, name, extent_blocks, created_ns)"
                                  " VALUES (?1, ?2, ?3, ?4)";
     static const char entered[] =
-        "SELECT id, uuid, name, extent_blocks, created_ns FROM store WHERE uuid = ?1"
+        "SELECT " STORE_COLUMNS " FROM store WHERE uuid = ?1"
         " AND ?2 = (SELECT count(*) FROM volumes v WHERE v.store = store.id AND v.part = 0)";
     uint64_t created_ns = store->created_ns ? store->created_ns : plx_sql_now();
     struct plx_sql_value args[PLX_VOLUMES_MAX][7];
@@ -118,7 +121,7 @@ int plx_registry_store_create(struct plx_registry *reg, const struct plx_registr
 int plx_registry_store_get(struct plx_registry *reg, const char *name_or_uuid,
                            struct plx_registry_store *ret_store)
 {
-    static const char get[] = "SELECT id, uuid, name, extent_blocks, created_ns FROM store"
+    static const char get[] = "SELECT " STORE_COLUMNS " FROM store"
                               " WHERE name = ?1 OR uuid = ?1";
     struct plx_sql statement = SQL(get, SQL_TEXT(name_or_uuid));
     int code = plx_sql_get(reg, &statement, &store_shape, ret_store);
@@ -132,11 +135,27 @@ int plx_registry_store_get(struct plx_registry *reg, const char *name_or_uuid,
 int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store **ret_list,
                             size_t *ret_count)
 {
-    static const char list[] = "SELECT id, uuid, name, extent_blocks, created_ns FROM store"
+    static const char list[] = "SELECT " STORE_COLUMNS " FROM store"
                                " ORDER BY name";
 
     return plx_sql_list(reg, &(struct plx_sql){.text = list}, &store_shape, (void **)ret_list,
                         ret_count);
+}
+
+int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why)
+{
+    static const char doubt[] =
+        "UPDATE store SET doubt = coalesce(doubt, ?2) WHERE id = ?1 RETURNING id";
+    static const char event[] = "INSERT INTO events (time_ns, who, what, subject, detail)"
+                                " SELECT ?1, ?2, 'store doubt', name, ?4 FROM store WHERE id = ?3";
+    struct plx_sql batch[] = {
+        SQL_MUST(doubt, SQL_INT(store), SQL_TEXT(why)),
+        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(store), SQL_TEXT(why)),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "the store is not in the registry")
+                    : code;
 }
 
 /* ---- Volumes ----------------------------------------------------------------------------- */
@@ -157,7 +176,7 @@ static const struct plx_sql_shape volume_shape = {sizeof(struct plx_registry_vol
 
 static int store_by_id(struct plx_registry *reg, int64_t id, struct plx_registry_store *ret_store)
 {
-    static const char get[] = "SELECT id, uuid, name, extent_blocks, created_ns FROM store"
+    static const char get[] = "SELECT " STORE_COLUMNS " FROM store"
                               " WHERE id = ?1";
     struct plx_sql statement = SQL(get, SQL_INT(id));
     int code = plx_sql_get(reg, &statement, &store_shape, ret_store);

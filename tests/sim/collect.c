@@ -137,6 +137,7 @@ static int sweep_extent(struct collecting *c, uint64_t e, uint64_t *ret_swept,
     error = plx_store_extent_sweep(c->host->store, e, c->garbage[e], &info, ret_swept, fault);
     if (nobodys && !stopped(c)) {
         registry->extents[e].owner = 0;
+        registry->extents[e].states = error ? 0 : info.states;
         if (!error)
             registry->extents[e].type = info.type;
     }

@@ -52,6 +52,10 @@ static bool adopt(struct plx_world *w, struct plx_sim_host *host)
             w->registry.granted--;
             continue;
         }
+        if (!error && info.states < w->registry.extents[e].states) {
+            plx_sim_fail(w, "extent %llu went back", (unsigned long long)e);
+            return false;
+        }
         if (error) {
             plx_sim_fail(w, "extent %llu cannot be adopted: %s", (unsigned long long)e, fault.text);
             return false;

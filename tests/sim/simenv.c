@@ -72,7 +72,10 @@ static bool grant(struct plx_simenv *sim, enum plx_extent_type type, bool fresh)
         registry->extents[i].used = true;
         registry->granted += fresh;
         plx_simenv_tell_collections(sim);
-        plx_store_extent_granted(sim->store, type, 0, i, fresh);
+        plx_store_extent_granted(sim->store, type, 0,
+                                 &(struct plx_grant){.extent = i,
+                                                     .fresh = fresh,
+                                                     .states = registry->extents[i].states});
         return true;
     }
     return false;
@@ -101,7 +104,7 @@ static void answer(struct plx_simenv *sim, enum plx_extent_type type)
     if (registry &&
         (grant(sim, type, false) || (may_begin(registry, type) && grant(sim, type, true))))
         return;
-    plx_store_extent_granted(sim->store, type, PLX_ERR_NOSPACE, 0, false);
+    plx_store_extent_granted(sim->store, type, PLX_ERR_NOSPACE, NULL);
 }
 
 static void answer_needed(struct plx_simenv *sim)
@@ -110,12 +113,14 @@ static void answer_needed(struct plx_simenv *sim)
     uint64_t extent = sim->needed_extent;
 
     if (registry->extents[extent].owner || !registry->extents[extent].used) {
-        plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, PLX_ERR_BUSY, extent, false);
+        plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, PLX_ERR_BUSY, NULL);
         return;
     }
     plx_simregistry_own(registry, extent, sim->instance);
     plx_simenv_tell_collections(sim);
-    plx_store_extent_granted(sim->store, PLX_EXTENT_UNUSED, 0, extent, false);
+    plx_store_extent_granted(
+        sim->store, PLX_EXTENT_UNUSED, 0,
+        &(struct plx_grant){.extent = extent, .states = registry->extents[extent].states});
 }
 
 static void sim_extent_needed(struct plx_env *env, struct plx_store *store, uint64_t extent)
@@ -245,6 +250,7 @@ int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault)
             return error;
         env->registry->extents[info.number].owner = 0;
         env->registry->extents[info.number].type = info.type;
+        env->registry->extents[info.number].states = info.states;
     }
     return 0;
 }
@@ -269,6 +275,8 @@ static int sweep(struct plx_simenv *sim, struct plx_collect *collect, uint64_t e
         registry->extents[extent].owner = 0;
     if (nobodys && !error)
         registry->extents[extent].type = info.type;
+    if (nobodys)
+        registry->extents[extent].states = error ? 0 : info.states;
     return error;
 }
 

@@ -16,6 +16,7 @@ struct plx_simregistry {
         bool system, used;
         enum plx_extent_type type; /* of one that was given up */
         uint64_t generation;       /* raised when it gets an owner */
+        uint64_t states;           /* plx_extent_info.states when it was given up; 0: not known */
     } * extents;
     uint64_t count;
     uint64_t limit; /* at most so many are ever granted; 0: all */

@@ -15,7 +15,9 @@
 #include "ok.h"
 #include "registry/attach.h"
 #include "registry/doors.h"
+#include "registry/embedded.h"
 #include "registry/founding.h"
+#include "registry/rebuild.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)
@@ -205,12 +207,216 @@ static void test_forgotten(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* ---- Extents ---- */
+
+#define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB */
+
+/* The first extent of data that has this many free blocks or fewer. */
+static struct plx_registry_extent data_extent(void)
+{
+    struct plx_registry_extent *list, found = {0};
+    struct plx_registry_store store;
+    size_t count;
+
+    plx_attach_row(attach, &store);
+    OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
+                                &count));
+    for (size_t i = 0; i < count && !found.no; i++)
+        if (list[i].type == PLX_EXTENT_DATA)
+            found = list[i];
+    free(list);
+    CU_ASSERT_FATAL(found.no != 0);
+    return found;
+}
+
+static struct plx_registry_extent row_of(uint64_t no)
+{
+    struct plx_registry_extent *list, found = {0};
+    struct plx_registry_store store;
+    size_t count;
+
+    plx_attach_row(attach, &store);
+    OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
+                                &count));
+    for (size_t i = 0; i < count; i++)
+        if (list[i].no == no)
+            found = list[i];
+    free(list);
+    return found;
+}
+
+static void header(uint64_t extent, uint8_t bytes[HEADER_BYTES], bool put)
+{
+    int fd = open(volume, O_RDWR);
+
+    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, HEADER_BYTES, (off_t)(extent * MIB))
+                              : pread(fd, bytes, HEADER_BYTES, (off_t)(extent * MIB)),
+                          HEADER_BYTES);
+    CU_ASSERT_EQUAL(fsync(fd), 0);
+    close(fd);
+}
+
+/* What a disk holds, from block `from` on. */
+static void transfer(const char *name, enum plx_request_op op, unsigned from, unsigned blocks,
+                     uint8_t *bytes)
+{
+    struct iovec iov = {bytes, (size_t)blocks * PLX_BLOCK_SIZE};
+    struct plx_request request = {
+        .op = op,
+        .offset = (uint64_t)from * PLX_BLOCK_SIZE,
+        .length = iov.iov_len,
+        .iov = &iov,
+        .iovcnt = 1,
+    };
+    struct plx_vdi *vdi;
+
+    OK(open_disk(name, &vdi));
+    OK(plx_vdi_run(vdi, &request));
+    OK(plx_attach_vdi_close(attach, vdi));
+}
+
+#define PART 40u /* blocks: several find room in an extent */
+
+static void fill(const char *name, unsigned from, uint8_t with)
+{
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+
+    memset(bytes, with, sizeof bytes);
+    transfer(name, PLX_WRITE, from, PART, bytes);
+}
+
+static bool holds(const char *name, unsigned from, uint8_t with)
+{
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+
+    transfer(name, PLX_READ, from, PART, bytes);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        if (bytes[i] != with)
+            return false;
+    return true;
+}
+
+/* A disk with one part written, then another; and the header of its extent as it was between. */
+static uint64_t make_disks(uint8_t ret_between[HEADER_BYTES])
+{
+    uint64_t extent;
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    create("two");
+    fill("one", 0, 1);
+    close_attach();
+    open_attach();
+    extent = data_extent().no;
+    close_attach();
+    header(extent, ret_between, false);
+    open_attach();
+    fill("one", PART, 2);
+    close_attach();
+    return extent;
+}
+
+/* The header of an extent of nobody is another one now: the first write of another disk finds room
+ * elsewhere, nothing is lost, nothing is ever allocated there again. */
+static void refuse_header(uint64_t extent, uint8_t bytes[HEADER_BYTES])
+{
+    struct plx_collected collected;
+
+    header(extent, bytes, true);
+    open_attach();
+    fill("two", 0, 3);
+    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", 0, 3));
+    close_attach();
+    open_attach();
+    CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
+    OK(plx_attach_vdi_delete(attach, "two", &fault));
+    plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault);
+    create("two");
+    fill("two", PART, 4);
+    CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
+    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", PART, 4));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_header_older(void)
+{
+    uint8_t between[HEADER_BYTES];
+    uint64_t extent = make_disks(between);
+
+    refuse_header(extent, between);
+}
+
+static void test_header_damaged(void)
+{
+    uint8_t bytes[HEADER_BYTES];
+    uint64_t extent = make_disks(bytes);
+
+    memset(bytes, 0xa5, sizeof bytes);
+    refuse_header(extent, bytes);
+}
+
+static void put_registry(const char *copy)
+{
+    struct plx_embedded_options options = {.volume = volume, .who = "test"};
+    struct plx_registry *registry;
+
+    OK(plx_embedded_open(&options, &registry, &fault));
+    OK(plx_registry_put(registry, copy, &fault));
+    plx_registry_close(registry);
+}
+
+/* The registry itself went back: an extent that it takes for unused holds a disk's blocks. They
+ * stay as they are, and nothing more is opened before the registry is made anew. */
+static void test_older_registry(void)
+{
+    struct plx_rebuild_options rebuild = {.volumes = (const char *[]){volume}, .count = 1};
+    struct plx_attach_options options = {.store = "s", .state_dir = folder, .role = "admin"};
+    struct plx_registry_store store;
+    char copy[sizeof volume + 8];
+    struct plx_rebuilt rebuilt;
+    struct plx_known known;
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    create("two");
+    close_attach();
+    open_attach();
+    snprintf(copy, sizeof copy, "%s/copy", folder);
+    OK(plx_registry_get(plx_attach_registry(attach), copy, &fault));
+    fill("one", 0, 1);
+    close_attach();
+    put_registry(copy);
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("two", &vdi), PLX_ERR_REGISTRY); /* it asks for room */
+    close_attach();
+    CU_ASSERT_EQUAL(plx_attach_open(&options, &attach, &fault), PLX_ERR_REGISTRY);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has lost writes"));
+    rebuild.state_dir = folder;
+    OK(plx_rebuild(&rebuild, &known, &rebuilt, &fault));
+    plx_known_done(&known);
+    open_attach();
+    plx_attach_row(attach, &store);
+    CU_ASSERT_EQUAL(store.doubt[0], 0);
+    CU_ASSERT(holds("one", 0, 1));
+    fill("two", 0, 3);
+    CU_ASSERT(holds("one", 0, 1) && holds("two", 0, 3));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"a record that went back", test_older},
         {"another disk's record", test_another},
         {"a disk that the store has forgotten", test_forgotten},
+        {"an extent's header that went back", test_header_older},
+        {"an extent's header that is damaged", test_header_damaged},
+        {"a registry that went back", test_older_registry},
     };
 
     return SUITE_RUN("doors", tests);

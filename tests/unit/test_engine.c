@@ -2231,8 +2231,10 @@ static void test_wrong_grants(void)
     count = owned_extents();
     free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
     for (size_t i = 0; plx_store_extent_owned(store, i, &info) == 0; i++)
-        plx_store_extent_granted(store, PLX_EXTENT_DATA, 0, info.number, true);
-    plx_store_extent_granted(store, PLX_EXTENT_DATA, 0, registry.count, true);
+        plx_store_extent_granted(store, PLX_EXTENT_DATA, 0,
+                                 &(struct plx_grant){.extent = info.number, .fresh = true});
+    plx_store_extent_granted(store, PLX_EXTENT_DATA, 0,
+                             &(struct plx_grant){.extent = registry.count, .fresh = true});
     plx_store_settle(store);
     CU_ASSERT_EQUAL(owned_extents(), count);
     CU_ASSERT_EQUAL(plx_alloc_free_blocks(store, PLX_EXTENT_DATA), free_blocks);
