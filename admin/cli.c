@@ -2,6 +2,8 @@
  *
  * C1  An unknown or doubled word is an error before anything is opened or changed.
  * C2  No option is abbreviated: a script goes on working when options are added.
+ * C3  A word with a password in it is refused before any word is printed or kept; but for those
+ *     that are another program's.
  */
 #include "cli.h"
 
@@ -10,6 +12,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "device/credentials.h"
 
 #define HELP_COLUMN 26
 #define HELP_WIDTH 90
@@ -201,16 +205,29 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
+/* C3 */
+static int refuse_password(struct plx_cli *cli, const char *word)
+{
+    if (!plx_url_refuse_password(word, &cli->fault))
+        return 0;
+    cli->fault.code = PLX_ERR_USAGE;
+    return PLX_ERR_USAGE;
+}
+
 int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
 {
     unsigned min, max;
     bool options_end = false;
-    int noun, verb;
+    int noun, verb, rc = 0;
 
     cli->help = wants_help(argc, argv);
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) /* a wrong word is JSON, too */
         cli->json |= !strcmp(argv[i], "--json");
-    int rc = find_words(cli, argc, argv, &noun, &verb);
+    for (int i = 1; i < argc && !rc && strcmp(argv[i], "--"); i++)
+        rc = refuse_password(cli, argv[i]);
+    if (rc)
+        return rc;
+    rc = find_words(cli, argc, argv, &noun, &verb);
     if (rc || cli->help) {
         if (!cli->command && noun && !rc)
             cli->arguments[0] = argv[noun];
@@ -235,6 +252,8 @@ int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
         } else if (!options_end && word[0] == '-' && word[1]) {
             if ((rc = take_option(cli, argc, argv, &i)))
                 return rc;
+        } else if ((rc = refuse_password(cli, word))) {
+            return rc;
         } else if (cli->count == max || cli->count == PLX_ARGUMENTS_MAX) {
             return plx_cli_usage(cli, "one argument too many: '%.80s'", word);
         } else {

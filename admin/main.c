@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "device/credentials.h"
 #include "output.h"
 #include "registry/policy.h"
 
@@ -55,7 +56,8 @@ const struct plx_command plx_commands[] = {
     {"store", "format", "NAME", "Make a new, empty store.",
      "A store lies on one or more volumes: files, block devices or iscsi:// URLs. A file that "
      "does not exist is made, with --size; devices are taken whole. A volume that holds data "
-     "is refused unless --force is given.",
+     "is refused unless --force is given. Passwords for iSCSI targets come "
+     "from " PLX_CREDENTIALS_FILE ".",
      "store format demo --volume /srv/demo.plx --size 4G\n"
      "store format san --volume /dev/disk/by-id/wwn-0x6001405aa --volume "
      "/dev/disk/by-id/wwn-0x6001405bb\n"

@@ -4,6 +4,8 @@
  *     block (plx_io_check): a breach is the engine's error, not the store's, and stops us.
  * V2  Whoever has a volume open holds a lock on it (bytelock.h) until it is closed, the drivers'
  *     close() included. So nobody formats what is in use.
+ * V3  A name with a password in it is refused before anything is done with it: whatever keeps or
+ *     prints the name of a device that is open has no secret (credentials.c, K1).
  * Threads: none of its own; a device belongs to whoever calls it.
  */
 #include "device/drivers.h"
@@ -12,6 +14,7 @@
 #include <unistd.h>
 
 #include "device/bytelock.h"
+#include "device/credentials.h"
 
 #define LOCK_TRIES 100
 #define LOCK_DELAY_US 50000
@@ -63,8 +66,10 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
     static const struct plx_device_open_options defaults;
     struct plx_device *device;
     bool made;
-    int error;
+    int error = plx_url_refuse_password(name, fault); /* V3 */
 
+    if (error)
+        return error;
     if (!options)
         options = &defaults;
     if (name[0] == '\0')

@@ -9,7 +9,7 @@
 /* libaio.c: a regular file or block device. */
 int plx_libaio_open(const char *path, const struct plx_device_open_options *options,
                     struct plx_device **ret_device, struct plx_fault *fault);
-/* iscsi.c: iscsi://[user%password@]host[:port]/target-name/lun */
+/* iscsi.c: iscsi://[user@]host[:port]/target-name/lun */
 int plx_iscsi_open(const char *url, const struct plx_device_open_options *options,
                    struct plx_device **ret_device, struct plx_fault *fault);
 

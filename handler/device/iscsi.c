@@ -15,11 +15,14 @@
  *     time limits and repeats go by the timer, and so does noticing that the socket was replaced.
  *     It touches nothing else of the device. A socket of which libiscsi expects nothing, or that
  *     has ended, is left out: it would be readable all the time.
+ * I6  User and password come from the file (credentials.h), else from libiscsi's variables; the two
+ *     are not mixed. No message has a password in it, not even where a URL is wrong.
  *
  * Threads: none; wait() and interrupt() apart, all calls from one thread at a time. Only opening,
  * closing and waiting block.
  */
 #include "device/bytelock.h"
+#include "device/credentials.h"
 #include "device/drivers.h"
 
 #include <errno.h>
@@ -472,11 +475,96 @@ static const struct plx_device_ops iscsi_ops = {
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
+/* What is tried, for the message when it is refused. */
+struct login {
+    const char *target;
+    unsigned line;   /* of the file; 0: none */
+    bool by_setting; /* by libiscsi's variables */
+};
+
+/* The user that a URL names; a password is not in it (device.c). */
+static void url_user(const char *url, char ret_user[PLX_CREDENTIAL_MAX + 1])
+{
+    const char *from = url + strlen("iscsi://");
+    size_t length = strcspn(from, "@/");
+
+    snprintf(ret_user, PLX_CREDENTIAL_MAX + 1, "%.*s", from[length] == '@' ? (int)length : 0, from);
+}
+
+/* I6. What libiscsi finds in its variables is in the parsed URL. */
+static int identify(struct iscsi_device *device, const char *url, const struct iscsi_url *parsed,
+                    struct login *ret_login, struct plx_fault *fault)
+{
+    struct plx_credentials found;
+    char user[PLX_CREDENTIAL_MAX + 1];
+    struct plx_credentials_wanted wanted = {parsed->target, parsed->portal, user};
+    int error;
+
+    url_user(url, user);
+    error = plx_credentials_find(&wanted, &found, fault);
+    if (!error && found.line) {
+        iscsi_set_initiator_username_pwd(device->iscsi, found.user, found.password);
+        iscsi_set_target_username_pwd(device->iscsi, found.target_user, found.target_password);
+    } else if (!error) {
+        iscsi_set_initiator_username_pwd(device->iscsi, parsed->user, parsed->passwd);
+        iscsi_set_target_username_pwd(device->iscsi, parsed->target_user, parsed->target_passwd);
+    }
+    *ret_login = (struct login){parsed->target, found.line, *parsed->user};
+    plx_credentials_wipe(&found);
+    return error;
+}
+
+/* Only libiscsi's text tells a login that was refused from a target that is not there. */
+static int cannot_connect(const struct iscsi_device *device, const struct login *login,
+                          struct plx_fault *fault)
+{
+    const char *why = iscsi_get_error(device->iscsi), *name = device->base.name;
+    const char *path = plx_credentials_path();
+
+    if (!strstr(why, "Authentication") && !strstr(why, "CHAP"))
+        return plx_fault_set(fault, PLX_ERR_LOST, "cannot reach %s: %s", name, why);
+    if (login->line)
+        return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                             "%.90s: no login with line %u of %.60s; check its users and "
+                             "passwords: %s",
+                             name, login->line, path, why);
+    if (login->by_setting)
+        return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                             "%.90s: no login with LIBISCSI_CHAP_USERNAME and its password; check "
+                             "them, or put a line '%.60s USER PASSWORD' into %.60s",
+                             name, login->target, path);
+    return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                         "%.90s asks for a user and a password (CHAP); put a line '%.80s USER "
+                         "PASSWORD' into %.60s",
+                         name, login->target, path);
+}
+
+static int log_in(struct iscsi_device *device, const char *url, const struct iscsi_url *parsed,
+                  struct plx_fault *fault)
+{
+    struct login login;
+    int error = identify(device, url, parsed, &login, fault);
+
+    if (error)
+        return error;
+    device->lun = parsed->lun;
+    iscsi_set_session_type(device->iscsi, ISCSI_SESSION_NORMAL);
+    iscsi_set_header_digest(device->iscsi, ISCSI_HEADER_DIGEST_NONE_CRC32C);
+    iscsi_set_targetname(device->iscsi, parsed->target);
+    iscsi_set_timeout(device->iscsi, CONNECT_TIMEOUT_S);
+    iscsi_set_tcp_user_timeout(device->iscsi, COMMAND_TIMEOUT_S * 1000);
+    if (iscsi_full_connect_sync(device->iscsi, parsed->portal, device->lun) != 0)
+        return cannot_connect(device, &login, fault);
+    iscsi_set_timeout(device->iscsi, COMMAND_TIMEOUT_S);
+    iscsi_set_reconnect_max_retries(device->iscsi, RECONNECTS_MAX);
+    return 0;
+}
+
 static int connect_lun(struct iscsi_device *device, const char *url, struct plx_fault *fault)
 {
     char initiator[sizeof INITIATOR + 64] = INITIATOR;
     struct iscsi_url *parsed;
-    int failed;
+    int error;
 
     gethostname(initiator + sizeof INITIATOR - 1, 64);
     initiator[sizeof initiator - 1] = '\0';
@@ -489,22 +577,11 @@ static int connect_lun(struct iscsi_device *device, const char *url, struct plx_
                              "%s is no iSCSI URL; it has the form "
                              "iscsi://host[:port]/target-name/lun",
                              device->base.name);
-    device->lun = parsed->lun;
-    iscsi_set_session_type(device->iscsi, ISCSI_SESSION_NORMAL);
-    iscsi_set_header_digest(device->iscsi, ISCSI_HEADER_DIGEST_NONE_CRC32C);
-    iscsi_set_targetname(device->iscsi, parsed->target);
-    if (parsed->user[0])
-        iscsi_set_initiator_username_pwd(device->iscsi, parsed->user, parsed->passwd);
-    iscsi_set_timeout(device->iscsi, CONNECT_TIMEOUT_S);
-    iscsi_set_tcp_user_timeout(device->iscsi, COMMAND_TIMEOUT_S * 1000);
-    failed = iscsi_full_connect_sync(device->iscsi, parsed->portal, device->lun);
+    error = log_in(device, url, parsed, fault);
+    explicit_bzero(parsed->passwd, sizeof parsed->passwd);
+    explicit_bzero(parsed->target_passwd, sizeof parsed->target_passwd);
     iscsi_destroy_url(parsed);
-    if (failed)
-        return plx_fault_set(fault, PLX_ERR_LOST, "cannot reach %s: %s", device->base.name,
-                             iscsi_get_error(device->iscsi));
-    iscsi_set_timeout(device->iscsi, COMMAND_TIMEOUT_S);
-    iscsi_set_reconnect_max_retries(device->iscsi, RECONNECTS_MAX);
-    return 0;
+    return error;
 }
 
 static int read_capacity(struct iscsi_device *device, struct plx_fault *fault)
@@ -591,18 +668,6 @@ static int set_up_polling(struct iscsi_device *device, struct plx_fault *fault)
     return 0;
 }
 
-/* The URL without a password: it ends up in messages. */
-static void set_name(struct iscsi_device *device, const char *url)
-{
-    const char *secret = strchr(url, '%'), *at = strchr(url, '@');
-
-    if (secret && at && secret < at)
-        snprintf(device->base.name, sizeof device->base.name, "%.*s%s", (int)(secret - url), url,
-                 at);
-    else
-        snprintf(device->base.name, sizeof device->base.name, "%s", url);
-}
-
 /* libiscsi writes data to a socket that may have been reset, which is no reason to end. */
 static void survive_sigpipe(void)
 {
@@ -624,7 +689,7 @@ int plx_iscsi_open(const char *url, const struct plx_device_open_options *option
     device->base.read_only = options->read_only;
     device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
     device->epoll_fd = device->timer_fd = device->watched.fd = -1;
-    set_name(device, url);
+    snprintf(device->base.name, sizeof device->base.name, "%s", url);
     survive_sigpipe();
     result = connect_lun(device, url, fault);
     if (result == 0)

@@ -72,7 +72,7 @@ struct plx_device_ops {
 
 struct plx_device {
     const struct plx_device_ops *ops;
-    char name[256];      /* path or URL, for messages */
+    char name[256];      /* path or URL, for messages; no secret is in it */
     uint64_t bytes;      /* size */
     uint32_t block_size; /* logical block: 512 or 4096 */
     bool volatile_cache; /* completed writes need a flush to be durable */
@@ -80,8 +80,9 @@ struct plx_device {
     struct plx_bytelock *used; /* the drivers', of this opening; NULL: none */
 };
 
-/* device/libaio.c: a regular file or block device. device/iscsi.c: an iscsi:// URL.
- * plx_device_open picks by the name. With create_bytes > 0 a missing file is made of that size. */
+/* device/libaio.c: a regular file or block device. device/iscsi.c: an iscsi:// URL, without a
+ * password (device/credentials.h: INVALID with one). plx_device_open picks by the name. With
+ * create_bytes > 0 a missing file is made of that size. */
 struct plx_device_open_options {
     bool read_only;
     uint64_t create_bytes;

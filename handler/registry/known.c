@@ -1,7 +1,8 @@
 /* known.c - see known.h.
  *
  * W1  An entry appears whole under its name, by rename(), and is durable before a call returns.
- * W2  What an entry says is checked when it is read: it is a file that anybody may have edited.
+ * W2  What an entry says is checked when it is read: it is a file that anybody may have edited. A
+ *     password in a URL, which entries once had, is left out.
  * Threads: any.
  * Crash story: a crash leaves the old entry or the new one, and perhaps a file ".NAME.PID", which
  *   the next writer of that number replaces.
@@ -17,6 +18,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "device/credentials.h"
 
 #define SUFFIX ".json"
 #define ENTRY_MAX (PLX_PATH_MAX + 128)
@@ -71,6 +74,7 @@ static bool take_volumes(const json_t *volumes, struct plx_known *known)
         known->volume[i] = strdup(path);
         if (!known->volume[i])
             return false;
+        plx_url_drop_password(known->volume[i]);
         known->volumes++;
     }
     return true;

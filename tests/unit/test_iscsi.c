@@ -14,11 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "device/credentials.h"
 #include "engine/device.h"
 #include "suite.h"
 
@@ -30,6 +32,11 @@
 #define IO_BYTES_MAX (96u << 10)
 #define ROUNDS 2000
 #define PATIENCE_S 30 /* more than anything here takes */
+#define TARGET "iqn.2026-11.org.example:disk"
+#define CHAP_CHALLENGE "0x00112233445566778899aabbccddeeff"
+#define CHAP_PASSWORD "open-sesame-1"
+/* The MD5 sum of the number 1, the password and the challenge. */
+#define CHAP_RESPONSE "0x6f83bc90133e3c62ffb0a47a948c2b72"
 
 /* libiscsi 1.19 leaks what belongs to a try to connect that ends before its answer. Visible, or the
  * sanitizer, a shared library, does not find it. */
@@ -84,6 +91,7 @@ struct writing {
 struct connection {
     int fd; /* -1: none */
     uint32_t status_number, expected_command;
+    bool proven; /* that the initiator knows the password */
     struct writing writes[WRITES];
 };
 
@@ -91,7 +99,8 @@ struct connection {
 static struct target {
     uint32_t block_size, transfer_max; /* the latter in blocks */
     int write_cache;                   /* -1: there is no such page */
-    bool hides_capacity;
+    bool hides_capacity, wants_chap;
+    atomic_bool must_prove;    /* the initiator wants the target to know a password */
     atomic_uchar login_status; /* its class; 0: success */
     atomic_bool mute;          /* reads get no answer */
     atomic_bool drops_reads;   /* the connection ends instead */
@@ -202,7 +211,45 @@ static bool send_data(struct connection *on, const uint8_t *command, const uint8
     return true;
 }
 
-static bool answer_login(struct connection *on, const uint8_t *request)
+/* Digits of numbers may be of either case. */
+static bool says(const uint8_t *data, uint32_t bytes, const char *text)
+{
+    size_t length = strlen(text);
+
+    for (uint32_t i = 0; i + length <= bytes; i++)
+        if (strncasecmp((const char *)data + i, text, length) == 0)
+            return true;
+    return false;
+}
+
+static bool refuse_login(struct connection *on, uint8_t *head)
+{
+    head[36] = 2;
+    head[37] = 1;
+    return send_pdu(on, head, true, NULL, 0);
+}
+
+/* The security stage: the method, a challenge, and whether the response is right. */
+static bool answer_chap(struct connection *on, uint8_t *head, const uint8_t *data, uint32_t bytes)
+{
+    static const char method[] = "AuthMethod=CHAP\0TargetPortalGroupTag=1";
+    static const char challenge[] = "CHAP_A=5\0CHAP_I=1\0CHAP_C=" CHAP_CHALLENGE;
+
+    head[1] = 0;
+    if (says(data, bytes, "CHAP_A="))
+        return send_pdu(on, head, true, challenge, sizeof challenge);
+    if (!says(data, bytes, "CHAP_R="))
+        return send_pdu(on, head, true, method, sizeof method);
+    if (!says(data, bytes, "CHAP_N=me") || !says(data, bytes, "CHAP_R=" CHAP_RESPONSE))
+        return refuse_login(on, head);
+    target.must_prove = says(data, bytes, "CHAP_I=");
+    on->proven = true;
+    head[1] = 0x81;
+    return send_pdu(on, head, true, NULL, 0);
+}
+
+static bool answer_login(struct connection *on, const uint8_t *request, const uint8_t *data,
+                         uint32_t bytes)
 {
     static const char security[] = "AuthMethod=None\0TargetPortalGroupTag=1";
     static const char operational[] =
@@ -218,6 +265,10 @@ static bool answer_login(struct connection *on, const uint8_t *request)
     memcpy(head + 16, request + 16, 4);
     head[36] = target.login_status;
     on->expected_command = get32(request + 24);
+    if (target.wants_chap && first)
+        return answer_chap(on, head, data, bytes);
+    if (target.wants_chap && !on->proven)
+        return refuse_login(on, head);
     if (!first)
         target.logins++;
     return send_pdu(on, head, true, first ? security : operational,
@@ -414,7 +465,7 @@ static bool serve(struct connection *on)
     case 0x01:
         return answer_command(on, head, data, bytes);
     case 0x03:
-        return answer_login(on, head);
+        return answer_login(on, head, data, bytes);
     case 0x05:
         return take_data(on, head, data, bytes);
     case 0x06:
@@ -555,7 +606,7 @@ static const char *url_of(const char *user)
 {
     static char url[160];
 
-    snprintf(url, sizeof url, "iscsi://%s127.0.0.1:%u/iqn.2026-11.org.example:disk/0", user,
+    snprintf(url, sizeof url, "iscsi://%s127.0.0.1:%u/" TARGET "/0", user,
              ntohs(target.address.sin_port));
     return url;
 }
@@ -920,18 +971,157 @@ static void test_read_only(void)
     target_goes();
 }
 
-static void test_password(void)
+/* ---- User and password ----------------------------------------------------------------------- */
+
+static char credentials[] = "/tmp/plx-iscsi-XXXXXX"; /* the file */
+
+static void write_credentials(const char *text)
+{
+    FILE *file = fopen(credentials, "w");
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void set_variables(const char *user, const char *password)
+{
+    setenv("LIBISCSI_CHAP_USERNAME", user, 1);
+    setenv("LIBISCSI_CHAP_PASSWORD", password, 1);
+}
+
+static void unset_variables(void)
+{
+    unsetenv("LIBISCSI_CHAP_USERNAME");
+    unsetenv("LIBISCSI_CHAP_PASSWORD");
+}
+
+static int make_credentials(void)
+{
+    int fd = mkstemp(credentials);
+
+    unset_variables();
+    return fd < 0 || close(fd) || setenv(PLX_CREDENTIALS_VARIABLE, credentials, 1);
+}
+
+static int remove_credentials(void)
+{
+    return unlink(credentials);
+}
+
+static void opens(const char *url)
 {
     struct plx_device_open_options options = {0};
     struct plx_device *device = NULL;
     struct plx_fault fault = {0};
 
-    refused(url_of("user%hidden@"), PLX_ERR_LOST, "cannot reach iscsi://user@127.0.0.1");
-    target_comes();
-    CU_ASSERT_EQUAL(plx_device_open(url_of("user%hidden@"), &options, &device, &fault), 0);
+    if (plx_device_open(url, &options, &device, &fault) != 0)
+        printf("  said: %s\n", fault.text);
     CU_ASSERT_PTR_NOT_NULL_FATAL(device);
-    CU_ASSERT_PTR_NULL(strstr(device->name, "hidden"));
+    CU_ASSERT_STRING_EQUAL(device->name, url);
     plx_device_close(device);
+}
+
+/* Refused before anything is asked of the target, and not said again. */
+static void test_password_in_url(void)
+{
+    static const char *const users[] = {"user%hidden@", "user:hidden@", "user%hid@hidden@",
+                                        "user%hid?hidden@", NULL};
+    struct plx_device_open_options options = {0};
+    struct plx_device *device = NULL;
+    struct plx_fault fault = {0};
+    char text[256];
+
+    for (unsigned i = 0; users[i]; i++) {
+        refused(url_of(users[i]), PLX_ERR_INVALID, credentials);
+        CU_ASSERT_EQUAL(plx_device_open(url_of(users[i]), &options, &device, &fault),
+                        PLX_ERR_INVALID);
+        CU_ASSERT_PTR_NULL(strstr(fault.text, "hid"));
+        CU_ASSERT_PTR_NULL(strchr(fault.text, '\n'));
+    }
+    snprintf(text, sizeof text, "%s?target_user=them&target_password=hidden", url_of(""));
+    refused(text, PLX_ERR_INVALID, "no password in a volume's name");
+    target_comes();
+    opens(url_of("user@"));
+    target_goes();
+}
+
+static void test_chap(void)
+{
+    char portal[64];
+
+    target.wants_chap = true;
+    target_comes();
+    write_credentials("other.target me " CHAP_PASSWORD "\n");
+    refused(url_of(""), PLX_ERR_PERMISSION, "put a line '" TARGET " USER PASSWORD' into /tmp/plx-");
+    write_credentials(TARGET " me " CHAP_PASSWORD "\n");
+    opens(url_of(""));
+    opens(url_of("me@"));
+    CU_ASSERT_FALSE(target.must_prove);
+    refused(url_of("you@"), PLX_ERR_PERMISSION, "asks for a user and a password");
+    write_credentials("127.0.0.1 me wrong-" CHAP_PASSWORD "\n");
+    refused(url_of(""), PLX_ERR_PERMISSION, "no login with line 1 of /tmp/plx-");
+    snprintf(portal, sizeof portal, "127.0.0.1 me wrong\n127.0.0.1:%u me " CHAP_PASSWORD,
+             ntohs(target.address.sin_port));
+    write_credentials(portal);
+    opens(url_of(""));
+    write_credentials("127.0.0.1 me " CHAP_PASSWORD "\n127.0.0.1 me\n");
+    refused(url_of(""), PLX_ERR_INVALID, "line 2: it has not 3 or 5 fields");
+    write_credentials("");
+    target_goes();
+}
+
+/* Without the file, which may have changed or gone by then. */
+static void test_chap_comes_back(void)
+{
+    static uint8_t buffer[512];
+    struct session session;
+
+    target.wants_chap = true;
+    write_credentials(TARGET " me " CHAP_PASSWORD "\n");
+    session_open(&session);
+    write_credentials("");
+    target_goes();
+    target_comes();
+    CU_ASSERT_EQUAL(run(&session, PLX_IO_READ, 0, buffer, 512), 0);
+    CU_ASSERT_EQUAL(target.logins, 2);
+    session_close(&session);
+    target_goes();
+}
+
+/* A target that cannot prove itself is none to read from. */
+static void test_mutual_chap(void)
+{
+    target.wants_chap = true;
+    target_comes();
+    write_credentials(TARGET " me " CHAP_PASSWORD " them their-password\n");
+    refused(url_of(""), PLX_ERR_PERMISSION, "no login with line 1");
+    CU_ASSERT(target.must_prove);
+    CU_ASSERT_EQUAL(target.logins, 0);
+    write_credentials("");
+    target_goes();
+}
+
+/* Those of libiscsi; the file comes before them, all of it. */
+static void test_chap_by_variables(void)
+{
+    target.wants_chap = true;
+    target_comes();
+    set_variables("me", CHAP_PASSWORD);
+    opens(url_of(""));
+    write_credentials(TARGET " me wrong-password\n");
+    refused(url_of(""), PLX_ERR_PERMISSION, "no login with line 1");
+    set_variables("me", "wrong-password");
+    setenv("LIBISCSI_CHAP_TARGET_USERNAME", "them", 1);
+    setenv("LIBISCSI_CHAP_TARGET_PASSWORD", "their-password", 1);
+    write_credentials(TARGET " me " CHAP_PASSWORD "\n");
+    opens(url_of(""));
+    CU_ASSERT_FALSE(target.must_prove);
+    write_credentials("");
+    refused(url_of(""), PLX_ERR_PERMISSION, "no login with LIBISCSI_CHAP_USERNAME");
+    unsetenv("LIBISCSI_CHAP_TARGET_USERNAME");
+    unsetenv("LIBISCSI_CHAP_TARGET_PASSWORD");
+    unset_variables();
     target_goes();
 }
 
@@ -1198,7 +1388,11 @@ int main(void)
         {"refusals name the reason", test_refusals},
         {"write cache", test_write_cache},
         {"read only", test_read_only},
-        {"a password stays out of the name", test_password},
+        {"a password in the URL is refused (device.c, V3)", test_password_in_url},
+        {"CHAP by the file (I6)", test_chap},
+        {"CHAP when the target comes back", test_chap_comes_back},
+        {"mutual CHAP (I6)", test_mutual_chap},
+        {"CHAP by libiscsi's variables (I6)", test_chap_by_variables},
         {"the target's errors", test_errors},
         {"what is worth another try", test_tried_again},
         {"no answer (I4)", test_no_answer},
@@ -1211,7 +1405,8 @@ int main(void)
         {"the target asks to log out, and lets nobody in (I4)", test_sends_away_for_good},
         {"the target hangs up at every read (I4, I5)", test_drops_reads},
     };
-    const struct suite_frame frame = {.before = target_new, .after = target_delete};
+    const struct suite_frame frame = {make_credentials, remove_credentials, target_new,
+                                      target_delete};
     const char *given = getenv("PLX_TEST_SEED");
 
     seed = given ? strtoull(given, NULL, 0) : 20261122;

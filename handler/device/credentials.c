@@ -1,0 +1,361 @@
+/* credentials.c - see credentials.h.
+ *
+ * K1  A password is in no volume's name, and so in no list of processes, registry, list of stores
+ *     or message. What may be one by any reading of a URL counts as one.
+ * K2  The file is used only if nobody but root or this user can have written it or can read it. The
+ *     file that was opened is looked at, not its name, which may come to mean another.
+ * K3  All lines are checked, not only the one that is wanted: a mistake shows at once. A message
+ *     names the file and the line, and nothing that stands there.
+ * K4  Of several lines that match, the one that says most counts: a target before HOST:PORT before
+ *     HOST; of equal ones the first.
+ * K5  What was read is wiped before its memory is given back. libiscsi has a copy as long as the
+ *     session lasts: it needs one to log in again.
+ */
+#include "device/credentials.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ISCSI "iscsi://"
+#define DEFAULT_PORT "3260"
+#define TARGET_PASSWORD "target_password=" /* libiscsi takes it behind a question mark */
+#define FILE_BYTES_MAX ((size_t)64 << 10)
+#define FIELDS_MAX 5
+
+struct word {
+    const char *text;
+    size_t bytes;
+};
+
+struct line {
+    const char *path;
+    unsigned number;
+    struct word words[FIELDS_MAX];
+    unsigned count;
+};
+
+const char *plx_credentials_path(void)
+{
+    const char *named = getenv(PLX_CREDENTIALS_VARIABLE);
+
+    return named && *named ? named : PLX_CREDENTIALS_FILE;
+}
+
+void plx_credentials_wipe(struct plx_credentials *credentials)
+{
+    explicit_bzero(credentials, sizeof *credentials);
+}
+
+/* ---- Passwords in URLs ------------------------------------------------------------------- */
+
+/* From the sign between user and password, which libiscsi also takes a colon for, to the last @: a
+ * password may have one in it. */
+static bool find_password(const char *url, size_t *ret_from, size_t *ret_to)
+{
+    const char *at = strrchr(url, '@'), *sign = strpbrk(url + strlen(ISCSI), "%:");
+
+    if (!at || !sign || sign > at)
+        return false;
+    *ret_from = (size_t)(sign - url);
+    *ret_to = (size_t)(at - url);
+    return true;
+}
+
+/* K1 */
+bool plx_url_has_password(const char *text)
+{
+    const char *url = strstr(text, ISCSI);
+    size_t from, to;
+
+    return url && (find_password(url, &from, &to) || strstr(url, TARGET_PASSWORD));
+}
+
+void plx_url_drop_password(char *url)
+{
+    size_t from, to;
+    char *word;
+
+    if (strncmp(url, ISCSI, strlen(ISCSI)) != 0)
+        return;
+    if (find_password(url, &from, &to))
+        memmove(url + from, url + to, strlen(url + to) + 1);
+    while ((word = strstr(url, TARGET_PASSWORD))) {
+        const char *rest = word + strcspn(word, "&");
+
+        memmove(word, rest, strlen(rest) + 1);
+    }
+}
+
+int plx_url_refuse_password(const char *text, struct plx_fault *fault)
+{
+    if (!plx_url_has_password(text))
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_INVALID,
+                         "no password in a volume's name: every user of this machine can see it; "
+                         "give iscsi://HOST/TARGET/LUN, and put a line 'TARGET USER PASSWORD' into "
+                         "%.80s (mode 600)",
+                         plx_credentials_path());
+}
+
+/* ---- The file ---------------------------------------------------------------------------- */
+
+/* K2 */
+static int check_file(int fd, const char *path, struct plx_fault *fault)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "%.180s: %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%.150s is no regular file; iSCSI credentials are read from one",
+                             path);
+    if (st.st_uid != 0 && st.st_uid != geteuid())
+        return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                             "%.150s has passwords in it and belongs to user %u; give it to root "
+                             "or to yourself (chown)",
+                             path, (unsigned)st.st_uid);
+    if (st.st_mode & (S_IRWXG | S_IRWXO))
+        return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                             "%.100s has passwords in it and is open to others (mode %03o): chmod "
+                             "600 %.80s",
+                             path, (unsigned)(st.st_mode & 0777), path);
+    return 0;
+}
+
+static int read_all(int fd, const char *path, char *buffer, size_t *ret_bytes,
+                    struct plx_fault *fault)
+{
+    size_t have = 0;
+    ssize_t more;
+
+    while ((more = read(fd, buffer + have, FILE_BYTES_MAX + 1 - have)) > 0)
+        have += (size_t)more;
+    if (more < 0)
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot read %.180s: %s", path,
+                             strerror(errno));
+    if (have > FILE_BYTES_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%.180s has more than %zu bytes", path,
+                             FILE_BYTES_MAX);
+    *ret_bytes = have;
+    return 0;
+}
+
+/* -1 in *ret_fd: there is none, and need not be. A pipe is not waited for. */
+static int open_file(const char *path, int *ret_fd, struct plx_fault *fault)
+{
+    bool is_default = strcmp(path, PLX_CREDENTIALS_FILE) == 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0 && !(is_default && (errno == ENOENT || errno == EACCES)))
+        return plx_fault_set(fault, errno == ENOENT ? PLX_ERR_NOT_FOUND : PLX_ERR_PERMISSION,
+                             "cannot open %.120s, the file of iSCSI credentials: %s", path,
+                             strerror(errno));
+    *ret_fd = fd;
+    return 0;
+}
+
+/* ---- Lines ------------------------------------------------------------------------------- */
+
+static int bad_line(const struct line *line, const char *what, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_INVALID, "%.120s, line %u: %s", line->path, line->number,
+                         what);
+}
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+static int check_bytes(const struct line *line, struct word rest, struct plx_fault *fault)
+{
+    for (size_t i = 0; i < rest.bytes; i++) {
+        unsigned char c = (unsigned char)rest.text[i];
+
+        if (c == '\r')
+            return bad_line(line, "it ends with a carriage return; save it with Unix line ends",
+                            fault);
+        if ((c < ' ' && c != '\t') || c == 0x7f)
+            return bad_line(line, "there is a control character in it", fault);
+    }
+    return 0;
+}
+
+static int split(struct line *line, struct word rest, struct plx_fault *fault)
+{
+    static const char form[] =
+        "it has not 3 or 5 fields; its form is MATCH USER PASSWORD [TARGET-USER TARGET-PASSWORD]";
+
+    line->count = 0;
+    for (;;) {
+        struct word word = {rest.text, 0};
+
+        while (word.bytes < rest.bytes && !is_blank(word.text[word.bytes]))
+            word.bytes++;
+        if (word.bytes > PLX_CREDENTIAL_MAX)
+            return bad_line(line, "a field has more than 255 bytes", fault);
+        if (word.bytes > 0 && line->count == FIELDS_MAX)
+            return bad_line(line, form, fault);
+        if (word.bytes > 0)
+            line->words[line->count++] = word;
+        if (word.bytes == rest.bytes)
+            break;
+        rest = (struct word){word.text + word.bytes + 1, rest.bytes - word.bytes - 1};
+    }
+    return line->count == 3 || line->count == 5 ? 0 : bad_line(line, form, fault);
+}
+
+/* Leaves count at 0 for a comment, or where nothing is. */
+static int parse(struct line *line, struct word rest, struct plx_fault *fault)
+{
+    int error;
+
+    line->count = 0;
+    while (rest.bytes && is_blank(*rest.text))
+        rest = (struct word){rest.text + 1, rest.bytes - 1};
+    if (!rest.bytes || *rest.text == '#')
+        return 0;
+    error = check_bytes(line, rest, fault);
+    if (!error)
+        error = split(line, rest, fault);
+    if (!error && line->count == FIELDS_MAX && *line->words[3].text == '#')
+        error = bad_line(line, "a comment has a line of its own", fault);
+    return error;
+}
+
+/* ---- What matches ------------------------------------------------------------------------ */
+
+static bool same_name(struct word one, struct word other)
+{
+    return one.bytes == other.bytes && strncasecmp(one.text, other.text, one.bytes) == 0;
+}
+
+static struct word word_of(const char *text)
+{
+    return (struct word){text, strlen(text)};
+}
+
+/* HOST, HOST:PORT, [ADDRESS], [ADDRESS]:PORT or ADDRESS, which has more than one colon. */
+static struct word host_and_port(struct word portal, struct word *ret_port)
+{
+    const char *end = portal.text + portal.bytes, *colon = memrchr(portal.text, ':', portal.bytes);
+    const char *first = memchr(portal.text, ':', portal.bytes);
+    const char *bracket =
+        *portal.text == '[' ? (const char *)memchr(portal.text, ']', portal.bytes) : NULL;
+
+    *ret_port = (struct word){end, 0};
+    if (bracket)
+        colon = bracket + 1 < end && bracket[1] == ':' ? bracket + 1 : NULL;
+    else if (colon != first)
+        colon = NULL;
+    if (colon)
+        *ret_port = (struct word){colon + 1, (size_t)(end - colon - 1)};
+    if (bracket)
+        return (struct word){portal.text + 1, (size_t)(bracket - portal.text - 1)};
+    return (struct word){portal.text, (size_t)((colon ? colon : end) - portal.text)};
+}
+
+/* K4. 0: no match. */
+static unsigned rank(const struct line *line, const struct plx_credentials_wanted *wanted)
+{
+    struct word port, wanted_port, host, wanted_host;
+
+    if (*wanted->user && (line->words[1].bytes != strlen(wanted->user) ||
+                          memcmp(line->words[1].text, wanted->user, line->words[1].bytes) != 0))
+        return 0;
+    if (same_name(line->words[0], word_of(wanted->target)))
+        return 3;
+    host = host_and_port(line->words[0], &port);
+    wanted_host = host_and_port(word_of(wanted->portal), &wanted_port);
+    if (!wanted_port.bytes)
+        wanted_port = word_of(DEFAULT_PORT);
+    if (!same_name(host, wanted_host))
+        return 0;
+    return !port.bytes ? 1 : same_name(port, wanted_port) ? 2 : 0;
+}
+
+static void copy_word(char to[PLX_CREDENTIAL_MAX + 1], struct word word)
+{
+    memcpy(to, word.text, word.bytes);
+    to[word.bytes] = '\0';
+}
+
+static void copy_line(const struct line *line, struct plx_credentials *to)
+{
+    static const struct word nothing = {"", 0};
+    bool mutual = line->count == FIELDS_MAX;
+
+    copy_word(to->user, line->words[1]);
+    copy_word(to->password, line->words[2]);
+    copy_word(to->target_user, mutual ? line->words[3] : nothing);
+    copy_word(to->target_password, mutual ? line->words[4] : nothing);
+    to->line = line->number;
+}
+
+/* K3 */
+static int search(const char *path, struct word text, const struct plx_credentials_wanted *wanted,
+                  struct plx_credentials *ret_credentials, struct plx_fault *fault)
+{
+    struct line line = {.path = path}, best = {0};
+    unsigned best_rank = 0;
+
+    while (text.bytes) {
+        const char *end = memchr(text.text, '\n', text.bytes);
+        size_t bytes = end ? (size_t)(end - text.text) : text.bytes;
+        int error;
+
+        line.number++;
+        error = parse(&line, (struct word){text.text, bytes}, fault);
+        if (error)
+            return error;
+        if (line.count && rank(&line, wanted) > best_rank) {
+            best_rank = rank(&line, wanted);
+            best = line;
+        }
+        bytes += end != NULL;
+        text = (struct word){text.text + bytes, text.bytes - bytes};
+    }
+    if (best_rank)
+        copy_line(&best, ret_credentials);
+    return 0;
+}
+
+static int read_and_search(int fd, const char *path, const struct plx_credentials_wanted *wanted,
+                           struct plx_credentials *ret_credentials, struct plx_fault *fault)
+{
+    char *buffer = malloc(FILE_BYTES_MAX + 1);
+    size_t bytes = 0;
+    int error;
+
+    if (!buffer)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    error = read_all(fd, path, buffer, &bytes, fault);
+    if (!error)
+        error = search(path, (struct word){buffer, bytes}, wanted, ret_credentials, fault);
+    explicit_bzero(buffer, FILE_BYTES_MAX + 1); /* K5 */
+    free(buffer);
+    return error;
+}
+
+int plx_credentials_find(const struct plx_credentials_wanted *wanted,
+                         struct plx_credentials *ret_credentials, struct plx_fault *fault)
+{
+    const char *path = plx_credentials_path();
+    int fd, error;
+
+    memset(ret_credentials, 0, sizeof *ret_credentials);
+    error = open_file(path, &fd, fault);
+    if (error || fd < 0)
+        return error;
+    error = check_file(fd, path, fault);
+    if (!error)
+        error = read_and_search(fd, path, wanted, ret_credentials, fault);
+    close(fd);
+    return error;
+}
