@@ -111,31 +111,6 @@ static void keep_image(void)
 
 /* ---- The store ---- */
 
-static struct plx_vdi *open_with(uint32_t slot, uint64_t quiet_ns)
-{
-    struct plx_vdi_open_options options = {
-        .slot = slot, .epoch = ++epoch, .overwrite = -1, .quiet_ns = quiet_ns};
-    struct plx_vdi *vdi = NULL;
-
-    OK(plx_vdi_open(store, &options, &vdi, &fault));
-    return vdi;
-}
-
-static void pass_time(uint64_t ns)
-{
-    uint64_t end = env.ns + ns;
-
-    while (env.ns < end) {
-        uint64_t due = plx_store_due_ns(store);
-
-        while (plx_store_tick(store) || plx_store_under_way(store))
-            if (plx_store_under_way(store))
-                plx_store_wait(store);
-        env.ns = plx_min_u64(end, due == UINT64_MAX ? end : plx_max_u64(due, env.ns + 1000));
-    }
-    plx_vdi_drain(store->vdis);
-}
-
 static void write_some(struct plx_vdi *vdi, struct plx_simrng *rng, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -147,7 +122,7 @@ static void write_some(struct plx_vdi *vdi, struct plx_simrng *rng, unsigned cou
 
 static void fill_disk(uint32_t slot, struct plx_simrng *rng)
 {
-    struct plx_vdi *vdi = open_with(slot, 0);
+    struct plx_vdi *vdi = open_quiet(slot, 0);
 
     for (unsigned i = 0; i < 4; i++) {
         write_some(vdi, rng, 25);
@@ -172,7 +147,7 @@ static void clone_disk(uint32_t slot, uint32_t parent, uint64_t seq, struct plx_
     for (unsigned i = 0; i < state_count; i++)
         if (states[i].slot == parent && states[i].seq == seq)
             memcpy(live(slot)->ids, states[i].ids, sizeof states[i].ids);
-    vdi = open_with(slot, 0);
+    vdi = open_quiet(slot, 0);
     write_some(vdi, rng, 15);
     snapshot(vdi);
     OK(plx_vdi_close(vdi));
@@ -181,7 +156,7 @@ static void clone_disk(uint32_t slot, uint32_t parent, uint64_t seq, struct plx_
 /* Blocks without a checksum, half of which get them back, the other half not. */
 static void heat(uint32_t slot, struct plx_simrng *rng, bool quiet)
 {
-    struct plx_vdi *vdi = open_with(slot, quiet ? QUIET_NS : 0);
+    struct plx_vdi *vdi = open_quiet(slot, quiet ? QUIET_NS : 0);
 
     for (unsigned i = 0; i < 40; i++) {
         uint64_t block = plx_simrng_below(rng, DISK_BLOCKS);

@@ -249,6 +249,36 @@ struct plx_vdi *open_vdi(uint32_t slot)
     return vdi;
 }
 
+struct plx_vdi *open_quiet(uint32_t slot, uint64_t quiet_ns)
+{
+    struct plx_vdi_open_options options = {
+        .slot = slot, .epoch = ++epoch, .overwrite = -1, .quiet_ns = quiet_ns};
+    struct plx_vdi *vdi = NULL;
+
+    OK(plx_vdi_open(store, &options, &vdi, &fault));
+    return vdi;
+}
+
+static void settle_down(void)
+{
+    while (plx_store_tick(store) || plx_store_under_way(store))
+        if (plx_store_under_way(store))
+            plx_store_wait(store);
+}
+
+void pass_time(uint64_t ns)
+{
+    uint64_t end = env.ns + ns;
+
+    while (env.ns < end) {
+        uint64_t due = plx_store_due_ns(store);
+
+        settle_down();
+        env.ns = plx_min_u64(end, due == UINT64_MAX ? end : plx_max_u64(due, env.ns + 1000));
+    }
+    settle_down();
+}
+
 /* ---- Requests ---- */
 
 int try_run(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,

@@ -70,6 +70,10 @@ int create_vdi(uint32_t slot, uint64_t bytes);
 int clone_vdi(uint32_t slot, uint32_t parent, uint64_t seq);
 int try_open_vdi(uint32_t slot, bool take_over, struct plx_vdi **ret_vdi);
 struct plx_vdi *open_vdi(uint32_t slot);
+/* What was overwritten in place and has been quiet for so long gets its checksums back. */
+struct plx_vdi *open_quiet(uint32_t slot, uint64_t quiet_ns);
+/* With a turn whenever one is due. */
+void pass_time(uint64_t ns);
 
 /* A request that takes or fills `buffer`. ret_seq, which may be NULL: as it is even after an error.
  */

@@ -211,24 +211,7 @@ static void test_forgotten(void)
 
 #define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB */
 
-/* The first extent of data that has this many free blocks or fewer. */
-static struct plx_registry_extent data_extent(void)
-{
-    struct plx_registry_extent *list, found = {0};
-    struct plx_registry_store store;
-    size_t count;
-
-    plx_attach_row(attach, &store);
-    OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
-                                &count));
-    for (size_t i = 0; i < count && !found.no; i++)
-        if (list[i].type == PLX_EXTENT_DATA)
-            found = list[i];
-    free(list);
-    CU_ASSERT_FATAL(found.no != 0);
-    return found;
-}
-
+/* Of this extent; 0: of the first that holds data. */
 static struct plx_registry_extent row_of(uint64_t no)
 {
     struct plx_registry_extent *list, found = {0};
@@ -238,10 +221,11 @@ static struct plx_registry_extent row_of(uint64_t no)
     plx_attach_row(attach, &store);
     OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
                                 &count));
-    for (size_t i = 0; i < count; i++)
-        if (list[i].no == no)
+    for (size_t i = 0; i < count && !found.no; i++)
+        if (no ? list[i].no == no : list[i].type == PLX_EXTENT_DATA)
             found = list[i];
     free(list);
+    CU_ASSERT_FATAL(found.no != 0);
     return found;
 }
 
@@ -308,7 +292,7 @@ static uint64_t make_disks(uint8_t ret_between[HEADER_BYTES])
     fill("one", 0, 1);
     close_attach();
     open_attach();
-    extent = data_extent().no;
+    extent = row_of(0).no;
     close_attach();
     header(extent, ret_between, false);
     open_attach();

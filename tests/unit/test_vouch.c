@@ -8,34 +8,6 @@
 
 #define QUIET_NS 1000000000ull
 
-static struct plx_vdi *open_quiet(uint32_t slot, uint64_t quiet_ns)
-{
-    struct plx_vdi_open_options options = {
-        .slot = slot, .epoch = ++epoch, .overwrite = -1, .quiet_ns = quiet_ns};
-    struct plx_vdi *vdi = NULL;
-
-    OK(plx_vdi_open(store, &options, &vdi, &fault));
-    return vdi;
-}
-
-/* Lets time pass, with a turn whenever one is due. */
-static void pass_time(uint64_t ns)
-{
-    uint64_t end = env.ns + ns;
-
-    while (env.ns < end) {
-        uint64_t due = plx_store_due_ns(store);
-
-        while (plx_store_tick(store) || plx_store_under_way(store))
-            if (plx_store_under_way(store))
-                plx_store_wait(store);
-        env.ns = plx_min_u64(end, due == UINT64_MAX ? end : plx_max_u64(due, env.ns + 1000));
-    }
-    while (plx_store_tick(store) || plx_store_under_way(store))
-        if (plx_store_under_way(store))
-            plx_store_wait(store);
-}
-
 static struct plx_vdi_info info_of(struct plx_vdi *vdi)
 {
     struct plx_vdi_info info;
