@@ -284,7 +284,7 @@ static uint64_t journal_space(const struct plx_region_vfs *vfs)
 }
 
 /* Fills up the first and the last block with what the device has there, and writes them all. What
- * fails is dropped: the transaction that it belongs to fails. */
+ * fails stays: SQLite reads it to undo in its cache what it has not written yet. */
 static int write_gathered(struct plx_region_vfs *vfs)
 {
     uint64_t from = vfs->from, to = vfs->to, begin = block_of(from);
@@ -294,7 +294,6 @@ static int write_gathered(struct plx_region_vfs *vfs)
 
     if (from == to)
         return SQLITE_OK;
-    vfs->from = vfs->to = 0;
     if (!vfs->written)
         result = may_write(vfs, SQLITE_IOERR_WRITE);
     if (!result && from > begin) {
@@ -307,6 +306,8 @@ static int write_gathered(struct plx_region_vfs *vfs)
     }
     if (!result)
         result = write_blocks(vfs, PART_JOURNAL, begin, vfs->gathered, end - begin);
+    if (!result)
+        vfs->from = vfs->to = 0;
     return result;
 }
 

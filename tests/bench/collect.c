@@ -18,13 +18,13 @@
 
 #include "engine/blockmap.h"
 #include "measure.h"
+#include "queue.h"
 #include "registry/attach.h"
 #include "registry/founding.h"
 
 #define BLOCK PLX_BLOCK_SIZE
 #define MIB (1ull << 20)
 #define GB 1000000000ull
-#define DEPTH 32u
 #define CHUNK (256u << 10)
 
 static char folder[MEASURE_PATH_MAX + 32];
@@ -175,55 +175,15 @@ static struct plx_vdi *make_disk(const char *name, uint64_t bytes, const char *p
     return open_disk(name);
 }
 
-static struct job {
-    struct plx_request request;
-    struct iovec iov;
-    bool busy;
-} jobs[DEPTH];
-
-static void job_done(struct plx_request *request)
-{
-    fault = request->fault;
-    must(request->result, "request");
-    ((struct job *)request->owner)->busy = false;
-}
-
-static void turn(void)
-{
-    struct plx_store *store = plx_attach_store(attach);
-
-    if (!plx_store_tick(store))
-        plx_store_wait(store);
-}
-
 static void submit(struct plx_vdi *vdi, enum plx_request_op op, uint64_t offset, uint64_t length,
                    void *data)
 {
-    struct job *job = NULL;
-
-    while (!job) {
-        for (unsigned i = 0; i < DEPTH && !job; i++)
-            job = jobs[i].busy ? NULL : &jobs[i];
-        if (!job)
-            turn();
-    }
-    job->busy = true;
-    job->iov = (struct iovec){data, length};
-    job->request = (struct plx_request){.op = op,
-                                        .offset = offset,
-                                        .length = length,
-                                        .iov = &job->iov,
-                                        .iovcnt = data != NULL,
-                                        .done = job_done,
-                                        .owner = job};
-    plx_vdi_submit(vdi, &job->request);
+    bench_submit(plx_attach_store(attach), vdi, op, offset, length, data);
 }
 
 static void drain(void)
 {
-    for (unsigned i = 0; i < DEPTH; i++)
-        while (jobs[i].busy)
-            turn();
+    bench_drain(plx_attach_store(attach));
 }
 
 static void close_disk(struct plx_vdi *vdi)
@@ -413,14 +373,11 @@ static void measure_memory(void)
 
 /* What a block holds: 0: nothing, else a stamp that no other block has. */
 static uint64_t base_stamps[FAMILY_BLOCKS], clone_stamps[CLONES_MAX][FAMILY_BLOCKS];
-static uint64_t last_stamp, random_word = 88172645463325252u;
+static uint64_t last_stamp, random_word = MEASURE_SEED;
 
 static uint64_t next_random(uint64_t below)
 {
-    random_word ^= random_word << 13;
-    random_word ^= random_word >> 7;
-    random_word ^= random_word << 17;
-    return random_word % below;
+    return measure_random(&random_word) % below;
 }
 
 static void stamp_block(uint64_t *words, uint64_t stamp)

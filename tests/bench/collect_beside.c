@@ -49,15 +49,8 @@ static sem_t done;
 static atomic_int how;
 static atomic_bool over;
 static unsigned collections[HOWS];
-static uint64_t seconds = 10, random_word = 88172645463325252u;
+static uint64_t seconds = 10, random_word = MEASURE_SEED;
 static char volume[PATH_MAX];
-
-static uint64_t next_random(void)
-{
-    random_word ^= random_word << 13;
-    random_word ^= random_word >> 7;
-    return random_word ^= random_word << 17;
-}
 
 static void must(bool right, const char *what)
 {
@@ -174,7 +167,8 @@ static void stretch(struct tcmu_device *device, enum how now)
     ask("{\"command\": \"collect-stop\"}", NULL, &code);
     atomic_store(&how, now);
     while (measure_now_ns() < end_ns)
-        submit(device, next_random() % 2, next_random() % (DISK_BYTES / BLOCK) * BLOCK);
+        submit(device, measure_random(&random_word) % 2,
+               measure_random(&random_word) % (DISK_BYTES / BLOCK) * BLOCK);
     drain();
 }
 

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "measure.h"
 #include "ok.h"
+#include "queue.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "suite.h"
@@ -22,7 +24,6 @@
 #define MINUTE 60u
 #define HOUR (60 * MINUTE)
 #define DISK (64 * MIB)
-#define DEPTH 32u
 #define BEGIN_NS (1000000 * SECOND_NS)
 
 static const struct load {
@@ -50,63 +51,9 @@ static uint64_t clock_ns(struct plx_env *e)
 
 /* ---- Load ---- */
 
-static struct job {
-    struct plx_request request;
-    struct iovec iov;
-    bool busy;
-} jobs[DEPTH];
-
-static void job_done(struct plx_request *request)
-{
-    fault = request->fault;
-    OK(request->result);
-    ((struct job *)request->owner)->busy = false;
-}
-
-static uint64_t next_random(void)
-{
-    random_word ^= random_word << 13;
-    random_word ^= random_word >> 7;
-    return random_word ^= random_word << 17;
-}
-
-static void turn(void)
-{
-    if (!plx_store_tick(store))
-        plx_store_wait(store);
-}
-
-static struct job *free_job(void)
-{
-    for (;;) {
-        for (unsigned i = 0; i < DEPTH; i++)
-            if (!jobs[i].busy)
-                return &jobs[i];
-        turn();
-    }
-}
-
 static void write_block(uint64_t block)
 {
-    struct job *job = free_job();
-
-    job->busy = true;
-    job->iov = (struct iovec){buffer, BLOCK};
-    job->request = (struct plx_request){.op = PLX_WRITE,
-                                        .offset = block * BLOCK,
-                                        .length = BLOCK,
-                                        .iov = &job->iov,
-                                        .iovcnt = 1,
-                                        .done = job_done,
-                                        .owner = job};
-    plx_vdi_submit(vdi, &job->request);
-}
-
-static void drain(void)
-{
-    for (unsigned i = 0; i < DEPTH; i++)
-        while (jobs[i].busy)
-            turn();
+    bench_submit(store, vdi, PLX_WRITE, block * BLOCK, BLOCK, buffer);
 }
 
 static void pass_until(uint64_t ns)
@@ -134,14 +81,14 @@ static void run_for(const struct plx_protection *policy)
     plx_retention_set(&retention, policy);
     for (uint64_t i = 0; i < (uint64_t)load->seconds * load->rate; i++) {
         pass_until(begun_ns + i * gap_ns);
-        write_block(next_random() % blocks);
+        write_block(measure_random(&random_word) % blocks);
         if (env.ns < look_ns)
             continue;
-        drain();
+        bench_drain(store);
         OK(plx_retention_apply(&retention, env.ns, &work, &gone, &fault));
         look_ns += looks_ns;
     }
-    drain();
+    bench_drain(store);
 }
 
 static void run_load(void)
@@ -149,7 +96,7 @@ static void run_load(void)
     struct plx_protection policy = {.mode = PLX_PROTECT_INTERVAL, .interval_ns = 10000000};
     struct plx_counters before, after;
 
-    random_word = 88172645463325252u;
+    random_word = MEASURE_SEED;
     memset(buffer, 'x', BLOCK);
     make_store(load->store, 64 * MIB);
     env.env.now_ns = env.env.monotonic_ns = clock_ns;
@@ -158,7 +105,7 @@ static void run_load(void)
     vdi = open_vdi(0);
     for (uint64_t block = 0; block < DISK / BLOCK; block++)
         write_block(block);
-    drain();
+    bench_drain(store);
     OK(plx_protection_parse_tiers(load->tiers, &policy, &fault));
     OK(plx_vdi_set_protection(vdi, &policy, &fault));
     plx_store_counters(store, &before);

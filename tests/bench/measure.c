@@ -65,3 +65,10 @@ void measure_goal(const char *what, double limit, double reached, const char *un
     printf("goal: %-52s at most %8.2f %-6s reached %8.2f  %s\n", what, limit, unit, reached,
            reached <= limit ? "yes" : "NO");
 }
+
+uint64_t measure_random(uint64_t *word)
+{
+    *word ^= *word << 13;
+    *word ^= *word >> 7;
+    return *word ^= *word << 17;
+}

@@ -18,4 +18,8 @@ bool measure_folder(uint64_t bytes, char ret_folder[MEASURE_PATH_MAX]);
  * times never do. */
 void measure_goal(const char *what, double limit, double reached, const char *unit);
 
+/* The same numbers in each run, from MEASURE_SEED on: xorshift64. */
+uint64_t measure_random(uint64_t *word);
+#define MEASURE_SEED 88172645463325252u
+
 #endif

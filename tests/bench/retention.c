@@ -15,12 +15,12 @@
 
 #include "engine/engine.h"
 #include "measure.h"
+#include "queue.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "sim/simenv.h"
 
 #define BLOCK 4096u
-#define DEPTH 32u
 #define SECOND_NS 1000000000ull
 #define MIB (1ull << 20)
 
@@ -96,62 +96,12 @@ static void make_disk(void)
 
 /* ---- Load ---- */
 
-static struct job {
-    struct plx_request request;
-    struct iovec iov;
-    bool busy;
-} jobs[DEPTH];
 static uint8_t data[BLOCK];
-static uint64_t random_word = 88172645463325252u;
-
-static void job_done(struct plx_request *request)
-{
-    fault = request->fault;
-    must(request->result, "write");
-    ((struct job *)request->owner)->busy = false;
-}
-
-static uint64_t next_random(void)
-{
-    random_word ^= random_word << 13;
-    random_word ^= random_word >> 7;
-    return random_word ^= random_word << 17;
-}
-
-static struct job *free_job(void)
-{
-    for (;;) {
-        for (unsigned i = 0; i < DEPTH; i++)
-            if (!jobs[i].busy)
-                return &jobs[i];
-        if (!plx_store_tick(store))
-            plx_store_wait(store);
-    }
-}
 
 static void write_block(uint64_t block)
 {
-    struct job *job = free_job();
-
     data[0]++;
-    job->busy = true;
-    job->iov = (struct iovec){data, BLOCK};
-    job->request = (struct plx_request){.op = PLX_WRITE,
-                                        .offset = block * BLOCK,
-                                        .length = BLOCK,
-                                        .iov = &job->iov,
-                                        .iovcnt = 1,
-                                        .done = job_done,
-                                        .owner = job};
-    plx_vdi_submit(vdi, &job->request);
-}
-
-static void drain(void)
-{
-    for (unsigned i = 0; i < DEPTH; i++)
-        while (jobs[i].busy)
-            if (!plx_store_tick(store))
-                plx_store_wait(store);
+    bench_submit(store, vdi, PLX_WRITE, block * BLOCK, BLOCK, data);
 }
 
 static int thin(void *context, const struct plx_thin *slice, struct plx_thinned *ret_thinned,
@@ -164,12 +114,13 @@ static void run(const struct plx_protection *policy)
 {
     const struct plx_retention_work work = {.thin = thin};
     uint64_t blocks = disk_mib * MIB / BLOCK, letting_go_ns = 0, start_ns;
+    uint64_t random_word = MEASURE_SEED;
     struct plx_retention retention = {.thrifty = true};
     struct plx_thinned gone;
 
     for (uint64_t block = 0; block < blocks; block++)
         write_block(block);
-    drain();
+    bench_drain(store);
     must(plx_vdi_set_protection(vdi, policy, &fault), "protection");
     plx_retention_set(&retention, policy);
     start_ns = measure_now_ns();
@@ -177,10 +128,10 @@ static void run(const struct plx_protection *policy)
         uint64_t begun_ns;
 
         for (uint64_t i = 0; i < rate; i++) {
-            write_block(next_random() % blocks);
+            write_block(measure_random(&random_word) % blocks);
             env.ns += SECOND_NS / rate;
         }
-        drain();
+        bench_drain(store);
         begun_ns = measure_now_ns();
         must(plx_retention_apply(&retention, env.ns, &work, &gone, &fault), "letting go");
         letting_go_ns += measure_now_ns() - begun_ns;

@@ -37,8 +37,6 @@ static struct plx_store *store;
 static struct plx_fault fault;
 static uint64_t random_word;
 
-#define FILL_SEED 88172645463325252u
-
 #define OK(call) ok_((call), #call)
 
 static void ok_(int result, const char *call)
@@ -49,16 +47,10 @@ static void ok_(int result, const char *call)
     exit(1);
 }
 
-static uint64_t next_random(void)
-{
-    random_word ^= random_word << 13;
-    random_word ^= random_word >> 7;
-    return random_word ^= random_word << 17;
-}
-
 static uint64_t random_offset(uint64_t bytes)
 {
-    return (uint64_t)(((unsigned __int128)next_random() * (bytes / BLOCK)) >> 64) * BLOCK;
+    return (uint64_t)(((unsigned __int128)measure_random(&random_word) * (bytes / BLOCK)) >> 64) *
+           BLOCK;
 }
 
 /* ---- A store ---- */
@@ -367,7 +359,7 @@ static void run_load(uint64_t seconds)
 {
     struct plx_vdi *vdi;
 
-    random_word = FILL_SEED;
+    random_word = MEASURE_SEED;
     make_store(16ull << 30);
     create("load", LOAD_BYTES);
     vdi = open_disk("load", NULL);
@@ -416,9 +408,9 @@ static double median_of(struct plx_vdi *vdi, enum plx_request_op op, unsigned co
 /* To blocks that fill() has written, each round others. */
 static void seek_round(unsigned round, uint64_t count)
 {
-    random_word = FILL_SEED;
+    random_word = MEASURE_SEED;
     for (uint64_t n = round * (WARM + 2ull * PROBES + SNAPSHOTS) % count; n; n--)
-        next_random();
+        measure_random(&random_word);
 }
 
 static struct figures figures_of(const char *name, unsigned round, uint64_t count)
@@ -444,7 +436,7 @@ static void fill(const char *name, uint64_t writes, uint64_t count)
 {
     struct plx_vdi *vdi = open_disk(name, NULL);
 
-    random_word = FILL_SEED;
+    random_word = MEASURE_SEED;
     begin_load(vdi, MANY_BYTES, DEPTH_MAX);
     for (unsigned part = 0; part < 2; part++) {
         load.limit = part ? writes : writes - count;
