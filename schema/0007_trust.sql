@@ -41,11 +41,6 @@ BEGIN
     SELECT RAISE(ABORT, 'not all records or labels of the store could be read: no snapshot goes until ''parallax vdi forget --lost'' gives them up');
 END;
 
-CREATE TRIGGER doubt_instance BEFORE INSERT ON instances
-WHEN EXISTS (SELECT 1 FROM store WHERE id = NEW.store AND doubt IS NOT NULL)
-BEGIN
-    SELECT RAISE(ABORT, 'the registry has lost writes (''parallax store info'' says what was seen), so nothing new is opened for writing until ''parallax store rebuild-registry'' has made it anew from the store');
-END;
 CREATE TRIGGER doubt_extent BEFORE UPDATE OF owner ON extents
 WHEN NEW.owner IS NOT NULL AND NEW.owner IS NOT OLD.owner AND EXISTS (SELECT 1 FROM store WHERE id = NEW.store AND doubt IS NOT NULL)
 BEGIN

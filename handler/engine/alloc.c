@@ -134,6 +134,7 @@ static bool ask(struct plx_store *store, enum plx_extent_type type)
 void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error)
 {
     store->wanted[type].denied = error;
+    store->wanted[type].refused = 0;
     store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
 }
 
@@ -143,7 +144,6 @@ void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int e
 
     if (++wanted->refused < REFUSED_MAX && ask(store, type))
         return;
-    wanted->refused = 0;
     plx_alloc_denied(store, type, error);
 }
 

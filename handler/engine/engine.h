@@ -182,6 +182,8 @@ struct plx_grant {
     bool fresh;      /* it holds nothing: its header is made anew */
     uint64_t states; /* plx_extent_info.states when it was given up last; 0: not known */
 };
+#define PLX_STATES_NEVER ((uint64_t)INT64_MAX) /* of an extent that is never to be believed again  \
+                                                */
 /* The answer to env->extent_wanted: an extent, or a negative error code (NOSPACE) and NULL. A
  * header that contradicts the grant is not believed: env->extent_refused. */
 void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,
@@ -207,6 +209,7 @@ struct plx_extent_info {
     /* How many states its pages have had, in all, that are durable; a mirror counts as what it
      * mirrors. It never falls: one that did lost a write that was acknowledged. */
     uint64_t states;
+    bool settled; /* all that was read of it is known to be durable */
 };
 /* Seals the extents adopted since the last plx_store_extents_adopted(): what a damaged log would
  * have named may lie in their free blocks. */

@@ -42,10 +42,9 @@ struct plx_env {
     /* Asks for one more extent of a type for this host. Must not block: the answer comes through
      * plx_store_extent_granted(), which may be called from inside (one host, a test) or later. */
     void (*extent_wanted)(struct plx_env *env, struct plx_store *store, enum plx_extent_type type);
-    /* An extent that was granted cannot be used. IO_READ: as long as it cannot be read. CORRUPT:
-     * nothing is ever to be allocated in it again, and it is nobody's. REGISTRY: likewise, and the
-     * store knows more of it than who granted it, whose other grants are in doubt, too. Must not
-     * block. May be NULL. */
+    /* The header of an extent that was granted is not to be believed: nothing is ever to be
+     * allocated in it again, and it is nobody's. error REGISTRY: the store knows more of it than
+     * who granted it, whose other grants are in doubt, too. Must not block. May be NULL. */
     void (*extent_refused)(struct plx_env *env, struct plx_store *store, uint64_t extent, int error,
                            const char *why);
     /* Asks for one extent that nobody owns, to free blocks in it; answered in the same way, with

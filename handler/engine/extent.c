@@ -19,7 +19,8 @@
  *     as it agrees with who granted the extent, who knows how many states its pages had when it was
  *     given up (or, of a dead owner, when one of his disks was closed last). Fewer: the device lost
  *     a write. More, or somebody's blocks where there should be none: the registry did. Neither is
- *     used or written.
+ *     used or written. What can be told is durable: the newest generation of each page that a flush
+ *     covered, or that was read and, where no mirror proved it, written again.
  * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
  *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
  *   referenced but not marked cannot be, because the key frame that refers to them comes after,
@@ -183,7 +184,7 @@ static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_
         }
         found = true;
         other = state->generation;
-        state->generation = page.generation;
+        state->generation = state->durable = page.generation;
         state->slot = slot;
         memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block), PAGE_BYTES);
         if (p == 0)
@@ -211,19 +212,19 @@ static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_f
 
     for (uint32_t p = 0; p < page_count(extent->store) && !error; p++)
         error = decode_page(extent, p, ret_first, fault);
-    if (!error && extent->unused && !extent->fresh)
+    if (!error && extent->unused && !extent->fresh && !extent->expected)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
                              (unsigned long long)extent->number);
     return error;
 }
 
-/* E5: that are durable (E2: the state before one that is not flushed is). */
+/* E5 */
 static uint64_t count_states(const struct plx_extent *extent)
 {
     uint64_t states = 0;
 
     for (uint32_t p = 0; p < page_count(extent->store); p++)
-        states += (extent->pages[p].generation + 1) / 2 - extent->pages[p].unflushed;
+        states += (extent->pages[p].durable + 1) / 2;
     return states;
 }
 
@@ -256,19 +257,22 @@ static int check_grant(const struct plx_extent *extent, const struct plx_extent_
 
     for (uint64_t i = 0; i < extent->store->info.extent_blocks / 64; i++)
         used -= 64 - (unsigned)__builtin_popcountll(extent->bits[i]);
-    if (extent->unused) /* fresh, or decoding would have said so */
-        return 0;
-    if (states < extent->expected)
+    if (states < extent->expected || (extent->unused && extent->expected))
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "extent %llu: its header is older than what was written last: the "
                              "device lost a write that it had acknowledged",
                              number);
-    if ((extent->expected && states > extent->expected) || first->owner ||
+    if (extent->unused)
+        return 0;
+    if ((extent->expected && states > extent->expected) ||
         (extent->fresh && used > 2 * page_count(extent->store)))
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "extent %llu: its header says that it was used since the registry saw "
                              "it last: the registry lost a write",
                              number);
+    if (first->owner) /* it was given up, but that is not what can be read of it */
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "extent %llu: its header names an owner, and nobody owns it", number);
     return 0;
 }
 
@@ -362,14 +366,12 @@ static void load_decoded(struct plx_extent *extent)
     struct plx_fault why;
     int error = extent->join.error;
 
-    if (error)
-        plx_fault_set(&why, error, "extent %llu: its header cannot be read: %s",
-                      (unsigned long long)extent->number, plx_error_text(error));
-    else
+    if (!error) {
         error = decode_pages(extent, &first, &why);
-    if (!error)
-        error = check_grant(extent, &first, &why);
-    if (plx_error_is_unreadable(error) || error == PLX_ERR_REGISTRY) {
+        if (!error)
+            error = check_grant(extent, &first, &why);
+    }
+    if (error == PLX_ERR_CORRUPT || error == PLX_ERR_REGISTRY) {
         load_refused(extent, error, why.text);
         return;
     }
@@ -538,6 +540,7 @@ static void fill_info(const struct plx_extent *extent, uint64_t owner, struct pl
         .header_blocks = 2 * page_count(extent->store),
         .sealed = extent->sealed,
         .states = count_states(extent),
+        .settled = !extent->again,
     };
 }
 
@@ -578,7 +581,9 @@ struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t 
     *ret_count = 0;
     list = calloc(count + 1, sizeof *list);
     for (struct plx_extent *extent = store->extents; list && extent; extent = extent->next) {
-        bool loaded = extent->ready || extent->state >= LOAD_SYNCED;
+        /* Of a fresh one a crash may leave what was never used (E3). */
+        bool loaded = extent->ready || extent->state == LOAD_ADOPTED ||
+                      (extent->sealed && extent->state == LOAD_SYNCED);
         uint64_t states = loaded ? count_states(extent) : 0;
 
         if (states <= extent->told)
@@ -794,6 +799,7 @@ static void pages_flushed(struct plx_store *store, bool durable)
 
             page->dirty = page->dirty || (page->unflushed && !durable);
             page->unmirrored = page->unmirrored || (page->unflushed && durable);
+            page->durable = page->unflushed && durable ? page->generation : page->durable;
             page->unflushed = page->unflushed && !durable;
         }
 }

@@ -66,10 +66,11 @@ struct plx_extent {
     uint64_t *bits;  /* 1: allocated */
     struct plx_extent_page_state {
         uint64_t generation;
-        uint8_t slot;    /* holds that generation */
-        bool dirty;      /* the bitmap in memory is newer */
-        bool unflushed;  /* written, not known to be durable: the same slot is written again */
-        bool unmirrored; /* durable in one slot only */
+        uint64_t durable; /* the newest generation that is known to be */
+        uint8_t slot;     /* holds that generation */
+        bool dirty;       /* the bitmap in memory is newer */
+        bool unflushed;   /* written, not known to be durable: the same slot is written again */
+        bool unmirrored;  /* durable in one slot only */
     } * pages;
     struct plx_xfer xfer; /* loading */
     struct plx_join join;

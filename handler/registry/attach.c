@@ -268,6 +268,13 @@ static struct held_extent *forget_extent(struct plx_attach *a, uint64_t no)
 }
 
 /* A10 */
+static void never_believe(struct plx_registry_extent *row)
+{
+    row->sealed = true;
+    row->free_blocks = 0;
+    row->states = PLX_STATES_NEVER;
+}
+
 static int tell_doubt(struct plx_attach *a, struct plx_registry *registry)
 {
     char why[sizeof a->doubt];
@@ -292,10 +299,12 @@ static int seal_refused(struct plx_attach *a)
 
     while (!error && (held = pop(a, &a->refused))) {
         error = plx_registry_extent_release(a->claims_registry, a->row.id, &held->row);
-        if (error)
+        if (error && error != PLX_ERR_FENCED && error != PLX_ERR_INVALID) {
             push(a, &a->refused, held);
-        else
+        } else {
             free(held);
+            error = 0;
+        }
     }
     return error;
 }
@@ -422,12 +431,12 @@ static void wait_for_claims(struct plx_attach *a)
     }
 }
 
-/* A10. What cannot be read stays this instance's: whoever recovers it looks again. */
+/* A10. It is entered so with the next claim, or when the attach is closed. */
 static void env_extent_refused(struct plx_env *env, struct plx_store *store, uint64_t extent,
                                int error, const char *why)
 {
     struct plx_attach *a = attach_of(env);
-    struct held_extent *held = error == PLX_ERR_IO_READ ? NULL : forget_extent(a, extent);
+    struct held_extent *held = forget_extent(a, extent);
 
     if (error == PLX_ERR_REGISTRY) {
         pthread_mutex_lock(&a->claims_lock);
@@ -436,7 +445,7 @@ static void env_extent_refused(struct plx_env *env, struct plx_store *store, uin
     }
     if (!held)
         return;
-    held->row.sealed = true;
+    never_believe(&held->row);
     push(a, &a->refused, held);
 }
 
@@ -739,13 +748,13 @@ void plx_attach_unlock(struct plx_attach *a)
 
 /* ---- Recovery of dead instances ---- */
 
-/* A10. info: type UNUSED where nothing could be read. */
+/* A10. *ret_info: type UNUSED where nothing could be read, or its header never got there. */
 static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
                         struct plx_extent_info *ret_info, struct plx_fault *fault)
 {
     int error = plx_store_extent_read(a->store, row->no, ret_info, fault);
 
-    if (!error && ret_info->type != PLX_EXTENT_UNUSED && ret_info->states < row->states)
+    if (!error && ret_info->states < row->states)
         error = plx_fault_set(fault, PLX_ERR_CORRUPT,
                               "extent %llu: its header is older than what was written last: the "
                               "device lost a write that it had acknowledged",
@@ -755,34 +764,33 @@ static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *
     return error;
 }
 
-/* One that cannot be read now stays this instance's, for whoever recovers it later; nothing is
- * allocated in it, and the others go on. */
 static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct plx_fault *fault)
 {
     struct plx_extent_info info = {.type = PLX_EXTENT_UNUSED};
     struct plx_registry_extent row;
-    int seen, error = plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id,
-                                               &row);
+    int error =
+        plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
 
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     lock(a);
     plx_store_set_collections(a->store, row.collections);
-    seen = look_at_dead(a, &row, &info, fault);
+    error = look_at_dead(a, &row, &info, fault);
     unlock(a);
-    if (plx_error_is_unreadable(seen))
-        env_event(&a->env, seen, fault ? fault->text : plx_error_text(seen));
-    if (seen && seen != PLX_ERR_CORRUPT)
-        return seen == PLX_ERR_IO_READ ? 0 : seen;
-    if (!seen && info.type != PLX_EXTENT_UNUSED) {
+    /* What cannot be read just now may hold blocks that only a log names: it has to be read before
+     * that log is gone. */
+    if (error && error != PLX_ERR_CORRUPT)
+        return error;
+    if (!error && info.type != PLX_EXTENT_UNUSED) {
         remember_extent(a, &row);
         return 0;
     }
-    row.sealed = seen != 0;
-    if (!seen) /* claimed, but its header never got there: nothing was allocated in it */
+    if (error) {
+        env_event(&a->env, error, fault ? fault->text : plx_error_text(error));
+        never_believe(&row);
+    } else { /* claimed, but its header never got there: nothing was allocated in it */
         row.type = PLX_EXTENT_UNUSED;
-    else
-        row.free_blocks = 0;
+    }
     error = plx_registry_extent_release(a->registry, a->row.id, &row);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }

@@ -14,7 +14,8 @@
  * W6  The records of all live disks are what the registry means (doors.h), before a slice is read
  *     and after: a store that has forgotten a disk would give its blocks away.
  * W7  An extent of nobody is swept only where its header is as it was when it was given up. Another
- *     one is older, or whoever wrote it is not known to the registry: it is sealed (attach.c, A10).
+ *     one is older, or whoever wrote it is not known to the registry: it is never believed again
+ *     (attach.c, A10), nor looked at by the next collection.
  * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <inttypes.h>
@@ -180,7 +181,7 @@ static uint64_t choose_slice(struct collect *c, uint64_t from)
     for (size_t i = 0; i < c->before.count; i++) {
         const struct plx_registry_extent *row = &c->before.rows[i];
 
-        if (!in_use(row) || row->no >= c->extent_count)
+        if (!in_use(row) || row->no >= c->extent_count || row->states == PLX_STATES_NEVER)
             continue;
         if (c->moved[row->no] || !is_ours(c, row))
             c->classes[row->no] = PLX_COLLECT_MOVING;
@@ -428,37 +429,82 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     return 0;
 }
 
-/* W7. *ret_info: as it lies on the store. */
-static bool is_as_told(const struct collect *c, const struct plx_registry_extent *row,
-                       struct plx_extent_info *ret_info)
+/* W7. CORRUPT: not as it was told. *ret_info: as it lies on the store. */
+static int look_at_nobodys(const struct collect *c, const struct plx_registry_extent *row,
+                           struct plx_extent_info *ret_info)
 {
-    return plx_store_extent_read(c->in.store, row->no, ret_info, NULL) == 0 &&
-           (!row->states || ret_info->states == row->states);
+    int error = plx_store_extent_read(c->in.store, row->no, ret_info, NULL);
+
+    return !error && row->states && ret_info->states != row->states ? PLX_ERR_CORRUPT : error;
 }
 
-/* Taking it has unsealed the row. info: what is in it by now; NULL: not to be believed (W7). */
+/* Taking it has unsealed the row. info: what is in it by now; row->states: of that, 0: not known.
+ */
 static int give_back(const struct collect *c, struct plx_registry_extent *row,
                      const struct plx_extent_info *info)
 {
     int error;
 
-    row->sealed = !info || info->sealed;
-    if (info) {
-        row->free_blocks = info->blocks - info->used_blocks;
-        row->sealed = row->sealed || row->free_blocks == 0;
-        if (info->used_blocks == info->header_blocks && !info->sealed)
-            row->type = PLX_EXTENT_UNUSED;
-    }
+    row->free_blocks = info->blocks - info->used_blocks;
+    row->sealed = info->sealed || row->free_blocks == 0;
+    if (info->used_blocks == info->header_blocks && !info->sealed && row->states)
+        row->type = PLX_EXTENT_UNUSED;
     error = plx_registry_extent_release(c->in.registry, c->in.store_row, row);
     return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
+}
+
+static int give_up(const struct collect *c, struct plx_registry_extent *row)
+{
+    int error;
+
+    row->sealed = true;
+    row->free_blocks = 0;
+    row->states = PLX_STATES_NEVER;
+    error = plx_registry_extent_release(c->in.registry, c->in.store_row, row);
+    return error ? plx_registry_fault(c->in.registry, error, c->fault) : 0;
+}
+
+/* What was taken and cannot be read now is kept: whoever recovers this instance looks again. */
+static int sweep_taken(struct collect *c, struct plx_registry_extent *row, bool same)
+{
+    struct plx_extent_info info;
+    uint64_t swept = 0;
+    int seen, error = 0;
+
+    plx_attach_lock(c->attach);
+    seen = look_at_nobodys(c, row, &info);
+    if (!seen && same) {
+        error = plx_store_extent_sweep(c->in.store, row->no, c->bits, &info, &swept, c->fault);
+        row->states = error ? 0 : info.states; /* nobody knows which of its pages are durable */
+        seen = error ? plx_store_extent_read(c->in.store, row->no, &info, NULL) : 0;
+    }
+    plx_attach_unlock(c->attach);
+    c->result->missed += !same || error;
+    c->result->unreadable += seen != 0;
+    c->result->swept += swept;
+    if (seen == PLX_ERR_CORRUPT)
+        return give_up(c, row);
+    return seen ? 0 : give_back(c, row, &info);
+}
+
+static void sweep_own(struct collect *c, uint64_t extent, bool same)
+{
+    struct plx_extent_info info;
+    uint64_t swept = 0;
+    int error = PLX_ERR_NOT_FOUND;
+
+    plx_attach_lock(c->attach);
+    if (same && plx_store_extent_is_owned(c->in.store, extent)) /* or not here yet */
+        error = plx_store_extent_sweep(c->in.store, extent, c->bits, &info, &swept, c->fault);
+    plx_attach_unlock(c->attach);
+    c->result->missed += error != 0;
+    c->result->swept += swept;
 }
 
 static int sweep_extent(struct collect *c, const struct plx_registry_garbage *garbage)
 {
     struct plx_registry_extent row;
-    struct plx_extent_info info = {0};
-    bool taken, same, sound;
-    uint64_t swept = 0;
+    bool taken, same;
     int error =
         plx_registry_garbage_drop(c->in.registry, c->in.store_row, garbage->extent); /* W3 */
 
@@ -467,20 +513,11 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
     error = get_extent(c, garbage, &row, &taken, &same);
     if (error)
         return error;
-    plx_attach_lock(c->attach);
-    sound = taken ? is_as_told(c, &row, &info)
-                  : plx_store_extent_is_owned(c->in.store, garbage->extent); /* or not here yet */
-    if (same && sound) {
-        read_runs(c, garbage->runs);
-        error =
-            plx_store_extent_sweep(c->in.store, garbage->extent, c->bits, &info, &swept, c->fault);
-        sound = !error || plx_store_extent_read(c->in.store, garbage->extent, &info, NULL) == 0;
-        row.states = error ? 0 : info.states; /* nobody knows which of its pages are durable */
-    }
-    plx_attach_unlock(c->attach);
-    c->result->missed += !same || !sound || error;
-    c->result->swept += swept;
-    return taken ? give_back(c, &row, sound ? &info : NULL) : 0;
+    read_runs(c, garbage->runs);
+    if (taken)
+        return sweep_taken(c, &row, same);
+    sweep_own(c, garbage->extent, same);
+    return 0;
 }
 
 static int sweep(struct collect *c)

@@ -153,11 +153,12 @@ int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t n
     static const char take[] = "UPDATE extents SET owner = ?4, sealed = 0, request_id = ?5,"
                                "  generation = generation + (request_id IS NOT ?5)"
                                " WHERE store = ?1 AND no = ?2 AND type IN ('data', 'meta')"
-                               " AND (owner IS ?3 OR request_id = ?5) RETURNING " EXTENT_COLUMNS;
+                               " AND (owner IS ?3 AND states < ?6 OR request_id = ?5)"
+                               " RETURNING " EXTENT_COLUMNS;
     uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
         SQL_MUST(take, SQL_INT(store), SQL_INT(no), SQL_ID(owner), SQL_INT(instance),
-                 SQL_INT(request)),
+                 SQL_INT(request), SQL_INT(PLX_STATES_NEVER)),
         SQL_EVENT_EXTENT(reg, "extent take", request),
     };
     struct plx_registry_extent now;
@@ -174,6 +175,9 @@ int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t n
     if (now.type != PLX_EXTENT_DATA && now.type != PLX_EXTENT_META)
         return plx_sql_fail(reg, PLX_ERR_INVALID, "extent %llu is %s", (unsigned long long)no,
                             type_names[now.type]);
+    if (!now.owner)
+        return plx_sql_fail(reg, PLX_ERR_BUSY, "extent %llu is not to be believed",
+                            (unsigned long long)no);
     return plx_sql_fail(reg, PLX_ERR_BUSY, "extent %llu belongs to instance %llu",
                         (unsigned long long)no, (unsigned long long)now.owner);
 }

@@ -11,10 +11,14 @@
  *     and the next opening recovers what it held.
  * B5  What only the registry knew (limits that an operator set) is taken over from the old one as
  *     far as that can be read.
+ * B6  An extent's header that is older than the old registry knows is not believed either, nor is
+ *     one that the old registry does not believe: however old it is, it knows too little, never
+ *     too much.
  * Threads: the caller's. Crash story: B2; the file is left behind, and made anew by the next call.
  */
 #include "registry/rebuild.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +106,8 @@ static int scan_extent(struct rebuild *r, uint64_t number)
     int error = plx_store_extent_read(r->store, number, &extent, &why);
 
     if (error == PLX_ERR_CORRUPT) {
-        *row = (struct plx_registry_extent){.no = number, .type = PLX_EXTENT_DATA, .sealed = true};
+        *row = (struct plx_registry_extent){
+            .no = number, .type = PLX_EXTENT_DATA, .sealed = true, .states = PLX_STATES_NEVER};
         r->rebuilt.sealed_extents++;
         tell_lost(r, "%s; nothing is allocated in it any more", why.text);
     } else if (error) {
@@ -116,7 +121,7 @@ static int scan_extent(struct rebuild *r, uint64_t number)
             .owner = extent.owner,
             .generation = extent.generation,
             .free_blocks = extent.blocks - extent.used_blocks,
-            .states = extent.states,
+            .states = extent.settled ? extent.states : 0,
             .sealed = extent.sealed || (!extent.owner && extent.blocks == extent.used_blocks),
         };
         /* An owner's extent is not sealed in the registry; its recovery seals it. */
@@ -311,6 +316,45 @@ static void keep_limits(struct rebuild *r, struct plx_registry *old)
             plx_registry_policy_set(r->file, r->vdis[i].id, PLX_POLICY_WARN_AT, value);
 }
 
+static int never_believe(struct rebuild *r, uint64_t number)
+{
+    const struct plx_registry_extent row = {
+        .no = number, .type = PLX_EXTENT_DATA, .sealed = true, .states = PLX_STATES_NEVER};
+
+    r->rebuilt.sealed_extents++;
+    tell_lost(r,
+              "extent %" PRIu64 ": its header is older than what was written last; nothing is "
+              "allocated in it any more",
+              number);
+    return registry_fault(r, r->file, plx_registry_import_extents(r->file, r->row, &row, 1));
+}
+
+/* B6 */
+static int keep_seals(struct rebuild *r, struct plx_registry *old)
+{
+    struct plx_registry_extent *list = NULL;
+    struct plx_registry_store row;
+    size_t count = 0, at = 0;
+    int error = 0;
+
+    if (plx_registry_store_get(old, r->known.uuid, &row) == 0)
+        plx_registry_extent_list(old, row.id, PLX_REGISTRY_ANY, &list, &count);
+    for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
+        const struct plx_registry_extent none = {0}, *here = &none;
+
+        while (at < r->extent_count && r->extents[at].no < list[i].no)
+            at++;
+        if (at < r->extent_count && r->extents[at].no == list[i].no)
+            here = &r->extents[at];
+        if (list[i].states == PLX_STATES_NEVER
+                ? here->states != PLX_STATES_NEVER
+                : list[i].states > here->states && (here == &none || here->states))
+            error = never_believe(r, list[i].no);
+    }
+    free(list);
+    return error;
+}
+
 /* B2 */
 static int put_file(struct rebuild *r)
 {
@@ -321,18 +365,20 @@ static int put_file(struct rebuild *r)
         .beside = true, /* B1 */
     };
     struct plx_registry *old;
-    int error = plx_embedded_open(&options, &old, r->fault);
+    int error = plx_embedded_open(&options, &old, r->fault), kept = 0;
 
-    if (!error)
+    if (!error) {
         keep_limits(r, old);
-    else if (error ==
-             PLX_ERR_REGISTRY) /* not what a newer program wrote, nor what cannot be read */
+        kept = keep_seals(r, old);
+    } else if (error ==
+               PLX_ERR_REGISTRY) { /* not what a newer program wrote, nor what cannot be read */
         error = plx_embedded_create(&options, &old, r->fault);
+    }
     plx_registry_close(r->file); /* whole, and nobody else's */
     r->file = NULL;
     if (error)
         return error;
-    error = plx_registry_put(old, r->path, r->fault);
+    error = kept ? kept : plx_registry_put(old, r->path, r->fault);
     plx_registry_close(old);
     return error;
 }

@@ -166,7 +166,9 @@ struct plx_registry_extent {
     bool sealed;
     uint64_t generation;  /* raised whenever the extent gets an owner */
     uint64_t free_blocks; /* a hint, from its last release */
-    uint64_t states;      /* plx_extent_info.states, as was told last; 0: not known */
+    /* plx_extent_info.states, as was told last; 0: not known. PLX_STATES_NEVER: its header is not
+     * to be believed, for good; such a one is sealed, and cannot be taken. */
+    uint64_t states;
     /* Returned: the number of the store's collections (collections.h), without one that the owner
      * itself has under way: what dies in its own disks it knows. */
     uint64_t collections;

@@ -301,6 +301,17 @@ static uint64_t make_disks(uint8_t ret_between[HEADER_BYTES])
     return extent;
 }
 
+static void rebuild_registry(void)
+{
+    const char *const volumes[] = {volume};
+    struct plx_rebuild_options options = {.state_dir = folder, .volumes = volumes, .count = 1};
+    struct plx_rebuilt rebuilt;
+    struct plx_known known;
+
+    OK(plx_rebuild(&options, &known, &rebuilt, &fault));
+    plx_known_done(&known);
+}
+
 /* The header of an extent of nobody is another one now: the first write of another disk finds room
  * elsewhere, nothing is lost, nothing is ever allocated there again. */
 static void refuse_header(uint64_t extent, uint8_t bytes[HEADER_BYTES])
@@ -320,6 +331,12 @@ static void refuse_header(uint64_t extent, uint8_t bytes[HEADER_BYTES])
     fill("two", PART, 4);
     CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
     CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", PART, 4));
+    close_attach();
+    rebuild_registry();
+    open_attach();
+    CU_ASSERT(row_of(extent).sealed && row_of(extent).states == PLX_STATES_NEVER);
+    fill("two", 2 * PART, 5);
+    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2) && holds("two", 2 * PART, 5));
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
@@ -351,16 +368,33 @@ static void put_registry(const char *copy)
     plx_registry_close(registry);
 }
 
+/* As if it had never been used. */
+static void test_header_zero(void)
+{
+    uint8_t bytes[HEADER_BYTES];
+    uint64_t extent = make_disks(bytes);
+
+    memset(bytes, 0, sizeof bytes);
+    refuse_header(extent, bytes);
+}
+
+/* What is not read again before the registry is made anew is noticed then. */
+static void test_header_rebuilt(void)
+{
+    uint8_t between[HEADER_BYTES];
+    uint64_t extent = make_disks(between);
+
+    header(extent, between, true);
+    rebuild_registry();
+    refuse_header(extent, between);
+}
+
 /* The registry itself went back: an extent that it takes for unused holds a disk's blocks. They
  * stay as they are, and nothing more is opened before the registry is made anew. */
 static void test_older_registry(void)
 {
-    struct plx_rebuild_options rebuild = {.volumes = (const char *[]){volume}, .count = 1};
-    struct plx_attach_options options = {.store = "s", .state_dir = folder, .role = "admin"};
     struct plx_registry_store store;
     char copy[sizeof volume + 8];
-    struct plx_rebuilt rebuilt;
-    struct plx_known known;
     struct plx_vdi *vdi;
 
     OK(make_store());
@@ -377,11 +411,11 @@ static void test_older_registry(void)
     open_attach();
     CU_ASSERT_EQUAL(open_disk("two", &vdi), PLX_ERR_REGISTRY); /* it asks for room */
     close_attach();
-    CU_ASSERT_EQUAL(plx_attach_open(&options, &attach, &fault), PLX_ERR_REGISTRY);
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("two", &vdi), PLX_ERR_REGISTRY);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has lost writes"));
-    rebuild.state_dir = folder;
-    OK(plx_rebuild(&rebuild, &known, &rebuilt, &fault));
-    plx_known_done(&known);
+    close_attach();
+    rebuild_registry();
     open_attach();
     plx_attach_row(attach, &store);
     CU_ASSERT_EQUAL(store.doubt[0], 0);
@@ -400,6 +434,8 @@ int main(void)
         {"a disk that the store has forgotten", test_forgotten},
         {"an extent's header that went back", test_header_older},
         {"an extent's header that is damaged", test_header_damaged},
+        {"an extent's header that is zero", test_header_zero},
+        {"an extent's header and a rebuild", test_header_rebuilt},
         {"a registry that went back", test_older_registry},
     };
 
