@@ -60,24 +60,35 @@ static int no_entry(const struct plx_paths *paths, const char *name, struct plx_
 }
 
 /* W2 */
-static bool take_volumes(const json_t *volumes, struct plx_known *known)
+static int take_volumes(const json_t *volumes, struct plx_known *known)
 {
     size_t count = json_array_size(volumes);
 
     if (count < 1 || count > PLX_VOLUMES_MAX)
-        return false;
+        return PLX_ERR_INVALID;
     for (size_t i = 0; i < count; i++) {
         const char *path = json_string_value(json_array_get(volumes, i));
 
         if (!path || !*path || strlen(path) >= PLX_PATH_MAX)
-            return false;
+            return PLX_ERR_INVALID;
         known->volume[i] = strdup(path);
         if (!known->volume[i])
-            return false;
+            return PLX_ERR_NOMEM;
         plx_url_drop_password(known->volume[i]);
         known->volumes++;
     }
-    return true;
+    return 0;
+}
+
+static int take_entry(const json_t *entry, const char *name, struct plx_known *known)
+{
+    const char *uuid = json_string_value(json_object_get(entry, "uuid"));
+
+    if (!uuid || plx_uuid_check(uuid))
+        return PLX_ERR_INVALID;
+    snprintf(known->name, sizeof known->name, "%s", name);
+    snprintf(known->uuid, sizeof known->uuid, "%s", uuid);
+    return take_volumes(json_object_get(entry, "volumes"), known);
 }
 
 static int read_entry(const char *path, const char *name, struct plx_known *ret_known,
@@ -86,24 +97,22 @@ static int read_entry(const char *path, const char *name, struct plx_known *ret_
     struct plx_known known = {0};
     json_error_t why;
     json_t *entry = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    const char *uuid = json_string_value(json_object_get(entry, "uuid"));
-    bool good = uuid && plx_uuid_check(uuid) == 0 &&
-                take_volumes(json_object_get(entry, "volumes"), &known);
+    bool room = entry || json_error_code(&why) != json_error_out_of_memory;
+    int error = entry ? take_entry(entry, name, &known) : room ? PLX_ERR_INVALID : PLX_ERR_NOMEM;
 
-    if (good) {
-        snprintf(known.name, sizeof known.name, "%s", name);
-        snprintf(known.uuid, sizeof known.uuid, "%s", uuid);
+    if (!error)
         *ret_known = known;
-    } else {
+    else
         plx_known_done(&known);
-    }
+    if (error == PLX_ERR_NOMEM)
+        plx_fault_set(fault, error, "out of memory reading %.200s", path);
+    else if (error)
+        plx_fault_set(fault, error,
+                      "%.200s cannot be read: %s; remove it, and enter the store again with "
+                      "'parallax store import --volume PATH'",
+                      path, entry ? "its contents are not an entry of a store" : why.text);
     json_decref(entry);
-    return good
-               ? 0
-               : plx_fault_set(fault, PLX_ERR_INVALID,
-                               "%.200s cannot be read: %s; remove it, and enter the store again "
-                               "with 'parallax store import --volume PATH'",
-                               path, entry ? "its contents are not an entry of a store" : why.text);
+    return error;
 }
 
 /* The name that a file of the folder stands for. */

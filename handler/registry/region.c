@@ -78,8 +78,9 @@ struct region_file {
 static int note(struct plx_region_vfs *vfs, int result, int code, const char *what, uint64_t page)
 {
     if (code)
-        plx_fault_set(&vfs->fault, PLX_ERR_REGISTRY, "cannot %s the registry in %.120s (%llu): %s",
-                      what, vfs->volume, (unsigned long long)page, plx_error_text(code));
+        plx_fault_set(&vfs->fault, code == PLX_ERR_NOMEM ? code : PLX_ERR_REGISTRY,
+                      "cannot %s the registry in %.120s (%llu): %s", what, vfs->volume,
+                      (unsigned long long)page, plx_error_text(code));
     return result;
 }
 
