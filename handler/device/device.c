@@ -4,6 +4,8 @@
  *     block (plx_io_check): a breach is the engine's error, not the store's, and stops us.
  * V2  Whoever has a volume open holds a lock on it (bytelock.h) until it is closed, the drivers'
  *     close() included. So nobody formats what is in use.
+ * V3  A file is removed again only by who made it, and while nobody else can have begun to use it:
+ *     who waits for a lock on it may find another's store in it.
  * Threads: none of its own; a device belongs to whoever calls it.
  */
 #include "device/drivers.h"
@@ -62,7 +64,6 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
 {
     static const struct plx_device_open_options defaults;
     struct plx_device *device;
-    bool made;
     int error;
 
     if (!options)
@@ -72,16 +73,15 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
     if (strlen(name) >= sizeof((struct plx_device *)0)->name)
         return plx_fault_set(fault, PLX_ERR_INVALID, "volume name longer than %zu bytes: %.60s...",
                              sizeof((struct plx_device *)0)->name - 1, name);
-    made = options->create_bytes && access(name, F_OK) != 0;
     error = open_driver(name, options, &device, fault);
     if (!error && !options->beside)
         error = lock_volume(device, options, fault);
     else if (error)
         return error;
     if (error) {
-        device->ops->close(device);
-        if (made)
+        if (device->made && error != PLX_ERR_BUSY) /* V3 */
             unlink(name);
+        device->ops->close(device);
         return error;
     }
     *ret_device = device;
@@ -96,8 +96,8 @@ void plx_device_close(struct plx_device *device)
 
 int plx_device_share(struct plx_device *device, struct plx_fault *fault)
 {
-    return cannot_lock(
-        device, device->used->ops->set(device->used, PLX_BYTE_USED, PLX_BYTE_SHARED), fault);
+    return cannot_lock(device, device->used->ops->set(device->used, PLX_BYTE_USED, PLX_BYTE_SHARED),
+                       fault);
 }
 
 bool plx_device_others(struct plx_device *device)

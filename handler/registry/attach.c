@@ -567,6 +567,7 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                    struct plx_grown *ret_grown, struct plx_fault *fault)
 {
     bool dry_run = growth->how.dry_run, made;
+    struct plx_superblock_info info;
     struct plx_device *device;
     int error;
 
@@ -574,10 +575,10 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
         return plx_store_allow_common(a->store, fault);
     if (!growth->path)
         return plx_store_grow(a->store, &growth->how, ret_grown, fault);
-    made = growth->create_bytes && access(growth->path, F_OK) != 0;
     error = open_further(a, growth, &device, fault);
     if (error)
         return error;
+    made = device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND;
     error = dry_run ? 0
                     : plx_registry_growth_join(a->registry, a->row.id, a->instance.row.id,
                                                device->name);
