@@ -28,7 +28,7 @@ const struct plx_option plx_global_options[] = {
     {"json", NULL, "print data and errors as JSON"},
     {"quiet", NULL, "-q: no notes, no progress, no table headers"},
     {"wait", "SECONDS",
-     "so long at most for what another command of this host has; 0: not at all (default 10)"},
+     "wait so long at most for what another command of this host has; 0: not at all (default 10)"},
     {"help", NULL, "-h: this help"},
     {NULL, NULL, NULL},
 };

@@ -279,6 +279,7 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     struct plx_known known = {0};
     struct plx_paths *paths = malloc(sizeof *paths);
     struct volumes volumes = {.count = 0};
+    bool failed;
     int error = check_count(count, fault);
 
     if (!paths)
@@ -296,9 +297,12 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
         plx_uuid_text(&ret_info->id, known.uuid);
         error = found_registry(paths, &known, ret_info, fault);
     }
-    if (!error)
-        error = plx_known_put(paths, &known, fault); /* V3 */
-    close_all(&volumes, error != 0);
+    failed = error != 0;
+    if (!error) { /* V3; but for a name that is taken, the entry may be there */
+        error = plx_known_put(paths, &known, fault);
+        failed = error == PLX_ERR_EXISTS;
+    }
+    close_all(&volumes, failed);
     plx_known_done(&known);
     free(paths);
     return error;
