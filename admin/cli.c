@@ -17,6 +17,8 @@
 
 #define HELP_COLUMN 26
 #define HELP_WIDTH 90
+#define WAIT_DEFAULT_S 10 /* as help and the manual say */
+#define WAIT_MAX_S 86400
 
 int plx_cli_usage(struct plx_cli *cli, const char *format, ...)
 {
@@ -167,6 +169,15 @@ static int take_option(struct plx_cli *cli, int argc, char **argv, int *at)
     return 0;
 }
 
+/* Whether a global option's value is the word behind it. */
+static bool takes_value(const char *word)
+{
+    const struct plx_option *option =
+        strncmp(word, "--", 2) ? NULL : find_option(plx_global_options, word + 2, strlen(word + 2));
+
+    return option && option->value;
+}
+
 /* The command is known before its options are read: the first one or two words that are neither
  * options nor a global option's value. Their places in argv come back, 0 for none. */
 static int find_words(struct plx_cli *cli, int argc, char **argv, int *ret_noun, int *ret_verb)
@@ -177,7 +188,7 @@ static int find_words(struct plx_cli *cli, int argc, char **argv, int *ret_noun,
     for (int i = 1; i < argc && found < 2 && strcmp(argv[i], "--"); i++) {
         if (argv[i][0] != '-')
             places[found++] = i;
-        else if (!strcmp(argv[i], "--state-dir"))
+        else if (takes_value(argv[i]))
             i++;
     }
     *ret_noun = places[0];
@@ -262,7 +273,8 @@ int plx_cli_parse(struct plx_cli *cli, int argc, char **argv)
     }
     if (cli->count < min || (takes_rest(cli->command) && !cli->rest_count))
         return plx_cli_usage(cli, "an argument is missing, it takes: %s", cli->command->arguments);
-    return 0;
+    cli->wait_s = WAIT_DEFAULT_S;
+    return plx_cli_number(cli, "wait", 0, WAIT_MAX_S, &cli->wait_s);
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */

@@ -68,8 +68,10 @@ struct plx_cli {
     /* Global options. */
     const char *state_dir; /* NULL: the default */
     bool json, quiet, help;
+    uint64_t wait_s;
     struct plx_fault fault;
     struct plx_session session;
+    struct plx_session_waiting waiting; /* of all sessions of the command */
 };
 
 /* Ends with a NULL noun. */

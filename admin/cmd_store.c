@@ -73,10 +73,11 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
 /* Before anything is made. */
 static int look_at_volumes(struct plx_cli *cli, struct plx_volumes_given *volumes, uint64_t size)
 {
+    bool made;
     int rc = 0;
 
     for (unsigned i = 0; i < volumes->count && !rc; i++)
-        rc = plx_cmd_volume_look(cli, volumes->path[i], size, &volumes->made[i]);
+        rc = plx_cmd_volume_look(cli, volumes->path[i], size, &made);
     return rc;
 }
 
@@ -103,9 +104,6 @@ int plx_cmd_store_format(struct plx_cli *cli)
     strcpy(options.name, name.store);
     rc = plx_founding_format(cli->state_dir, volumes.path, volumes.count, size, &options, &info,
                              &cli->fault);
-    for (unsigned i = 0; rc && i < volumes.count; i++)
-        if (volumes.made[i])
-            unlink(volumes.path[i]);
     if (rc)
         return rc;
     plx_out_note(cli, "formatted %s: %s on %u volume%s", info.name,

@@ -21,7 +21,6 @@ int plx_cmd_vdi_forget(struct plx_cli *cli);
 /* The values of --volume. */
 struct plx_volumes_given {
     const char *path[PLX_VOLUMES_MAX + 1];
-    bool made[PLX_VOLUMES_MAX + 1]; /* a file that is still to be made */
     unsigned count;
 };
 int plx_cmd_volumes_given(struct plx_cli *cli, struct plx_volumes_given *volumes);

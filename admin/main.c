@@ -28,6 +28,8 @@ const struct plx_option plx_global_options[] = {
      "/var/lib/parallax and /run/parallax)"},
     {"json", NULL, "print data and errors as JSON"},
     {"quiet", NULL, "-q: no notes, no progress, no table headers"},
+    {"wait", "SECONDS",
+     "wait so long at most for what another command of this host has; 0: not at all (default 10)"},
     {"help", NULL, "-h: this help"},
     {NULL, NULL, NULL},
 };

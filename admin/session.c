@@ -4,6 +4,9 @@
  *     it open, asked through its control socket. Which of them is looked up anew for each command.
  * E2  Whatever a command does, plx_session_close() gives up locks and extents; a killed command's
  *     are taken over by the next one (registry/attach.c).
+ * E3  A request that somebody may have begun with is not made again, whatever comes back. What is
+ *     asked for again was refused before anything was changed: a lock that another command has, a
+ *     disk that changed hands between looking it up and asking.
  *
  * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
@@ -36,6 +39,36 @@
 
 #define CONNECT_TIMEOUT_MS 5000
 #define CALL_TIMEOUT_MS 120000 /* a snapshot waits for its writes, a resize for the log */
+#define HANDS_MAX 3u           /* how often a disk may change hands while it is asked for */
+#define SECOND_NS 1000000000ull
+#define MS_NS 1000000ull
+#define TELL_NS SECOND_NS         /* so long nobody needs to be told of */
+#define PAUSE_MIN_NS (10 * MS_NS) /* once or twice that, and ever longer, */
+#define PAUSE_MAX_NS (200 * MS_NS)
+
+/* ---- Waiting for other commands ---- */
+
+/* struct plx_attach_options, wait: all waits of a command together last as long as --wait says. */
+static bool wait_for(void *context, uint64_t waited_ms, const struct plx_fault *why)
+{
+    struct plx_cli *cli = context;
+    struct plx_session_waiting *w = &cli->waiting;
+    uint64_t begun_ns = plx_out_monotonic_ns(), limit_ns = cli->wait_s * SECOND_NS;
+    uint64_t rest_ns = PAUSE_MIN_NS + plx_id_random() % PAUSE_MIN_NS;
+
+    if (plx_session_stopped() || w->waited_ns >= limit_ns)
+        return false;
+    if (w->waited_ns >= TELL_NS && !w->told) {
+        w->told = true;
+        plx_out_note(cli, "waiting up to %" PRIu64 " s (--wait): %.*s", cli->wait_s,
+                     (int)strcspn(why->text, ";"), why->text);
+    }
+    rest_ns += plx_min_u64(waited_ms * MS_NS / 8, PAUSE_MAX_NS);
+    rest_ns = plx_min_u64(rest_ns, limit_ns - w->waited_ns);
+    nanosleep(&(struct timespec){.tv_sec = 0, .tv_nsec = (long)rest_ns}, NULL); /* signals end it */
+    w->waited_ns += plx_out_monotonic_ns() - begun_ns;
+    return !plx_session_stopped();
+}
 
 int plx_session_registry_fault(struct plx_cli *cli, int code)
 {
@@ -71,11 +104,14 @@ int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths)
 static int open_attach(struct plx_cli *cli, const struct plx_attach_options *options)
 {
     struct plx_session *s = &cli->session;
+    struct plx_attach_options waiting = *options;
     int rc = init_paths(cli);
 
     PLX_ASSERT(!s->attach && !s->registry);
+    waiting.wait = wait_for;
+    waiting.context = cli;
     if (!rc)
-        rc = plx_attach_open(options, &s->attach, &cli->fault);
+        rc = plx_attach_open(&waiting, &s->attach, &cli->fault);
     if (!rc)
         s->registry = plx_attach_registry(s->attach);
     return rc;
@@ -247,15 +283,16 @@ int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name)
 /* ---- Whoever else has it open
  * ----------------------------------------------------------------------- */
 
-/* The control socket of the instance that has the disk open; *ret_client stays NULL when nobody
- * has, or nobody who listens on this host. */
-static int find_live(struct plx_cli *cli, const struct plx_name *name,
+/* The instance that has the disk open, 0: none, and its control socket; *ret_client stays NULL when
+ * nobody has, or nobody who listens on this host. */
+static int find_live(struct plx_cli *cli, const struct plx_name *name, uint64_t *ret_owner,
                      struct plx_control_client **ret_client)
 {
     char path[PLX_PATH_MAX];
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_row(cli, name, &row);
 
+    *ret_owner = rc ? 0 : row.owner;
     if (rc || !row.owner)
         return rc;
     plx_paths_control(cli->session.paths, row.owner, path);
@@ -263,14 +300,17 @@ static int find_live(struct plx_cli *cli, const struct plx_name *name,
     return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
 }
 
-/* Asks the instance that has the disk open. *ret_asked false: nobody has, do it here. Takes the
- * reference of arguments (may be NULL); ret_result may be NULL. */
-static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
-                    json_t *arguments, bool *ret_asked, json_t **ret_result)
+/* Asks the instance that has the disk open once. *ret_asked false: nobody has, do it here.
+ * NOT_FOUND: *ret_gone, it has not any more. Takes the reference of arguments (may be NULL);
+ * ret_result may be NULL. */
+static int ask_once(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                    json_t *arguments, bool *ret_asked, bool *ret_gone, json_t **ret_result)
 {
     struct plx_control_client *client = NULL;
     json_t *request = json_pack("{s:s,s:s}", "command", command, "vdi", name->vdi), *result = NULL;
-    int rc = find_live(cli, name, &client);
+    struct plx_registry_vdi row;
+    uint64_t owner;
+    int rc = find_live(cli, name, &owner, &client);
 
     json_object_update(request, arguments);
     json_decref(arguments);
@@ -279,6 +319,8 @@ static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char
         rc = plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &cli->fault);
     if (!rc && ret_result)
         *ret_result = json_incref(result);
+    *ret_gone = rc == PLX_ERR_NOT_FOUND && client && !plx_session_vdi_row(cli, name, &row) &&
+                row.owner != owner;
     plx_control_disconnect(client);
     json_decref(result);
     json_decref(request);
@@ -327,13 +369,49 @@ static int open_here(struct plx_cli *cli, const struct plx_name *name)
     return cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
 }
 
+static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                    json_t *arguments, bool *ret_asked, json_t **ret_result)
+{
+    bool gone = true;
+    int rc = 0;
+
+    for (unsigned i = 0; i < HANDS_MAX && gone; i++)
+        rc = ask_once(cli, name, command, json_incref(arguments), ret_asked, &gone, ret_result);
+    json_decref(arguments);
+    return rc;
+}
+
+/* Where the disk is: asked there (*ret_asked), or open here. A handler may have opened it since
+ * that was looked up (E3). Otherwise as ask_once(). */
+static int ask_or_open(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                       json_t *arguments, bool *ret_asked, json_t **ret_result)
+{
+    struct plx_fault why;
+    bool live = true;
+    int rc = 0;
+
+    for (unsigned i = 0; i < HANDS_MAX && live; i++) {
+        rc = ask_live(cli, name, command, json_incref(arguments), ret_asked, ret_result);
+        if (!rc && !*ret_asked)
+            rc = open_here(cli, name);
+        if (rc != PLX_ERR_BUSY || *ret_asked)
+            break;
+        why = cli->fault;
+        if (plx_session_vdi_is_live(cli, name, &live))
+            break;
+        cli->fault = why;
+    }
+    json_decref(arguments);
+    return rc;
+}
+
 int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes)
 {
     bool asked;
-    int rc = ask_live(cli, name, "resize", json_pack("{s:I}", "size_bytes", (json_int_t)bytes),
-                      &asked, NULL);
+    int rc = ask_or_open(cli, name, "resize", json_pack("{s:I}", "size_bytes", (json_int_t)bytes),
+                         &asked, NULL);
 
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return plx_attach_resize(cli->session.attach, cli->session.vdi, bytes, &cli->fault);
 }
@@ -343,12 +421,12 @@ int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
 {
     char mode[PLX_MODE_TEXT], tiers[PLX_TIERS_TEXT];
     bool asked;
-    int rc = ask_live(cli, name, "protect",
-                      json_pack("{s:s,s:s}", "mode", plx_protection_mode_text(protection, mode),
-                                "retention", plx_protection_tiers_text(protection, tiers)),
-                      &asked, NULL);
+    int rc = ask_or_open(cli, name, "protect",
+                         json_pack("{s:s,s:s}", "mode", plx_protection_mode_text(protection, mode),
+                                   "retention", plx_protection_tiers_text(protection, tiers)),
+                         &asked, NULL);
 
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return plx_attach_protect(cli->session.attach, cli->session.vdi, protection, &cli->fault);
 }
@@ -356,7 +434,8 @@ int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
 int plx_session_vdi_is_live(struct plx_cli *cli, const struct plx_name *name, bool *ret_live)
 {
     struct plx_control_client *client = NULL;
-    int rc = find_live(cli, name, &client);
+    uint64_t owner;
+    int rc = find_live(cli, name, &owner, &client);
 
     *ret_live = client != NULL;
     plx_control_disconnect(client);
@@ -368,8 +447,8 @@ int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uin
 {
     json_t *result = NULL;
     bool asked;
-    int rc =
-        ask_live(cli, name, "rewind", json_pack("{s:I}", "seq", (json_int_t)seq), &asked, &result);
+    int rc = ask_or_open(cli, name, "rewind", json_pack("{s:I}", "seq", (json_int_t)seq), &asked,
+                         &result);
 
     if (!rc && asked) {
         const char *label = json_string_value(json_object_get(result, "label"));
@@ -379,7 +458,7 @@ int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uin
         ret_before->time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
         json_decref(result);
     }
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return plx_attach_rewind(cli->session.attach, cli->session.vdi, seq, ret_label, ret_before,
                              &cli->fault);
@@ -388,9 +467,9 @@ int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uin
 int plx_session_vdi_resume(struct plx_cli *cli, const struct plx_name *name)
 {
     bool asked;
-    int rc = ask_live(cli, name, "resume", NULL, &asked, NULL);
+    int rc = ask_or_open(cli, name, "resume", NULL, &asked, NULL);
 
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return plx_attach_resume(cli->session.attach, cli->session.vdi, &cli->fault);
 }
@@ -430,13 +509,13 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
     const struct plx_name *name = thinning->name;
     json_t *result = NULL;
     bool asked;
-    int rc = ask_live(cli, name, "thin",
-                      json_pack("{s:I,s:I,s:I,s:I,s:b,s:b,s:o}", "after", (json_int_t)thin->after,
-                                "upto", (json_int_t)plx_min_u64(thin->upto, INT64_MAX), "before_ns",
-                                (json_int_t)thin->before_ns, "every_ns", (json_int_t)thin->every_ns,
-                                "dry_run", thin->dry_run, "rewinds_only", thin->rewinds_only,
-                                "marks", list_marks(thin)),
-                      &asked, &result);
+    int rc = ask_or_open(
+        cli, name, "thin",
+        json_pack("{s:I,s:I,s:I,s:I,s:b,s:b,s:o}", "after", (json_int_t)thin->after, "upto",
+                  (json_int_t)plx_min_u64(thin->upto, INT64_MAX), "before_ns",
+                  (json_int_t)thin->before_ns, "every_ns", (json_int_t)thin->every_ns, "dry_run",
+                  thin->dry_run, "rewinds_only", thin->rewinds_only, "marks", list_marks(thin)),
+        &asked, &result);
 
     if (!rc && asked) {
         take_marks(thin, result);
@@ -449,7 +528,7 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
         };
     }
     json_decref(result);
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return plx_attach_thin(cli->session.attach, cli->session.vdi, thin, ret_thinned, &cli->fault);
 }
@@ -781,13 +860,13 @@ int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint6
     const char *code, *message;
     bool asked;
     int rc =
-        ask_live(cli, name, "move",
-                 json_pack("{s:I,s:I,s:I,s:I,s:b}", "offset", (json_int_t)move->upto, "length",
-                           (json_int_t)(end - move->upto), "windows", (json_int_t)move->windows,
-                           "blocks", (json_int_t)move->blocks, "dry_run", move->dry_run),
-                 &asked, &result);
+        ask_or_open(cli, name, "move",
+                    json_pack("{s:I,s:I,s:I,s:I,s:b}", "offset", (json_int_t)move->upto, "length",
+                              (json_int_t)(end - move->upto), "windows", (json_int_t)move->windows,
+                              "blocks", (json_int_t)move->blocks, "dry_run", move->dry_run),
+                    &asked, &result);
 
-    if (!rc && !asked && !(rc = open_here(cli, name)))
+    if (!rc && !asked)
         return move_here(cli, name, end, move);
     if (rc)
         return rc;
@@ -809,9 +888,9 @@ int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name)
 {
     struct plx_request request = {.op = PLX_KEYFRAME};
     bool asked;
-    int rc = ask_live(cli, name, "keyframe", NULL, &asked, NULL);
+    int rc = ask_or_open(cli, name, "keyframe", NULL, &asked, NULL);
 
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return run_here(cli, name, &request);
 }
@@ -882,13 +961,13 @@ int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name
     struct plx_request request = {.op = PLX_SNAPSHOT};
     json_t *result = NULL;
     bool asked;
-    int rc = ask_live(cli, name, "snapshot", NULL, &asked, &result);
+    int rc = ask_or_open(cli, name, "snapshot", NULL, &asked, &result);
 
     if (!rc && asked) {
         request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
         request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
         json_decref(result);
-    } else if (!rc && !(rc = open_here(cli, name))) {
+    } else if (!rc) {
         rc = run_here(cli, name, &request);
     }
     if (!rc && *label)
@@ -904,10 +983,11 @@ int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, cons
                           uint64_t seq, uint64_t time_ns)
 {
     bool asked;
-    int rc = ask_live(cli, name, "label",
-                      json_pack("{s:s,s:I}", "label", label, "seq", (json_int_t)seq), &asked, NULL);
+    int rc =
+        ask_or_open(cli, name, "label",
+                    json_pack("{s:s,s:I}", "label", label, "seq", (json_int_t)seq), &asked, NULL);
 
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return plx_attach_label(cli->session.attach, cli->session.vdi, label, seq, time_ns,
                             &cli->fault);
@@ -916,9 +996,9 @@ int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, cons
 int plx_session_label_remove(struct plx_cli *cli, const struct plx_name *name, const char *label)
 {
     bool asked;
-    int rc = ask_live(cli, name, "unlabel", json_pack("{s:s}", "label", label), &asked, NULL);
+    int rc = ask_or_open(cli, name, "unlabel", json_pack("{s:s}", "label", label), &asked, NULL);
 
-    if (rc || asked || (rc = open_here(cli, name)))
+    if (rc || asked)
         return rc;
     return plx_attach_label(cli->session.attach, cli->session.vdi, label, 0, 0, &cli->fault);
 }

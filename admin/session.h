@@ -2,7 +2,8 @@
  *
  * Everything works on the store directly, under the virtual disk's lock. Where another instance of
  * this host has the disk open, snapshots, labels, resize and counters go through that instance's
- * control socket instead; the callers do not see the difference.
+ * control socket instead; the callers do not see the difference. What another command has is waited
+ * for.
  * All functions return 0 or an error code with cli->fault filled.
  */
 #ifndef PLX_ADMIN_SESSION_H
@@ -26,6 +27,12 @@ struct plx_session {
     struct plx_attach *attach;
     struct plx_vdi *vdi;
     bool no_stores; /* said by plx_session_each_store() */
+};
+
+/* How long a command has waited for others, of all that it may (--wait). */
+struct plx_session_waiting {
+    uint64_t waited_ns;
+    bool told;
 };
 
 enum plx_session_mode {

@@ -6,6 +6,8 @@
  *     close() included. So nobody formats what is in use.
  * V3  A name with a password in it is refused before anything is done with it: whatever keeps or
  *     prints the name of a device that is open has no secret (credentials.c, K1).
+ * V4  A file is removed again only by who made it, and while nobody else can have begun to use it:
+ *     who waits for a lock on it may find another's store in it.
  * Threads: none of its own; a device belongs to whoever calls it.
  */
 #include "device/drivers.h"
@@ -65,7 +67,6 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
 {
     static const struct plx_device_open_options defaults;
     struct plx_device *device;
-    bool made;
     int error = plx_url_refuse_password(name, fault); /* V3 */
 
     if (error)
@@ -77,16 +78,15 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
     if (strlen(name) >= sizeof((struct plx_device *)0)->name)
         return plx_fault_set(fault, PLX_ERR_INVALID, "volume name longer than %zu bytes: %.60s...",
                              sizeof((struct plx_device *)0)->name - 1, name);
-    made = options->create_bytes && access(name, F_OK) != 0;
     error = open_driver(name, options, &device, fault);
     if (!error && !options->beside)
         error = lock_volume(device, options, fault);
     else if (error)
         return error;
     if (error) {
-        device->ops->close(device);
-        if (made)
+        if (device->made && error != PLX_ERR_BUSY) /* V4 */
             unlink(name);
+        device->ops->close(device);
         return error;
     }
     *ret_device = device;

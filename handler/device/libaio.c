@@ -747,7 +747,7 @@ int plx_libaio_open(const char *path, const struct plx_device_open_options *opti
 {
     struct aio_device *device = calloc(1, sizeof *device);
     struct stat st;
-    bool absent = options->create_bytes > 0 && stat(path, &st) != 0 && errno == ENOENT, created;
+    bool absent = options->create_bytes > 0 && stat(path, &st) != 0 && errno == ENOENT;
     int result;
 
     if (!device)
@@ -763,15 +763,15 @@ int plx_libaio_open(const char *path, const struct plx_device_open_options *opti
         result = create_file(path, options->create_bytes, fault);
     else
         result = check_kind(path, options, fault);
-    created = absent && result == 0;
+    device->base.made = absent && result == 0;
     if (result == 0)
         result = open_path(device, fault);
     if (result == 0)
         result = set_up_queue(device, fault);
     if (result < 0) {
-        aio_close(&device->base);
-        if (created)
+        if (device->base.made)
             unlink(path);
+        aio_close(&device->base);
         return result;
     }
     *ret_device = &device->base;

@@ -77,6 +77,7 @@ struct plx_device {
     uint32_t block_size; /* logical block: 512 or 4096 */
     bool volatile_cache; /* completed writes need a flush to be durable */
     bool read_only;
+    bool made;                 /* a file that was not there before this opening */
     struct plx_bytelock *used; /* the drivers', of this opening; NULL: none */
 };
 

@@ -182,8 +182,9 @@ struct plx_grant {
     bool fresh;      /* it holds nothing: its header is made anew */
     uint64_t states; /* plx_extent_info.states when it was given up last; 0: not known */
 };
-#define PLX_STATES_NEVER ((uint64_t)INT64_MAX) /* of an extent that is never to be believed again  \
-                                                */
+#define PLX_STATES_NEVER                                                                           \
+    ((uint64_t)INT64_MAX) /* of an extent that is never to be believed again                       \
+                           */
 /* The answer to env->extent_wanted: an extent, or a negative error code (NOSPACE) and NULL. A
  * header that contradicts the grant is not believed: env->extent_refused. */
 void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,

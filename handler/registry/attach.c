@@ -26,6 +26,11 @@
  *     dead owner's extent is looked at likewise when it is adopted; there more states than were
  *     told are his, fewer are not. What shows that the registry lost a write is told to it, and
  *     nothing more is opened or claimed by it until it is made anew (plx_registry_doubt).
+ * A11 One process of a machine recovers at a time, under the lock on PLX_BYTE_RECOVERY, and lists
+ *     the dead once it has that: two would share one's extents between them, and neither would mark
+ *     all that its logs name there (A1). Its own death gives the lock up.
+ * A12 Who waits for another has changed nothing yet, or nothing but what is only found again. It
+ *     waits for those only who need nothing that it holds.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -122,6 +127,24 @@ static void unlock(struct plx_attach *a)
 {
     if (a->options.unlock)
         a->options.unlock(a->options.context);
+}
+
+/* ---- Waiting for others (A12) ---- */
+
+bool plx_attach_waits(struct plx_attach *a, uint64_t since_ns, const struct plx_fault *why)
+{
+    uint64_t waited_ms = (plx_clock_ns(CLOCK_MONOTONIC) - since_ns) / 1000000;
+
+    return a->options.wait && a->options.wait(a->options.context, waited_ms, why);
+}
+
+bool plx_attach_ends_soon(struct plx_attach *a, uint64_t instance)
+{
+    struct plx_registry_instance row;
+    int error = plx_registry_instance_get(a->registry, instance, &row);
+
+    return error == PLX_ERR_NOT_FOUND ||
+           (!error && instance != a->instance.row.id && plx_instance_is_command(&a->paths, &row));
 }
 
 /* ---- How large the store is ---- */
@@ -671,6 +694,7 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
                    struct plx_grown *ret_grown, struct plx_fault *fault)
 {
     bool dry_run = growth->how.dry_run, made;
+    struct plx_superblock_info info;
     struct plx_device *device;
     int error;
 
@@ -678,10 +702,10 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
         return plx_store_allow_common(a->store, fault);
     if (!growth->path)
         return plx_store_grow(a->store, &growth->how, ret_grown, fault);
-    made = growth->create_bytes && access(growth->path, F_OK) != 0;
     error = open_further(a, growth, &device, fault);
     if (error)
         return error;
+    made = device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND;
     error = dry_run ? 0
                     : plx_registry_growth_join(a->registry, a->row.id, a->instance.row.id,
                                                device->name);
@@ -696,6 +720,21 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
     return error;
 }
 
+/* Only commands make stores larger. */
+static int begin_growth(struct plx_attach *a, struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    struct plx_fault why;
+    int error;
+
+    do {
+        error = plx_registry_growth_begin(a->registry, a->row.id, a->instance.row.id);
+        if (error)
+            plx_registry_fault(a->registry, error, &why);
+    } while (error == PLX_ERR_BUSY && plx_attach_waits(a, since_ns, &why));
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+}
+
 int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
                     struct plx_grown *ret_grown, struct plx_fault *fault)
 {
@@ -703,9 +742,9 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
 
     if (growth->how.dry_run)
         return grow_by(a, growth, ret_grown, fault);
-    error = plx_registry_growth_begin(a->registry, a->row.id, a->instance.row.id);
+    error = begin_growth(a, fault);
     if (error)
-        return plx_registry_fault(a->registry, error, fault);
+        return error;
     error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before us, */
     if (!error)                                   /* and have left the registry behind */
         error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
@@ -1087,9 +1126,10 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
         }
     }
     free(list);
-    /* What could not be recovered is locked by us now: opening it says why. */
+    /* What could not be recovered is locked by us now: opening it says why. A row that is gone was
+     * taken by a program from before A11. */
     error = plx_registry_instance_unregister(a->registry, dead->id);
-    if (error)
+    if (error && error != PLX_ERR_NOT_FOUND)
         return failed ? 0 : plx_registry_fault(a->registry, error, fault);
     return 0;
 }
@@ -1115,31 +1155,92 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
     return error;
 }
 
+/* N3 of instance.c: the row may be of one that has ended since it was read. */
 static bool is_dead(struct plx_attach *a, const struct plx_registry_instance *row)
 {
-    return plx_instance_is_dead(&a->paths, plx_registry_locks(a->registry), row, NULL);
+    struct plx_registry_instance now;
+
+    return plx_instance_is_dead(&a->paths, plx_registry_locks(a->registry), row, NULL) &&
+           plx_registry_instance_get(a->registry, row->id, &now) == 0;
 }
 
-/* Those of this host that are proven dead. */
-int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
+/* Those of this host that are proven dead; *ret_list is the caller's to free. */
+static int list_dead(struct plx_attach *a, struct plx_registry_instance **ret_list,
+                     size_t *ret_count, struct plx_fault *fault)
 {
     struct plx_registry_instance *list;
     size_t count, dead = 0;
-    int error = keep_up(a, fault);
+    int error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
 
-    if (error)
-        return error;
-    error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     for (size_t i = 0; i < count; i++)
         if (list[i].id != a->instance.row.id && is_dead(a, &list[i]))
             list[dead++] = list[i];
-    if (dead) { /* what was under way is left allocated, whoever gets as far as finishing this */
+    *ret_list = list;
+    *ret_count = dead;
+    return 0;
+}
+
+/* A11 */
+static int lock_recovery(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    struct plx_fault why;
+    int error;
+
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  "store %s: another process recovers what one that has died left; try again",
+                  a->known.name);
+    do
+        error = locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_EXCLUSIVE);
+    while (error == PLX_ERR_BUSY && plx_attach_waits(a, since_ns, &why));
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error, "%s", why.text);
+    return error ? plx_fault_set(fault, error, "%.200s: cannot be locked for recovery",
+                                 a->known.volume[0])
+                 : 0;
+}
+
+/* Under that lock. The store may have grown while we waited for it. */
+static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_registry_instance *list;
+    size_t count;
+    int error = keep_up(a, fault);
+
+    if (!error)
+        error = list_dead(a, &list, &count, fault);
+    if (error)
+        return error;
+    if (count) { /* what was under way is left allocated, whoever gets as far as finishing this */
         plx_registry_collection_want(a->registry, a->row.id);
-        error = recover_all(a, list, dead, fault);
+        error = recover_all(a, list, count, fault);
     }
     free(list);
+    return error;
+}
+
+int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+    struct plx_registry_instance *list;
+    size_t count;
+    int error = keep_up(a, fault);
+
+    if (!error)
+        error = list_dead(a, &list, &count, fault);
+    if (error)
+        return error;
+    free(list);
+    if (!count)
+        return 0;
+    error = lock_recovery(a, fault);
+    if (error)
+        return error;
+    error = recover_dead(a, fault);
+    locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
     return error;
 }
 
@@ -1476,6 +1577,39 @@ static bool is_held(const struct plx_attach *a, const char *id)
     return false;
 }
 
+/* Whether it is worth waiting for a lock: nobody has it any more, or a command has. */
+static bool is_free_soon(struct plx_attach *a, const char *vdi)
+{
+    struct plx_registry_vdi row;
+
+    return plx_registry_vdi_get_by_id(a->registry, vdi, &row) == 0 &&
+           (!row.owner || plx_attach_ends_soon(a, row.owner));
+}
+
+/* Of a disk that its holder gives up soon. Holders may have died since we attached. */
+static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
+                        struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    struct plx_fault why;
+    int error;
+
+    do {
+        error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
+        if (error != PLX_ERR_BUSY)
+            break;
+        plx_registry_fault(a->registry, error, &why);
+        if (plx_attach_recover(a, fault))
+            return error;
+        error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
+        if (error)
+            plx_registry_fault(a->registry, error, &why);
+    } while (error == PLX_ERR_BUSY && is_free_soon(a, vdi) && plx_attach_waits(a, since_ns, &why));
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error, "%s", why.text);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
 /* *ret_recover: the lock is ours already, from a recovery or a closing that failed: what the record
  * names is dead, and the epoch is raised again. */
 static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
@@ -1491,15 +1625,7 @@ static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
         error = plx_registry_vdi_takeover(a->registry, &ours, a->instance.row.id, ret_lock);
         return error ? plx_registry_fault(a->registry, error, fault) : 0;
     }
-    error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
-
-    if (error == PLX_ERR_BUSY) { /* its holder may have died since we attached */
-        plx_registry_fault(a->registry, error, fault);
-        if (plx_attach_recover(a, fault))
-            return error;
-        error = plx_registry_vdi_lock(a->registry, row->id, a->instance.row.id, ret_lock);
-    }
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+    return lock_in_turn(a, row->id, ret_lock, fault);
 }
 
 /* Made before the disk is opened: what is open is always held. */

@@ -4,6 +4,9 @@
  * this host held: their virtual disks are replayed and closed, their extents taken over (INV-5:
  * dead is proven by instance.h, never assumed).
  *
+ * A disk that a command of this host has is waited for (struct plx_attach_options, wait); one that
+ * a handler has is not, for that lasts as long as its LUN.
+ *
  * Threads: calls may block on registry and store. In a process that serves the store on a loop,
  * the hooks lock and unlock bracket every engine call (the loop's mutex), and registry calls are
  * made without it (INV-4). Calls on one attach are made by one thread at a time, but for
@@ -37,6 +40,10 @@ struct plx_attach_options {
     bool (*room_wanted)(void *context);
     /* With the lock held: the store has further devices. */
     void (*volumes_changed)(void *context);
+    /* What is wanted is another's, who will be through soon: a command of this host, or one that
+     * recovers; `why` says who. Asked before anything was changed, and again and again; it sleeps
+     * for a moment itself. false, or NULL: that is BUSY. waited_ms: so long already. */
+    bool (*wait)(void *context, uint64_t waited_ms, const struct plx_fault *why);
 };
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,

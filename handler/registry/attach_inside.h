@@ -23,8 +23,16 @@ void plx_attach_lock(struct plx_attach *attach);
 void plx_attach_unlock(struct plx_attach *attach);
 /* What instances of this host that are proven dead have left. */
 int plx_attach_recover(struct plx_attach *attach, struct plx_fault *fault);
-/* Of a collection that is under way (collect.c): its instance, if that is dead; else 0. */
-int plx_attach_dead_collector(const struct plx_attach_inside *in, uint64_t *ret_dead,
-                              struct plx_fault *fault);
+/* Whether to ask again for what somebody has (struct plx_attach_options, wait). since_ns: when it
+ * was asked for first, by the monotonic clock. */
+bool plx_attach_waits(struct plx_attach *attach, uint64_t since_ns, const struct plx_fault *why);
+/* Whether an instance is another command of this host, or has just ended. */
+bool plx_attach_ends_soon(struct plx_attach *attach, uint64_t instance);
+/* Enters a collection, once nobody else's is under way; *ret_waited: that took a while, in which
+ * others came and went. BUSY: it still is. */
+struct plx_registry_collection;
+int plx_attach_enter_collection(struct plx_attach *attach,
+                                struct plx_registry_collection *ret_entered, bool *ret_waited,
+                                struct plx_fault *fault);
 
 #endif

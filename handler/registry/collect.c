@@ -110,8 +110,9 @@ static int list_living(struct collect *c)
     return c->living ? 0 : no_memory(c);
 }
 
-int plx_attach_dead_collector(const struct plx_attach_inside *in, uint64_t *ret_dead,
-                              struct plx_fault *fault)
+/* Of the collection that was entered last: its instance, which may be dead. */
+static int dead_collector(const struct plx_attach_inside *in, uint64_t *ret_last,
+                          uint64_t *ret_dead, struct plx_fault *fault)
 {
     struct plx_registry_collection last = {0};
     struct plx_registry_instance *list;
@@ -122,13 +123,38 @@ int plx_attach_dead_collector(const struct plx_attach_inside *in, uint64_t *ret_
     error = plx_registry_instance_list(in->registry, in->store_row, &list, &count);
     if (error)
         return plx_registry_fault(in->registry, error, fault);
-    *ret_dead = last.instance;
+    *ret_last = *ret_dead = last.instance;
     for (size_t i = 0; i < count; i++)
         if (list[i].id == last.instance &&
             !plx_instance_is_dead(in->paths, plx_registry_locks(in->registry), &list[i], NULL))
             *ret_dead = 0;
     free(list);
     return 0;
+}
+
+int plx_attach_enter_collection(struct plx_attach *attach,
+                                struct plx_registry_collection *ret_entered, bool *ret_waited,
+                                struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC), last, dead;
+    struct plx_attach_inside in;
+    struct plx_fault why;
+    int error;
+
+    plx_attach_get_inside(attach, &in);
+    for (*ret_waited = false;; *ret_waited = true) {
+        error = dead_collector(&in, &last, &dead, fault);
+        if (error)
+            return error;
+        error = plx_registry_collection_begin(in.registry, in.store_row, in.instance, dead,
+                                              ret_entered);
+        if (!error)
+            return 0;
+        plx_registry_fault(in.registry, error, &why);
+        if (error != PLX_ERR_BUSY || !plx_attach_ends_soon(attach, last) ||
+            !plx_attach_waits(attach, since_ns, &why))
+            return plx_fault_set(fault, error, "%s", why.text);
+    }
 }
 
 static int list_extents(const struct collect *c, struct extents *ret_extents)
@@ -257,33 +283,56 @@ static void end_mark(struct collect *c, struct plx_collect *mark)
     plx_attach_unlock(c->attach);
 }
 
+static bool has_grown(const struct collect *c)
+{
+    struct plx_store_info info;
+
+    plx_attach_lock(c->attach);
+    plx_store_get_info(c->in.store, &info);
+    plx_attach_unlock(c->attach);
+    return info.extents != c->extent_count;
+}
+
+/* W4. After a round of which nothing came (BUSY, and the fault): others came, went or died during
+ * it. 0: another one. */
+static int begin_again(struct collect *c, unsigned round, uint64_t since_ns)
+{
+    int error;
+
+    if (on_interrupted(c) || has_grown(c) ||
+        (round + 1 >= ROUNDS_MAX && !plx_attach_waits(c->attach, since_ns, c->fault)))
+        return PLX_ERR_BUSY;
+    error = plx_attach_recover(c->attach, c->fault);
+    return error ? error : list_living(c);
+}
+
 static int mark_slice(struct collect *c, uint64_t from, uint64_t *ret_next,
                       struct plx_collect **ret_mark)
 {
+    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
     bool moved = true;
     int error = 0;
 
     for (unsigned round = 0; moved && !error; round++) {
-        size_t lived = c->living_count;
-
         error = list_extents(c, &c->before); /* W2: as it is before it begins */
         if (error)
             return error;
         *ret_next = choose_slice(c, from);
         error = mark_once(c, ret_mark);
-        if (error == PLX_ERR_BUSY && round + 1 < ROUNDS_MAX && list_living(c) == 0 &&
-            c->living_count != lived) {
-            error = 0; /* somebody came who may have what seemed to be nobody's */
+        if (error == PLX_ERR_BUSY) { /* somebody came who may have what seemed to be nobody's */
+            error = begin_again(c, round, since_ns);
             continue;
         }
         if (error)
             return error;
         error = look_who_moved(c, &moved);
-        if (!error && moved && round + 1 == ROUNDS_MAX)
-            error = plx_fault_set(c->fault, PLX_ERR_BUSY,
-                                  "extents change hands faster than disks can be read; try again");
         if (error || moved)
             end_mark(c, *ret_mark);
+        if (error || !moved)
+            continue;
+        plx_fault_set(c->fault, PLX_ERR_BUSY,
+                      "extents change hands faster than disks can be read; try again");
+        error = begin_again(c, round, since_ns);
     }
     return error;
 }
@@ -694,16 +743,14 @@ static void collect_done(struct collect *c)
 static int collect_entered(struct collect *c)
 {
     struct plx_registry_collection entered;
-    uint64_t dead;
-    int error = plx_attach_dead_collector(&c->in, &dead, c->fault);
+    bool waited;
+    int error = plx_attach_enter_collection(c->attach, &entered, &waited, c->fault);
 
     if (error)
         return error;
-    error = plx_registry_collection_begin(c->in.registry, c->in.store_row, c->in.instance, dead,
-                                          &entered);
-    if (error)
-        return plx_registry_fault(c->in.registry, error, c->fault);
-    if (entered.sweeping) {
+    if (waited)
+        error = list_living(c);
+    if (!error && entered.sweeping) {
         c->result->resumed = true;
         error = sweep(c);
     }

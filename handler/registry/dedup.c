@@ -31,15 +31,11 @@ struct dedup {
 static int enter(const struct dedup *d)
 {
     struct plx_registry_collection entered;
-    uint64_t dead;
-    int error = plx_attach_dead_collector(&d->in, &dead, d->fault);
+    bool waited;
+    int error = plx_attach_enter_collection(d->attach, &entered, &waited, d->fault);
 
     if (error)
         return error;
-    error = plx_registry_collection_begin(d->in.registry, d->in.store_row, d->in.instance, dead,
-                                          &entered);
-    if (error)
-        return plx_registry_fault(d->in.registry, error, d->fault);
     return entered.sweeping ? plx_fault_set(d->fault, PLX_ERR_BUSY, /* P2 */
                                             "a collection was broken off; 'parallax gc' goes on "
                                             "with it, then try again")

@@ -2,9 +2,12 @@
  *
  * V1  A volume is written by a format only while no other process has it open (device.h,
  *     exclusive), and never when it belongs to a store that is known here: that is forgotten first.
+ *     The format has it for itself until its store is known: two of them are one after the other.
  * V2  A format is through when the registry has the store's row. Before that, the volumes hold a
  *     superblock and an empty registry, which every opening refuses with what to do.
  * V3  The list of known stores comes last: it is only the way to what is there.
+ * V4  A format that fails removes the files that it made, if nothing was in them when it got them
+ *     for itself: another's format may have been quicker.
  * Threads: the caller's. Crash story: V2; what is repeated begins anew.
  */
 #include "registry/founding.h"
@@ -12,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "registry/attach.h"
 #include "registry/attach_inside.h"
@@ -159,16 +163,45 @@ static int check_name(const struct plx_paths *paths, const char *name, struct pl
         name, name);
 }
 
+/* The volumes of a format, for itself. */
+struct volumes {
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    bool made[PLX_VOLUMES_MAX]; /* V4 */
+    unsigned count;
+};
+
+static int open_one(struct volumes *volumes, const char *name, uint64_t size,
+                    struct plx_fault *fault)
+{
+    struct plx_device_open_options open = {.create_bytes = size, .exclusive = true};
+    struct plx_device *device;
+    struct plx_superblock_info info;
+    int error = plx_device_open(name, &open, &device, fault);
+
+    if (error)
+        return error;
+    volumes->made[volumes->count] =
+        device->made && plx_superblock_probe(device, &info, NULL) == PLX_ERR_NOT_FOUND;
+    volumes->devices[volumes->count++] = device;
+    return 0;
+}
+
+static void close_all(struct volumes *volumes, bool failed)
+{
+    for (unsigned i = 0; i < volumes->count; i++)
+        if (failed && volumes->made[i])
+            unlink(volumes->devices[i]->name);
+    plx_volumes_close(volumes->devices, volumes->count);
+}
+
 /* V1 */
 static int format_volumes(const struct plx_paths *paths, const char *const *names, unsigned count,
                           uint64_t size, const struct plx_format_options *options,
-                          struct plx_store_info *ret_info, struct plx_fault *fault)
+                          struct volumes *volumes, struct plx_store_info *ret_info,
+                          struct plx_fault *fault)
 {
-    struct plx_device_open_options open = {.create_bytes = size, .exclusive = true};
     struct plx_format_options format = *options;
-    struct plx_device *devices[PLX_VOLUMES_MAX];
     struct plx_env env;
-    unsigned opened = 0;
     int error = 0;
 
     plx_attach_init_env(&env);
@@ -176,17 +209,14 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     for (unsigned i = 0; i < count && !error; i++) {
         error = check_distinct(names, i, fault);
         if (!error)
-            error = plx_device_open(names[i], &open, &devices[i], fault);
-        opened += !error;
+            error = open_one(volumes, names[i], size, fault);
     }
     if (!error)
         error = check_distinct(names, count, fault);
     for (unsigned i = 0; i < count && !error; i++)
-        error = plx_founding_refuse_known(paths, devices[i], fault);
-    if (!error)
-        error = plx_store_format(devices, count, &format, &env, ret_info, fault);
-    plx_volumes_close(devices, opened);
-    return error;
+        error = plx_founding_refuse_known(paths, volumes->devices[i], fault);
+    return error ? error
+                 : plx_store_format(volumes->devices, count, &format, &env, ret_info, fault);
 }
 
 void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
@@ -215,7 +245,11 @@ static int found_registry(const struct plx_paths *paths, const struct plx_known 
 {
     struct plx_registry_volume *volumes = calloc(info->volumes, sizeof *volumes);
     struct plx_embedded_options options = {
-        .volume = known->volume[0], .uuid = known->uuid, .who = "parallax store format"};
+        .volume = known->volume[0],
+        .uuid = known->uuid,
+        .who = "parallax store format",
+        .beside = true,
+    };
     struct plx_registry_store store;
     struct plx_registry *registry;
     int error = volumes ? plx_embedded_create(&options, &registry, fault)
@@ -244,6 +278,8 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
 {
     struct plx_known known = {0};
     struct plx_paths *paths = malloc(sizeof *paths);
+    struct volumes volumes = {.count = 0};
+    bool failed;
     int error = check_count(count, fault);
 
     if (!paths)
@@ -253,7 +289,7 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     if (!error)
         error = check_name(paths, options->name, fault);
     if (!error)
-        error = format_volumes(paths, names, count, size, options, ret_info, fault);
+        error = format_volumes(paths, names, count, size, options, &volumes, ret_info, fault);
     if (!error)
         error = absolute_paths(names, &known, count, fault);
     if (!error) {
@@ -261,8 +297,12 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
         plx_uuid_text(&ret_info->id, known.uuid);
         error = found_registry(paths, &known, ret_info, fault);
     }
-    if (!error)
-        error = plx_known_put(paths, &known, fault); /* V3 */
+    failed = error != 0;
+    if (!error) { /* V3; but for a name that is taken, the entry may be there */
+        error = plx_known_put(paths, &known, fault);
+        failed = error == PLX_ERR_EXISTS;
+    }
+    close_all(&volumes, failed);
     plx_known_done(&known);
     free(paths);
     return error;

@@ -4,7 +4,8 @@
  *     instance's, never that of one that is about to start.
  * N2  Two numbers may share a byte (it has fewer bits). The second one is not taken while the first
  *     is alive, and finding one of them alive keeps the other from being called dead.
- * Threads: any, each on its own lock.
+ * N3  A row goes before its byte is free. So of a list that was read before the bytes were looked
+ * at, only those are dead that are registered afterwards, too. Threads: any, each on its own lock.
  * Crash story: a crash leaves nothing but the row in the registry; its byte is free.
  */
 #include "registry/instance.h"
@@ -69,4 +70,9 @@ bool plx_instance_is_dead(const struct plx_paths *paths, struct plx_bytelock *lo
         plx_fault_set(fault, PLX_ERR_BUSY, "%s (pid %lld) is running", row->role,
                       (long long)row->pid);
     return !error && !busy;
+}
+
+bool plx_instance_is_command(const struct plx_paths *paths, const struct plx_registry_instance *row)
+{
+    return strcmp(row->role, "admin") == 0 && strcmp(row->host, paths->host) == 0;
 }

@@ -26,13 +26,19 @@ struct plx_instance {
  * across fork(): a child shares the lock until it exits or calls exec. */
 int plx_instance_create(const struct plx_paths *paths, const char *volume, const char *role,
                         struct plx_instance *ret_instance, struct plx_fault *fault);
-/* Gives the lock up; this process must do no more I/O for it. */
+/* Gives the lock up; this process must do no more I/O for it. Its row is gone by then, or is to be
+ * taken for a dead one's. */
 void plx_instance_close(struct plx_instance *instance);
 
 /* Whether the instance is proven dead: it belongs to another boot than this one, whose tenancy has
  * ended, or its byte is free. The caller has a tenancy, and it is not the caller's own instance.
- * Never true while there is any doubt; fault then says why not. */
+ * Never true while there is any doubt; fault then says why not. A row that was read before may be
+ * of one that has ended since, as it should: one that is still registered after this has died. */
 bool plx_instance_is_dead(const struct plx_paths *paths, struct plx_bytelock *locks,
                           const struct plx_registry_instance *row, struct plx_fault *fault);
+
+/* Whether it is a command of this host: short-lived, unlike a handler. */
+bool plx_instance_is_command(const struct plx_paths *paths,
+                             const struct plx_registry_instance *row);
 
 #endif

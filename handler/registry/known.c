@@ -3,6 +3,8 @@
  * W1  An entry appears whole under its name, by rename(), and is durable before a call returns.
  * W2  What an entry says is checked when it is read: it is a file that anybody may have edited. A
  *     password in a URL, which entries once had, is left out.
+ * W3  Whether a name is free is asked, and the entry written, under a lock on the folder: of two
+ *     stores that are given one name at a time, one gets it.
  * Threads: any.
  * Crash story: a crash leaves the old entry or the new one, and perhaps a file ".NAME.PID", which
  *   the next writer of that number replaces.
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -282,31 +285,56 @@ static int check_name_free(const struct plx_paths *paths, const struct plx_known
                                 known->name, known->name);
 }
 
-int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
-                  struct plx_fault *fault)
+/* W3. Returns a descriptor or -1 with errno. */
+static int lock_folder(const char *folder)
+{
+    int fd;
+
+    if (mkdir(folder, 0700) && errno != EEXIST)
+        return -1;
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd >= 0 && flock(fd, LOCK_EX)) {
+        int error = errno;
+
+        if (error == EINTR)
+            continue;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+static char *entry_text(const struct plx_known *known)
 {
     json_t *volumes = json_array(), *entry;
-    char folder[ENTRY_MAX];
     char *text;
-    int error = check_name_free(paths, known, fault);
 
-    if (error) {
-        json_decref(volumes);
-        return error;
-    }
     for (unsigned i = 0; i < known->volumes; i++)
         json_array_append_new(volumes, json_string(known->volume[i]));
     entry = json_pack("{s:s,s:o}", "uuid", known->uuid, "volumes", volumes);
     text = entry ? json_dumps(entry, JSON_INDENT(2)) : NULL;
     json_decref(entry);
+    return text;
+}
+
+int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
+                  struct plx_fault *fault)
+{
+    char folder[ENTRY_MAX];
+    char *text = entry_text(known);
+    int error, fd;
+
     if (!text)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "the path of a volume of store %s is not valid UTF-8", known->name);
     folder_path(paths, folder);
-    if (mkdir(folder, 0700) && errno != EEXIST)
-        error = cannot_write(folder, fault);
-    else
+    fd = lock_folder(folder);
+    error = fd < 0 ? cannot_write(folder, fault) : check_name_free(paths, known, fault);
+    if (!error)
         error = write_whole(folder, known->name, text, fault);
+    if (fd >= 0)
+        close(fd);
     free(text);
     return error;
 }

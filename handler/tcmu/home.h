@@ -16,6 +16,7 @@ struct plx_store_home {
     struct plx_loop *loop;
     struct plx_attach *attach;
     pthread_mutex_t attach_lock; /* around calls of attach; taken before the loop's mutex */
+    bool opening;                /* under it, or nobody else knows the attach: a LUN begins */
     struct plx_control_server *control;
     struct plx_service *service; /* lets snapshots go (service.h) */
     struct plx_collector *collector;

@@ -10,6 +10,7 @@ _parallax() {
         word=${COMP_WORDS[i]}
         case $word in
         --state-dir) state=(--state-dir "${COMP_WORDS[++i]}") ;;
+        --wait) i+=1 ;;
         -* | =) ;;
         *) words+=("$word") ;;
         esac

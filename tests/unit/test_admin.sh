@@ -72,7 +72,7 @@ for noun in $("$PARALLAX" __complete); do
         # shellcheck disable=SC2086
         for option in $("$PARALLAX" __complete "$noun" $verb | grep '^--' | tr -d =); do
             case $option in
-            --json | --quiet | --help | --state-dir) ;;
+            --json | --quiet | --help | --state-dir | --wait) ;;
             *) [[ $section == *"*$option"* ]] || die "the manual of '$noun $verb' has no $option" ;;
             esac
         done
@@ -315,9 +315,9 @@ done
 [[ $(json open_by) == "admin $importer on "* ]] || die "who has the disk open is not told"
 run 0 store info demo --json
 [[ $(json open_by 0) == "admin $importer on "* ]] || die "who has the store open is not told"
-run 4 vdi resize demo/web --size 8G
+run 4 vdi resize demo/web --size 8G --wait 0
 says err "is in use by admin (pid $importer)"
-run 4 vdi delete demo/web --yes
+run 4 vdi delete demo/web --yes --wait 0
 kill -INT "$importer"
 wait "$importer" && die "an interrupted import succeeded"
 exec {held}>&-

@@ -119,7 +119,7 @@ for _ in {1..100}; do
     [[ $(($(registry "SELECT number FROM collections") % 2)) == 1 ]] && break
     sleep 0.05
 done
-run 4 gc demo
+run 4 gc demo --wait 0
 says err "deduplicating"
 kill -9 $slow
 wait $slow 2>/dev/null

@@ -1,0 +1,216 @@
+#!/bin/bash
+# Commands beside each other on one store and one disk: who is in the way is waited for, nobody fails for having
+# come second, and nothing of what another has is touched.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+WAIT=(--wait 60) # slow machines, sanitizers
+mkdir ran
+count=0
+
+# beside WORDS...: the command, in the background. What it did is in ran/NUMBER.{words,out,err}.
+beside() {
+    local number=$((++count))
+    echo "$*" >ran/$number.words
+    {
+        timeout -k 5 120 "$PARALLAX" "$@" "${WAIT[@]}" >ran/$number.out 2>ran/$number.err </dev/null
+        echo $? >ran/$number.status
+    } &
+}
+
+# all_done WHAT: waits for them; each has ended with 0. A check that was among them has found nothing wrong.
+all_done() {
+    local number failed=0
+    wait
+    for ((number = 1; number <= count; number++)); do
+        if [[ $(<ran/$number.status) != 0 ]] || grep -q "^error" ran/$number.out; then
+            failed=$((failed + 1))
+            echo "    $(<ran/$number.status) parallax $(<ran/$number.words): $(tail -n 1 ran/$number.err)" >&2
+            grep "^error" ran/$number.out >&2
+        fi
+    done
+    ((failed == 0)) || die "$1: $failed of $count commands failed"
+    echo "  $count commands"
+    rm -f ran/*
+    count=0
+}
+
+run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 1M
+head -c 4M /dev/urandom >image
+run 0 vdi create demo/web --size 16M
+run 0 vdi import image demo/web --force
+run 0 snap create demo/web@base
+run 0 vdi export demo/web@base raw.base
+
+step "a closed disk, by pairs and by sixes"
+made=()
+words=("vdi info demo/web" "snap create demo/web" "cdp on demo/web --every 10ms" "vdi export demo/web@base raw.N"
+    "vdi resize demo/web --size SIZE" "snap list demo/web" "gc demo" "snap label demo/web@1 label-N" "cdp off demo/web"
+    "store check demo" "vdi clone demo/web@base demo/clone-N" "store info demo" "snap create demo/web@made-N"
+    "vdi create demo/new-N --size 1M" "tree demo" "cdp apply demo/web" "cdp status demo" "defrag demo/web")
+for ((i = 0; i < 24; i++)); do # neighbours, then what lies five apart
+    for ((j = 0; j < (i % 3 ? 6 : 2); j++)); do
+        command=${words[(i + j * (1 + 4 * (i / 12))) % ${#words[@]}]//N/$i-$j}
+        command=${command/SIZE/$((16 + i))M} # each larger than the ones before
+        [[ $command != *@made-* ]] || made+=("${command##*@}")
+        # shellcheck disable=SC2086 # words
+        beside $command
+    done
+    ((i % 9)) || beside vdi bench demo/web --rw randwrite --runtime 1 --size 1M --force
+    wait
+done
+all_done "beside each other"
+run 0 store check demo --data
+run 0 snap list demo/web --labels --json
+for label in "${made[@]}"; do says out "\"$label\""; done
+for file in raw.*; do same "$file" raw.base; done
+
+step "what killed ones left is recovered once, whoever comes"
+for i in 1 2 3; do run 0 vdi create demo/killed-$i --size 16M; done
+for ((i = 0; i < 4; i++)); do
+    victims=()
+    for j in 1 2; do
+        "$PARALLAX" vdi bench demo/killed-$j --rw randwrite --runtime 5 --size 4M --force >/dev/null 2>&1 </dev/null &
+        victims+=($!)
+    done
+    sleep 0.3
+    beside snap create demo/killed-3
+    sleep 0.02
+    kill -9 "${victims[@]}"
+    beside snap create demo/killed-1
+    beside vdi clone demo/web@base demo/after-$i
+    beside gc demo
+    beside snap create demo/killed-2
+    beside store check demo
+    beside vdi create demo/beside-$i --size 1M
+    wait
+done 2>/dev/null
+all_done "beside a recovery"
+run 0 store check demo --data
+run 0 gc demo
+
+step "what is made once is made once"
+for i in 1 2; do
+    beside store rebuild-registry --volume "$DIR/demo.plx"
+    beside store rebuild-registry --volume "$DIR/demo.plx"
+    beside snap create demo/web
+    beside vdi info demo/web
+    wait
+done
+for i in 1 2; do
+    beside store add-volume demo "$DIR/more-$i.plx" --size 16M
+    beside store add-volume demo "$DIR/even-$i.plx" --size 16M
+    beside snap create demo/web
+    wait
+done
+all_done "rebuilding and growing"
+run 0 store check demo
+
+# formats: three formats at once; one of them has worked, and its store is there.
+formats() {
+    local i good=0 name pids=()
+    for i in 0 1 2; do
+        "$PARALLAX" store format "${names[i]}" --volume "$DIR/${volumes[i]}" --size 64M --extent-size 1M >/dev/null 2>&1 </dev/null &
+        pids+=($!)
+    done
+    for i in 0 1 2; do
+        wait "${pids[i]}" || continue
+        good=$((good + 1))
+        name=${names[i]}
+    done
+    ((good == 1)) || die "$good of three formats worked: ${names[*]}, ${volumes[*]}"
+    run 0 store check "$name"
+}
+for i in 1 2 3; do
+    names=("one$i" "one$i" "one$i") volumes=("same$i.plx" "same$i.plx" "same$i.plx")
+    formats
+    names=("a$i" "b$i" "c$i") volumes=("other$i.plx" "other$i.plx" "other$i.plx")
+    formats
+    names=("name$i" "name$i" "name$i") volumes=("x$i.plx" "y$i.plx" "z$i.plx")
+    formats
+    left=([xyz]"$i".plx)
+    ((${#left[@]} == 1)) || die "a format that was refused has left its file"
+done
+
+# held: a command that has demo/web open until `free`; its process id is in $holder.
+held() {
+    local i
+    rm -f pipe
+    mkfifo pipe
+    exec {gate}<>pipe
+    "$PARALLAX" vdi import pipe demo/web --force >/dev/null 2>&1 </dev/null &
+    holder=$!
+    for ((i = 0; i < 200; i++)); do
+        run 0 vdi info demo/web --json
+        [[ $(<out) != *'"open_by": "admin '$holder* ]] || return 0
+        sleep 0.05
+    done
+    die "nobody has the disk open"
+}
+free() {
+    kill -INT "$holder"
+    wait "$holder"
+    exec {gate}>&-
+}
+# timed WORDS...: how many milliseconds that takes, in $took.
+timed() {
+    local begun=${EPOCHREALTIME/./}
+    "$@"
+    took=$(((${EPOCHREALTIME/./} - begun) / 1000))
+}
+
+step "--wait: not at all, so long, and until it is free"
+held
+timed run 4 snap create demo/web --wait 0
+says err "in use by admin (pid $holder)"
+((took < 3000)) || die "--wait 0 took $took ms"
+timed run 4 snap create demo/web --wait 1
+((took >= 900)) || die "--wait 1 took $took ms"
+"$PARALLAX" snap create demo/web --wait 60 >later.out 2>later.err </dev/null &
+later=$!
+"$PARALLAX" cdp off demo/web --wait 60 --quiet >quiet.out 2>quiet.err </dev/null &
+quiet=$!
+for ((i = 0; i < 100; i++)); do
+    [[ ! -s later.err ]] || break
+    sleep 0.1
+done
+grep -q "waiting up to 60 s (--wait): VDI 'web' is in use by admin (pid $holder)" later.err || die "nobody says who is waited for"
+free
+wait "$later" || die "what waited has failed: $(<later.err)"
+wait "$quiet" || die "what waited has failed: $(<quiet.err)"
+[[ $(wc -l <later.err) == 1 && $(<later.out) == demo/web@* && ! -s quiet.err ]] || die "more than one note, or no snapshot"
+
+step "a signal ends the wait"
+held
+for signal in INT TERM; do
+    "$PARALLAX" vdi resize demo/web --size 1G --wait 60 >later.out 2>later.err </dev/null &
+    later=$!
+    sleep 0.5
+    kill -$signal "$later"
+    begun=${EPOCHREALTIME/./}
+    wait "$later"
+    status=$?
+    took=$(((${EPOCHREALTIME/./} - begun) / 1000))
+    [[ $status == $((128 + $(kill -l $signal))) ]] || die "SIG$signal: exit status $status"
+    ((took < 3000)) || die "SIG$signal took $took ms"
+    grep -q interrupted later.err || die "SIG$signal: $(<later.err)"
+done
+
+step "a handler is not waited for"
+registry_edit demo.plx "UPDATE instances SET role = 'handler' WHERE pid = $holder"
+timed run 4 snap create demo/web --wait 60
+says err "in use by handler (pid $holder)"
+((took < 3000)) || die "a handler was waited for, $took ms"
+registry_edit demo.plx "UPDATE instances SET role = 'admin' WHERE pid = $holder"
+free
+run 0 vdi info demo/web --json
+[[ $(json size_bytes) -lt $((1 << 30)) ]] || die "a command that was interrupted has resized it"
+
+step "words"
+for value in x -1 1.5 86401; do run 2 vdi info demo/web --wait $value; done
+run 2 vdi info demo/web --wait
+run 0 --wait 5 vdi info demo/web
+run 0 --wait=5 vdi info demo/web
+run 0 vdi info --help
+says out "--wait SECONDS"
