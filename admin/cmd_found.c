@@ -123,8 +123,8 @@ static int import(struct plx_cli *cli, const char *name, const char *from)
         (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, name, from, &known,
                                   &cli->fault)))
         return rc;
-    plx_out_note(cli, "store %s is known here; 'parallax vdi list %s' shows its virtual disks",
-                 known.name, known.name);
+    plx_out_note(cli, "%sstore %s is known here; 'parallax vdi list %s' shows its virtual disks",
+                 from ? "this host has the store now; " : "", known.name, known.name);
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:s}", "name", known.name, "uuid", known.uuid));
     plx_known_done(&known);

@@ -238,8 +238,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     for (unsigned i = 0; i < info.volumes; i++)
         json_array_append_new(volumes, plx_out_string(info.volume[i].name));
     for (size_t i = 0; i < instance_count; i++)
-        json_array_append_new(open_by, json_sprintf("%s %" PRId64 " on %s", instances[i].role,
-                                                    instances[i].pid, instances[i].host_name));
+        json_array_append_new(open_by, plx_session_instance_text(cli, &instances[i]));
     plx_uuid_text(&info.id, id);
     json_t *object = json_pack("{s:s,s:s,s:o,s:I}", "name", info.name, "uuid", id, "volumes",
                                volumes, "block_size", (json_int_t)block);

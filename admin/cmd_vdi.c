@@ -53,9 +53,9 @@ int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size
  */
 
 /* All that the registry knows. */
-static json_t *describe(struct plx_registry *registry, const char *store,
-                        const struct plx_registry_vdi *vdi)
+static json_t *describe(struct plx_cli *cli, const char *store, const struct plx_registry_vdi *vdi)
 {
+    struct plx_registry *registry = cli->session.registry;
     struct plx_registry_vdi parent;
     struct plx_registry_instance owner;
     json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:i}", "store", store, "vdi", vdi->name, "uuid",
@@ -74,10 +74,9 @@ static json_t *describe(struct plx_registry *registry, const char *store,
     }
     if (vdi->owner) {
         bool known = plx_registry_instance_get(registry, vdi->owner, &owner) == 0;
-        json_object_set_new(
-            row, "open_by",
-            known ? json_sprintf("%s %" PRId64 " on %s", owner.role, owner.pid, owner.host_name)
-                  : json_sprintf("instance %" PRIu64, vdi->owner));
+        json_object_set_new(row, "open_by",
+                            known ? plx_session_instance_text(cli, &owner)
+                                  : json_sprintf("instance %" PRIu64, vdi->owner));
     }
     plx_out_set_time(row, "created", vdi->created_ns);
     return row;
@@ -120,7 +119,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
 
     if ((rc = plx_session_vdi_row(cli, name, &row)))
         return rc;
-    json_t *object = describe(cli->session.registry, name->store, &row);
+    json_t *object = describe(cli, name->store, &row);
     json_t *names = json_array();
     json_object_set_new(object, "labels", names);
     json_object_set_new(object, "epoch", json_integer((json_int_t)row.epoch));
@@ -215,7 +214,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
              plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis, &count)))
         plx_session_registry_fault(cli, rc);
     for (size_t v = 0; v < count; v++)
-        plx_table_row(table, describe(cli->session.registry, known->name, &vdis[v]));
+        plx_table_row(table, describe(cli, known->name, &vdis[v]));
     free(vdis);
     return rc;
 }

@@ -182,7 +182,9 @@ const struct plx_command plx_commands[] = {
               "checksums at all times; in place a block has none until it has been quiet for an "
               "hour"}),
      plx_cmd_vdi_create},
-    {"vdi", "list", "[STORE]", "List virtual disks.", NULL,
+    {"vdi", "list", "[STORE]", "List virtual disks, and who has each open.",
+     "Who is gone has died: what it had open is recovered, with all that was acknowledged, when "
+     "its store is opened next for writing.",
      "vdi list\n"
      "vdi list demo --json",
      NULL, plx_cmd_vdi_list},

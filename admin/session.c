@@ -34,6 +34,8 @@
 #include "cli.h"
 #include "control/control.h"
 #include "output.h"
+#include "registry/embedded.h"
+#include "registry/instance.h"
 #include "registry/paths.h"
 #include "registry/policy.h"
 
@@ -134,6 +136,28 @@ int plx_session_registry(struct plx_cli *cli, const char *store, struct plx_regi
 void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row)
 {
     plx_attach_row(cli->session.attach, ret_row);
+}
+
+/* Without a tenancy, which a command that only reads has not: the page says that this boot has one,
+ * or had one, so no other machine has the store. */
+static bool is_gone(struct plx_session *s, const struct plx_registry_instance *instance)
+{
+    struct plx_bytelock *locks = plx_registry_locks(s->registry);
+    struct plx_registry_store row;
+    struct plx_tenant tenant;
+    struct plx_uuid store;
+
+    plx_attach_row(s->attach, &row);
+    plx_uuid_parse(row.uuid, &store);
+    return plx_tenancy_read(plx_registry_device(s->registry), locks, &store, s->paths, &tenant,
+                            NULL) == 0 &&
+           tenant.here && plx_instance_is_dead(s->paths, locks, instance, NULL);
+}
+
+json_t *plx_session_instance_text(struct plx_cli *cli, const struct plx_registry_instance *instance)
+{
+    return json_sprintf("%s %" PRId64 " on %s%s", instance->role, instance->pid,
+                        instance->host_name, is_gone(&cli->session, instance) ? ", gone" : "");
 }
 
 int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode)

@@ -34,7 +34,7 @@ struct plx_sense {
 /* Where and what: filled by the function that noticed. The text is complete for a person. */
 struct plx_fault {
     int code;
-    char text[256];
+    char text[512]; /* some name two paths and two hosts, and the end says what to do */
 };
 
 enum plx_error_class plx_error_class(int code);

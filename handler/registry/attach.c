@@ -1258,6 +1258,7 @@ static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
     struct plx_tenancy_options options = {
         .paths = &a->paths,
         .volume = a->known.volume[0],
+        .which = a->known.name,
         .fenced = on_fenced,
         .context = a,
     };

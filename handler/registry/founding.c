@@ -394,14 +394,35 @@ static int enter_paths(const struct plx_known *known, struct plx_fault *fault)
     return error;
 }
 
-int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
-                      const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+/* "--volume PATH", once for each; as the manual writes it where that is too long for a message. */
+static void name_volumes(const struct plx_known *known, char *ret_text, size_t size)
+{
+    size_t at = 0;
+
+    for (unsigned i = 0; i < known->volumes && at < size; i++)
+        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
+                               known->volume[i]);
+    if (at >= size)
+        snprintf(ret_text, size, "--volume PATH...");
+}
+
+static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,
+                const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     struct plx_tenancy_options options = {
-        .paths = paths, .volume = known->volume[0], .take = true, .from = from};
+        .paths = paths, .volume = known->volume[0], .take = true, .from = from, .which = which};
 
     plx_uuid_parse(known->uuid, &options.store);
     return plx_tenancy_begin(&options, ret_tenancy, fault);
+}
+
+int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
+                      const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+{
+    char volumes[200];
+
+    name_volumes(known, volumes, sizeof volumes);
+    return take(paths, known, volumes, from, ret_tenancy, fault);
 }
 
 /* A copy of a store that is known here, beside the original: one identity, two truths. */
@@ -509,7 +530,7 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
 
     if (error)
         return error;
-    error = plx_founding_take(&named->paths, &named->known, from, &named->tenancy, fault);
+    error = take(&named->paths, &named->known, named->known.name, from, &named->tenancy, fault);
     if (!error)
         error = enter_paths(&named->known, fault);
     named_free(named);
@@ -536,7 +557,7 @@ int plx_founding_release(const char *state_dir, const char *store, struct plx_fa
         error = find(state_dir, store, &named, fault);
     if (error)
         return error;
-    error = plx_founding_take(&named->paths, &named->known, NULL, &named->tenancy, fault);
+    error = take(&named->paths, &named->known, named->known.name, NULL, &named->tenancy, fault);
     if (!error)
         error = plx_tenancy_release(named->tenancy, fault);
     named_free(named);

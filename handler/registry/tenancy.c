@@ -281,11 +281,14 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
 
 static int refuse_other(struct plx_tenancy *t, const struct plx_home *home, struct plx_fault *fault)
 {
+    const char *which = t->options.which;
+
     return plx_fault_set(fault, PLX_ERR_BUSY,
                          "%s: the store belongs to host %s, which used it last; give it up there "
                          "('parallax store release'), or, if that host is off: 'parallax store "
-                         "take-over --from %s --i-checked-it-is-off'",
-                         t->device->name, home->host_name, home->host_name);
+                         "take-over %s%s --from %s --i-checked-it-is-off'",
+                         t->device->name, home->host_name, which ? "" : "--volume ",
+                         which ? which : t->device->name, home->host_name);
 }
 
 static bool names_host(const char *from, const struct plx_home *home)

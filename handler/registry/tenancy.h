@@ -39,6 +39,9 @@ struct plx_tenancy_options {
     bool take; /* a store that was released, or is new, is taken */
     /* The operator's word: the host of this name, or id, is off. NULL: nobody's. */
     const char *from;
+    /* What 'parallax store take-over' is to be told for this store: a name that is known here, or
+     * its volumes. NULL: "--volume" and the volume. Not looked at once the tenancy has begun. */
+    const char *which;
     /* Called once, on the tenancy's thread, when the store has been taken by another. NULL: not. */
     void (*fenced)(void *context, const char *why);
     void *context;

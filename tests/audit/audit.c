@@ -429,7 +429,7 @@ struct verdict {
     struct mutation mutation;
     uint64_t errors, silent, unvouched, unrelated; /* blocks or calls */
     uint64_t found;                                /* by the checker */
-    char first[400];                               /* what is wrong */
+    char first[600];                               /* what is wrong */
     bool written, ended;
 };
 

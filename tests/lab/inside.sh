@@ -167,7 +167,7 @@ settled() {
 # disk LUN: the initiator's device, found by the target's name for it and not by order of arrival.
 disk() {
     local serial
-    serial=$(sed 's/.*: //; s/-//g' "$TPG/lun/lun_$1"/v*/wwn/vpd_unit_serial) || return
+    serial=$(sed 's/.*: //; s/-//g' "$TPG/lun/lun_$1"/*/wwn/vpd_unit_serial) || return
     wait_for 10 by_wwn "naa.6001405${serial:0:25}"
 }
 

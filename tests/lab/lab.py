@@ -167,6 +167,7 @@ class Lab:
         sweep()
         self.keep = folder is not None
         self.guests = []
+        self.shared = set()
         if self.keep:
             os.makedirs(folder)
             self.folder = folder
@@ -198,18 +199,20 @@ class Lab:
         else:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def guest(self, mem="512M", disks=()):
+    def guest(self, mem="512M", disks=(), name=None):
         """A booted guest. Disks are image files: /dev/ubda, /dev/ubdb, ... in the guest."""
-        guest = Guest(self, len(self.guests) + 1, mem, list(disks))
+        guest = Guest(self, len(self.guests) + 1, mem, list(disks), name)
         self.guests.append(guest)
         guest.start()
         return guest
 
-    def disk(self, name, size):
-        """A sparse image file of SIZE bytes."""
+    def disk(self, name, size, shared=False):
+        """A sparse image file of SIZE bytes. shared: several guests may have it at the same time."""
         path = os.path.join(self.folder, name)
         with open(path, "xb") as image:
             image.truncate(size)
+        if shared:
+            self.shared.add(path)
         return path
 
 
@@ -229,9 +232,9 @@ def end_with_parent():
 class Guest:
     """One host of the lab. `run` runs bash -e in it with the functions of inside.sh."""
 
-    def __init__(self, lab, number, mem, disks):
+    def __init__(self, lab, number, mem, disks, name=None):
         self.lab, self.number, self.mem, self.disks = lab, number, mem, disks
-        self.name = f"h{number}"
+        self.name = name or f"h{number}"
         self.ip = f"10.9.0.{10 + number}"
         self.tap = f"tap{number}"
         self.share = os.path.join(lab.folder, self.name)  # /run/lab in the guest
@@ -252,7 +255,7 @@ class Guest:
                 f"SHARE={self.share}",
                 f"vec0:transport=tap,ifname={self.tap},depth=128,gro=1,"
                 f"mac=02:00:00:00:00:{self.number:02x}"]
-        argv += [f"ubd{chr(97 + n)}={path}" for n, path in enumerate(self.disks)]
+        argv += [f"ubd{chr(97 + n)}{'c' if path in self.lab.shared else ''}={path}" for n, path in enumerate(self.disks)]
         begin = time.monotonic()
         with open(self.console, "ab") as console:
             self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=console,

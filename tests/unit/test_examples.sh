@@ -114,7 +114,7 @@ prepare() {
 example() {
     local line=$1 status=0 expected=0 answer=""
     case $line in
-    *"parallax lun "*) left_out "$line" "needs root and the kernel's target; see tests/lab" && return ;;
+    *"parallax lun "*) left_out "$line" "needs root and the kernel's target; see tests/lab" && : >"$DIR/out" && return ;;
     qemu-img*) command -v qemu-img >/dev/null || { left_out "$line" "qemu-img is missing" && return; } ;;
     "parallax store stats "* | "parallax vdi stats "*) expected=3 ;; # no handler runs here
     "parallax vdi delete demo/web") answer=yes ;;

@@ -48,3 +48,28 @@ alpha 0 store take-over demo --from beta --i-checked-it-is-off
 alpha 0 vdi export demo/web back --force
 same back image
 beta 4 vdi create demo/late --size 1M
+
+step "what a host had open when it was lost: told as gone, and recovered by the first that writes"
+mkfifo pipe
+exec {held}<>pipe
+PLX_STAGE_HOST=alpha PLX_STAGE_BOOT=$DIR/alpha/boot PARALLAX_STATE_DIR=$DIR/alpha "$PARALLAX" vdi import pipe demo/late --size 1M >/dev/null 2>&1 &
+lost=$!
+for _ in {1..100}; do
+    alpha 0 vdi list demo --json
+    [[ $(<out) != *'"open_by"'* ]] || break
+    sleep 0.1
+done
+says out "\"admin $lost on alpha\""
+{ kill -KILL "$lost" && wait "$lost"; } 2>err
+exec {held}>&-
+alpha 0 vdi list demo --json
+says out "\"admin $lost on alpha, gone\""
+rm beta/stores/*
+beta 4 store import --volume "$DIR/demo.plx"
+says err "'parallax store take-over --volume $DIR/demo.plx --from alpha --i-checked-it-is-off'"
+beta 0 store take-over --volume "$DIR/demo.plx" --from alpha --i-checked-it-is-off
+beta 0 vdi list demo --json
+says out "\"admin $lost on alpha, gone\""
+beta 0 vdi create demo/later --size 1M
+beta 0 vdi list demo --json
+[[ $(<out) != *'"open_by"'* ]] || die "a disk is open though nobody lives who had it"
