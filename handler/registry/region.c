@@ -17,6 +17,9 @@
  *     database were written, what completes or undoes that is not asked about any more.
  * F8  A damaged page that is read all the same (salvage) carries a mark, also into the journal. It
  *     is as damaged as before when it is written with that mark.
+ * F10 The journal of a transaction that fails is what its changes are undone from, in SQLite's
+ *     memory, too: it reads as it was written even where the device refused it, until it is begun
+ *     anew, ended or closed. What the same transaction adds behind that is refused.
  * Locks: SQLite's five states on three bytes, as its own unix VFS has them. PENDING lets a writer
  *   in when readers follow each other without end.
  * Threads: one at a time for each connection.
@@ -65,6 +68,7 @@ struct plx_region_vfs {
     bool written;      /* pages of the database, under this lock (F7) */
     bool salvage;      /* F8 */
     uint64_t from, to; /* of the journal: bytes that are in gathered and not on the device */
+    bool refused;      /* they could not be written (F10) */
     uint8_t gathered[GATHER_BYTES]; /* begins with the block that has from */
 };
 
@@ -283,8 +287,13 @@ static uint64_t journal_space(const struct plx_region_vfs *vfs)
     return vfs->space - PAGE; /* F6 */
 }
 
-/* Fills up the first and the last block with what the device has there, and writes them all. What
- * fails is dropped: the transaction that it belongs to fails. */
+static void drop_gathered(struct plx_region_vfs *vfs)
+{
+    vfs->from = vfs->to = 0;
+    vfs->refused = false;
+}
+
+/* Fills up the first and the last block with what the device has there, and writes them all. */
 static int write_gathered(struct plx_region_vfs *vfs)
 {
     uint64_t from = vfs->from, to = vfs->to, begin = block_of(from);
@@ -294,7 +303,6 @@ static int write_gathered(struct plx_region_vfs *vfs)
 
     if (from == to)
         return SQLITE_OK;
-    vfs->from = vfs->to = 0;
     if (!vfs->written)
         result = may_write(vfs, SQLITE_IOERR_WRITE);
     if (!result && from > begin) {
@@ -307,6 +315,10 @@ static int write_gathered(struct plx_region_vfs *vfs)
     }
     if (!result)
         result = write_blocks(vfs, PART_JOURNAL, begin, vfs->gathered, end - begin);
+    if (result)
+        vfs->refused = true;
+    else
+        drop_gathered(vfs);
     return result;
 }
 
@@ -345,6 +357,10 @@ static int journal_write(sqlite3_file *file, const void *buffer, int amount, sql
 
     if (end > journal_space(vfs))
         return SQLITE_FULL;
+    if (vfs->refused && offset)
+        return SQLITE_IOERR_WRITE;
+    if (vfs->refused) /* F10: begun anew */
+        drop_gathered(vfs);
     while (next < end) {
         uint64_t count = end - next, room;
 
@@ -378,7 +394,7 @@ static int journal_end(struct plx_region_vfs *vfs)
     uint8_t zeros[PAGE] = {0};
     int result;
 
-    vfs->from = vfs->to = 0;
+    drop_gathered(vfs);
     result = write_blocks(vfs, PART_JOURNAL, 0, zeros, PAGE);
     return result ? result : flush(vfs);
 }
@@ -405,9 +421,7 @@ static int journal_sync(sqlite3_file *file, int flags)
 /* What was not synced belongs to a transaction that failed. */
 static int journal_close(sqlite3_file *file)
 {
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-
-    vfs->from = vfs->to = 0;
+    drop_gathered(((struct region_file *)file)->vfs);
     return SQLITE_OK;
 }
 

@@ -511,6 +511,52 @@ static void test_grown(void)
     place_close(&region);
 }
 
+/* ---- A journal that cannot be written ---------------------------------------------------- */
+
+static const struct plx_device_ops *driver;
+static unsigned headers_left;
+
+/* Refuses one write of the journal's first block. */
+static void refusing_submit(struct plx_device *device, struct plx_io *io)
+{
+    const struct plx_region region = place_spans();
+    bool header =
+        io->op == PLX_IO_WRITE && io->offset == region.span[0].offset + region.span[0].bytes / 2;
+
+    device->read_only = header && !headers_left--;
+    driver->submit(device, io);
+    device->read_only = false;
+}
+
+/* Whichever write of a journal fails, who made the change sees what all others see. */
+static void test_journal_refused(void)
+{
+    static const char changed[] = "SELECT count(*) FROM vdis WHERE name = 'changed'";
+    struct plx_region region = place_spans();
+    struct plx_registry *own = NULL;
+    struct plx_device_ops refusing;
+    int code = -1;
+
+    make_store(reg, "demo");
+    OK(make_disk(reg, 1, "web"));
+    OK(place_open(path, false, &region, &fault));
+    OK(plx_registry_open_region(&region, path, "test", &own, &fault));
+    driver = region.device->ops;
+    refusing = *driver;
+    refusing.submit = refusing_submit;
+    region.device->ops = &refusing;
+    for (unsigned k = 0; code; k++) {
+        headers_left = k;
+        code = change(own, "UPDATE vdis SET name = 'changed'");
+        CU_ASSERT_EQUAL(number(own, changed), number(reg, changed));
+        CU_ASSERT_EQUAL(number(own, changed), !code);
+        CU_ASSERT_EQUAL(!code, k == 3); /* begun, complete, ended */
+    }
+    OK(plx_registry_check(own));
+    plx_registry_close(own);
+    place_close(&region);
+}
+
 /* ---- Whole registries -------------------------------------------------------------------- */
 
 static void plain_sql(const char *file, const char *text)
@@ -671,6 +717,7 @@ int main(void)
         {"a full region", test_full},
         {"events are bounded", test_events_bounded},
         {"a longer region", test_grown},
+        {"a journal that cannot be written", test_journal_refused},
         {"taken out and put in", test_out_and_in},
         {"files that are not put in", test_bad_files},
         {"put in over damage", test_put_over_damage},
