@@ -8,7 +8,9 @@
  *     then do the others. Volume 0's superblock is the moment at which the store has it.
  * G4  Extents are numbered on from the last one of the store. A volume that is not the last one
  *     gets a further range of them; where its last range ends the numbering, that gets longer.
- * G5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's duty).
+ * G5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's duty:
+ *     growth.c's right, and the lock PLX_BYTE_SUPER). Before each superblock both slots are read
+ *     again: one that is not as it is remembered was written by somebody else, and stays.
  * G6  No disk is open here: a flush that fails beside the loop would be news for its log. Bitmaps
  *     are told of it (store.c, S2).
  * Loop: none; it stands still. Crash story: before the superblock that decides (G3; for a volume
@@ -348,17 +350,34 @@ static int write_slot(struct growth *g, const struct plx_volume *volume, unsigne
     return flush_failed(g, error);
 }
 
+/* G5 */
+static int check_unchanged(struct growth *g, const struct plx_volume *volume)
+{
+    struct plx_volume now;
+    int error = plx_superblock_read(volume->device, &now, g->fault);
+
+    if (!error && now.super.generation != volume->super.generation &&
+        now.super.generation != volume->attempted)
+        error = plx_fault_set(g->fault, PLX_ERR_FENCED,
+                              "%s: another process has written its superblock meanwhile; try again",
+                              volume->device->name);
+    return error;
+}
+
 /* G2 */
 static int write_superblock(struct growth *g, struct plx_volume *volume,
                             const struct plx_superblock *super)
 {
     uint64_t generation = plx_generation_next(volume->super.generation);
-    int error;
+    int error = check_unchanged(g, volume);
 
+    if (error)
+        return error;
     if (generation > PLX_COUNTER_MAX) /* nobody would read it */
         return plx_fault_set(g->fault, PLX_ERR_CORRUPT,
                              "%s: its superblock has an impossible generation",
                              volume->device->name);
+    volume->attempted = generation;
     error = write_slot(g, volume, volume->slot ^ 1, generation, super);
     if (error)
         return plx_fault_set(g->fault, error, "%s: cannot write the superblock: %s; try again",

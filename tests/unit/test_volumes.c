@@ -551,6 +551,42 @@ static void test_changed_refusals(void)
     free_disks(4);
 }
 
+/* ---- Superblocks that another process has written ---- */
+
+static void raise_generation(struct plx_superblock *super)
+{
+    super->generation += 2;
+}
+
+/* They stay as they are. */
+static void test_written_meanwhile(void)
+{
+    struct plx_grown grown;
+    uint64_t before;
+
+    make_disks(3, 8 * MIB);
+    make_volumes(2, 8 * MIB);
+    close_store();
+    plx_simdisk_resize(disks[1], 12 * MIB);
+    open_volumes(2);
+    for (unsigned i = 2; i-- > 0;) {
+        edit_super(disks[i], raise_generation);
+        before = plx_simdisk_hash(disks[i]);
+        FAILS(FENCED, i ? plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault)
+                        : plx_store_allow_common(store, &fault));
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "another process has written its superblock"));
+        if (i == 0)
+            FAILS(FENCED, add_volume(2, NULL));
+        CU_ASSERT_EQUAL(plx_simdisk_hash(disks[i]), before);
+    }
+    attach(2);
+    OK(change(2)); /* now they are known */
+    OK(plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, 4);
+    close_store();
+    free_disks(3);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -569,6 +605,7 @@ int main(void)
         {"volumes that have changed places", test_changed_places},
         {"a disk without a superblock", test_probe},
         {"volumes that an open store does not take", test_changed_refusals},
+        {"superblocks that another process has written", test_written_meanwhile},
     };
 
     return SUITE_RUN("volumes", tests);
