@@ -48,6 +48,7 @@
 #include "registry/known.h"
 #include "registry/labels.h"
 #include "registry/policy.h"
+#include "registry/spans.h"
 #include "registry/tenancy.h"
 #include "registry/volumes.h"
 
@@ -592,6 +593,15 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
     return error;
 }
 
+/* The store has grown. That its registry cannot is no failure of that. */
+static int grow_registry(struct plx_attach *a, struct plx_grown *grown, struct plx_fault *fault)
+{
+    int error = plx_spans_grow(a->registry, a->row.id, a->store, fault);
+
+    grown->registry_stays = error == PLX_ERR_NOSPACE;
+    return grown->registry_stays ? 0 : error;
+}
+
 static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *growth,
                       struct plx_grown *ret_grown, struct plx_fault *fault)
 {
@@ -603,6 +613,8 @@ static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *grow
         error = grow_by(a, growth, ret_grown, fault);
     if (!error)
         error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
+    if (!error && !growth->common)
+        error = grow_registry(a, ret_grown, fault);
     note_size(a);
     if (!error && growth->path)
         know_further(a);

@@ -135,7 +135,10 @@ static int scan_extents(struct rebuild *r)
         return no_memory(r);
     for (unsigned i = 0; plx_store_range(r->store, i, &range) && !error; i++)
         for (uint64_t no = range.first; no < range.first + range.extents && !error; no++)
-            if (!plx_store_extent_is_system(r->store, no))
+            if (plx_store_extent_is_system(r->store, no)) /* spans.c, P3 */
+                r->extents[r->extent_count++] =
+                    (struct plx_registry_extent){.no = no, .type = PLX_EXTENT_SYSTEM};
+            else
                 error = scan_extent(r, no);
     return error;
 }
@@ -359,9 +362,8 @@ static int open_store(struct rebuild *r)
 static int run(struct rebuild *r)
 {
     struct plx_tenancy *tenancy = NULL;
-    int error = r->options->dry_run
-                    ? 0
-                    : plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
+    int error =
+        r->options->dry_run ? 0 : plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
 
     if (!error)
         error = open_store(r);

@@ -38,7 +38,7 @@ fcntl.fcntl(fd, 37, flock) # F_OFD_SETLK
 print("locked", flush=True)
 time.sleep(60)' >locked &
 locker=$!
-until grep -q locked locked; do sleep 0.1; done
+until grep -qs locked locked; do sleep 0.1; done
 run 4 store grow demo
 says err "is writing the store's superblocks"
 kill $locker
