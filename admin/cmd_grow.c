@@ -33,11 +33,17 @@ static void print_grown(struct plx_cli *cli, const char *store, const struct plx
         plx_out_note(cli, "%s has all there is already: %s", store, size);
     else
         plx_out_note(cli, "%s %s by %s to %s", store, dry ? "would grow" : "grew", added, size);
+    if (grown->registry_stays)
+        plx_out_note(cli,
+                     "the registry has no more room than before ('parallax store info'): make %s "
+                     "larger, and 'parallax store grow'",
+                     info.volume[0].name);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i}", "store", store, "dry_run", dry,
+        plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i,s:b}", "store", store, "dry_run", dry,
                                "added_bytes", (json_int_t)(grown->added * extent_bytes),
                                "size_bytes", (json_int_t)(grown->extents * extent_bytes),
-                               "added_extents", (json_int_t)grown->added, "told", (int)told));
+                               "added_extents", (json_int_t)grown->added, "told", (int)told,
+                               "registry_stays", grown->registry_stays));
 }
 
 static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_growth *growth)

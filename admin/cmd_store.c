@@ -204,6 +204,8 @@ int plx_cmd_store_info(struct plx_cli *cli)
         {"unused_extents", "  unused", PLX_COLUMN_NUMBER},
         {"data_extents", "  data", PLX_COLUMN_NUMBER},
         {"metadata_extents", "  metadata", PLX_COLUMN_NUMBER},
+        {"registry_bytes", "Registry", PLX_COLUMN_SIZE},
+        {"registry_used_bytes", "  used", PLX_COLUMN_SIZE},
         {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
         {"vdi_slots", "  at most", PLX_COLUMN_NUMBER},
         {"open_by", "Open by", PLX_COLUMN_TEXT},
@@ -216,6 +218,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     struct plx_registry_vdi *vdis = NULL;
     struct plx_registry_instance *instances = NULL;
     size_t vdi_count = 0, instance_count = 0;
+    uint64_t registry_used, registry_pages;
     struct plx_name name;
     char id[37];
     int rc;
@@ -227,6 +230,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     plx_store_get_info(plx_session_store(cli), &info);
     plx_session_row(cli, &store);
     if ((rc = plx_registry_extent_count(registry, store.id, &extents)) ||
+        (rc = plx_registry_room(registry, &registry_used, &registry_pages)) ||
         (rc = plx_registry_vdi_list(registry, store.id, false, NULL, 0, &vdis, &vdi_count)) ||
         (rc = plx_registry_instance_list(registry, store.id, &instances, &instance_count)))
         plx_session_registry_fault(cli, rc);
@@ -249,6 +253,11 @@ int plx_cmd_store_info(struct plx_cli *cli)
                           "data_extents", (json_int_t)extents.data, "metadata_extents",
                           (json_int_t)extents.meta, "vdis", (json_int_t)vdi_count, "vdi_slots",
                           (json_int_t)info.vdi_slots, "open_by", open_by));
+    if (registry_pages)
+        json_object_update_new(object, json_pack("{s:I,s:I}", "registry_bytes",
+                                                 (json_int_t)(registry_pages * PLX_BLOCK_SIZE),
+                                                 "registry_used_bytes",
+                                                 (json_int_t)(registry_used * PLX_BLOCK_SIZE)));
     plx_out_set_time(object, "created", store.created_ns);
     json_object_set_new(object, "doubt",
                         store.doubt[0] ? plx_out_string(store.doubt) : json_null());

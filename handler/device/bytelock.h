@@ -48,7 +48,7 @@ bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock
 /* The bytes. */
 #define PLX_BYTE_SQLITE ((uint64_t)0)         /* and the two that follow (region.c) */
 #define PLX_BYTE_OPENING ((uint64_t)8)        /* recognising and migrating the registry */
-#define PLX_BYTE_SUPER ((uint64_t)9)          /* writing superblocks */
+#define PLX_BYTE_SUPER ((uint64_t)9)          /* of volume 0: writing superblocks of the store */
 #define PLX_BYTE_HOME ((uint64_t)10)          /* writing the home page's counter */
 #define PLX_BYTE_USED ((uint64_t)11)          /* shared by who has the volume open */
 #define PLX_BYTE_OPEN ((uint64_t)12)          /* shared by who has the store open for writing */

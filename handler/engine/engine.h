@@ -146,6 +146,8 @@ struct plx_grown {
     uint64_t extents; /* of the store, afterwards */
     uint64_t added;   /* of them, by this call */
     unsigned volume;  /* add: its index */
+    /* attach.h: the registry was to get more room, too, and volume 0 has none. */
+    bool registry_stays;
 };
 
 /* Takes into use what volumes have become larger by, in whole extents, and finishes what a crash
@@ -165,6 +167,14 @@ int plx_store_add_volume(struct plx_store *store, struct plx_device *device,
 int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault);
 /* Whether it may, as far as this instance knows. */
 bool plx_store_allows_common(const struct plx_store *store);
+/* How many extents more the registry in the store should have for as many as the store has now: at
+ * least and at most; both 0: none. */
+void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most);
+/* These extents, which follow each other on volume 0, are the registry's from now on, too, behind
+ * those that it has. They were never used, and nobody can get them; nobody uses the registry
+ * meanwhile (registry/spans.c). Else under the same conditions. */
+int plx_store_add_registry_span(struct plx_store *store, uint64_t first, uint64_t extents,
+                                struct plx_fault *fault);
 /* Of what the two return: nothing was written. */
 static inline bool plx_grow_refused(int error)
 {

@@ -8,9 +8,14 @@
  *     then do the others. Volume 0's superblock is the moment at which the store has it.
  * G4  Extents are numbered on from the last one of the store. A volume that is not the last one
  *     gets a further range of them; where its last range ends the numbering, that gets longer.
- * G5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's duty).
+ * G5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's duty:
+ *     growth.c's right, and the lock PLX_BYTE_SUPER). Before each superblock both slots are read
+ *     again: one that is not as it is remembered was written by somebody else, and stays.
  * G6  No disk is open here: a flush that fails beside the loop would be news for its log. Bitmaps
  *     are told of it (store.c, S2).
+ * G7  Spans of the registry are only added, behind those that there are: what lies in it keeps its
+ *     place (region.c, F9). A new one is at least half as long as all before it, so that the list
+ *     lasts for a store that grows by small steps.
  * Loop: none; it stands still. Crash story: before the superblock that decides (G3; for a volume
  *   that became larger its own) is durable, the store is as it was: behind the volumes' ends lie
  *   zeroes, and perhaps a volume that says of itself what nobody else says. Repeating the call
@@ -26,7 +31,7 @@
 #define EXTENTS_MIN 4u /* of a volume */
 #define REGISTRY_BYTES_MIN (4ull << 20)
 #define REGISTRY_BYTES_EXTENT 512ull /* for each extent of the store */
-#define REGISTRY_SHARE 16u           /* of volume 0, at most */
+#define REGISTRY_SHARE 16u           /* of volume 0, at most (twice as much by G7) */
 
 static bool is_zero(const uint8_t *bytes, size_t count)
 {
@@ -156,18 +161,24 @@ static uint64_t choose_extent_bytes(uint64_t bytes)
     return extent;
 }
 
-/* The extents after extent 0 that the registry gets: room for a row of each extent several times
- * over, and for disks and labels. */
-static void place_registry(struct plx_superblock *super, uint64_t extents)
+/* How many extents of volume 0 the registry of a store with so many is to have: room for a row of
+ * each extent several times over, and for disks and labels. */
+static uint64_t registry_extents(const struct plx_superblock *super, uint64_t extents)
 {
     uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT;
     uint64_t bytes = plx_max_u64(REGISTRY_BYTES_MIN, extents * REGISTRY_BYTES_EXTENT);
-    uint64_t most = plx_max_u64(1, super->range[0].extents / REGISTRY_SHARE);
+    uint64_t most = plx_max_u64(1, plx_superblock_extents(super) / REGISTRY_SHARE);
 
+    return plx_min_u64(plx_div_up(bytes, extent_bytes), most);
+}
+
+/* It gets those after extent 0. */
+static void place_registry(struct plx_superblock *super, uint64_t extents)
+{
     super->span[0] = (struct plx_superblock_span){
         .kind = PLX_SYSTEM_REGISTRY,
         .first = super->range[0].first + 1,
-        .extents = plx_min_u64(plx_div_up(bytes, extent_bytes), most),
+        .extents = registry_extents(super, extents),
     };
     super->spans = 1;
 }
@@ -348,17 +359,34 @@ static int write_slot(struct growth *g, const struct plx_volume *volume, unsigne
     return flush_failed(g, error);
 }
 
+/* G5 */
+static int check_unchanged(struct growth *g, const struct plx_volume *volume)
+{
+    struct plx_volume now;
+    int error = plx_superblock_read(volume->device, &now, g->fault);
+
+    if (!error && now.super.generation != volume->super.generation &&
+        now.super.generation != volume->attempted)
+        error = plx_fault_set(g->fault, PLX_ERR_FENCED,
+                              "%s: another process has written its superblock meanwhile; try again",
+                              volume->device->name);
+    return error;
+}
+
 /* G2 */
 static int write_superblock(struct growth *g, struct plx_volume *volume,
                             const struct plx_superblock *super)
 {
     uint64_t generation = plx_generation_next(volume->super.generation);
-    int error;
+    int error = check_unchanged(g, volume);
 
+    if (error)
+        return error;
     if (generation > PLX_COUNTER_MAX) /* nobody would read it */
         return plx_fault_set(g->fault, PLX_ERR_CORRUPT,
                              "%s: its superblock has an impossible generation",
                              volume->device->name);
+    volume->attempted = generation;
     error = write_slot(g, volume, volume->slot ^ 1, generation, super);
     if (error)
         return plx_fault_set(g->fault, error, "%s: cannot write the superblock: %s; try again",
@@ -492,6 +520,63 @@ int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
         super.incompatible |= PLX_INCOMPATIBLE_COMMON;
         error = write_superblock(&g, &store->volumes[0], &super);
     }
+    return growth_end(&g, store->info.volumes, error);
+}
+
+/* ---- The registry's place ---- */
+
+void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most)
+{
+    const struct plx_superblock *super = &store->volumes[0].super;
+    uint64_t wanted = registry_extents(super, store->info.extents), has = 0;
+
+    for (uint32_t i = 0; i < super->spans; i++)
+        if (super->span[i].kind == PLX_SYSTEM_REGISTRY)
+            has += super->span[i].extents;
+    *ret_least = *ret_most = 0;
+    if (has == 0 || has >= wanted || super->spans == PLX_SYSTEM_SPANS_MAX)
+        return;
+    *ret_least = plx_div_up(has, 2); /* G7 */
+    *ret_most = plx_max_u64(wanted - has, has);
+}
+
+/* With a span more. What the numbers come from may be wrong, and the gate would let nobody read it.
+ */
+static int append_span(struct growth *g, uint64_t first, uint64_t extents,
+                       struct plx_superblock *super)
+{
+    struct plx_superblock again;
+
+    if (super->spans == PLX_SYSTEM_SPANS_MAX)
+        return plx_fault_set(g->fault, PLX_ERR_UNSUPPORTED,
+                             "the registry's space was made larger %u times, and that is as often "
+                             "as it can be",
+                             PLX_SYSTEM_SPANS_MAX - 1);
+    super->span[super->spans++] = (struct plx_superblock_span){
+        .kind = PLX_SYSTEM_REGISTRY, .first = first, .extents = extents};
+    plx_format_superblock_encode(super, g->buffer);
+    if (plx_format_superblock_decode(g->buffer, &again, NULL))
+        return plx_fault_set(g->fault, PLX_ERR_INVALID,
+                             "extents %llu and on of volume 0 cannot be the registry's",
+                             (unsigned long long)first);
+    return 0;
+}
+
+int plx_store_add_registry_span(struct plx_store *store, uint64_t first, uint64_t extents,
+                                struct plx_fault *fault)
+{
+    const struct plx_grow options = {.dry_run = false};
+    struct plx_superblock super;
+    struct growth g;
+    int error = growth_begin(store, &options, fault, &g);
+
+    if (!error)
+        error = settle(&g);
+    super = store->volumes[0].super;
+    if (!error)
+        error = append_span(&g, first, extents, &super);
+    if (!error)
+        error = write_superblock(&g, &store->volumes[0], &super);
     return growth_end(&g, store->info.volumes, error);
 }
 

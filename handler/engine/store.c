@@ -613,6 +613,7 @@ static void take_volumes(struct plx_store *store, struct plx_volume *volumes, un
         }
         volume->super = volumes[i].super;
         volume->slot = volumes[i].slot;
+        volume->attempted = 0;
         volume->mirrored = volumes[i].mirrored;
     }
 }

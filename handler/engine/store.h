@@ -45,8 +45,9 @@ struct plx_xfer {
 struct plx_volume {
     struct plx_device *device;
     struct plx_superblock super;
-    unsigned slot; /* which holds it */
-    bool mirrored; /* so does the other, in the generation before */
+    unsigned slot;      /* which holds it */
+    uint64_t attempted; /* generation of a superblock that could not be written, but may be there */
+    bool mirrored;      /* so does the other, in the generation before */
     unsigned under_way;
     bool dirty; /* a write completed since the last flush began */
     struct plx_xfer flush;

@@ -58,6 +58,7 @@
 #include "registry/known.h"
 #include "registry/labels.h"
 #include "registry/policy.h"
+#include "registry/spans.h"
 #include "registry/tenancy.h"
 #include "registry/volumes.h"
 
@@ -735,28 +736,68 @@ static int begin_growth(struct plx_attach *a, struct plx_fault *fault)
     return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }
 
+/* The store has grown. That its registry cannot is no failure of that. */
+static int grow_registry(struct plx_attach *a, struct plx_grown *grown, struct plx_fault *fault)
+{
+    int error = plx_spans_grow(a->registry, a->row.id, a->store, fault);
+
+    grown->registry_stays = error == PLX_ERR_NOSPACE;
+    return grown->registry_stays ? 0 : error;
+}
+
+static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *growth,
+                      struct plx_grown *ret_grown, struct plx_fault *fault)
+{
+    int error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before */
+
+    if (!error) /* us, and have left the registry behind */
+        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
+    if (!error)
+        error = grow_by(a, growth, ret_grown, fault);
+    if (!error)
+        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
+    if (!error && !growth->common)
+        error = grow_registry(a, ret_grown, fault);
+    note_size(a);
+    if (!error && growth->path)
+        know_further(a);
+    return error;
+}
+
+/* One process at a time writes superblocks, whatever the registry says (engine/grow.c, G5). */
+static int lock_superblocks(struct plx_attach *a, enum plx_bytelock_mode mode,
+                            struct plx_fault *fault)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+    int error = locks->ops->set(locks, PLX_BYTE_SUPER, mode);
+
+    if (error)
+        plx_fault_set(fault, error, "%s: %s", plx_store_device(a->store, 0)->name,
+                      error == PLX_ERR_BUSY ? "another process is writing the store's superblocks; "
+                                              "try again when it has ended"
+                                            : plx_error_text(error));
+    return error;
+}
+
 int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
                     struct plx_grown *ret_grown, struct plx_fault *fault)
 {
     int error, ended;
+    bool locked;
 
     if (growth->how.dry_run)
         return grow_by(a, growth, ret_grown, fault);
     error = begin_growth(a, fault);
     if (error)
         return error;
-    error = plx_attach_volumes_changed(a, fault); /* somebody may have had the right before us, */
-    if (!error)                                   /* and have left the registry behind */
-        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
-    if (!error)
-        error = grow_by(a, growth, ret_grown, fault);
-    if (!error)
-        error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
-    note_size(a);
-    if (!error && growth->path)
-        know_further(a);
+    error = lock_superblocks(a, PLX_BYTE_EXCLUSIVE, fault);
+    locked = !error;
+    if (locked) {
+        error = grow_alone(a, growth, ret_grown, fault);
+        lock_superblocks(a, PLX_BYTE_UNLOCKED, NULL);
+    }
     /* Else the right goes with the instance, and what was being added is remembered. */
-    if (error && !plx_grow_refused(error))
+    if (error && locked && !plx_grow_refused(error))
         return error;
     ended = plx_registry_growth_end(a->registry, a->row.id, a->instance.row.id);
     return error ? error : ended ? plx_registry_fault(a->registry, ended, fault) : 0;

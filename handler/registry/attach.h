@@ -155,9 +155,9 @@ int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_atta
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
 
-/* Makes the store larger (plx_store_grow, plx_store_add_volume), and then the registry; or changes
- * what else takes the same right. BUSY:
- * another process is doing so. Other instances are told afterwards by the caller. */
+/* Makes the store larger (plx_store_grow, plx_store_add_volume), then what the registry knows of it
+ * and, if it is due, the registry's own room (spans.h); or changes what else takes the same right.
+ * BUSY: another process is doing so. Other instances are told afterwards by the caller. */
 struct plx_attach_growth {
     const char *path;      /* of a further volume; NULL: those that there are became larger */
     uint64_t create_bytes; /* it is a file, to be made of this size; 0: it exists */

@@ -6,6 +6,7 @@
  * R2  Nothing here decides who is dead: what a registered instance holds in the registry, and not
  *     yet or no more on the store, is its own affair or that of its recovery.
  * R3  The registry may know a beginning of the store's extents: the store grows first (volumes.c).
+ * R4  What is the system's on the store is so in the registry, which knows first (spans.c).
  */
 #include "registry/compare.h"
 
@@ -201,6 +202,25 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
     return 0;
 }
 
+/* R4. Whether it is the system's on one side at least. */
+static bool compare_system(struct compare *c, const struct plx_registry_extent *row)
+{
+    bool system = plx_store_extent_is_system(c->store, row->no);
+    unsigned long long no = row->no;
+
+    if (system && row->type != PLX_EXTENT_SYSTEM)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu holds the store's own structures and is a%s %s extent in the "
+                "registry: they would be overwritten" REBUILD,
+                no, row->type == PLX_EXTENT_UNUSED ? "n" : "", type_name(row->type));
+    if (!system && row->type == PLX_EXTENT_SYSTEM)
+        differs(c, PLX_FINDING_INFO, "",
+                "extent %llu is kept for the registry, which does not use it yet; 'parallax store "
+                "grow' goes on with that",
+                no);
+    return system || row->type == PLX_EXTENT_SYSTEM;
+}
+
 static int compare_extents(struct compare *c)
 {
     struct plx_registry_extent *list;
@@ -214,13 +234,12 @@ static int compare_extents(struct compare *c)
         for (uint64_t no = range.first; no < range.first + range.extents && !error; no++) {
             struct plx_registry_extent row = {.no = no}; /* one without a row is unused */
 
-            if (plx_store_extent_is_system(c->store, no))
-                continue;
             while (at < count && list[at].no < no)
                 at++;
             if (at < count && list[at].no == no)
                 row = list[at];
-            error = compare_extent(c, &row);
+            if (!compare_system(c, &row))
+                error = compare_extent(c, &row);
         }
     }
     free(list);

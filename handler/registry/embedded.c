@@ -1,7 +1,8 @@
 /* embedded.c - see embedded.h.
  *
  * M1  The database is looked at only after the superblock has said that this is the volume of the
- *     store that is meant, and where in it the database lies.
+ *     store that is meant, and where in it the database lies. That is asked again with each lock
+ *     (region.c, F9): of both slots one is whole at any time, but a look may last longer.
  * Threads: the caller's. Crash story: region.c's and SQLite's.
  */
 #include "registry/embedded.h"
@@ -10,8 +11,51 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/units.h"
 #include "registry/region.h"
 #include "registry/sql.h"
+
+#define LOOKS 3
+
+static void take_spans(const struct plx_superblock_info *info, struct plx_region *region)
+{
+    region->spans = info->registry_spans;
+    for (unsigned i = 0; i < info->registry_spans; i++) {
+        region->span[i].offset = info->registry[i].offset;
+        region->span[i].bytes = info->registry[i].bytes;
+    }
+}
+
+/* The driver asks the device itself; its number only says what may be asked for. */
+static int measure(struct plx_device *device, struct plx_fault *fault)
+{
+    const struct plx_device_open_options options = {
+        .read_only = device->read_only, .queue_depth = 1, .beside = true};
+    struct plx_device *now;
+    int error = plx_device_open(device->name, &options, &now, fault);
+
+    if (error)
+        return error;
+    device->bytes = plx_max_u64(device->bytes, now->bytes);
+    plx_device_close(now);
+    return 0;
+}
+
+static int look(struct plx_region *region, struct plx_fault *fault)
+{
+    struct plx_superblock_info info;
+    bool larger = false;
+    int error = PLX_ERR_CORRUPT;
+
+    for (unsigned i = 0; i < LOOKS && error; i++) /* M1 */
+        error = plx_superblock_probe(region->device, &info, fault);
+    if (error)
+        return error;
+    take_spans(&info, region);
+    for (unsigned i = 0; i < region->spans; i++)
+        larger |= region->span[i].offset + region->span[i].bytes > region->device->bytes;
+    return larger ? measure(region->device, fault) : 0;
+}
 
 /* M1 */
 static int find_region(const struct plx_embedded_options *options, struct plx_region *region,
@@ -39,11 +83,7 @@ static int find_region(const struct plx_embedded_options *options, struct plx_re
         return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
                              "store %s on %s has no registry of its own", info.store_name,
                              options->volume);
-    region->spans = info.registry_spans;
-    for (unsigned i = 0; i < info.registry_spans; i++) {
-        region->span[i].offset = info.registry[i].offset;
-        region->span[i].bytes = info.registry[i].bytes;
-    }
+    take_spans(&info, region);
     return 0;
 }
 
@@ -62,7 +102,8 @@ static int open_region(const struct plx_embedded_options *options, struct plx_re
 
     *ret_region = (struct plx_region){.read_only = options->read_only,
                                       .may_write = options->may_write,
-                                      .context = options->context};
+                                      .context = options->context,
+                                      .look = look};
     error = plx_device_open(options->volume, &device_options, &ret_region->device, fault);
     if (!error)
         error = plx_bytelock_open(options->volume, &ret_region->locks, fault);

@@ -135,6 +135,60 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
     return 0;
 }
 
+static void read_run(void *item, const struct plx_sql_value *columns)
+{
+    struct plx_registry_range *run = item;
+
+    run->first = (uint64_t)columns[0].number;
+    run->extents = (uint64_t)columns[1].number;
+}
+
+static const struct plx_sql_shape run_shape = {sizeof(struct plx_registry_range), read_run};
+
+int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_t least,
+                                uint64_t most, struct plx_registry_range *ret_run)
+{
+    /* E2: the next ones of the range that has most of them. */
+    static const char reserve[] =
+        "WITH RECURSIVE run (no, last) AS (SELECT * FROM ("
+        "  SELECT first_extent + touched, first_extent + touched - 1 + min(?3, extents - touched)"
+        "   FROM volumes WHERE store = ?1 AND idx = 0 AND touched < extents"
+        "   AND extents - touched >= ?2 AND NOT EXISTS (SELECT 1 FROM extents WHERE request_id = "
+        "?4)"
+        "   ORDER BY extents - touched DESC LIMIT 1)"
+        "  UNION ALL SELECT no + 1, last FROM run WHERE no < last)"
+        " INSERT INTO extents (store, no, type, request_id) SELECT ?1, no, 'system', ?4 FROM run";
+    static const char mark[] =
+        "UPDATE volumes SET touched = touched +"
+        " (SELECT count(*) FROM extents WHERE request_id = ?2) WHERE store = ?1 AND idx = 0"
+        " AND first_extent + touched = (SELECT min(no) FROM extents WHERE request_id = ?2)";
+    static const char result[] = "SELECT min(no), count(*) FROM extents WHERE request_id = ?1"
+                                 " HAVING count(*) > 0";
+    uint64_t request = plx_id_random();
+    struct plx_sql batch[] = {
+        SQL(reserve, SQL_INT(store), SQL_INT(least), SQL_INT(most), SQL_INT(request)),
+        SQL(mark, SQL_INT(store), SQL_INT(request)),
+        SQL_MUST(result, SQL_INT(request)),
+        SQL_EVENT(reg, "extent reserve", "the registry's", ""),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &run_shape, ret_run);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOSPACE,
+                                   "volume 0 has not enough extents left that were never used")
+                    : code;
+}
+
+int plx_registry_extent_system(struct plx_registry *reg, int64_t store,
+                               struct plx_registry_extent **ret_list, size_t *ret_count)
+{
+    static const char list[] = "SELECT " EXTENT_COLUMNS " FROM extents INDEXED BY extents_free"
+                               " WHERE store = ?1 AND type = 'system' AND owner IS NULL"
+                               " AND sealed = 0 ORDER BY no";
+    struct plx_sql statement = SQL(list, SQL_INT(store));
+
+    return plx_sql_list(reg, &statement, &extent_shape, (void **)ret_list, ret_count);
+}
+
 static int get_extent(struct plx_registry *reg, int64_t store, uint64_t no,
                       struct plx_registry_extent *ret_extent)
 {

@@ -141,7 +141,10 @@ static int scan_extents(struct rebuild *r)
         return no_memory(r);
     for (unsigned i = 0; plx_store_range(r->store, i, &range) && !error; i++)
         for (uint64_t no = range.first; no < range.first + range.extents && !error; no++)
-            if (!plx_store_extent_is_system(r->store, no))
+            if (plx_store_extent_is_system(r->store, no)) /* spans.c, P3 */
+                r->extents[r->extent_count++] =
+                    (struct plx_registry_extent){.no = no, .type = PLX_EXTENT_SYSTEM};
+            else
                 error = scan_extent(r, no);
     return error;
 }

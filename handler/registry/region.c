@@ -17,6 +17,13 @@
  *     database were written, what completes or undoes that is not asked about any more.
  * F8  A damaged page that is read all the same (salvage) carries a mark, also into the journal. It
  *     is as damaged as before when it is written with that mark.
+ * F9  All who have a lock have the same spans: they are looked up with each lock, and change only
+ *     under EXCLUSIVE, which nobody gets while a journal is left to be rolled back. A span that
+ *     comes makes both parts longer and moves nothing; what it holds is never read before it was
+ *     written. Without a lock only the two first blocks matter, which stay where they are.
+ * F10 The journal of a transaction that fails is what its changes are undone from, in SQLite's
+ *     memory, too: it reads as it was written even where the device refused it, until it is begun
+ *     anew, ended or closed. What the same transaction adds behind that is refused.
  * Locks: SQLite's five states on three bytes, as its own unix VFS has them. PENDING lets a writer
  *   in when readers follow each other without end.
  * Threads: one at a time for each connection.
@@ -65,6 +72,7 @@ struct plx_region_vfs {
     bool written;      /* pages of the database, under this lock (F7) */
     bool salvage;      /* F8 */
     uint64_t from, to; /* of the journal: bytes that are in gathered and not on the device */
+    bool refused;      /* they could not be written (F10) */
     uint8_t gathered[GATHER_BYTES]; /* begins with the block that has from */
 };
 
@@ -72,6 +80,41 @@ struct region_file {
     sqlite3_file base;
     struct plx_region_vfs *vfs;
 };
+
+/* ---- Where it lies ----------------------------------------------------------------------- */
+
+static uint64_t space_of(const struct plx_region *region)
+{
+    uint64_t space = 0;
+
+    for (unsigned i = 0; i < region->spans; i++)
+        space += region->span[i].bytes / 2;
+    return space;
+}
+
+static int check_region(const struct plx_region *region, const char *volume,
+                        struct plx_fault *fault)
+{
+    const struct plx_device *device = region->device;
+
+    PLX_ASSERT(region->spans >= 1 && region->spans <= PLX_REGION_SPANS);
+    for (unsigned i = 0; i < region->spans; i++) {
+        uint64_t offset = region->span[i].offset, bytes = region->span[i].bytes;
+
+        if (!bytes || bytes % PLX_REGION_UNIT || offset % PAGE)
+            return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                 "%.120s: the place of the registry is not valid", volume);
+        if (offset > device->bytes || bytes > device->bytes - offset)
+            return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                 "%.120s: truncated: the registry lies behind its end; restore "
+                                 "the missing part",
+                                 volume);
+    }
+    if (space_of(region) < SPACE_MIN)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%.120s: the place of the registry is too small", volume);
+    return 0;
+}
 
 /* ---- Blocks ------------------------------------------------------------------------------ */
 
@@ -284,8 +327,13 @@ static uint64_t journal_space(const struct plx_region_vfs *vfs)
     return vfs->space - PAGE; /* F6 */
 }
 
-/* Fills up the first and the last block with what the device has there, and writes them all. What
- * fails stays: SQLite reads it to undo in its cache what it has not written yet. */
+static void drop_gathered(struct plx_region_vfs *vfs)
+{
+    vfs->from = vfs->to = 0;
+    vfs->refused = false;
+}
+
+/* Fills up the first and the last block with what the device has there, and writes them all. */
 static int write_gathered(struct plx_region_vfs *vfs)
 {
     uint64_t from = vfs->from, to = vfs->to, begin = block_of(from);
@@ -307,8 +355,10 @@ static int write_gathered(struct plx_region_vfs *vfs)
     }
     if (!result)
         result = write_blocks(vfs, PART_JOURNAL, begin, vfs->gathered, end - begin);
-    if (!result)
-        vfs->from = vfs->to = 0;
+    if (result)
+        vfs->refused = true;
+    else
+        drop_gathered(vfs);
     return result;
 }
 
@@ -347,6 +397,10 @@ static int journal_write(sqlite3_file *file, const void *buffer, int amount, sql
 
     if (end > journal_space(vfs))
         return SQLITE_FULL;
+    if (vfs->refused && offset)
+        return SQLITE_IOERR_WRITE;
+    if (vfs->refused) /* F10: begun anew */
+        drop_gathered(vfs);
     while (next < end) {
         uint64_t count = end - next, room;
 
@@ -380,7 +434,7 @@ static int journal_end(struct plx_region_vfs *vfs)
     uint8_t zeros[PAGE] = {0};
     int result;
 
-    vfs->from = vfs->to = 0;
+    drop_gathered(vfs);
     result = write_blocks(vfs, PART_JOURNAL, 0, zeros, PAGE);
     return result ? result : flush(vfs);
 }
@@ -407,9 +461,7 @@ static int journal_sync(sqlite3_file *file, int flags)
 /* What was not synced belongs to a transaction that failed. */
 static int journal_close(sqlite3_file *file)
 {
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-
-    vfs->from = vfs->to = 0;
+    drop_gathered(((struct region_file *)file)->vfs);
     return SQLITE_OK;
 }
 
@@ -425,6 +477,41 @@ static int set_byte(struct plx_region_vfs *vfs, enum lock_byte byte, enum plx_by
     return note(vfs, code ? SQLITE_IOERR_LOCK : SQLITE_OK, code, "lock", byte);
 }
 
+/* F9. Who added a span may have died before it was durable: what is made durable in it from now on
+ * must not be more so than the superblock that names it. */
+static int take_spans(struct plx_region_vfs *vfs, const struct plx_region *now)
+{
+    const struct plx_region *region = &vfs->region;
+    bool same = now->spans >= region->spans;
+    int code;
+
+    for (unsigned i = 0; same && i < region->spans; i++)
+        same = now->span[i].offset == region->span[i].offset &&
+               now->span[i].bytes == region->span[i].bytes;
+    if (!same) {
+        plx_fault_set(&vfs->fault, PLX_ERR_CORRUPT,
+                      "%.120s: the registry lies elsewhere than when it was opened", vfs->volume);
+        return SQLITE_IOERR_LOCK;
+    }
+    if (now->spans == region->spans)
+        return SQLITE_OK;
+    code = check_region(now, vfs->volume, &vfs->fault);
+    if (code || flush(vfs))
+        return SQLITE_IOERR_LOCK;
+    vfs->region = *now;
+    vfs->space = space_of(now);
+    return SQLITE_OK;
+}
+
+static int look(struct plx_region_vfs *vfs)
+{
+    struct plx_region now = vfs->region;
+
+    if (!now.look)
+        return SQLITE_OK;
+    return now.look(&now, &vfs->fault) ? SQLITE_IOERR_LOCK : take_spans(vfs, &now);
+}
+
 static int lock_shared(struct plx_region_vfs *vfs)
 {
     int result = set_byte(vfs, BYTE_PENDING, PLX_BYTE_SHARED);
@@ -433,7 +520,12 @@ static int lock_shared(struct plx_region_vfs *vfs)
         return result;
     result = set_byte(vfs, BYTE_SHARED, PLX_BYTE_SHARED);
     set_byte(vfs, BYTE_PENDING, PLX_BYTE_UNLOCKED);
-    if (!result)
+    if (result)
+        return result;
+    result = look(vfs);
+    if (result)
+        set_byte(vfs, BYTE_SHARED, PLX_BYTE_UNLOCKED);
+    else
         vfs->level = SQLITE_LOCK_SHARED;
     return result;
 }
@@ -650,32 +742,6 @@ static int vfs_last_error(sqlite3_vfs *base, int size, char *ret_text)
 
 /* ---- Making one -------------------------------------------------------------------------- */
 
-static int check_region(const struct plx_region *region, const char *volume,
-                        struct plx_fault *fault)
-{
-    const struct plx_device *device = region->device;
-    uint64_t space = 0;
-
-    PLX_ASSERT(region->spans >= 1 && region->spans <= PLX_REGION_SPANS);
-    for (unsigned i = 0; i < region->spans; i++) {
-        uint64_t offset = region->span[i].offset, bytes = region->span[i].bytes;
-
-        if (!bytes || bytes % PLX_REGION_UNIT || offset % PAGE)
-            return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "%.120s: the place of the registry is not valid", volume);
-        if (offset > device->bytes || bytes > device->bytes - offset)
-            return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "%.120s: truncated: the registry lies behind its end; restore "
-                                 "the missing part",
-                                 volume);
-        space += bytes / 2;
-    }
-    if (space < SPACE_MIN)
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "%.120s: the place of the registry is too small", volume);
-    return 0;
-}
-
 int plx_region_vfs_new(const struct plx_region *region, const char *volume,
                        struct plx_region_vfs **ret_vfs, struct plx_fault *fault)
 {
@@ -690,8 +756,7 @@ int plx_region_vfs_new(const struct plx_region *region, const char *volume,
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
     vfs->region = *region;
     vfs->system = sqlite3_vfs_find(NULL);
-    for (unsigned i = 0; i < region->spans; i++)
-        vfs->space += region->span[i].bytes / 2;
+    vfs->space = space_of(region);
     snprintf(vfs->volume, sizeof vfs->volume, "%s", volume);
     snprintf(vfs->name, sizeof vfs->name, "parallax-region-%lu", ++count);
     vfs->base = (sqlite3_vfs){

@@ -31,6 +31,9 @@ struct plx_region {
      * nothing was changed. NULL: always true. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;
+    /* Asked with each lock: the spans as they are now, of which there may be more than before, and
+     * the device, which may be larger, written into the region. NULL: it stays as it is. */
+    int (*look)(struct plx_region *region, struct plx_fault *fault);
 };
 
 /* Makes the region an empty database, durably. What it held is gone then, whatever it was; a power
@@ -50,7 +53,8 @@ int plx_region_vfs_new(const struct plx_region *region, const char *volume,
                        struct plx_region_vfs **ret_vfs, struct plx_fault *fault);
 void plx_region_vfs_free(struct plx_region_vfs *vfs); /* NULL is fine */
 const char *plx_region_vfs_name(const struct plx_region_vfs *vfs);
-/* How many pages the database can have; its journal has room for all of them. */
+/* How many pages the database can have, as the last lock found it; its journal has room for all of
+ * them. */
 uint32_t plx_region_vfs_pages(const struct plx_region_vfs *vfs);
 /* What went wrong below SQLite since the last call; code 0: nothing. */
 struct plx_fault plx_region_vfs_fault(struct plx_region_vfs *vfs);

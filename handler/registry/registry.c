@@ -149,6 +149,15 @@ int plx_registry_room(struct plx_registry *reg, uint64_t *ret_used, uint64_t *re
     return code;
 }
 
+int plx_registry_alone(struct plx_registry *reg,
+                       int (*work)(void *context, struct plx_fault *fault), void *context,
+                       struct plx_fault *fault)
+{
+    return reg->ops->alone
+               ? reg->ops->alone(reg->driver, work, context, fault)
+               : plx_fault_set(fault, PLX_ERR_UNSUPPORTED, "this registry does not lie in a store");
+}
+
 int plx_registry_has_room(struct plx_registry *reg)
 {
     uint64_t used, pages;
@@ -157,7 +166,8 @@ int plx_registry_has_room(struct plx_registry *reg)
     if (!code && plx_sql_crowded(used, pages))
         code = plx_sql_fail(reg, PLX_ERR_NOSPACE,
                             "four fifths of the registry's space are in use, the rest is for "
-                            "deleting: delete disks or labels that are not needed any more");
+                            "deleting: delete disks or labels that are not needed any "
+                            "more" PLX_SQL_MORE_ROOM);
     return code;
 }
 

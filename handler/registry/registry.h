@@ -66,6 +66,11 @@ int plx_registry_room(struct plx_registry *reg, uint64_t *ret_used, uint64_t *re
  * looks itself; who sets a label asks before the log hears of it (attach.c). Events are left out
  * then, without a word. */
 int plx_registry_has_room(struct plx_registry *reg);
+/* Runs work() while nobody else reads or changes the registry; nor does work(). Returns what it
+ * does. UNSUPPORTED for a registry that does not lie in a store. */
+int plx_registry_alone(struct plx_registry *reg,
+                       int (*work)(void *context, struct plx_fault *fault), void *context,
+                       struct plx_fault *fault);
 
 /* ---- Stores and volumes ------------------------------------------------------------------ */
 
@@ -185,6 +190,13 @@ struct plx_registry_extent_counts {
 int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t instance,
                               enum plx_extent_type type, uint64_t keep_unused,
                               struct plx_registry_extent *ret_extent, bool *ret_fresh);
+/* Makes extents of volume 0 the system's that follow each other and were never used: as many as
+ * there are in one place, within these bounds. NOSPACE: there are not even so few. */
+int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_t least,
+                                uint64_t most, struct plx_registry_range *ret_run);
+/* Those that are the system's, by their numbers; to be freed. */
+int plx_registry_extent_system(struct plx_registry *reg, int64_t store,
+                               struct plx_registry_extent **ret_list, size_t *ret_count);
 /* Gives the instance this very extent, sealed or not: to free blocks in it, or from a dead
  * instance (owner, 0: from nobody). BUSY when it has another owner. Unseals it. */
 int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t no, uint64_t owner,

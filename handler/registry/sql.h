@@ -79,6 +79,9 @@ struct plx_registry_ops {
     int (*put)(void *driver, const char *file, struct plx_fault *fault);
     int (*get)(void *driver, const char *file, struct plx_fault *fault);
     int (*room)(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct plx_fault *fault);
+    /* registry.h: plx_registry_alone(). NULL: it does not lie in a store. */
+    int (*alone)(void *driver, int (*work)(void *context, struct plx_fault *fault), void *context,
+                 struct plx_fault *fault);
     void (*close)(void *driver);
 };
 
@@ -102,6 +105,7 @@ int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
 /* Whether the last fifth of a region's pages is being used: the rest of them is for what frees
  * something. pages 0: a file. */
 bool plx_sql_crowded(uint64_t used, uint64_t pages);
+#define PLX_SQL_MORE_ROOM ", or make volume 0 larger ('parallax store grow')"
 
 /* How a row becomes an item: read fills a zeroed one from the columns of its statement. */
 struct plx_sql_shape {

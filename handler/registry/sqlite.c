@@ -12,6 +12,8 @@
  *     That also keeps SQLite from reading again what it never wrote: a page that is on the free
  *     list can be anything, and would be taken for damage.
  * S6  The last fifth of a region is for what frees something: events are left out there.
+ * S7  A region can become longer while it is open (region.c, F9). The first change that finds it so
+ *     raises the limits of pages and of events; until then the old ones hold.
  * Threads: one at a time per handle, any number of processes.
  * Crash story: SQLite's. A crash while the file is made leaves an empty one, which the next
  *   opener fills; the schema and all pending migrations are one transaction.
@@ -91,7 +93,7 @@ static int region_failed(const struct plx_sqlite *lite, int result, const char *
     case SQLITE_FULL:
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "the registry's space in %.80s is full (%u pages): delete disks or "
-                             "labels that are not needed any more",
+                             "labels that are not needed any more" PLX_SQL_MORE_ROOM,
                              lite->path, plx_region_vfs_pages(lite->vfs));
     case SQLITE_READONLY:
         if (result == SQLITE_READONLY_ROLLBACK)
@@ -331,6 +333,23 @@ static int look_for_room(struct plx_sqlite *lite, const struct plx_sql *batch, s
     return result;
 }
 
+/* S7. Within a change. */
+static int fit(struct plx_sqlite *lite)
+{
+    uint32_t pages = lite->vfs ? plx_region_vfs_pages(lite->vfs) : 0;
+    char sql[128];
+    int result;
+
+    if (pages == lite->pages)
+        return SQLITE_OK;
+    snprintf(sql, sizeof sql, "PRAGMA max_page_count = %u; UPDATE room SET event_limit = %lld",
+             pages, (long long)plx_sqlite_event_limit(lite));
+    result = plx_sqlite_exec(lite, sql);
+    if (!result)
+        lite->pages = pages;
+    return result;
+}
+
 static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
                       void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
                       struct plx_fault *ret_fault)
@@ -346,6 +365,8 @@ static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, si
     if (change) {
         give_turn(lite);
         result = plx_sqlite_exec(lite, "BEGIN IMMEDIATE");
+        if (!result)
+            result = fit(lite);
         if (!result)
             result = look_for_room(lite, batch, count, &crowded);
     }
@@ -381,6 +402,23 @@ static int sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages,
     *ret_used = (uint64_t)used;
     *ret_pages = lite->vfs ? plx_region_vfs_pages(lite->vfs) : 0;
     return 0;
+}
+
+/* Nothing is changed: the rollback only gives the lock up. */
+static int sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *fault),
+                        void *context, struct plx_fault *fault)
+{
+    struct plx_sqlite *lite = driver;
+    int code = follow(lite, fault), result;
+
+    if (code)
+        return code;
+    result = plx_sqlite_exec(lite, "BEGIN EXCLUSIVE");
+    if (result)
+        return give_up(lite, result, fault);
+    code = work(context, fault);
+    plx_sqlite_exec(lite, "ROLLBACK");
+    return code;
 }
 
 /* ---- Opening and migration --------------------------------------------------------------- */
@@ -609,7 +647,8 @@ static int enter_region(struct plx_sqlite *lite, struct plx_fault *fault)
     int result = plx_sqlite_exec(lite, "PRAGMA temp_store = MEMORY; PRAGMA cache_spill = OFF;"
                                        "PRAGMA mmap_size = 0; PRAGMA page_size = 4096;" ALWAYS);
 
-    snprintf(limit, sizeof limit, "PRAGMA max_page_count = %u", plx_region_vfs_pages(lite->vfs));
+    lite->pages = plx_region_vfs_pages(lite->vfs);
+    snprintf(limit, sizeof limit, "PRAGMA max_page_count = %u", lite->pages);
     if (!result)
         result = sqlite3_file_control(lite->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
     if (!result)
@@ -688,6 +727,7 @@ int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
                                                 .put = plx_sqlite_put,
                                                 .get = plx_sqlite_get,
                                                 .room = sqlite_room,
+                                                .alone = sqlite_alone,
                                                 .close = sqlite_close};
     struct plx_sqlite *lite = calloc(1, sizeof *lite);
     int code;

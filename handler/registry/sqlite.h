@@ -20,7 +20,8 @@ struct plx_sqlite {
     uint64_t busy_since;           /* monotonic ms; of the busy handler */
     uint64_t changed_at;           /* monotonic ms */
     struct plx_region_vfs *vfs;    /* NULL: a file */
-    struct plx_region region;      /* with vfs */
+    struct plx_region region;      /* with vfs: its locks and what may be done; its spans: vfs */
+    uint32_t pages;                /* with vfs: SQLite's limit (S7) */
     char path[PLX_PATH_MAX];       /* the file; of a region the name of its volume, for messages */
 };
 

@@ -52,15 +52,23 @@ struct host {
     struct plx_registry *reg;
 };
 
+/* As the superblock would have it. */
+static int look(struct plx_region *region, struct plx_fault *why)
+{
+    region->spans = spans;
+    return 0;
+}
+
 static int host_open(struct host *host, struct plx_simdisk *disk)
 {
     int code;
 
-    host->region =
-        (struct plx_region){.device = plx_simdisk_attach(disk, "disk"),
-                            .locks = &free_lock,
-                            .spans = spans,
-                            .span = {{1 << 20, 1 << 20}, {3 << 20, 1 << 20}, {5 << 20, 512 << 10}}};
+    host->region = (struct plx_region){
+        .device = plx_simdisk_attach(disk, "disk"),
+        .locks = &free_lock,
+        .look = look,
+        .spans = spans,
+        .span = {{1 << 20, 1 << 20}, {3 << 20, 1 << 20}, {5 << 20, 512 << 10}, {6 << 20, 3 << 19}}};
     code = plx_registry_open_region(&host->region, "disk", "crash", &host->reg, &fault);
     if (code)
         plx_device_close(host->region.device);
@@ -430,6 +438,8 @@ static void new_disk(void)
 
 static void test_cuts(void)
 {
+    uint64_t used, pages, more;
+
     new_disk();
     before = 0;
     begin();
@@ -446,6 +456,11 @@ static void test_cuts(void)
     OK(host_open(&host, disk));
     end("opened with one span more");
     fill(60, 500, "written to the longer region");
+    OK(plx_registry_room(host.reg, &used, &pages));
+    spans = 4;
+    fill(300, 900, "written to a region that got longer while it was open");
+    OK(plx_registry_room(host.reg, &used, &more));
+    CU_ASSERT(used > pages && more > used);
     host_close(&host);
     printf("\n    %lu cuts, %lu states judged, %lu of them cuts of a recovery ", cuts, forks,
            recoveries);

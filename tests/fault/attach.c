@@ -14,11 +14,13 @@
 #include "registry/rebuild.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
+#include "registry/sql.h"
 
 #define MIB (1ull << 20)
 #define LENGTH 65536u
 #define CONTENTS 7
 #define GROWN (6 * MIB)
+#define REGISTRY_GROWS (48 * MIB)
 #define K_MAX 1000u
 #define WORKERS 4u
 
@@ -372,29 +374,42 @@ static void remove_all(const char *path)
 }
 
 /* Its volume is larger than it knows. */
-static int with_room(void)
+static int with_room_of(int error, uint64_t bytes)
 {
-    int error = labelled();
-
     if (!error)
         error = close_attach();
-    if (!error && truncate(volume, 10 * MIB))
+    if (!error && truncate(volume, (off_t)bytes))
         return say(PLX_ERR_SYSTEM, "the volume cannot be made larger");
     return error ? error : fault_attach_open();
 }
 
+static int with_room(void)
+{
+    return with_room_of(labelled(), 10 * MIB);
+}
+
+/* So much that its registry is to get more as well: 2 extents to 1. */
+static int with_much_room(void)
+{
+    return with_room_of(labelled(), REGISTRY_GROWS);
+}
+
 /* And is not the last one. */
-static int inner_with_room(void)
+static int inner(void)
 {
     int error = labelled();
 
-    if (!error)
-        error = add_volume();
-    if (!error)
-        error = close_attach();
-    if (!error && truncate(volume, 10 * MIB))
-        return say(PLX_ERR_SYSTEM, "the volume cannot be made larger");
-    return error ? error : fault_attach_open();
+    return error ? error : add_volume();
+}
+
+static int inner_with_room(void)
+{
+    return with_room_of(inner(), 10 * MIB);
+}
+
+static int inner_with_much_room(void)
+{
+    return with_room_of(inner(), REGISTRY_GROWS);
 }
 
 static int forgotten(void)
@@ -565,6 +580,51 @@ static int is_larger_inside(void)
     return has_extents(14);
 }
 
+static int change_registry(const char *text)
+{
+    struct plx_registry *registry = plx_attach_registry(attach);
+    const struct plx_sql batch[] = {{.text = text}};
+    int error = plx_sql_change(registry, batch, 1, NULL, NULL);
+
+    return error ? say(error, plx_registry_error(registry)) : 0;
+}
+
+/* And the registry has all the room that such a store's is to have, and it can be used. */
+static int has_registry_room(int error)
+{
+    static const char fill[] =
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)"
+        " INSERT INTO policies SELECT id, 'k' || i, hex(zeroblob(1500)) FROM n, vdis LIMIT 200";
+    struct plx_registry *registry = plx_attach_registry(attach);
+    uint64_t used, pages, least, most;
+
+    plx_store_registry_due(plx_attach_store(attach), &least, &most);
+    if (!error && most)
+        error = say(PLX_ERR_INVALID, "the registry has not grown");
+    if (!error)
+        error = change_registry(fill);
+    if (error)
+        return error;
+    error = plx_registry_room(registry, &used, &pages);
+    if (!error)
+        error = plx_registry_check(registry);
+    if (error)
+        return say(error, plx_registry_error(registry));
+    if (used < 200 || pages < 370)
+        return say(PLX_ERR_INVALID, "the registry uses no more than it had");
+    return change_registry("DELETE FROM policies WHERE key LIKE 'k%'");
+}
+
+static int is_much_larger(void)
+{
+    return has_registry_room(has_extents(48));
+}
+
+static int is_much_larger_inside(void)
+{
+    return has_registry_room(has_extents(52));
+}
+
 static int is_labelled(void)
 {
     uint64_t seq;
@@ -683,6 +743,16 @@ static const struct fault_operation operations[] = {
      .prepare = inner_with_room,
      .run = grow,
      .effect = is_larger_inside,
+     .written = true},
+    {.name = "grow-registry",
+     .prepare = with_much_room,
+     .run = grow,
+     .effect = is_much_larger,
+     .written = true},
+    {.name = "grow-registry-inner",
+     .prepare = inner_with_much_room,
+     .run = grow,
+     .effect = is_much_larger_inside,
      .written = true},
     {.name = "add-volume",
      .prepare = labelled,

@@ -29,6 +29,22 @@ says err "demo grew by 4 MiB to 20 MiB"
 run 0 store info demo --json
 [[ $(json extents) == 20 ]] || die "it did not grow"
 
+step "while another process writes superblocks"
+python3 -c '
+import fcntl, struct, sys, time
+fd = open("one", "r+b")
+flock = struct.pack("hhqqixxxx", fcntl.F_WRLCK, 0, (1 << 62) + 9, 1, 0)
+fcntl.fcntl(fd, 37, flock) # F_OFD_SETLK
+print("locked", flush=True)
+time.sleep(60)' >locked &
+locker=$!
+until grep -qs locked locked; do sleep 0.1; done
+run 4 store grow demo
+says err "is writing the store's superblocks"
+kill $locker
+wait $locker 2>/dev/null
+run 0 store grow demo
+
 step "volumes that are refused"
 run 3 store add-volume demo two
 head -c 8M /dev/urandom >data

@@ -511,6 +511,204 @@ static void test_grown(void)
     place_close(&region);
 }
 
+/* ---- A region that gets longer while it is open ------------------------------------------ */
+
+static unsigned spans_now; /* as the superblock has it */
+
+static int look(struct plx_region *region, struct plx_fault *why)
+{
+    static const struct plx_region all = {
+        .span = {{1 << 20, 1 << 20}, {4 << 20, 512 << 10}, {8 << 20, 6 << 20}}};
+
+    if (!spans_now)
+        return plx_fault_set(why, PLX_ERR_IO_READ, "the superblock cannot be read");
+    memcpy(region->span, all.span, sizeof region->span);
+    region->spans = spans_now;
+    return 0;
+}
+
+static void open_short(struct plx_region *region, struct plx_registry **ret_reg)
+{
+    *region = (struct plx_region){.look = look};
+    look(region, &fault);
+    OK(place_open(path, false, region, &fault));
+    OK(plx_registry_open_region(region, "volume", "test", ret_reg, &fault));
+}
+
+static int add_span(void *context, struct plx_fault *why)
+{
+    struct plx_region *other = context;
+    bool busy = false;
+
+    CU_ASSERT_EQUAL(other->locks->ops->probe(other->locks, PLX_BYTE_SQLITE + 2, &busy), 0);
+    CU_ASSERT_EQUAL(other->locks->ops->set(other->locks, PLX_BYTE_SQLITE + 2, PLX_BYTE_SHARED),
+                    PLX_ERR_BUSY);
+    CU_ASSERT(busy);
+    spans_now = 3;
+    return 0;
+}
+
+/* More than two spans hold, in one transaction. */
+static const char fill[] =
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)"
+    " INSERT INTO policies SELECT id, 'k' || i, hex(zeroblob(1800)) FROM n, vdis";
+static const char filled[] =
+    "SELECT count(*) FROM policies WHERE key LIKE 'k%' AND value = hex(zeroblob(1800))";
+
+/* All who have it open find the new span with their next lock, and with it room. */
+static void test_grown_while_open(void)
+{
+    struct plx_region here, there;
+    struct plx_registry *a = NULL, *b = NULL;
+    uint64_t used, pages, more;
+    int64_t limit;
+
+    close_here();
+    spans_now = 2;
+    open_short(&here, &a);
+    open_short(&there, &b);
+    make_store(a, "demo");
+    OK(make_disk(b, 1, "web"));
+    limit = number(b, "SELECT event_limit FROM room");
+    OK(plx_registry_room(b, &used, &pages));
+    CU_ASSERT(pages < 200);
+    FAILS(REGISTRY, change(b, fill));
+    SAYS(plx_registry_error(b), "store grow");
+    OK(plx_registry_alone(a, add_span, &there, &fault));
+    OK(change(a, fill));
+    OK(plx_registry_room(b, &used, &more));
+    CU_ASSERT(used > pages + 100 && more > pages + 700);
+    CU_ASSERT_EQUAL(number(b, filled), 300);
+    OK(plx_registry_check(b));
+    OK(change(b, "UPDATE policies SET value = 'small'"));
+    CU_ASSERT_EQUAL(number(a, filled), 0);
+    OK(change(b, "DELETE FROM policies"));
+    OK(change(b, fill)); /* its limits have followed, too */
+    CU_ASSERT(number(b, "SELECT event_limit FROM room") > 4 * limit);
+    OK(plx_registry_check(a));
+
+    spans_now = 2;
+    FAILS(CORRUPT, plx_registry_room(b, &used, &more));
+    SAYS(plx_registry_error(b), "elsewhere");
+    spans_now = 0;
+    FAILS(IO_READ, plx_registry_room(a, &used, &more));
+    spans_now = 3;
+    OK(plx_registry_check(a));
+    OK(plx_registry_check(b));
+    plx_registry_close(a);
+    plx_registry_close(b);
+    place_close(&here);
+    place_close(&there);
+}
+
+static const struct plx_device_ops *driver;
+static unsigned pages_left;
+
+/* Dies when so many pages of the database were written. */
+static void dying_submit(struct plx_device *device, struct plx_io *io)
+{
+    struct plx_region all = {.spans = 0};
+
+    look(&all, &fault);
+    for (unsigned i = 0; i < all.spans; i++)
+        if (io->op == PLX_IO_WRITE && io->offset >= all.span[i].offset &&
+            io->offset < all.span[i].offset + all.span[i].bytes / 2 && !pages_left--)
+            raise(SIGKILL);
+    driver->submit(device, io);
+}
+
+static _Noreturn void change_and_die(void)
+{
+    struct plx_region region;
+    struct plx_registry *own;
+    struct plx_device_ops dying;
+
+    open_short(&region, &own);
+    driver = region.device->ops;
+    dying = *driver;
+    dying.submit = dying_submit;
+    region.device->ops = &dying;
+    pages_left = 250;
+    change(own, "UPDATE policies SET value = 'small'");
+    _exit(1);
+}
+
+/* What is to be rolled back lies behind what the one who does it knew of. */
+static void test_journal_of_a_longer_one(void)
+{
+    struct plx_region here, there;
+    struct plx_registry *a = NULL, *b = NULL;
+    pid_t child;
+    int status;
+
+    close_here();
+    spans_now = 2;
+    open_short(&here, &a);
+    open_short(&there, &b);
+    make_store(a, "demo");
+    OK(make_disk(a, 1, "web"));
+    CU_ASSERT_EQUAL(number(b, filled), 0);
+    OK(plx_registry_alone(a, add_span, &there, &fault));
+    OK(change(a, fill));
+    plx_registry_close(a);
+    place_close(&here);
+    fflush(NULL);
+    child = fork();
+    if (!child)
+        change_and_die();
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    CU_ASSERT_EQUAL(number(b, filled), 300);
+    OK(plx_registry_check(b));
+    plx_registry_close(b);
+    place_close(&there);
+}
+
+/* ---- A journal that cannot be written ---------------------------------------------------- */
+
+static unsigned headers_left;
+
+/* Refuses one write of the journal's first block. */
+static void refusing_submit(struct plx_device *device, struct plx_io *io)
+{
+    const struct plx_region region = place_spans();
+    bool header =
+        io->op == PLX_IO_WRITE && io->offset == region.span[0].offset + region.span[0].bytes / 2;
+
+    device->read_only = header && !headers_left--;
+    driver->submit(device, io);
+    device->read_only = false;
+}
+
+/* Whichever write of a journal fails, who made the change sees what all others see. */
+static void test_journal_refused(void)
+{
+    static const char changed[] = "SELECT count(*) FROM vdis WHERE name = 'changed'";
+    struct plx_region region = place_spans();
+    struct plx_registry *own = NULL;
+    struct plx_device_ops refusing;
+    int code = -1;
+
+    make_store(reg, "demo");
+    OK(make_disk(reg, 1, "web"));
+    OK(place_open(path, false, &region, &fault));
+    OK(plx_registry_open_region(&region, path, "test", &own, &fault));
+    driver = region.device->ops;
+    refusing = *driver;
+    refusing.submit = refusing_submit;
+    region.device->ops = &refusing;
+    for (unsigned k = 0; code; k++) {
+        headers_left = k;
+        code = change(own, "UPDATE vdis SET name = 'changed'");
+        CU_ASSERT_EQUAL(number(own, changed), number(reg, changed));
+        CU_ASSERT_EQUAL(number(own, changed), !code);
+        CU_ASSERT_EQUAL(!code, k == 3); /* begun, complete, ended */
+    }
+    OK(plx_registry_check(own));
+    plx_registry_close(own);
+    place_close(&region);
+}
+
 /* ---- Whole registries -------------------------------------------------------------------- */
 
 static void plain_sql(const char *file, const char *text)
@@ -671,6 +869,9 @@ int main(void)
         {"a full region", test_full},
         {"events are bounded", test_events_bounded},
         {"a longer region", test_grown},
+        {"a longer region while it is open", test_grown_while_open},
+        {"a journal of a longer region", test_journal_of_a_longer_one},
+        {"a journal that cannot be written", test_journal_refused},
         {"taken out and put in", test_out_and_in},
         {"files that are not put in", test_bad_files},
         {"put in over damage", test_put_over_damage},

@@ -551,6 +551,96 @@ static void test_changed_refusals(void)
     free_disks(4);
 }
 
+/* ---- Superblocks that another process has written ---- */
+
+static void raise_generation(struct plx_superblock *super)
+{
+    super->generation += 2;
+}
+
+/* They stay as they are. */
+static void test_written_meanwhile(void)
+{
+    struct plx_grown grown;
+    uint64_t before;
+
+    make_disks(3, 8 * MIB);
+    make_volumes(2, 8 * MIB);
+    close_store();
+    plx_simdisk_resize(disks[1], 12 * MIB);
+    open_volumes(2);
+    for (unsigned i = 2; i-- > 0;) {
+        edit_super(disks[i], raise_generation);
+        before = plx_simdisk_hash(disks[i]);
+        FAILS(FENCED, i ? plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault)
+                        : plx_store_allow_common(store, &fault));
+        CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "another process has written its superblock"));
+        if (i == 0)
+            FAILS(FENCED, add_volume(2, NULL));
+        CU_ASSERT_EQUAL(plx_simdisk_hash(disks[i]), before);
+    }
+    attach(2);
+    OK(change(2)); /* now they are known */
+    OK(plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+    CU_ASSERT_EQUAL(grown.added, 4);
+    close_store();
+    free_disks(3);
+}
+
+/* ---- The registry's place ---- */
+
+static void expect_due(uint64_t least, uint64_t most)
+{
+    uint64_t is_least = 99, is_most = 99;
+
+    plx_store_registry_due(store, &is_least, &is_most);
+    CU_ASSERT_EQUAL(is_least, least);
+    CU_ASSERT_EQUAL(is_most, most);
+}
+
+static void grow_to(uint64_t extents)
+{
+    struct plx_grown grown;
+
+    close_store();
+    plx_simdisk_resize(disks[0], extents * MIB);
+    open_volumes(1);
+    OK(plx_store_grow(store, &(struct plx_grow){0}, &grown, &fault));
+}
+
+/* It is as long as that of a new store of this size, and more than half as long again each time. */
+static void test_registry_due(void)
+{
+    struct plx_format_options options = {.name = "test", .extent_bytes = MIB, .registry = true};
+    struct plx_superblock_info info;
+
+    make_disks(1, 16 * MIB);
+    attach(1);
+    OK(plx_store_format(devices, 1, &options, &env.env, NULL, &fault));
+    open_devices(1);
+    expect_due(0, 0);
+    FAILS(INVALID, plx_store_add_registry_span(store, 1, 1, &fault)); /* it has this one */
+    FAILS(INVALID, plx_store_add_registry_span(store, 0, 1, &fault));
+    FAILS(INVALID, plx_store_add_registry_span(store, 15, 2, &fault));
+    grow_to(40);
+    expect_due(1, 1);
+    OK(plx_store_add_registry_span(store, 20, 1, &fault));
+    expect_due(0, 0);
+    CU_ASSERT(plx_store_extent_is_system(store, 20) && !plx_store_extent_is_system(store, 21));
+    grow_to(300);
+    expect_due(1, 2);
+    OK(plx_store_add_registry_span(store, 298, 2, &fault));
+    expect_due(0, 0);
+    close_store();
+    attach(1);
+    OK(plx_superblock_probe(devices[0], &info, &fault));
+    CU_ASSERT_EQUAL_FATAL(info.registry_spans, 3);
+    CU_ASSERT_EQUAL(info.registry[2].offset, 298 * MIB);
+    CU_ASSERT_EQUAL(info.registry[2].bytes, 2 * MIB);
+    detach(1);
+    free_disks(1);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -569,6 +659,8 @@ int main(void)
         {"volumes that have changed places", test_changed_places},
         {"a disk without a superblock", test_probe},
         {"volumes that an open store does not take", test_changed_refusals},
+        {"superblocks that another process has written", test_written_meanwhile},
+        {"how much the registry is to have", test_registry_due},
     };
 
     return SUITE_RUN("volumes", tests);

@@ -1,0 +1,76 @@
+/* spans.c - see spans.h.
+ *
+ * P1  Extents are the system's in the registry, durably, before the superblock names them: from
+ * then on no claim gets them. They were never used before (extents.c, E2), so nothing refers to
+ * them and nobody writes there. P2  The superblock gets its span while this process alone has the
+ * registry, by SQLite's exclusive lock: nobody works with the old spans then, and there is no
+ * journal to be rolled back. Who comes next looks at the superblock under a lock of its own
+ * (region.c, F9), whichever program it is and however long it has had the registry open. P3  What
+ * the superblock names is the system's in a registry that is made anew (rebuild.c), and what it
+ * does not name is not: P1 holds there, too. Threads: the caller's, who has the right to grow
+ * (growth.c, D1). Crash story: before P1's commit nothing has happened. After it there are extents
+ * of the system that the superblock does not name: nobody's, until the next growth takes them.
+ * While the superblock is written one of its slots counts (engine/grow.c, G2), and all agree which:
+ * if it is the new one, nothing that is made durable in the span is so before the superblock
+ * itself.
+ */
+#include "registry/spans.h"
+
+#include <stdlib.h>
+
+struct addition {
+    struct plx_store *store;
+    struct plx_registry_range run;
+};
+
+/* The first ones that are the system's and that the superblock does not name; none: 0 extents. */
+static int find_left(struct plx_registry *registry, int64_t store_row,
+                     const struct plx_store *store, struct plx_registry_range *ret_run)
+{
+    struct plx_registry_extent *list;
+    size_t count;
+    int error = plx_registry_extent_system(registry, store_row, &list, &count);
+
+    if (error)
+        return error;
+    *ret_run = (struct plx_registry_range){0};
+    for (size_t i = 0; i < count; i++) {
+        if (plx_store_extent_is_system(store, list[i].no))
+            continue;
+        if (ret_run->extents && list[i].no != ret_run->first + ret_run->extents)
+            break;
+        if (!ret_run->extents++)
+            ret_run->first = list[i].no;
+    }
+    free(list);
+    return 0;
+}
+
+/* P2 */
+static int add_span(void *context, struct plx_fault *fault)
+{
+    const struct addition *addition = context;
+
+    return plx_store_add_registry_span(addition->store, addition->run.first, addition->run.extents,
+                                       fault);
+}
+
+int plx_spans_grow(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
+                   struct plx_fault *fault)
+{
+    struct addition addition = {.store = store};
+    uint64_t least, most;
+    int error = 0;
+
+    plx_store_registry_due(store, &least, &most);
+    while (!error && most) {
+        error = find_left(registry, store_row, store, &addition.run);
+        if (!error && !addition.run.extents) /* P1 */
+            error = plx_registry_extent_reserve(registry, store_row, least, most, &addition.run);
+        if (error)
+            return plx_registry_fault(registry, error, fault);
+        error = plx_registry_alone(registry, add_span, &addition, fault);
+        plx_store_registry_due(store, &least, &most);
+    }
+    return error;
+}

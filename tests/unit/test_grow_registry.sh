@@ -1,0 +1,103 @@
+#!/bin/bash
+# The registry's place grows with its store: parallax store grow and store add-volume on a store that outgrew it,
+# beside processes that have had it open since before.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+# SQL that puts rows $1 to $2, of 600 bytes each, into the registry, where they are in nobody's way.
+rows() {
+    echo "WITH RECURSIVE n (i) AS (SELECT $1 UNION ALL SELECT i + 1 FROM n WHERE i < $2)
+        INSERT INTO policies SELECT id, 'row' || i, hex(zeroblob(300)) FROM n, vdis WHERE name = 'v'"
+}
+
+step "a small store, and rows until its registry is full"
+run 0 store format demo --volume one --size 16M --extent-size 1M
+run 0 vdi create demo/v --size 4M
+run 0 snap create demo/v --label first
+run 0 store info demo --json
+small=$(json registry_bytes)
+((small < 600 << 10)) || die "the registry of a small store is large"
+"$REGISTRY_SQL" one "$(rows 1 1000)" 2>err && die "a small registry holds 1000 rows"
+for ((i = 1; $(json registry_used_bytes) * 5 <= small * 4; i += 20)); do
+    registry_edit one "$(rows "$i" $((i + 19)))"
+    run 0 store info demo --json
+done
+"$PARALLAX" snap create demo/v --label more >out 2>err && die "a crowded registry took a label"
+says err "store grow"
+"$PARALLAX" vdi create demo/more --size 1M >out 2>err && die "a crowded registry took a disk"
+
+step "it cannot grow where the store does not"
+run 0 store grow demo
+run 0 store info demo --json
+[[ $(json registry_bytes) == "$small" ]] || die "it grew"
+
+step "64 times as large, while others have it open"
+"$REGISTRY_SQL" --wait one "SELECT 1 FROM policies WHERE key = 'row2500'" >watched 2>&1 &
+watcher=$!
+until grep -qs watching watched; do sleep 0.1; done
+truncate -s 1G one
+run 0 store grow demo
+run 0 store info demo --json
+large=$(json registry_bytes)
+((large > 3 * small)) || die "the registry has not grown"
+[[ $(json extents) == 1024 ]] || die "the store has not grown"
+registry_edit one "$(rows 1001 2500)"
+wait $watcher || die "who had the registry open has not seen what came: $(cat watched)"
+run 0 store check demo --json
+[[ $(json errors) == 0 ]] || die "damage"
+for i in {1..20}; do
+    run 0 vdi create "demo/d$i" --size 1M
+    run 0 snap create demo/v --label "label-$i"
+done
+run 0 store info demo --json
+(($(json registry_used_bytes) > 2 * small)) || die "it holds no more than before"
+run 0 store grow demo
+run 0 store info demo --json
+[[ $(json registry_bytes) == "$large" ]] || die "it grew without need"
+registry_edit one "DELETE FROM policies WHERE key LIKE 'row%'"
+
+step "what the registry took is nobody else's, also of one made anew"
+system=$(registry "SELECT count(*) FROM extents WHERE type = 'system'")
+[[ $system == 5 ]] || die "$system extents are the system's"
+rm -rf state
+run 0 store rebuild-registry --volume one
+[[ $(registry "SELECT count(*) FROM extents WHERE type = 'system'") == 5 ]] || die "a rebuild forgot the registry's extents"
+run 0 store info demo --json
+[[ $(json registry_bytes) == "$large" ]] || die "a rebuild forgot the registry's space"
+head -c 40M /dev/urandom >data
+run 0 vdi import data demo/w
+run 0 store check demo --data --json
+[[ $(json errors) == 0 ]] || die "damage after the registry was rebuilt"
+
+step "extents that an interrupted call has left are taken first"
+registry_edit one "INSERT INTO extents (store, no, type) SELECT store, touched, 'system' FROM volumes;
+    UPDATE volumes SET touched = touched + 1;
+    INSERT INTO extents (store, no, type) SELECT store, touched, 'system' FROM volumes;
+    UPDATE volumes SET touched = touched + 1"
+run 0 store check demo
+says out "kept for the registry"
+run 0 store add-volume demo two --size 9G
+run 0 store info demo --json
+(($(json registry_bytes) * 5 > large * 7)) || die "it has not grown with a further volume"
+run 0 store check demo
+grep -q "kept for the registry" out && die "what was left is left still"
+
+step "no room in volume 0"
+run 0 store format full --volume three --size 128M --extent-size 1M
+registry_full() { "$REGISTRY_SQL" three "UPDATE volumes SET touched = extents WHERE idx = 0;
+    WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 127)
+    INSERT OR IGNORE INTO extents (store, no) SELECT store, i FROM volumes, n WHERE idx = 0" || die "cannot fill"; }
+registry_full
+run 0 store add-volume full four --size 9G
+says err "no more room"
+says err "three larger"
+run 0 store info full --json
+(($(json registry_bytes) < 3 << 20)) || die "it grew without room"
+truncate -s 192M three
+run 0 store grow full
+run 0 store info full --json
+(($(json registry_bytes) > 3 << 20)) || die "it has not grown with volume 0"
+run 0 store check full
+
+echo "all good"
