@@ -122,6 +122,13 @@ static int read_page(struct plx_device *device, const struct plx_uuid *store, st
     return 0;
 }
 
+static int cannot_write(const struct plx_device *device, int error, struct plx_fault *fault)
+{
+    return error ? plx_fault_set(fault, error, "%s: cannot write the home page: %s", device->name,
+                                 plx_error_text(error))
+                 : 0;
+}
+
 static int write_slot(struct plx_device *device, const struct plx_uuid *store,
                       struct plx_home *home, enum slot slot, bool flush)
 {
@@ -147,11 +154,9 @@ static int write_page(struct plx_device *device, const struct plx_uuid *store,
     next.home.generation = page->home.generation;
     for (unsigned slot = from; slot <= SLOT_COUNTER && !error; slot++)
         error = write_slot(device, store, &next.home, (enum slot)slot, flush);
-    if (error)
-        return plx_fault_set(fault, error, "%s: cannot write the home page: %s", device->name,
-                             plx_error_text(error));
-    *page = next;
-    return 0;
+    if (!error)
+        *page = next;
+    return cannot_write(device, error, fault);
 }
 
 static void identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
@@ -370,8 +375,10 @@ static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
         return error;
     if (!is_ours(t, &t->page))
         return plx_fault_set(fault, PLX_ERR_FENCED, "another host has taken the store");
+    if (t->page.home.open == open && open) /* T2 */
+        error = plx_volume_io(t->device, PLX_IO_FLUSH, 0, NULL, 0);
     if (t->page.home.open == open)
-        return open ? plx_volume_io(t->device, PLX_IO_FLUSH, 0, NULL, 0) : 0; /* T2 */
+        return cannot_write(t->device, error, fault);
     home = t->page.home;
     home.open = open;
     home.counter++;
