@@ -55,7 +55,7 @@ try() {
 step "a world"
 mkdir json
 for store in ok log record; do
-    run 0 store format $store --volume "$DIR/$store.plx" --size 256M --extent-size 4M
+    run 0 store format $store --volume "$DIR/$store.plx" --size 1G --extent-size 4M # a bench writes what it can in its second
     run 0 vdi create $store/one --size 16M
     run 0 vdi bench $store/one --rw randwrite --runtime 1 --size 1M
     run 0 snap create $store/one@first
