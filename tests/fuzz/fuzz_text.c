@@ -30,6 +30,7 @@ const struct plx_option plx_global_options[] = {
     {"json", NULL, "JSON"},
     {"quiet", NULL, "quiet"},
     {"state-dir", "DIR", "where"},
+    {"wait", "SECONDS", "how long"},
     {NULL, NULL, NULL},
 };
 
