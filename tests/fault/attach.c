@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "registry/compare.h"
@@ -900,31 +901,47 @@ void fault_attach_drop(void)
 
 /* ---- The loop ---- */
 
-static bool every_k(const struct fault_operation *operation, uint64_t only, const char *places,
-                    fault_attach_case *run_case)
+/* Every how many-th place is tried, and which of them: another one each day. */
+static unsigned thinning(unsigned *ret_first)
+{
+    const char *text = getenv("PLX_FAULT_EVERY");
+    unsigned every = text ? (unsigned)strtoul(text, NULL, 10) : 1;
+
+    if (!every)
+        every = 1;
+    *ret_first = every > 1 ? (unsigned)(time(NULL) / 86400) % every : 0;
+    return every;
+}
+
+static bool every_k(const struct fault_operation *operation, uint64_t first, uint64_t step,
+                    uint64_t *cases, fault_attach_case *run_case)
 {
     unsigned failures = 0;
-    uint64_t k = only ? only : 1;
+    uint64_t k = first;
 
-    while (run_case(operation, k, &failures) && !only && k < K_MAX && failures < 8)
-        k++;
-    printf("\n    %-14s %s %" PRIu64, operation->name, places, k - 1);
-    fflush(stdout);
+    for (; run_case(operation, k, &failures) && step && k < K_MAX && failures < 8; k += step)
+        ++*cases;
     return failures == 0 && k < K_MAX;
 }
 
 bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const char *places,
                        fault_attach_case *run_case)
 {
+    unsigned offset, every = thinning(&offset);
+    uint64_t only = 0, cases = 0, first, step;
     char name[32] = "";
-    uint64_t only = 0;
     bool good = true;
 
     if (wanted)
         sscanf(wanted, "%31[^:]:%" SCNu64, name, &only);
-    for (unsigned i = part; i < OPERATIONS; i += parts)
+    first = only ? only : 1 + offset + part * every;
+    step = only ? 0 : (uint64_t)parts * every;
+    for (unsigned i = 0; i < OPERATIONS && !(only && part); i++)
         if (!wanted || strcmp(name, operations[i].name) == 0)
-            good = every_k(&operations[i], only, places, run_case) && good;
+            good = every_k(&operations[i], first, step, &cases, run_case) && good;
+    printf("\n    part %u: %" PRIu64 " cases (%s %" PRIu64 ", then every %" PRIu64 "th)", part,
+           cases, places, first, step);
+    fflush(stdout);
     return good;
 }
 

@@ -30,17 +30,17 @@ void fault_attach_drop(void);
  * error, and *step: what does not work. */
 int fault_attach_judge(const struct fault_operation *operation, bool done, const char **step);
 
-/* Runs work in several processes, each with a folder of its own and with its part of the
- * operations: a case waits for the kernel more than it works. Returns what main() is to return. */
+/* Runs work in several processes, each with a folder of its own and with its part of the cases: a
+ * case waits for the kernel more than it works. Returns what main() is to return. */
 int fault_attach_share(int (*work)(unsigned part, unsigned parts));
 
 /* One case: an operation, interrupted at the k-th place. Counts what went wrong in *failures, says
  * it, and returns whether there was such a place. */
 typedef bool fault_attach_case(const struct fault_operation *operation, uint64_t k,
                                unsigned *failures);
-/* Every k of every operation whose number leaves `part` of `parts`, or what wanted names, as
- * OPERATION or OPERATION:K (NULL: all). places: what they are called. Returns false after
- * failures. */
+/* Every k of every operation that falls to `part` of `parts`, or what wanted names, as OPERATION or
+ * OPERATION:K (NULL: all). places: what they are called. With PLX_FAULT_EVERY=N in the environment
+ * every N-th of them, others each day. Returns false after failures. */
 bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const char *places,
                        fault_attach_case *run_case);
 
