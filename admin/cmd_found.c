@@ -23,12 +23,13 @@ struct scan {
 };
 
 /* Says whose the store is, if this is its volume 0. */
-static void set_tenant(struct scan *scan, const char *path, const char *uuid, json_t *row)
+static void set_tenant(struct scan *scan, const char *path, const char *uuid, const char *identity,
+                       json_t *row)
 {
     const struct plx_embedded_options look = {.volume = path, .uuid = uuid, .beside = true};
     struct plx_tenant tenant;
     struct plx_known known;
-    bool is_known = plx_known_get(scan->paths, uuid, &known, NULL) == 0;
+    bool is_known = plx_known_get(scan->paths, identity, &known, NULL) == 0;
 
     json_object_set_new(row, "known", is_known ? json_string(known.name) : json_null());
     if (is_known)
@@ -46,7 +47,7 @@ static int scan_volume(struct plx_cli *cli, struct scan *scan, const char *path,
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     struct plx_superblock_info info;
     struct plx_device *device;
-    char store[PLX_UUID_TEXT];
+    char store[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
     json_t *row;
     int rc = plx_device_open(path, &options, &device, &cli->fault);
 
@@ -57,11 +58,12 @@ static int scan_volume(struct plx_cli *cli, struct scan *scan, const char *path,
     if (rc)
         return must ? rc : 0;
     plx_uuid_text(&info.store, store);
+    plx_uuid_text(&info.identity, identity);
     row = json_pack("{s:o,s:o,s:s,s:I,s:I,s:I}", "volume", plx_out_string(path), "store",
-                    plx_out_string(info.store_name), "uuid", store, "index",
+                    plx_out_string(info.store_name), "uuid", identity, "index",
                     (json_int_t)info.volume_index, "volumes", (json_int_t)info.volumes,
                     "size_bytes", (json_int_t)info.volume_bytes);
-    set_tenant(scan, path, store, row);
+    set_tenant(scan, path, store, identity, row);
     plx_table_row(&scan->table, row);
     scan->found++;
     return 0;
@@ -113,20 +115,21 @@ int plx_cmd_store_scan(struct plx_cli *cli)
 /* ---- import, take-over, release, forget -------------------------------------------------------
  */
 
-static int import(struct plx_cli *cli, const char *name, const char *from)
+static int import(struct plx_cli *cli, const struct plx_founding_import *options)
 {
     static struct plx_volumes_given volumes;
     struct plx_known known;
     int rc;
 
     if ((rc = plx_cmd_volumes_given(cli, &volumes)) ||
-        (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, name, from, &known,
+        (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, options, &known,
                                   &cli->fault)))
         return rc;
-    plx_out_note(cli, "%sstore %s is known here; 'parallax vdi list %s' shows its virtual disks",
-                 from ? "this host has the store now; " : "", known.name, known.name);
+    plx_out_note(cli, "%sstore %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
+                 options->from ? "this host has the store now; " : "", known.name,
+                 options->copy ? ", by an identity of its own" : "", known.name);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:s}", "name", known.name, "uuid", known.uuid));
+        plx_out_json(json_pack("{s:s,s:s}", "name", known.name, "uuid", known.identity));
     plx_known_done(&known);
     return 0;
 }
@@ -134,9 +137,17 @@ static int import(struct plx_cli *cli, const char *name, const char *from)
 int plx_cmd_store_import(struct plx_cli *cli)
 {
     struct plx_name name;
+    struct plx_founding_import options = {.name = cli->count ? name.store : NULL,
+                                          .from = plx_cli_get(cli, "from"),
+                                          .copy = plx_cli_get(cli, "new-identity")};
     int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
 
-    return rc ? rc : import(cli, cli->count ? name.store : NULL, NULL);
+    if (rc)
+        return rc;
+    if (options.from && !options.copy)
+        return plx_cli_usage(cli, "--from goes with --new-identity; 'parallax store take-over' "
+                                  "takes a store from a host that is off");
+    return import(cli, &options);
 }
 
 int plx_cmd_store_take_over(struct plx_cli *cli)
@@ -157,7 +168,7 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
                             "--i-checked-it-is-off",
                             from);
     if (!cli->count)
-        return import(cli, NULL, from);
+        return import(cli, &(struct plx_founding_import){.from = from});
     if ((rc = plx_founding_take_over(cli->state_dir, name.store, from, &cli->fault)))
         return rc;
     plx_out_note(cli, "this host has store %s now; its disks are recovered when it is opened next",

@@ -130,10 +130,12 @@ static int fill_header(struct plx_cli *cli, const struct plx_instants *instants,
 {
     struct plx_diff_sum sum;
     struct plx_vdi_info info;
+    struct plx_store_info store;
     int rc = plx_diff_sum(cli, instants->from_vdi, instants->to_vdi, &sum);
 
+    plx_store_get_info(plx_session_store(cli), &store);
     plx_vdi_get_info(instants->to_vdi, &info);
-    header->to.vdi = info.id;
+    header->to.vdi = plx_uuid_shown(&store.id, &store.identity, &info.id);
     header->to.size_bytes = info.size_bytes;
     header->sector_size = info.sector_size;
     header->changed_bytes = sum.data_bytes + sum.zero_bytes;
@@ -141,7 +143,7 @@ static int fill_header(struct plx_cli *cli, const struct plx_instants *instants,
     if (!instants->from_vdi)
         return rc;
     plx_vdi_get_info(instants->from_vdi, &info);
-    header->from.vdi = info.id;
+    header->from.vdi = plx_uuid_shown(&store.id, &store.identity, &info.id);
     header->from.size_bytes = info.size_bytes;
     return rc;
 }

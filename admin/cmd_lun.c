@@ -138,10 +138,10 @@ static json_t *name_request(const char *operation, const struct plx_name *name, 
 /* ---- Commands
  * ----------------------------------------------------------------------------------------- */
 
-/* The registry's row and the snapshot's number (0: none), with its size. The store is closed again:
- * the handler is to open it. */
+/* The registry's row, what the disk is told by, and the snapshot's number (0: none), with its size.
+ * The store is closed again: the handler is to open it. */
 static int look_up(struct plx_cli *cli, const struct plx_name *name, struct plx_registry_vdi *row,
-                   uint64_t *ret_seq)
+                   char ret_id[PLX_UUID_TEXT], uint64_t *ret_seq)
 {
     struct plx_snapshot_info info = {0};
     int rc;
@@ -153,6 +153,7 @@ static int look_up(struct plx_cli *cli, const struct plx_name *name, struct plx_
     if (info.seq) /* it keeps the size that it was taken with */
         row->size_bytes = info.size_bytes;
     *ret_seq = info.seq;
+    plx_attach_shown_id(cli->session.attach, row->id, ret_id);
     return plx_session_close(cli);
 }
 
@@ -162,6 +163,7 @@ int plx_cmd_lun_create(struct plx_cli *cli)
     struct plx_name name;
     bool any = plx_cli_get(cli, "any-initiator");
     uint64_t seq, lun = 0;
+    char id[PLX_UUID_TEXT];
     json_t *result;
     int rc;
 
@@ -170,11 +172,11 @@ int plx_cmd_lun_create(struct plx_cli *cli)
                                   "--any-initiator, for whoever reaches the portal");
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI_OR_SNAPSHOT, &name)) ||
         (rc = plx_cli_number(cli, "lun", 0, LUN_MAX, &lun)) ||
-        (rc = look_up(cli, &name, &row, &seq)))
+        (rc = look_up(cli, &name, &row, id, &seq)))
         return rc;
     json_t *request = name_request("create", &name, seq);
     json_object_update_new(
-        request, json_pack("{s:s,s:I,s:i,s:s?,s:o,s:o,s:b,s:b}", "uuid", row.id, "size_bytes",
+        request, json_pack("{s:s,s:I,s:i,s:s?,s:o,s:o,s:b,s:b}", "uuid", id, "size_bytes",
                            (json_int_t)row.size_bytes, "sector_size", (int)row.sector_size,
                            "target", plx_cli_get(cli, "target"), "portals", texts_of(cli, "portal"),
                            "initiators", texts_of(cli, "initiator"), "any_initiator", any,
@@ -304,6 +306,7 @@ int plx_cmd_lun_delete(struct plx_cli *cli)
 {
     struct plx_registry_vdi row;
     struct plx_name name;
+    char id[PLX_UUID_TEXT];
     uint64_t seq = 0;
     json_t *result;
     int rc;
@@ -313,7 +316,7 @@ int plx_cmd_lun_delete(struct plx_cli *cli)
     /* A number needs no store: what is exported can be taken back when the store is lost. */
     if (is_number(name.snapshot))
         plx_text_number_parse(name.snapshot, &seq);
-    else if (*name.snapshot && (rc = look_up(cli, &name, &row, &seq)))
+    else if (*name.snapshot && (rc = look_up(cli, &name, &row, id, &seq)))
         return rc;
     json_t *request = name_request("delete", &name, seq);
     json_object_update_new(request, json_pack("{s:s?,s:b}", "target", plx_cli_get(cli, "target"),

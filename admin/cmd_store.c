@@ -112,7 +112,7 @@ int plx_cmd_store_format(struct plx_cli *cli)
     if (!cli->json)
         return 0;
     char id[37];
-    plx_uuid_text(&info.id, id);
+    plx_uuid_text(&info.identity, id);
     plx_out_json(json_pack("{s:s,s:s,s:I,s:I}", "name", info.name, "uuid", id, "size_bytes",
                            (json_int_t)(info.extents * info.extent_blocks * info.block_size),
                            "extent_bytes", (json_int_t)(info.extent_blocks * info.block_size)));
@@ -134,7 +134,7 @@ static void add_volumes(json_t *row, const struct plx_known *known)
 /* A store whose device is missing is listed all the same. */
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
-    json_t *row = json_pack("{s:s,s:s}", "name", known->name, "uuid", known->uuid);
+    json_t *row = json_pack("{s:s,s:s}", "name", known->name, "uuid", known->identity);
     struct plx_registry_extent_counts extents;
     struct plx_registry_store store;
     struct plx_registry_vdi *vdis = NULL;
@@ -243,7 +243,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
         json_array_append_new(volumes, plx_out_string(info.volume[i].name));
     for (size_t i = 0; i < instance_count; i++)
         json_array_append_new(open_by, plx_session_instance_text(cli, &instances[i]));
-    plx_uuid_text(&info.id, id);
+    plx_uuid_text(&info.identity, id);
     json_t *object = json_pack("{s:s,s:s,s:o,s:I}", "name", info.name, "uuid", id, "volumes",
                                volumes, "block_size", (json_int_t)block);
     json_object_update_new(

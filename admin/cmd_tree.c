@@ -14,6 +14,7 @@
 
 struct family {
     struct plx_registry *registry;
+    struct plx_attach *attach;
     struct plx_registry_vdi *vdis;
     size_t count;
     bool *wanted; /* live, or the ancestor of a live one */
@@ -62,6 +63,7 @@ static int build_vdi(const struct family *family, size_t at, json_t **ret_vdi)
     const struct plx_registry_vdi *vdi = &family->vdis[at];
     struct plx_registry_label *labels = NULL;
     json_t *snapshots = json_array();
+    char id[PLX_UUID_TEXT];
     size_t count = 0;
     int rc = plx_registry_label_list(family->registry, vdi->id, &labels, &count);
 
@@ -82,8 +84,9 @@ static int build_vdi(const struct family *family, size_t at, json_t **ret_vdi)
                 json_object_get(snapshot_of(snapshots, family->vdis[i].parent_seq), "clones"),
                 clone);
     }
+    plx_attach_shown_id(family->attach, vdi->id, id);
     *ret_vdi =
-        json_pack("{s:s,s:s,s:I,s:b,s:o}", "vdi", vdi->name, "uuid", vdi->id, "size_bytes",
+        json_pack("{s:s,s:s,s:I,s:b,s:o}", "vdi", vdi->name, "uuid", id, "size_bytes",
                   (json_int_t)vdi->size_bytes, "deleted", vdi->deleted, "snapshots", snapshots);
     return rc;
 }
@@ -122,7 +125,7 @@ static int load(struct family *family, int64_t store)
 static int build_store(struct plx_cli *cli, struct plx_registry *registry,
                        const struct plx_registry_store *store, json_t *ret_stores)
 {
-    struct family family = {.registry = registry};
+    struct family family = {.registry = registry, .attach = cli->session.attach};
     json_t *vdis = json_array();
     int rc = load(&family, store->id);
 

@@ -58,9 +58,13 @@ static json_t *describe(struct plx_cli *cli, const char *store, const struct plx
     struct plx_registry *registry = cli->session.registry;
     struct plx_registry_vdi parent;
     struct plx_registry_instance owner;
-    json_t *row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:i}", "store", store, "vdi", vdi->name, "uuid",
-                            vdi->id, "name", "", "size_bytes", (json_int_t)vdi->size_bytes,
-                            "sector_size", (int)vdi->sector_size);
+    char id[PLX_UUID_TEXT];
+    json_t *row;
+
+    plx_attach_shown_id(cli->session.attach, vdi->id, id);
+    row = json_pack("{s:s,s:s,s:s,s:s,s:I,s:i}", "store", store, "vdi", vdi->name, "uuid", id,
+                    "name", "", "size_bytes", (json_int_t)vdi->size_bytes, "sector_size",
+                    (int)vdi->sector_size);
 
     json_object_set_new(row, "name", json_sprintf("%s/%s", store, vdi->name));
     if (*vdi->parent) {
@@ -69,7 +73,8 @@ static json_t *describe(struct plx_cli *cli, const char *store, const struct plx
                             json_sprintf("%s/%s@%" PRIu64, store, known ? parent.name : vdi->parent,
                                          vdi->parent_seq));
         json_object_set_new(row, "parent_deleted", json_boolean(!known || parent.deleted));
-        json_object_set_new(row, "parent_uuid", json_string(vdi->parent));
+        plx_attach_shown_id(cli->session.attach, vdi->parent, id);
+        json_object_set_new(row, "parent_uuid", json_string(id));
         json_object_set_new(row, "parent_seq", json_integer((json_int_t)vdi->parent_seq));
     }
     if (vdi->owner) {

@@ -136,9 +136,16 @@ const struct plx_command plx_commands[] = {
      "A store is one truth: its registry lies in it. What this host keeps is only where it lies. "
      "Give every volume. A store that no host has is taken; one that another host has is refused: "
      "'store release' there gives it up, 'store take-over' takes it from a host that is off. NAME "
-     "is what it is called here, if not by its own name.",
-     "store import --volume /srv/demo.plx",
-     OPTIONS({"volume", "PATH...", "once for each volume of the store"}), plx_cmd_store_import},
+     "is what it is called here, if not by its own name. A copy, of files or by an array, that is "
+     "used beside the original gets an identity of its own with --new-identity: its virtual disks "
+     "have other UUIDs and LUN serials from then on, and incremental streams of the one are not "
+     "taken for the other's.",
+     "store import --volume /srv/demo.plx\n"
+     "store import yesterday --new-identity --volume /srv/copy.plx",
+     OPTIONS({"volume", "PATH...", "once for each volume of the store"},
+             {"new-identity", NULL, "the volumes are a copy; NAME is needed beside the original"},
+             {"from", "HOST", "with it: the host that has the original"}),
+     plx_cmd_store_import},
     {"store", "take-over", "[STORE]", "Take a store from a host that is off.",
      "Only you can know that the host is off: if it still runs, both write, and destroy the store. "
      "A host that is seen to be alive is refused all the same. Then the virtual disks that it had "

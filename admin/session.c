@@ -190,7 +190,7 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
                      "elsewhere",
                      cli->session.paths->state);
     for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
-        if (*store && strcmp(store, list[i].name) != 0 && strcmp(store, list[i].uuid) != 0)
+        if (*store && strcmp(store, list[i].name) != 0 && strcmp(store, list[i].identity) != 0)
             continue;
         found = true;
         rc = visit(cli, &list[i], context);

@@ -165,6 +165,10 @@ int plx_store_add_volume(struct plx_store *store, struct plx_device *device,
 /* The store may have common blocks from now on, and is refused by those who do not know what they
  * are. Under the same conditions. */
 int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault);
+/* What people tell the store by is to be another: for a copy of a store, which is used beside it.
+ * The store is open for writing, none of its VDIs is, and nobody else has it. */
+int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *identity,
+                           struct plx_fault *fault);
 /* Whether it may, as far as this instance knows. */
 bool plx_store_allows_common(const struct plx_store *store);
 /* How many extents more the registry in the store should have for as many as the store has now: at
@@ -877,5 +881,9 @@ void plx_uuid_text(const struct plx_uuid *id, char ret_text[37]);
 bool plx_uuid_parse(const char *text, struct plx_uuid *ret_id);
 bool plx_uuid_is_zero(const struct plx_uuid *id);
 bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b);
+/* What people tell a VDI of this store by: its id, or, in a copy that was given an identity of its
+ * own (plx_store_set_identity), one made of both: no two disks that differ have the same. */
+struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,
+                               const struct plx_uuid *vdi);
 
 #endif

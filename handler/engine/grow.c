@@ -523,6 +523,27 @@ int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
     return growth_end(&g, store->info.volumes, error);
 }
 
+/* G3: volume 0 last, so the store has it when all of it has. */
+int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *identity,
+                           struct plx_fault *fault)
+{
+    const struct plx_grow options = {.dry_run = false};
+    struct growth g;
+    int error = growth_begin(store, &options, fault, &g);
+
+    if (!error)
+        error = settle(&g);
+    for (unsigned i = store->info.volumes; i-- > 0 && !error;) {
+        struct plx_superblock super = store->volumes[i].super;
+
+        super.identity = *identity;
+        error = write_superblock(&g, &store->volumes[i], &super);
+    }
+    if (!error)
+        store->info.identity = *identity;
+    return growth_end(&g, store->info.volumes, error);
+}
+
 /* ---- The registry's place ---- */
 
 void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/format.h"
 
 void plx_uuid_text(const struct plx_uuid *id, char ret_text[37])
 {
@@ -58,6 +59,22 @@ bool plx_uuid_is_zero(const struct plx_uuid *id)
 bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b)
 {
     return memcmp(a->b, b->b, sizeof a->b) == 0;
+}
+
+/* A UUID of version 8, whose bits are its maker's. */
+struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,
+                               const struct plx_uuid *vdi)
+{
+    const struct plx_uuid both[2] = {*identity, *vdi}, turned[2] = {*vdi, *identity};
+    const uint64_t halves[2] = {plx_hash64(both, sizeof both), plx_hash64(turned, sizeof turned)};
+    struct plx_uuid shown;
+
+    if (plx_uuid_equal(store, identity))
+        return *vdi;
+    memcpy(shown.b, halves, sizeof shown.b);
+    shown.b[6] = (uint8_t)(0x80 | (shown.b[6] & 0x0f));
+    shown.b[8] = (uint8_t)(0x80 | (shown.b[8] & 0x3f));
+    return shown;
 }
 
 #define COUNTER(member)                                                                            \

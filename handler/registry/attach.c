@@ -1322,8 +1322,8 @@ static bool may_write(void *context, struct plx_fault *fault)
  * undone, for locks tell who else is at it. */
 static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault *fault)
 {
-    const struct plx_embedded_options options = {.volume = a->known.volume[0],
-                                                 .uuid = a->known.uuid};
+    const struct plx_embedded_options options = {
+        .volume = a->known.volume[0], .uuid = a->known.uuid, .identity = a->known.identity};
     struct plx_tenant tenant;
     int error = plx_embedded_tenant(&options, &a->paths, &tenant, fault);
 
@@ -1344,6 +1344,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
     struct plx_embedded_options options = {
         .volume = a->known.volume[0],
         .uuid = a->known.uuid,
+        .identity = a->known.identity,
         .who = who,
         .may_write = may_write,
         .context = a,
@@ -1594,6 +1595,20 @@ struct plx_registry *plx_attach_registry(struct plx_attach *attach)
 void plx_attach_row(const struct plx_attach *attach, struct plx_registry_store *ret_row)
 {
     *ret_row = attach->row;
+}
+
+void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
+                         char ret_text[PLX_UUID_TEXT])
+{
+    struct plx_uuid store, identity, id;
+
+    plx_uuid_parse(attach->known.uuid, &store);
+    plx_uuid_parse(attach->known.identity, &identity);
+    if (plx_uuid_parse(vdi, &id))
+        id = plx_uuid_shown(&store, &identity, &id);
+    else
+        memset(&id, 0, sizeof id); /* not of a registry that its checks accept */
+    plx_uuid_text(&id, ret_text);
 }
 
 void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX])

@@ -55,6 +55,9 @@ struct plx_store *plx_attach_store(struct plx_attach *attach); /* NULL: registry
 struct plx_registry *plx_attach_registry(struct plx_attach *attach);
 /* The store's row. */
 void plx_attach_row(const struct plx_attach *attach, struct plx_registry_store *ret_row);
+/* plx_uuid_shown() of a VDI's id, as text. */
+void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
+                         char ret_text[PLX_UUID_TEXT]);
 /* Where this instance's control socket belongs. */
 void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX]);
 

@@ -62,18 +62,20 @@ static int find_region(const struct plx_embedded_options *options, struct plx_re
                        struct plx_uuid *ret_store, struct plx_fault *fault)
 {
     struct plx_superblock_info info;
-    char uuid[PLX_UUID_TEXT];
+    char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
     int error = plx_superblock_probe(region->device, &info, fault);
 
     if (error)
         return error;
     *ret_store = info.store;
     plx_uuid_text(&info.store, uuid);
-    if (options->uuid && strcmp(uuid, options->uuid) != 0)
+    plx_uuid_text(&info.identity, identity);
+    if ((options->uuid && strcmp(uuid, options->uuid) != 0) ||
+        (options->identity && strcmp(identity, options->identity) != 0))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%s holds another store now (%s, %s); 'parallax store import --volume "
                              "PATH' tells where this one lies",
-                             options->volume, info.store_name, uuid);
+                             options->volume, info.store_name, identity);
     if (info.volume_index != 0)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%s is volume %u of store %s; the registry lies in volume 0: name all "

@@ -15,11 +15,12 @@
 #include "registry/tenancy.h"
 
 struct plx_embedded_options {
-    const char *volume; /* volume 0 */
-    const char *uuid;   /* of the store that is meant; NULL: whichever lies there */
-    const char *who;    /* for events */
-    bool read_only;     /* nothing is written, not even what a crash left to be undone */
-    bool beside;        /* this process may have the volume open exclusively (device.h) */
+    const char *volume;   /* volume 0 */
+    const char *uuid;     /* of the store that is meant; NULL: whichever lies there */
+    const char *identity; /* likewise; NULL: any copy of it */
+    const char *who;      /* for events */
+    bool read_only;       /* nothing is written, not even what a crash left to be undone */
+    bool beside;          /* this process may have the volume open exclusively (device.h) */
     /* Asked before each change: may this host write? NULL: it may. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;

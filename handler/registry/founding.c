@@ -124,7 +124,7 @@ int plx_founding_refuse_known(const struct plx_paths *paths, struct plx_device *
 {
     struct plx_superblock_info info;
     struct plx_known known;
-    char uuid[PLX_UUID_TEXT], disks[160];
+    char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT], disks[160];
     int error = plx_superblock_probe(device, &info, NULL);
 
     if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT || error == PLX_ERR_UNSUPPORTED)
@@ -133,7 +133,8 @@ int plx_founding_refuse_known(const struct plx_paths *paths, struct plx_device *
         return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
                              plx_error_text(error));
     plx_uuid_text(&info.store, uuid);
-    error = plx_known_get(paths, uuid, &known, fault);
+    plx_uuid_text(&info.identity, identity);
+    error = plx_known_get(paths, identity, &known, fault);
     if (error == PLX_ERR_NOT_FOUND)
         return refuse_tenant(paths, device, uuid, fault);
     if (error)
@@ -295,6 +296,7 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     if (!error) {
         memcpy(known.name, options->name, sizeof known.name);
         plx_uuid_text(&ret_info->id, known.uuid);
+        plx_uuid_text(&ret_info->identity, known.identity);
         error = found_registry(paths, &known, ret_info, fault);
     }
     failed = error != 0;
@@ -350,6 +352,7 @@ static int identify(const char *const *paths, unsigned count, struct plx_known *
         return error;
     memcpy(known->name, first.store_name, sizeof known->name);
     plx_uuid_text(&first.store, known->uuid);
+    plx_uuid_text(&first.identity, known->identity);
     return 0;
 }
 
@@ -425,43 +428,92 @@ int plx_founding_take(const struct plx_paths *paths, const struct plx_known *kno
     return take(paths, known, volumes, from, ret_tenancy, fault);
 }
 
-/* A copy of a store that is known here, beside the original: one identity, two truths. */
-static int refuse_copy(const struct plx_paths *paths, const struct plx_known *known,
-                       struct plx_fault *fault)
+/* Whether volume 0 of `other`, if the store is still there, is another one than that of `known`. */
+static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other)
 {
     struct plx_bytelock *here = NULL, *there = NULL;
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     struct plx_superblock_info info;
     struct plx_device *device;
-    struct plx_known other;
-    char uuid[PLX_UUID_TEXT] = "";
-    bool same;
+    char identity[PLX_UUID_TEXT] = "";
+    bool elsewhere;
 
-    if (plx_known_get(paths, known->uuid, &other, NULL))
-        return 0;
-    if (plx_device_open(other.volume[0], &options, &device, NULL) == 0) {
+    if (plx_device_open(other->volume[0], &options, &device, NULL) == 0) {
         if (plx_superblock_probe(device, &info, NULL) == 0)
-            plx_uuid_text(&info.store, uuid);
+            plx_uuid_text(&info.identity, identity);
         plx_device_close(device);
     }
-    same = strcmp(uuid, known->uuid) != 0 || /* it moved away from there */
-           plx_bytelock_open(known->volume[0], &here, NULL) ||
-           plx_bytelock_open(other.volume[0], &there, NULL) || plx_bytelock_same(here, there);
+    elsewhere = strcmp(identity, known->identity) == 0 && /* else it moved away from there */
+                !plx_bytelock_open(known->volume[0], &here, NULL) &&
+                !plx_bytelock_open(other->volume[0], &there, NULL) &&
+                !plx_bytelock_same(here, there);
     plx_bytelock_close(here);
     plx_bytelock_close(there);
-    if (!same)
-        plx_fault_set(
+    return elsewhere;
+}
+
+/* A copy of a store that is known here, beside the original: one identity, two truths. And the
+ * original is no copy: who calls it one would lose sight of it. */
+static int check_copy(const struct plx_paths *paths, const struct plx_known *known, bool copy,
+                      struct plx_fault *fault)
+{
+    struct plx_known other;
+    bool elsewhere;
+    int error = plx_known_get(paths, known->identity, &other, NULL);
+
+    if (error)
+        return 0;
+    elsewhere = lies_elsewhere(known, &other);
+    if (elsewhere && !copy)
+        error = plx_fault_set(
             fault, PLX_ERR_EXISTS,
-            "%s and %s are the same store, which is known here as %s: one of them is a copy, "
-            "and both cannot be used beside each other; 'parallax store forget %s' first, if "
-            "the other one is meant",
+            "%s and %s are the same store, which is known here as %s: one of them is a copy, and "
+            "to be used beside the other it needs an identity of its own: 'parallax store import "
+            "NAME --new-identity --volume PATH' with the copy's volumes; or 'parallax store forget "
+            "%s' first, if only one is to be used",
             known->volume[0], other.volume[0], other.name, other.name);
+    else if (!elsewhere && copy)
+        error = plx_fault_set(
+            fault, PLX_ERR_EXISTS,
+            "%s is store %s itself, which is known here, and no copy of it; 'parallax store forget "
+            "%s' first, if it is the copy's place now",
+            known->volume[0], other.name, other.name);
     plx_known_done(&other);
-    return same ? 0 : PLX_ERR_EXISTS;
+    return error;
+}
+
+/* The volumes are this process's alone; for the rest see plx_store_set_identity(). What fails may
+ * be repeated. */
+static int give_identity(struct plx_known *known, struct plx_fault *fault)
+{
+    const struct plx_device_open_options open = {.exclusive = true};
+    const struct plx_store_options options = {.instance = 1};
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    struct plx_store *store;
+    struct plx_uuid identity;
+    struct plx_env env;
+    int error = plx_volumes_open_paths((const char *const *)known->volume, known->volumes, &open,
+                                       devices, fault);
+
+    if (error)
+        return error;
+    plx_attach_init_env(&env);
+    error = plx_store_open(devices, known->volumes, &options, &env, &store, fault);
+    if (error) {
+        plx_volumes_close(devices, known->volumes);
+        return error;
+    }
+    env.random(&env, identity.b, sizeof identity.b);
+    identity.b[6] = (uint8_t)(0x40 | (identity.b[6] & 0x0f));
+    identity.b[8] = (uint8_t)(0x80 | (identity.b[8] & 0x3f));
+    error = plx_store_set_identity(store, &identity, fault);
+    plx_store_close(store);
+    plx_uuid_text(&identity, known->identity);
+    return error;
 }
 
 int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
-                        const char *name, const char *from, struct plx_known *ret_known,
+                        const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault)
 {
     struct plx_paths *paths = malloc(sizeof *paths);
@@ -472,12 +524,16 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
 
     if (!error)
         error = plx_founding_identify(names, count, &known, fault);
+    if (!error && options->name)
+        snprintf(known.name, sizeof known.name, "%s", options->name);
     if (!error)
-        error = refuse_copy(paths, &known, fault);
-    if (!error && name)
-        snprintf(known.name, sizeof known.name, "%s", name);
+        error = check_copy(paths, &known, options->copy, fault);
+    if (!error && options->copy)
+        error = check_name(paths, known.name, fault);
     if (!error)
-        error = plx_founding_take(paths, &known, from, &tenancy, fault);
+        error = plx_founding_take(paths, &known, options->from, &tenancy, fault);
+    if (!error && options->copy)
+        error = give_identity(&known, fault);
     if (!error)
         error = plx_known_put(paths, &known, fault);
     if (!error) /* entered by now: what is wrong with the registry can be mended */

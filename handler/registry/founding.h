@@ -22,11 +22,17 @@ int plx_founding_format(const char *state_dir, const char *const *paths, unsigne
 int plx_founding_identify(const char *const *paths, unsigned count, struct plx_known *ret_known,
                           struct plx_fault *fault);
 
-/* Enters a store that lies on these volumes, under its own name or another one, and takes it if no
- * host has it. from: the operator's word that this host, which has it, is off (tenancy.h); NULL: it
- * is not taken from anybody (BUSY). */
+struct plx_founding_import {
+    const char *name; /* that it is to have here; NULL: its own */
+    /* The operator's word that this host, which has it, is off (tenancy.h), or that these volumes
+     * are a copy of those that it has; NULL: the store is not taken from anybody (BUSY). */
+    const char *from;
+    bool copy; /* these volumes are a copy: it gets an identity of its own */
+};
+/* Enters a store that lies on these volumes, and takes it if no host has it. EXISTS: a store that
+ * is told by the same identity is known here and lies elsewhere. */
 int plx_founding_import(const char *state_dir, const char *const *paths, unsigned count,
-                        const char *name, const char *from, struct plx_known *ret_known,
+                        const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault);
 /* Takes a store that is known here from the host that has it, by the operator's word. */
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from,

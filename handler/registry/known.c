@@ -86,11 +86,14 @@ static int take_volumes(const json_t *volumes, struct plx_known *known)
 static int take_entry(const json_t *entry, const char *name, struct plx_known *known)
 {
     const char *uuid = json_string_value(json_object_get(entry, "uuid"));
+    const json_t *own = json_object_get(entry, "identity");
+    const char *identity = own ? json_string_value(own) : uuid;
 
-    if (!uuid || plx_uuid_check(uuid))
+    if (!uuid || plx_uuid_check(uuid) || !identity || plx_uuid_check(identity))
         return PLX_ERR_INVALID;
     snprintf(known->name, sizeof known->name, "%s", name);
     snprintf(known->uuid, sizeof known->uuid, "%s", uuid);
+    snprintf(known->identity, sizeof known->identity, "%s", identity);
     return take_volumes(json_object_get(entry, "volumes"), known);
 }
 
@@ -188,8 +191,8 @@ int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, s
     return 0;
 }
 
-static int get_by_uuid(const struct plx_paths *paths, const char *uuid, struct plx_known *ret_known,
-                       struct plx_fault *fault)
+static int get_by_identity(const struct plx_paths *paths, const char *identity,
+                           struct plx_known *ret_known, struct plx_fault *fault)
 {
     struct plx_known *list;
     size_t count;
@@ -199,14 +202,14 @@ static int get_by_uuid(const struct plx_paths *paths, const char *uuid, struct p
     if (error)
         return error;
     for (size_t i = 0; i < count && !found; i++) {
-        found = strcmp(list[i].uuid, uuid) == 0;
+        found = strcmp(list[i].identity, identity) == 0;
         if (found) {
             *ret_known = list[i];
             list[i].volumes = 0; /* they went along */
         }
     }
     plx_known_list_free(list, count);
-    return found ? 0 : no_entry(paths, uuid, fault);
+    return found ? 0 : no_entry(paths, identity, fault);
 }
 
 int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_known *ret_known,
@@ -215,7 +218,7 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
     char path[ENTRY_MAX], why[160];
 
     if (plx_uuid_check(name) == 0)
-        return get_by_uuid(paths, name, ret_known, fault);
+        return get_by_identity(paths, name, ret_known, fault);
     if (plx_name_check("store", name, why, sizeof why))
         return no_entry(paths, name, fault);
     entry_path(paths, name, path);
@@ -275,7 +278,7 @@ static int check_name_free(const struct plx_paths *paths, const struct plx_known
 
     if (error)
         return error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID ? 0 : error;
-    same = strcmp(other.uuid, known->uuid) == 0;
+    same = strcmp(other.identity, known->identity) == 0;
     plx_known_done(&other);
     return same ? 0
                 : plx_fault_set(fault, PLX_ERR_EXISTS,
@@ -312,7 +315,8 @@ static char *entry_text(const struct plx_known *known)
 
     for (unsigned i = 0; i < known->volumes; i++)
         json_array_append_new(volumes, json_string(known->volume[i]));
-    entry = json_pack("{s:s,s:o}", "uuid", known->uuid, "volumes", volumes);
+    entry = json_pack("{s:s,s:s,s:o}", "uuid", known->uuid, "identity", known->identity, "volumes",
+                      volumes);
     text = entry ? json_dumps(entry, JSON_INDENT(2)) : NULL;
     json_decref(entry);
     return text;

@@ -1,7 +1,7 @@
 /* known.h - which stores this host, or this user, knows: their names and where they lie.
  *
  * A store's registry lies in the store (embedded.h). What the state directory keeps is only the way
- * to it: STATE/stores/NAME.json with the store's UUID and the paths of its volumes. Losing it loses
+ * to it: STATE/stores/NAME.json with the store's UUIDs and the paths of its volumes. Losing it loses
  * nothing: 'parallax store import --volume ...' enters a store again.
  *
  * Threads: any. Several processes may read and write at the same time; the last writer of one
@@ -14,14 +14,15 @@
 
 struct plx_known {
     char name[PLX_STORE_NAME_MAX + 1];
-    char uuid[PLX_UUID_TEXT];
+    char uuid[PLX_UUID_TEXT];     /* what the store's structures carry */
+    char identity[PLX_UUID_TEXT]; /* what it is told by; another one in a copy that was given it */
     unsigned volumes;
     char *volume[PLX_VOLUMES_MAX]; /* paths; volume 0 comes first */
 };
 
-/* By name or UUID. NOT_FOUND: the text says where it was looked for, and what to do. The result is
+/* By name or identity. NOT_FOUND: the text says where it was looked for, and what to do. The result is
  * to be freed by plx_known_done(). */
-int plx_known_get(const struct plx_paths *paths, const char *name_or_uuid,
+int plx_known_get(const struct plx_paths *paths, const char *name_or_identity,
                   struct plx_known *ret_known, struct plx_fault *fault);
 /* By name. An entry that cannot be read fails the whole call. */
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,

@@ -1,0 +1,99 @@
+#!/bin/bash
+# A copy of a store beside the original: it gets an identity of its own, and from then on nobody takes the one for the
+# other.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+# uuid_of NAME: what the disk is told by.
+uuid_of() { run 0 vdi info "$1" --json && json uuid; }
+head -c 1M /dev/urandom >image
+head -c 1M /dev/urandom >other
+
+step "two volumes, a disk with a clone and a snapshot, and a copy of them"
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+truncate -s 64M more.plx
+run 0 store add-volume demo "$DIR/more.plx"
+run 0 vdi import image demo/web
+run 0 snap create demo/web@monday
+run 0 vdi clone demo/web@monday demo/twin
+for file in demo more; do cp --sparse=always $file.plx $file.copy; done
+COPY=(--volume "$DIR/demo.copy" --volume "$DIR/more.copy")
+
+step "it is no store of its own as it is, and says how it becomes one"
+run 1 store import copy "${COPY[@]}"
+says err "'parallax store import NAME --new-identity --volume PATH'"
+run 1 store import --new-identity "${COPY[@]}"
+says err "a store named demo exists already"
+run 1 store import again --new-identity --volume "$DIR/demo.plx" --volume "$DIR/more.plx"
+says err "is store demo itself"
+run 2 store import copy --from web1 "${COPY[@]}"
+same demo.plx <(head -c 64M demo.copy)
+step "with an identity: known by it, found by it, and all disks have other UUIDs"
+before=$(uuid_of demo/web)
+run 0 store import copy --new-identity "${COPY[@]}" --json
+identity=$(json uuid)
+run 0 store info copy --json
+[[ $(json uuid) == "$identity" ]] || die "store info has another identity than the import"
+run 0 store info demo --json
+[[ $(json uuid) != "$identity" ]] || die "the original has the copy's identity"
+run 0 store scan "$DIR/demo.plx" "$DIR/more.copy" --json
+[[ $(json 0 known) == demo && $(json 1 known) == copy ]] || die "scan takes one for the other"
+run 0 vdi list copy --json
+[[ $(json 1 uuid) != "$before" && $(uuid_of copy/web) == $(uuid_of copy/web) ]] || die "a UUID is not steady"
+[[ $(uuid_of demo/web) == "$before" ]] || die "the original's UUID changed"
+run 0 vdi info copy/twin --json
+[[ $(json parent_uuid) == $(uuid_of copy/web) ]] || die "a clone does not name its parent as it is told by"
+run 0 tree copy --json
+says out "$(uuid_of copy/web)"
+
+step "each is written without the other noticing"
+run 0 vdi export copy/web back
+same back image
+run 0 vdi import other copy/web --force
+run 0 vdi export demo/web back --force
+same back image
+run 0 vdi export copy/web back --force
+same back other
+run 0 vdi export copy/twin back --force
+same back image
+run 0 snap create copy/web@tuesday
+run 0 snap create demo/web@tuesday
+for store in demo copy; do run 0 store check $store --data; done
+
+step "a stream of the one does not go on where one of the other ended"
+run 0 store format safe --volume "$DIR/safe.plx" --size 64M
+run 0 vdi export-diff demo/web@monday full
+run 0 vdi import-diff full safe/web
+run 0 vdi export-diff copy/web@monday..tuesday more
+run 3 vdi import-diff more safe/web
+run 0 vdi export-diff demo/web@monday..tuesday more --force
+run 0 vdi import-diff more safe/web
+
+step "what is overwritten at a known place is another store"
+run 0 store forget copy
+cp --sparse=always demo.plx demo.copy
+cp --sparse=always more.plx more.copy
+run 0 store import copy --new-identity "${COPY[@]}"
+cp --sparse=always demo.plx demo.copy
+run 1 vdi list copy
+says err "holds another store now"
+run 0 vdi list demo
+
+step "a copy on another host: only by the operator's word, and never of what is alive there"
+[[ -n ${PARALLAX_STAGED:-} ]] || die "PARALLAX_STAGED is not set"
+mkdir beta
+cat /proc/sys/kernel/random/uuid >beta/host-id
+cat /proc/sys/kernel/random/uuid >beta/boot
+cp --sparse=always demo.plx far.plx
+cp --sparse=always more.plx far2.plx
+FAR=(--volume "$DIR/far.plx" --volume "$DIR/far2.plx")
+here=$(hostname)
+PARALLAX=$PARALLAX_STAGED
+on_beta() { PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot PARALLAX_STATE_DIR=$DIR/beta run "$@"; }
+on_beta 4 store import --new-identity "${FAR[@]}"
+on_beta 1 store import --new-identity --from gamma "${FAR[@]}"
+on_beta 0 store import --new-identity --from "$here" "${FAR[@]}"
+on_beta 0 vdi export demo/web back --force
+same back image
+run 0 vdi list demo
