@@ -1,8 +1,8 @@
 /* known.h - which stores this host, or this user, knows: their names and where they lie.
  *
  * A store's registry lies in the store (embedded.h). What the state directory keeps is only the way
- * to it: STATE/stores/NAME.json with the store's UUIDs and the paths of its volumes. Losing it loses
- * nothing: 'parallax store import --volume ...' enters a store again.
+ * to it: STATE/stores/NAME.json with the store's UUIDs and the paths of its volumes. Losing it
+ * loses nothing: 'parallax store import --volume ...' enters a store again.
  *
  * Threads: any. Several processes may read and write at the same time; the last writer of one
  * store's entry wins.
@@ -20,8 +20,8 @@ struct plx_known {
     char *volume[PLX_VOLUMES_MAX]; /* paths; volume 0 comes first */
 };
 
-/* By name or identity. NOT_FOUND: the text says where it was looked for, and what to do. The result is
- * to be freed by plx_known_done(). */
+/* By name or identity. NOT_FOUND: the text says where it was looked for, and what to do. The result
+ * is to be freed by plx_known_done(). */
 int plx_known_get(const struct plx_paths *paths, const char *name_or_identity,
                   struct plx_known *ret_known, struct plx_fault *fault);
 /* By name. An entry that cannot be read fails the whole call. */
