@@ -9,6 +9,7 @@
 #include "registry/clock.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
+#include "registry/doors.h"
 
 static const struct plx_column object_columns[] = {
     {"name", "Name", PLX_COLUMN_TEXT},
@@ -112,7 +113,7 @@ static int current(struct plx_cli *cli, const struct plx_name *name, struct plx_
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_row(cli, name, &row);
 
-    return rc ? rc : plx_vdi_read_info(plx_session_store(cli), row.slot, ret_info, &cli->fault);
+    return rc ? rc : plx_door_read(plx_session_store(cli), &row, ret_info, &cli->fault);
 }
 
 static const char *const on_full_words[] = {"shorten", "keep", NULL};
@@ -242,7 +243,7 @@ static int put_ends(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
                     const struct plx_protection *policy, json_t *row)
 {
     struct plx_snapshot_info oldest, newest;
-    int rc = plx_session_window(cli, vdi->slot, &oldest, &newest);
+    int rc = plx_session_window(cli, vdi, &oldest, &newest);
 
     put_instant(row, "newest", &newest);
     put_instant(row, "oldest", &oldest);
@@ -348,7 +349,7 @@ static int print_one(struct plx_cli *cli, const struct plx_name *name)
     int rc;
 
     if ((rc = plx_session_vdi_row(cli, name, &vdi)) ||
-        (rc = plx_vdi_read_info(plx_session_store(cli), vdi.slot, &info, &cli->fault)) ||
+        (rc = plx_door_read(plx_session_store(cli), &vdi, &info, &cli->fault)) ||
         (rc = status_of(cli, name, &vdi, &info, &row)))
         return rc;
     plx_out_object(cli, object_columns, row);
@@ -378,7 +379,9 @@ static int list_store(struct plx_cli *cli, const char *store, struct plx_table *
 
         snprintf(name.store, sizeof name.store, "%s", store);
         snprintf(name.vdi, sizeof name.vdi, "%s", vdis[i].name);
-        rc = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &cli->fault);
+        rc = plx_door_read(plx_session_store(cli), &vdis[i], &info, &cli->fault);
+        if (rc == PLX_ERR_NOT_FOUND && plx_door_is_unmade(&vdis[i]))
+            continue;
         if (!rc && info.protection.mode != PLX_PROTECT_OFF &&
             !(rc = status_of(cli, &name, &vdis[i], &info, &row)))
             plx_table_row(table, row);

@@ -15,6 +15,7 @@
 #include "output.h"
 #include "registry/clocks.h"
 #include "registry/retention.h"
+#include "registry/doors.h"
 
 static const struct plx_column columns[] = {
     {"name", "NAME", PLX_COLUMN_TEXT},
@@ -32,7 +33,7 @@ int plx_cmd_clock_of(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
 {
     struct plx_snapshot_info oldest, newest;
     struct plx_vdi_clock clock = {.now = plx_clocks_here(cli->session.paths)};
-    int rc = plx_session_window(cli, vdi->slot, &oldest, &newest);
+    int rc = plx_session_window(cli, vdi, &oldest, &newest);
 
     if (rc)
         return rc;
@@ -155,7 +156,7 @@ static int resume_vdi(struct plx_cli *cli, const struct plx_name *name,
 {
     static struct plx_vdi_info info;
     struct plx_vdi_clock clock;
-    int rc = plx_vdi_read_info(plx_session_store(cli), vdi->slot, &info, &cli->fault);
+    int rc = plx_door_read(plx_session_store(cli), vdi, &info, &cli->fault);
 
     if (rc || (rc = plx_cmd_clock_of(cli, vdi, &clock)) || !clock.witness.doubt)
         return rc;

@@ -12,6 +12,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/doors.h"
 
 /* A slice: the disk's other requests wait for their turn on the loop while so many windows are
  * looked at, a key frame to end, while so much is moved. */
@@ -167,7 +168,7 @@ int plx_cmd_defrag(struct plx_cli *cli)
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &d.name)) || (rc = plx_cli_rate(cli, &d.rate)) ||
         (rc = plx_session_open(cli, d.name.store, PLX_SESSION_WRITE)) ||
         (rc = plx_session_vdi_row(cli, &d.name, &row)) ||
-        (rc = plx_vdi_read_info(plx_session_store(cli), row.slot, &info, &cli->fault)))
+        (rc = plx_door_read(plx_session_store(cli), &row, &info, &cli->fault)))
         return rc;
     d.end = info.size_bytes / PLX_BLOCK_SIZE * PLX_BLOCK_SIZE;
     if ((rc = measure(&d)))

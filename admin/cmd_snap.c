@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "output.h"
 #include "registry/names.h"
+#include "registry/doors.h"
 
 static const struct plx_column columns[] = {
     {"name", "NAME", PLX_COLUMN_TEXT},
@@ -68,7 +69,7 @@ int plx_cmd_snap_create(struct plx_cli *cli)
 struct listing {
     struct plx_cli *cli;
     const struct plx_name *name;
-    uint32_t slot;
+    const struct plx_registry_vdi *row;
     struct plx_vdi_clock clock;
     struct plx_table table;
     struct plx_registry_label *labels; /* by sequence number */
@@ -138,7 +139,7 @@ static int find_newest_page(struct listing *listing)
 {
     struct plx_snapshot_info oldest, newest;
     uint64_t back = listing->left, count = 0;
-    int rc = plx_session_window(listing->cli, listing->slot, &oldest, &newest);
+    int rc = plx_session_window(listing->cli, listing->row, &oldest, &newest);
 
     if (rc || !newest.seq) /* there is none: a list from the beginning says so */
         return rc;
@@ -147,7 +148,7 @@ static int find_newest_page(struct listing *listing)
         listing->from = newest.seq > back ? newest.seq - back + 1 : 1;
         listing->from = plx_max_u64(listing->from, oldest.seq);
         count = 0;
-        rc = plx_snapshot_list(plx_session_store(listing->cli), listing->slot, listing->from,
+        rc = plx_snapshot_list(plx_session_store(listing->cli), listing->row->slot, listing->from,
                                count_one, &count, &listing->cli->fault);
         back = back < UINT64_MAX / 8 ? 8 * back : UINT64_MAX;
     }
@@ -160,7 +161,7 @@ static int find_newest_page(struct listing *listing)
 
 static int list_all(struct listing *listing)
 {
-    return plx_snapshot_list(plx_session_store(listing->cli), listing->slot, listing->from,
+    return plx_snapshot_list(plx_session_store(listing->cli), listing->row->slot, listing->from,
                              on_snapshot, listing, &listing->cli->fault);
 }
 
@@ -180,7 +181,7 @@ static int list_labelled(struct listing *listing)
 
         if (seq < listing->from || (i && listing->labels[i - 1].seq == seq))
             continue;
-        rc = plx_snapshot_list(plx_session_store(listing->cli), listing->slot, seq, on_first,
+        rc = plx_snapshot_list(plx_session_store(listing->cli), listing->row->slot, seq, on_first,
                                listing, &listing->cli->fault);
         if (listing->next)
             break;
@@ -219,9 +220,13 @@ int plx_cmd_snap_list(struct plx_cli *cli)
 {
     struct plx_name name;
     bool all = plx_cli_get(cli, "all"), labelled = plx_cli_get(cli, "labels");
-    struct listing listing = {
-        .cli = cli, .name = &name, .from = 1, .left = all || labelled ? UINT64_MAX : PAGE};
     struct plx_registry_vdi row;
+    struct listing listing = {.cli = cli,
+                              .name = &name,
+                              .row = &row,
+                              .from = 1,
+                              .left = all || labelled ? UINT64_MAX : PAGE};
+    struct plx_vdi_info info;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
@@ -232,8 +237,8 @@ int plx_cmd_snap_list(struct plx_cli *cli)
     if ((rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
         (rc = plx_session_vdi_row(cli, &name, &row)) || (rc = take_from(cli, &name, &listing.from)))
         return rc;
-    listing.slot = row.slot;
-    if ((rc = plx_cmd_clock_of(cli, &row, &listing.clock)))
+    if ((rc = plx_door_read(plx_session_store(cli), &row, &info, &cli->fault)) ||
+        (rc = plx_cmd_clock_of(cli, &row, &listing.clock)))
         return rc;
     if (!all && !labelled && !plx_cli_get(cli, "from") && (rc = find_newest_page(&listing)))
         return rc;

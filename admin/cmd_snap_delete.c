@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "output.h"
 #include "registry/retention.h"
+#include "registry/doors.h"
 
 /* One argument: a snapshot, or all from first to last. */
 struct target {
@@ -195,7 +196,7 @@ static int resolve_single(struct deletion *d, struct target *target, const struc
 static int resolve_all(struct deletion *d, const struct plx_name *firsts,
                        const struct plx_name *lasts)
 {
-    int rc = plx_session_window(d->cli, d->row.slot, &d->oldest, &d->newest);
+    int rc = plx_session_window(d->cli, &d->row, &d->oldest, &d->newest);
 
     if (!rc && !d->newest.seq)
         rc = plx_cli_fail(d->cli, PLX_ERR_NOT_FOUND, "%s/%s has no snapshots", d->name.store,
@@ -314,7 +315,7 @@ static int find_clones(struct deletion *d)
 static int find_rewinds(struct deletion *d)
 {
     struct plx_vdi_info info;
-    int rc = plx_vdi_read_info(plx_session_store(d->cli), d->row.slot, &info, &d->cli->fault);
+    int rc = plx_door_read(plx_session_store(d->cli), &d->row, &info, &d->cli->fault);
 
     if (!rc)
         rc = make_room(d, info.rewinds_held);

@@ -8,6 +8,7 @@
 #include "output.h"
 #include "registry/collections.h"
 #include "registry/threshold.h"
+#include "registry/doors.h"
 
 /* ---- How full a store is ----------------------------------------------------------------------
  */
@@ -205,8 +206,10 @@ int plx_cmd_space_history(struct plx_cli *cli, const char *store,
         struct plx_snapshot_info first;
         int error;
 
-        if ((error = plx_vdi_read_info(plx_session_store(cli), vdis[i].slot, &info, &fault)) ||
+        if ((error = plx_door_read(plx_session_store(cli), &vdis[i], &info, &fault)) ||
             (error = plx_snapshot_first(plx_session_store(cli), vdis[i].slot, 1, &first, &fault))) {
+            if (error == PLX_ERR_NOT_FOUND && plx_door_is_unmade(&vdis[i]))
+                continue;
             cli->fault = rc ? cli->fault : fault; /* the first one's, and the others count */
             rc = rc ? rc : error;
             continue;

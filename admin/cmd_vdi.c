@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/doors.h"
 
 const char *const plx_sector_sizes[] = {"512", "4096", NULL};
 
@@ -133,7 +134,7 @@ int plx_cmd_vdi_print(struct plx_cli *cli, const struct plx_name *name)
     for (size_t i = 0; i < count; i++)
         json_array_append_new(names, json_string(labels[i].name));
     free(labels);
-    if (!rc && !(rc = plx_vdi_read_info(plx_session_store(cli), row.slot, &info, &cli->fault))) {
+    if (!rc && !(rc = plx_door_read(plx_session_store(cli), &row, &info, &cli->fault))) {
         json_object_set_new(
             object, "overwrite",
             json_string(info.overwrite == PLX_OVERWRITE_COPY ? "copy" : "in-place"));

@@ -38,6 +38,7 @@
 #include "registry/instance.h"
 #include "registry/paths.h"
 #include "registry/policy.h"
+#include "registry/doors.h"
 
 #define CONNECT_TIMEOUT_MS 5000
 #define CALL_TIMEOUT_MS 120000 /* a snapshot waits for its writes, a resize for the log */
@@ -939,19 +940,19 @@ static bool keep_last(void *context, const struct plx_snapshot_info *info)
     return !plx_session_stopped();
 }
 
-int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
-                       struct plx_snapshot_info *ret_newest)
+int plx_session_window(struct plx_cli *cli, const struct plx_registry_vdi *row,
+                       struct plx_snapshot_info *ret_oldest, struct plx_snapshot_info *ret_newest)
 {
     struct plx_store *store = plx_session_store(cli);
     struct plx_vdi_info info;
     int rc;
 
     *ret_oldest = *ret_newest = (struct plx_snapshot_info){0};
-    if ((rc = plx_vdi_read_info(store, slot, &info, &cli->fault)) ||
-        (rc = plx_snapshot_first(store, slot, 1, ret_oldest, &cli->fault)) || !ret_oldest->seq)
+    if ((rc = plx_door_read(store, row, &info, &cli->fault)) ||
+        (rc = plx_snapshot_first(store, row->slot, 1, ret_oldest, &cli->fault)) || !ret_oldest->seq)
         return rc;
     /* From the newest key frame on: what came before it need not be read. */
-    rc = plx_snapshot_list(store, slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
+    rc = plx_snapshot_list(store, row->slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
                            &cli->fault);
     return !rc && plx_interrupted ? plx_cli_interrupted(cli, 0) : rc; /* an older one came out */
 }

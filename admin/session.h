@@ -129,8 +129,8 @@ int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint6
 /* Writes a key frame: what has died comes back. */
 int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name);
 /* The ends of what can be opened; seq 0: there is no snapshot. */
-int plx_session_window(struct plx_cli *cli, uint32_t slot, struct plx_snapshot_info *ret_oldest,
-                       struct plx_snapshot_info *ret_newest);
+int plx_session_window(struct plx_cli *cli, const struct plx_registry_vdi *row,
+                       struct plx_snapshot_info *ret_oldest, struct plx_snapshot_info *ret_newest);
 /* The counters of a store or a disk that a handler has open; NOT_FOUND when none has. */
 int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret_stats);
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);

@@ -24,12 +24,21 @@ static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi
         row->name, row->slot, info->name);
 }
 
+bool plx_door_is_unmade(const struct plx_registry_vdi *row)
+{
+    return row->owner && !row->written.state;
+}
+
 static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
                     struct plx_vdi_info *ret_info, struct plx_fault *fault)
 {
     char id[PLX_UUID_TEXT];
     int error = plx_vdi_read_info(store, row->slot, ret_info, fault);
 
+    if (error == PLX_ERR_NOT_FOUND && plx_door_is_unmade(row))
+        plx_fault_set(fault, error,
+                      "virtual disk %.80s is being created, or its creation was cut off",
+                      row->name);
     if (error)
         return error;
     plx_uuid_text(&ret_info->id, id);

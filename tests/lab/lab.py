@@ -190,6 +190,8 @@ class Lab:
     def __exit__(self, kind, value, trace):
         if self.keep and kind is None:
             return
+        if kind is not None:  # again at the end: what comes between is long, and may be cut
+            say(f"FAILED, and how its guests are follows: {value}")
         for guest in self.guests:
             if kind is not None and guest.pid:
                 guest.show_logs()

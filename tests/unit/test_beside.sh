@@ -66,6 +66,23 @@ run 0 snap list demo/web --labels --json
 for label in "${made[@]}"; do says out "\"$label\""; done
 for file in raw.*; do same "$file" raw.base; done
 
+step "who reads all disks of a store sees none that is half made"
+(
+    for ((i = 0; i < 20; i++)); do
+        "$PARALLAX" -q vdi create demo/half-$i --size 1M >/dev/null 2>&1 </dev/null || echo failed >ran/creating
+    done
+    touch ran/created
+) &
+until [[ -e ran/created ]]; do
+    for words in "store info demo" "cdp status demo" "vdi list demo" "tree demo"; do
+        # shellcheck disable=SC2086 # words
+        run 0 $words
+    done
+done
+wait
+[[ ! -e ran/creating ]] || die "a disk could not be created"
+rm ran/created
+
 step "what killed ones left is recovered once, whoever comes"
 for i in 1 2 3; do run 0 vdi create demo/killed-$i --size 16M; done
 for ((i = 0; i < 4; i++)); do
