@@ -12,6 +12,8 @@
  * P4  That they were never used is only what the registry says, which may have lost a write. Their
  *     headers are read before the superblock names them: one that was ever written puts the store
  *     in doubt, and one that cannot be believed is left alone likewise.
+ * P5  No more at once than there is room for rows of, in what the registry has so far: at least
+ *     half as much as it has (engine/grow.c, G7) is that always.
  * Threads: the caller's, who has the right to grow (growth.c, D1). Crash story: before P1's commit
  *   nothing has happened. After it there are extents of the system that the superblock does not
  *   name: nobody's, until the next growth takes them. While the superblock is written one of its
@@ -21,6 +23,8 @@
 #include "registry/spans.h"
 
 #include <stdlib.h>
+
+#define ROWS_PER_PAGE 16 /* of extents, in table and indexes: twice as many fit */
 
 struct addition {
     struct plx_store *store;
@@ -85,6 +89,17 @@ static int add_span(void *context, struct plx_fault *fault)
                                        fault);
 }
 
+/* P5 */
+static int limit(struct plx_registry *registry, uint64_t least, uint64_t *most)
+{
+    uint64_t used, pages;
+    int error = plx_registry_room(registry, &used, &pages);
+
+    if (!error)
+        *most = plx_min_u64(*most, plx_max_u64(least, (pages - used) * ROWS_PER_PAGE));
+    return error;
+}
+
 int plx_spans_grow(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
                    struct plx_fault *fault)
 {
@@ -94,7 +109,9 @@ int plx_spans_grow(struct plx_registry *registry, int64_t store_row, struct plx_
 
     plx_store_registry_due(store, &least, &most);
     while (!error && most) {
-        error = find_left(registry, store_row, store, &addition.run);
+        error = limit(registry, least, &most);
+        if (!error)
+            error = find_left(registry, store_row, store, &addition.run);
         if (!error && !addition.run.extents) /* P1 */
             error = plx_registry_extent_reserve(registry, store_row, least, most, &addition.run);
         if (error)
