@@ -151,9 +151,9 @@ enum plx_registry_stays {
 };
 
 struct plx_grown {
-    uint64_t extents; /* of the store, afterwards */
-    uint64_t added;   /* of them, by this call */
-    unsigned volume;  /* add: its index */
+    uint64_t extents;                       /* of the store, afterwards */
+    uint64_t added;                         /* of them, by this call */
+    unsigned volume;                        /* add: its index */
     enum plx_registry_stays registry_stays; /* attach.h: of its registry, afterwards */
 };
 
