@@ -20,7 +20,7 @@ static void print(struct plx_cli *cli, const struct plx_collected *collected, bo
         {"found_bytes", "Found", PLX_COLUMN_SIZE},
         {"freed_bytes", "Freed", PLX_COLUMN_SIZE},
         {"extents_looked_at", "Extents looked at", PLX_COLUMN_NUMBER},
-        {"extents_missed", "Changed hands meanwhile", PLX_COLUMN_NUMBER},
+        {"extents_missed", "Left to the next one", PLX_COLUMN_NUMBER},
         {"extents_elsewhere", "Other processes' extents", PLX_COLUMN_NUMBER},
         {"extents_unreadable", "Damaged extents", PLX_COLUMN_NUMBER},
         {"metadata_bytes", "Metadata read", PLX_COLUMN_SIZE},
@@ -64,8 +64,8 @@ int plx_cmd_gc(struct plx_cli *cli)
     print(cli, &collected, collecting.dry_run);
     if (collected.missed)
         plx_out_note(cli,
-                     "%" PRIu64 " extents changed hands meanwhile; the next collection looks at "
-                     "them",
+                     "%" PRIu64 " extents changed hands meanwhile, or the registry had no room for "
+                     "what was found in them; the next collection looks at them",
                      collected.missed);
     if (collected.unreadable)
         plx_out_note(cli,

@@ -18,6 +18,23 @@ static int tell(struct plx_cli *cli, const char *store, unsigned *ret_told)
     return rc;
 }
 
+/* Long before it is full: that may be years later, in the middle of a write. */
+static void tell_stays(struct plx_cli *cli, const char *store, const struct plx_store_info *info,
+                       enum plx_registry_stays stays)
+{
+    if (stays == PLX_REGISTRY_NO_EXTENTS)
+        plx_out_note(cli,
+                     "its registry has less room than so large a store may need ('parallax store "
+                     "info'), and %s has no more for it: make that one larger, then 'parallax "
+                     "store grow %s'",
+                     info->volume[0].name, store);
+    if (stays == PLX_REGISTRY_NO_SPANS)
+        plx_out_note(cli,
+                     "its registry has less room than so large a store may need ('parallax store "
+                     "info'), and was made larger as often as it can be: make a further store "
+                     "before that is full");
+}
+
 static void print_grown(struct plx_cli *cli, const char *store, const struct plx_grown *grown,
                         unsigned told)
 {
@@ -33,17 +50,13 @@ static void print_grown(struct plx_cli *cli, const char *store, const struct plx
         plx_out_note(cli, "%s has all there is already: %s", store, size);
     else
         plx_out_note(cli, "%s %s by %s to %s", store, dry ? "would grow" : "grew", added, size);
-    if (grown->registry_stays)
-        plx_out_note(cli,
-                     "the registry has no more room than before ('parallax store info'): make %s "
-                     "larger, and 'parallax store grow'",
-                     info.volume[0].name);
+    tell_stays(cli, store, &info, grown->registry_stays);
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i,s:b}", "store", store, "dry_run", dry,
                                "added_bytes", (json_int_t)(grown->added * extent_bytes),
                                "size_bytes", (json_int_t)(grown->extents * extent_bytes),
                                "added_extents", (json_int_t)grown->added, "told", (int)told,
-                               "registry_stays", grown->registry_stays));
+                               "registry_stays", grown->registry_stays != PLX_REGISTRY_FITS));
 }
 
 static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_growth *growth)

@@ -142,12 +142,19 @@ struct plx_grow {
     bool force;   /* add: overwrite what the volume holds */
 };
 
+/* Whether the registry in a store has as much room as rows of all extents may need, and if not, why
+ * it gets no more. */
+enum plx_registry_stays {
+    PLX_REGISTRY_FITS,
+    PLX_REGISTRY_NO_EXTENTS, /* volume 0 is too small for it */
+    PLX_REGISTRY_NO_SPANS,   /* it got longer as often as it can */
+};
+
 struct plx_grown {
-    uint64_t extents; /* of the store, afterwards */
-    uint64_t added;   /* of them, by this call */
-    unsigned volume;  /* add: its index */
-    /* attach.h: the registry was to get more room, too, and volume 0 has none. */
-    bool registry_stays;
+    uint64_t extents;                       /* of the store, afterwards */
+    uint64_t added;                         /* of them, by this call */
+    unsigned volume;                        /* add: its index */
+    enum plx_registry_stays registry_stays; /* attach.h: of its registry, afterwards */
 };
 
 /* Takes into use what volumes have become larger by, in whole extents, and finishes what a crash
@@ -174,6 +181,8 @@ bool plx_store_allows_common(const struct plx_store *store);
 /* How many extents more the registry in the store should have for as many as the store has now: at
  * least and at most; both 0: none. */
 void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most);
+/* After all that could be done about that was done. */
+enum plx_registry_stays plx_store_registry_stays(const struct plx_store *store);
 /* These extents, which follow each other on volume 0, are the registry's from now on, too, behind
  * those that it has. They were never used, and nobody can get them; nobody uses the registry
  * meanwhile (registry/spans.c). Else under the same conditions. */

@@ -546,19 +546,36 @@ int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *ident
 
 /* ---- The registry's place ---- */
 
-void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most)
+static uint64_t registry_has(const struct plx_superblock *super)
 {
-    const struct plx_superblock *super = &store->volumes[0].super;
-    uint64_t wanted = registry_extents(super, store->info.extents), has = 0;
+    uint64_t has = 0;
 
     for (uint32_t i = 0; i < super->spans; i++)
         if (super->span[i].kind == PLX_SYSTEM_REGISTRY)
             has += super->span[i].extents;
+    return has;
+}
+
+void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most)
+{
+    const struct plx_superblock *super = &store->volumes[0].super;
+    uint64_t wanted = registry_extents(super, store->info.extents), has = registry_has(super);
+
     *ret_least = *ret_most = 0;
     if (has == 0 || has >= wanted || super->spans == PLX_SYSTEM_SPANS_MAX)
         return;
     *ret_least = plx_div_up(has, 2); /* G7 */
     *ret_most = plx_max_u64(wanted - has, has);
+}
+
+enum plx_registry_stays plx_store_registry_stays(const struct plx_store *store)
+{
+    const struct plx_superblock *super = &store->volumes[0].super;
+    uint64_t has = registry_has(super), extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT;
+
+    if (has == 0 || has >= plx_div_up(store->info.extents * REGISTRY_BYTES_EXTENT, extent_bytes))
+        return PLX_REGISTRY_FITS;
+    return super->spans == PLX_SYSTEM_SPANS_MAX ? PLX_REGISTRY_NO_SPANS : PLX_REGISTRY_NO_EXTENTS;
 }
 
 /* With a span more. What the numbers come from may be wrong, and the gate would let nobody read it.

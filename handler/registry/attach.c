@@ -741,8 +741,8 @@ static int grow_registry(struct plx_attach *a, struct plx_grown *grown, struct p
 {
     int error = plx_spans_grow(a->registry, a->row.id, a->store, fault);
 
-    grown->registry_stays = error == PLX_ERR_NOSPACE;
-    return grown->registry_stays ? 0 : error;
+    grown->registry_stays = plx_store_registry_stays(a->store);
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
 static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *growth,
@@ -756,11 +756,11 @@ static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *grow
         error = grow_by(a, growth, ret_grown, fault);
     if (!error)
         error = plx_volumes_register(a->registry, a->row.id, a->store, NULL, fault);
-    if (!error && !growth->common)
-        error = grow_registry(a, ret_grown, fault);
     note_size(a);
     if (!error && growth->path)
         know_further(a);
+    if (!error && !growth->common)
+        error = grow_registry(a, ret_grown, fault);
     return error;
 }
 

@@ -132,7 +132,8 @@ struct plx_attach_work {
  * see plx_collect_begin(). */
 struct plx_collected {
     uint64_t found, swept;   /* blocks */
-    uint64_t looked, missed; /* extents: missed, because they changed hands */
+    uint64_t looked, missed; /* extents: missed, because they changed hands, or the
+                              * registry had no room for what was found in them */
     uint64_t elsewhere;      /* extents of other processes, not looked at */
     uint64_t unreadable;     /* extents whose header is damaged, left as they are */
     uint64_t metadata_bytes, nanoseconds;

@@ -16,6 +16,8 @@
  * W7  An extent of nobody is swept only where its header is as it was when it was given up. Another
  *     one is older, or whoever wrote it is not known to the registry: it is never believed again
  *     (attach.c, A10), nor looked at by the next collection.
+ * W8  Only as much is entered as the registry has room for, if that is anything at all. The next
+ *     one finds the rest, and the room of what was swept.
  * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <inttypes.h>
@@ -400,7 +402,7 @@ static int enter(struct collect *c, const struct plx_registry_extent *row, uint6
         return no_memory(c);
     error = plx_registry_garbage_put(c->in.registry, c->in.store_row, &garbage);
     free(garbage.runs);
-    if (error == PLX_ERR_NOT_FOUND) {
+    if (error == PLX_ERR_NOT_FOUND || (error == PLX_ERR_NOSPACE && c->to_sweep)) { /* W8 */
         c->result->missed++;
         return 0;
     }

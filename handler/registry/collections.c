@@ -145,11 +145,16 @@ int plx_registry_garbage_put(struct plx_registry *reg, int64_t store,
         " ON CONFLICT (store, extent) DO UPDATE SET generation = excluded.generation,"
         "  blocks = excluded.blocks, runs = excluded.runs RETURNING 0";
     const struct plx_sql batch[] = {
-        SQL_MUST(put, SQL_INT(store), SQL_INT(garbage->extent), SQL_INT(garbage->generation),
-                 SQL_INT(garbage->blocks), SQL_TEXT(garbage->runs)),
+        {.text = put,
+         .must = true,
+         .leaves = PLX_SQL_LEAVES_GARBAGE,
+         SQL_ARGS(SQL_INT(store), SQL_INT(garbage->extent), SQL_INT(garbage->generation),
+                  SQL_INT(garbage->blocks), SQL_TEXT(garbage->runs))},
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
+    if (code > 0 && plx_sql_left_out(reg, PLX_SQL_LEAVES_GARBAGE))
+        return plx_sql_fail(reg, PLX_ERR_NOSPACE, "the registry has no room for what was found");
     return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "extent %llu has just changed hands",
                                    (unsigned long long)garbage->extent)
                     : code;

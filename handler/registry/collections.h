@@ -41,7 +41,7 @@ struct plx_registry_garbage {
     char *runs; /* to be freed */
 };
 
-/* NOT_FOUND: the extent has changed hands meanwhile. */
+/* NOT_FOUND: the extent has changed hands meanwhile. NOSPACE: the registry has no room for it. */
 int plx_registry_garbage_put(struct plx_registry *reg, int64_t store,
                              const struct plx_registry_garbage *garbage);
 /* That of the first extent from `from` on; NOT_FOUND: none is left. */

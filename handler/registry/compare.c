@@ -6,6 +6,8 @@
  * R2  Nothing here decides who is dead: what a registered instance holds in the registry, and not
  *     yet or no more on the store, is its own affair or that of its recovery.
  * R3  The registry may know a beginning of the store's extents: the store grows first (volumes.c).
+ *     So its volumes are looked at again before each comparison: it may have grown since it was
+ *     opened, which is long ago when a check has read all of it.
  * R4  What is the system's on the store is so in the registry, which knows first (spans.c).
  */
 #include "registry/compare.h"
@@ -202,8 +204,8 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
     return 0;
 }
 
-/* R4. Whether it is the system's on one side at least. */
-static bool compare_system(struct compare *c, const struct plx_registry_extent *row)
+/* R4. Whether it is the system's on the store. One that is kept for it is as good as unused. */
+static bool compare_system(struct compare *c, struct plx_registry_extent *row)
 {
     bool system = plx_store_extent_is_system(c->store, row->no);
     unsigned long long no = row->no;
@@ -213,12 +215,14 @@ static bool compare_system(struct compare *c, const struct plx_registry_extent *
                 "extent %llu holds the store's own structures and is a%s %s extent in the "
                 "registry: they would be overwritten" REBUILD,
                 no, row->type == PLX_EXTENT_UNUSED ? "n" : "", type_name(row->type));
-    if (!system && row->type == PLX_EXTENT_SYSTEM)
+    if (!system && row->type == PLX_EXTENT_SYSTEM) {
         differs(c, PLX_FINDING_INFO, "",
                 "extent %llu is kept for the registry, which does not use it yet; 'parallax store "
                 "grow' goes on with that",
                 no);
-    return system || row->type == PLX_EXTENT_SYSTEM;
+        row->type = PLX_EXTENT_UNUSED;
+    }
+    return system;
 }
 
 static int compare_extents(struct compare *c)
@@ -441,8 +445,12 @@ static int compare_vdis(struct compare *c)
 
 static int compare_once(struct compare *c)
 {
-    int error = compare_volumes(c);
+    struct plx_fault why;
+    int error;
 
+    plx_attach_volumes_changed(c->attach, &why); /* R3; if it cannot be, the old ones stay */
+    plx_store_get_info(c->store, &c->info);
+    error = compare_volumes(c);
     if (!error)
         error = compare_extents(c);
     if (!error)

@@ -70,6 +70,18 @@ static void read_claimed(void *item, const struct plx_sql_value *columns)
 
 static const struct plx_sql_shape claimed_shape = {sizeof(struct claimed), read_claimed};
 
+static int no_extent_left(struct plx_registry *reg, enum plx_extent_type type)
+{
+    if (plx_sql_left_out(reg, PLX_SQL_LEAVES_EXTENT))
+        return plx_sql_fail(reg, PLX_ERR_NOSPACE,
+                            "the registry has no room for extents that were never used; delete "
+                            "VDIs or snapshots" PLX_SQL_MORE_ROOM);
+    return plx_sql_fail(reg, PLX_ERR_NOSPACE,
+                        "the store has no %s extent left; delete VDIs "
+                        "or snapshots, or add a volume",
+                        type_names[type]);
+}
+
 int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t instance,
                               enum plx_extent_type type, uint64_t keep_unused,
                               struct plx_registry_extent *ret_extent, bool *ret_fresh)
@@ -104,7 +116,7 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
                                  " WHERE request_id = ?1";
     uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
-        SQL(touch, SQL_INT(store)),
+        {.text = touch, .leaves = PLX_SQL_LEAVES_EXTENT, SQL_ARGS(SQL_INT(store))},
         SQL(touched, SQL_INT(store)),
         SQL(claim, SQL_INT(store), SQL_INT(instance), SQL_TEXT(type_names[type]),
             SQL_INT(keep_unused), SQL_INT(request)),
@@ -121,10 +133,7 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
                             "reserve below 2^63");
     code = plx_sql_change(reg, batch, SQL_COUNT(batch), &claimed_shape, &claimed);
     if (code > 0)
-        return plx_sql_fail(reg, PLX_ERR_NOSPACE,
-                            "the store has no %s extent left; delete VDIs "
-                            "or snapshots, or add a volume",
-                            type_names[type]);
+        return no_extent_left(reg, type);
     if (code == PLX_ERR_BUSY) /* the reference to the instance */
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
                             (unsigned long long)instance);
@@ -173,7 +182,7 @@ int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), &run_shape, ret_run);
 
-    return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOSPACE,
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
                                    "volume 0 has not enough extents left that were never used")
                     : code;
 }

@@ -373,8 +373,9 @@ static int put_file(struct rebuild *r)
     if (!error) {
         keep_limits(r, old);
         kept = keep_seals(r, old);
-    } else if (error ==
-               PLX_ERR_REGISTRY) { /* not what a newer program wrote, nor what cannot be read */
+    } else if (error == PLX_ERR_REGISTRY || error == PLX_ERR_NOSPACE) { /* not what a newer program
+                                                                          wrote, nor what cannot be
+                                                                          read */
         error = plx_embedded_create(&options, &old, r->fault);
     }
     plx_registry_close(r->file); /* whole, and nobody else's */

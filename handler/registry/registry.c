@@ -163,7 +163,7 @@ int plx_registry_has_room(struct plx_registry *reg)
     uint64_t used, pages;
     int code = plx_registry_room(reg, &used, &pages);
 
-    if (!code && plx_sql_crowded(used, pages))
+    if (!code && plx_sql_crowded(used, pages, PLX_SQL_LEAVES_NEW))
         code = plx_sql_fail(reg, PLX_ERR_NOSPACE,
                             "four fifths of the registry's space are in use, the rest is for "
                             "deleting: delete disks or labels that are not needed any "
@@ -171,9 +171,16 @@ int plx_registry_has_room(struct plx_registry *reg)
     return code;
 }
 
-bool plx_sql_crowded(uint64_t used, uint64_t pages)
+bool plx_sql_crowded(uint64_t used, uint64_t pages, unsigned leaves)
 {
-    return pages && used * 5 > pages * 4;
+    return pages && used * leaves > pages * (leaves - 1);
+}
+
+bool plx_sql_left_out(struct plx_registry *reg, unsigned leaves)
+{
+    uint64_t used, pages;
+
+    return plx_registry_room(reg, &used, &pages) == 0 && plx_sql_crowded(used, pages, leaves);
 }
 
 /* ---- Running batches --------------------------------------------------------------------- */

@@ -191,7 +191,7 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
                               enum plx_extent_type type, uint64_t keep_unused,
                               struct plx_registry_extent *ret_extent, bool *ret_fresh);
 /* Makes extents of volume 0 the system's that follow each other and were never used: as many as
- * there are in one place, within these bounds. NOSPACE: there are not even so few. */
+ * there are in one place, within these bounds. NOT_FOUND: there are not even so few. */
 int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_t least,
                                 uint64_t most, struct plx_registry_range *ret_run);
 /* Those that are the system's, by their numbers; to be freed. */

@@ -1,22 +1,30 @@
 /* spans.c - see spans.h.
  *
  * P1  Extents are the system's in the registry, durably, before the superblock names them: from
- * then on no claim gets them. They were never used before (extents.c, E2), so nothing refers to
- * them and nobody writes there. P2  The superblock gets its span while this process alone has the
- * registry, by SQLite's exclusive lock: nobody works with the old spans then, and there is no
- * journal to be rolled back. Who comes next looks at the superblock under a lock of its own
- * (region.c, F9), whichever program it is and however long it has had the registry open. P3  What
- * the superblock names is the system's in a registry that is made anew (rebuild.c), and what it
- * does not name is not: P1 holds there, too. Threads: the caller's, who has the right to grow
- * (growth.c, D1). Crash story: before P1's commit nothing has happened. After it there are extents
- * of the system that the superblock does not name: nobody's, until the next growth takes them.
- * While the superblock is written one of its slots counts (engine/grow.c, G2), and all agree which:
- * if it is the new one, nothing that is made durable in the span is so before the superblock
- * itself.
+ *     then on no claim gets them. They were never used before (extents.c, E2), so nothing refers to
+ *     them and nobody writes there.
+ * P2  The superblock gets its span while this process alone has the registry, by SQLite's exclusive
+ *     lock: nobody works with the old spans then, and there is no journal to be rolled back. Who
+ *     comes next looks at the superblock under a lock of its own (region.c, F9), whichever program
+ *     it is and however long it has had the registry open.
+ * P3  What the superblock names is the system's in a registry that is made anew (rebuild.c), and
+ *     what it does not name is not: P1 holds there, too.
+ * P4  That they were never used is only what the registry says, which may have lost a write. Their
+ *     headers are read before the superblock names them: one that was ever written puts the store
+ *     in doubt, and one that cannot be believed is left alone likewise.
+ * P5  No more at once than there is room for rows of, in what the registry has so far: at least
+ *     half as much as it has (engine/grow.c, G7) is that always.
+ * Threads: the caller's, who has the right to grow (growth.c, D1). Crash story: before P1's commit
+ *   nothing has happened. After it there are extents of the system that the superblock does not
+ *   name: nobody's, until the next growth takes them. While the superblock is written one of its
+ *   slots counts (engine/grow.c, G2), and all agree which: if it is the new one, nothing that is
+ *   made durable in the span is so before the superblock itself.
  */
 #include "registry/spans.h"
 
 #include <stdlib.h>
+
+#define ROWS_PER_PAGE 16 /* of extents, in table and indexes: twice as many fit */
 
 struct addition {
     struct plx_store *store;
@@ -46,6 +54,32 @@ static int find_left(struct plx_registry *registry, int64_t store_row,
     return 0;
 }
 
+/* P4 */
+static int check_unused(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
+                        const struct plx_registry_range *run, struct plx_fault *fault)
+{
+    struct plx_extent_info info;
+    struct plx_fault why;
+
+    for (uint64_t no = run->first; no < run->first + run->extents; no++) {
+        int error = plx_store_extent_read(store, no, &info, &why);
+
+        if (error)
+            return plx_fault_set(fault, error, "%.200s; the registry's space stays as it was",
+                                 why.text);
+        if (info.type == PLX_EXTENT_UNUSED)
+            continue;
+        error = plx_fault_set(fault, PLX_ERR_REGISTRY,
+                              "extent %llu was used, and the registry does not know: the registry "
+                              "lost a write; 'parallax store rebuild-registry' makes it anew from "
+                              "the store",
+                              (unsigned long long)no);
+        plx_registry_doubt(registry, store_row, fault ? fault->text : plx_error_text(error));
+        return error;
+    }
+    return 0;
+}
+
 /* P2 */
 static int add_span(void *context, struct plx_fault *fault)
 {
@@ -53,6 +87,17 @@ static int add_span(void *context, struct plx_fault *fault)
 
     return plx_store_add_registry_span(addition->store, addition->run.first, addition->run.extents,
                                        fault);
+}
+
+/* P5 */
+static int limit(struct plx_registry *registry, uint64_t least, uint64_t *most)
+{
+    uint64_t used, pages;
+    int error = plx_registry_room(registry, &used, &pages);
+
+    if (!error)
+        *most = plx_min_u64(*most, plx_max_u64(least, (pages - used) * ROWS_PER_PAGE));
+    return error;
 }
 
 int plx_spans_grow(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
@@ -64,12 +109,16 @@ int plx_spans_grow(struct plx_registry *registry, int64_t store_row, struct plx_
 
     plx_store_registry_due(store, &least, &most);
     while (!error && most) {
-        error = find_left(registry, store_row, store, &addition.run);
+        error = limit(registry, least, &most);
+        if (!error)
+            error = find_left(registry, store_row, store, &addition.run);
         if (!error && !addition.run.extents) /* P1 */
             error = plx_registry_extent_reserve(registry, store_row, least, most, &addition.run);
         if (error)
             return plx_registry_fault(registry, error, fault);
-        error = plx_registry_alone(registry, add_span, &addition, fault);
+        error = check_unused(registry, store_row, store, &addition.run, fault);
+        if (!error)
+            error = plx_registry_alone(registry, add_span, &addition, fault);
         plx_store_registry_due(store, &least, &most);
     }
     return error;

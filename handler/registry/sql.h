@@ -24,7 +24,7 @@ struct plx_sql_value {
 struct plx_sql {
     const char *text; /* static: drivers keep it prepared under this address */
     bool must;        /* it must return a row, else the whole batch is rolled back */
-    bool extra;       /* it is left out when a region is crowded: nothing depends on it */
+    unsigned leaves;  /* it is left out where less than this part of a region is free; 0: never */
     size_t count;
     const struct plx_sql_value *args; /* ?1 and on */
 };
@@ -60,10 +60,15 @@ struct plx_sql {
     {                                                                                              \
         .text = statement, .must = true, SQL_ARGS(__VA_ARGS__)                                     \
     }
+/* The last fifth of a region's pages is for what goes on, the last eighth for what frees something,
+ * the last sixteenth for what ends, and for what makes the region longer. */
+#define PLX_SQL_LEAVES_NEW 5
+#define PLX_SQL_LEAVES_EXTENT 8
+#define PLX_SQL_LEAVES_GARBAGE 16
 /* One of which nothing depends: an event. */
 #define SQL_EXTRA(statement, ...)                                                                  \
     {                                                                                              \
-        .text = statement, .extra = true, SQL_ARGS(__VA_ARGS__)                                    \
+        .text = statement, .leaves = PLX_SQL_LEAVES_NEW, SQL_ARGS(__VA_ARGS__)                     \
     }
 #define SQL_COUNT(batch) (sizeof(batch) / sizeof(batch)[0])
 
@@ -102,9 +107,10 @@ int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
                            const struct plx_registry_ops **ret_ops, void **ret_driver,
                            struct plx_fault *fault);
 
-/* Whether the last fifth of a region's pages is being used: the rest of them is for what frees
- * something. pages 0: a file. */
-bool plx_sql_crowded(uint64_t used, uint64_t pages);
+/* Whether less than such a part of a region's pages is free. pages 0: a file. */
+bool plx_sql_crowded(uint64_t used, uint64_t pages, unsigned leaves);
+/* Whether that is why a statement was left out. */
+bool plx_sql_left_out(struct plx_registry *reg, unsigned leaves);
 #define PLX_SQL_MORE_ROOM ", or make volume 0 larger ('parallax store grow')"
 
 /* How a row becomes an item: read fills a zeroed one from the columns of its statement. */

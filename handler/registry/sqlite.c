@@ -11,7 +11,9 @@
  *     its own stays in memory, and pages that a transaction changed stay there until its commit.
  *     That also keeps SQLite from reading again what it never wrote: a page that is on the free
  *     list can be anything, and would be taken for damage.
- * S6  The last fifth of a region is for what frees something: events are left out there.
+ * S6  The last fifth of a region is for what frees something: events are left out there. Rows of
+ *     further extents stop before that is used up, for they are never removed; what a collection
+ *     has found stops where a region could not be made longer any more.
  * S7  A region can become longer while it is open (region.c, F9). The first change that finds it so
  *     raises the limits of pages and of events; until then the old ones hold.
  * Threads: one at a time per handle, any number of processes.
@@ -91,7 +93,7 @@ static int region_failed(const struct plx_sqlite *lite, int result, const char *
                              "rebuild-registry'",
                              lite->path, text);
     case SQLITE_FULL:
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+        return plx_fault_set(fault, PLX_ERR_NOSPACE,
                              "the registry's space in %.80s is full (%u pages): delete disks or "
                              "labels that are not needed any more" PLX_SQL_MORE_ROOM,
                              lite->path, plx_region_vfs_pages(lite->vfs));
@@ -315,22 +317,21 @@ static int used_pages(struct plx_sqlite *lite, int64_t *ret_used)
     return result ? result : sqlite3_reset(statement);
 }
 
-/* S6. Whether statements that are extra are left out. */
+/* S6. Pages in use, if there is a statement that depends on them. */
 static int look_for_room(struct plx_sqlite *lite, const struct plx_sql *batch, size_t count,
-                         bool *ret_crowded)
+                         int64_t *ret_used)
 {
-    bool extra = false;
-    int64_t used;
-    int result;
+    bool asked = false;
 
     for (size_t i = 0; i < count; i++)
-        extra |= batch[i].extra;
-    if (!lite->vfs || !extra)
-        return SQLITE_OK;
-    result = used_pages(lite, &used);
-    if (!result)
-        *ret_crowded = plx_sql_crowded((uint64_t)used, plx_region_vfs_pages(lite->vfs));
-    return result;
+        asked |= batch[i].leaves != 0;
+    return lite->vfs && asked ? used_pages(lite, ret_used) : SQLITE_OK;
+}
+
+static bool left_out(const struct plx_sqlite *lite, const struct plx_sql *sql, int64_t used)
+{
+    return lite->vfs && sql->leaves &&
+           plx_sql_crowded((uint64_t)used, plx_region_vfs_pages(lite->vfs), sql->leaves);
 }
 
 /* S7. Within a change. */
@@ -356,7 +357,7 @@ static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, si
 {
     struct plx_sqlite *lite = driver;
     int result = SQLITE_OK, code = follow(lite, ret_fault);
-    bool crowded = false;
+    int64_t used = 0;
     size_t rows;
 
     if (code)
@@ -368,12 +369,12 @@ static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, si
         if (!result)
             result = fit(lite);
         if (!result)
-            result = look_for_room(lite, batch, count, &crowded);
+            result = look_for_room(lite, batch, count, &used);
     }
     for (size_t i = 0; i < count && !result; i++) {
-        if (crowded && batch[i].extra)
-            continue;
-        result = step(lite, &batch[i], row, context, &rows);
+        rows = 0;
+        if (!left_out(lite, &batch[i], used))
+            result = step(lite, &batch[i], row, context, &rows);
         if (!result && batch[i].must && !rows) {
             plx_sqlite_exec(lite, "ROLLBACK");
             lite->changed_at = monotonic_ms();

@@ -6,6 +6,10 @@
  * torn at 512 bytes. Each fork is opened: it must be sound, and hold what it held before the
  * transaction or what it holds after it. Of some forks the recovery is cut in turn.
  *
+ * So does a store that gives its registry more room: there the superblock says where the registry
+ * lies, and what it names must be the system's in the registry, at each cut. Of some forks the call
+ * is made again.
+ *
  * PLX_RUNS=n: so many choices of chance at each cut (default 6).
  */
 #include <stdio.h>
@@ -13,15 +17,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "registry/spans.h"
 #include "registry/sqlite.h"
+#include "registry/volumes.h"
 #include "sim/simdisk.h"
+#include "sim/simenv.h"
 #include "suite.h"
 
 #define DISK_BYTES ((uint64_t)8 << 20)
+#define EXTENT ((uint64_t)1 << 20)
 #define SUBSETS_OF 3     /* so many volatile writes have all of their subsets tried */
 #define RECOVERIES 61    /* of so many forks the recovery of one is cut, */
 #define RECOVERIES_FEW 9 /* of those with few volatile writes: it is short */
 #define STATES_MAX 200000
+#define STEPS 3
 
 /* ---- A disk with a registry -------------------------------------------------------------- */
 
@@ -44,7 +53,8 @@ static void free_close(struct plx_bytelock *lock)
 static const struct plx_bytelock_ops free_ops = {free_set, free_probe, free_close};
 static struct plx_bytelock free_lock = {.ops = &free_ops};
 
-static unsigned spans; /* of the region, as the script goes on */
+static bool in_store;  /* a superblock says where the region lies */
+static unsigned spans; /* of the region else, as the script goes on */
 static struct plx_fault fault;
 
 struct host {
@@ -52,11 +62,17 @@ struct host {
     struct plx_registry *reg;
 };
 
-/* As the superblock would have it. */
 static int look(struct plx_region *region, struct plx_fault *why)
 {
-    region->spans = spans;
-    return 0;
+    struct plx_superblock_info info;
+    int error = in_store ? plx_superblock_probe(region->device, &info, why) : 0;
+
+    region->spans = in_store ? info.registry_spans : spans;
+    for (unsigned i = 0; in_store && !error && i < region->spans; i++) {
+        region->span[i].offset = info.registry[i].offset;
+        region->span[i].bytes = info.registry[i].bytes;
+    }
+    return error;
 }
 
 static int host_open(struct host *host, struct plx_simdisk *disk)
@@ -69,7 +85,9 @@ static int host_open(struct host *host, struct plx_simdisk *disk)
         .look = look,
         .spans = spans,
         .span = {{1 << 20, 1 << 20}, {3 << 20, 1 << 20}, {5 << 20, 512 << 10}, {6 << 20, 3 << 19}}};
-    code = plx_registry_open_region(&host->region, "disk", "crash", &host->reg, &fault);
+    code = look(&host->region, &fault);
+    if (!code)
+        code = plx_registry_open_region(&host->region, "disk", "crash", &host->reg, &fault);
     if (code)
         plx_device_close(host->region.device);
     return code;
@@ -160,6 +178,72 @@ static void keep_state(uint64_t event, uint64_t found)
     forks++;
 }
 
+static struct plx_registry_store store;
+
+/* The store's registry has no less than the superblock names (spans.c, P1). */
+static bool agrees(struct host *host)
+{
+    struct plx_registry_extent *list;
+    uint64_t bytes = 0, found = 0;
+    size_t count;
+
+    if (!store.id)
+        return true;
+    if (plx_registry_extent_system(host->reg, store.id, &list, &count))
+        return false;
+    for (unsigned i = 0; i < host->region.spans; i++) {
+        bytes += host->region.span[i].bytes;
+        for (size_t k = 0; k < count; k++)
+            if (list[k].no * EXTENT >= host->region.span[i].offset &&
+                list[k].no * EXTENT < host->region.span[i].offset + host->region.span[i].bytes)
+                found += EXTENT;
+    }
+    free(list);
+    return found == bytes;
+}
+
+static int store_open(struct plx_simdisk *on, struct plx_simenv *env, struct plx_store **ret_store)
+{
+    struct plx_store_options options = {.instance = 7, .cache_bytes = 1u << 20};
+    struct plx_device *device = plx_simdisk_attach(on, "disk");
+
+    plx_simenv_init(env, 7);
+    return plx_store_open(&device, 1, &options, &env->env, ret_store, &fault);
+}
+
+/* As attach.c does it, from the beginning or whatever a cut has left. */
+static int grow(struct plx_registry *reg, struct plx_store *grows)
+{
+    static const char *const paths[] = {"/dev/demo"};
+    struct plx_grown grown;
+    uint64_t least = 0, most = 0;
+    int error = plx_store_grow(grows, &(struct plx_grow){0}, &grown, &fault);
+
+    if (!error)
+        error = plx_volumes_register(reg, store.id, grows, paths, &fault);
+    if (!error)
+        error = plx_spans_grow(reg, store.id, grows, &fault);
+    plx_store_registry_due(grows, &least, &most);
+    return error ? error : least || most ? PLX_ERR_INVALID : 0;
+}
+
+static bool grows_again(struct plx_simdisk *cut, struct host *host)
+{
+    struct plx_store *grows;
+    struct plx_simenv env;
+    int error = store_open(cut, &env, &grows);
+
+    if (!error) {
+        error = grow(host->reg, grows);
+        plx_store_close(grows);
+    }
+    if (!error)
+        error = look(&host->region, &fault);
+    if (error)
+        printf("\n  cannot grow: %s", fault.text);
+    return !error && host->region.spans == 2 && agrees(host) && !plx_registry_check(host->reg);
+}
+
 /* What the fork holds; and it can be changed again. */
 static uint64_t judge(struct plx_simdisk *cut)
 {
@@ -174,6 +258,10 @@ static uint64_t judge(struct plx_simdisk *cut)
     if (found && forks % 5 == 0 &&
         (run_plain(host.reg, true, "UPDATE room SET event_limit = event_limit + 1", &unused) ||
          plx_registry_check(host.reg)))
+        found = 0;
+    if (found && in_store && !agrees(&host))
+        found = 0;
+    if (found && in_store && store.id && forks % 3 == 0 && !grows_again(cut, &host))
         found = 0;
     host_close(&host);
     return found;
@@ -257,7 +345,6 @@ static void cut_here(void *context)
 
 static struct host host;
 static uint64_t before; /* what it holds */
-static struct plx_registry_store store;
 static struct plx_registry_vdi vdi;
 static struct plx_registry_lock lock;
 
@@ -420,27 +507,29 @@ static void put_back(void)
     rmdir(directory);
 }
 
-static void new_disk(void)
+static void new_disk(uint64_t bytes)
 {
     const char *runs = getenv("PLX_RUNS");
 
     choices = runs ? (unsigned)strtoul(runs, NULL, 0) : 6;
     chance = (struct plx_simrng){1};
     power = (struct plx_simpower){0};
-    disk = plx_simdisk_new(&(struct plx_simdisk_options){.bytes = DISK_BYTES,
+    disk = plx_simdisk_new(&(struct plx_simdisk_options){.bytes = bytes,
                                                          .block_size = 512,
                                                          .volatile_cache = true,
                                                          .tear_bytes = 512,
                                                          .seed = 1},
                            &power);
     spans = 2;
+    in_store = false;
+    store = (struct plx_registry_store){0};
 }
 
 static void test_cuts(void)
 {
     uint64_t used, pages, more;
 
-    new_disk();
+    new_disk(DISK_BYTES);
     before = 0;
     begin();
     OK(host_open(&host, disk));
@@ -467,6 +556,99 @@ static void test_cuts(void)
     plx_simdisk_free(disk);
 }
 
+/* ---- A store that grows ------------------------------------------------------------------ */
+
+static void format_store(void)
+{
+    struct plx_format_options options = {.name = "demo", .extent_bytes = EXTENT, .registry = true};
+    struct plx_device *device = plx_simdisk_attach(disk, "disk");
+    struct plx_simenv env;
+
+    plx_simenv_init(&env, 7);
+    OK(plx_store_format(&device, 1, &options, &env.env, NULL, &fault));
+    plx_device_close(device);
+}
+
+static void enter_store(void)
+{
+    struct plx_registry_store spec = {.name = "demo", .extent_blocks = EXTENT / 4096};
+    struct plx_registry_volume volume = {.path = "/dev/demo", .extents = 16, .system_extents = 2};
+
+    plx_uuid_random(spec.uuid);
+    plx_uuid_random(volume.uuid);
+    OK(plx_registry_store_create(host.reg, &spec, &volume, 1, &store));
+}
+
+static struct step {
+    uint64_t digest; /* as it began */
+    size_t states;   /* so many were judged before */
+} steps[STEPS + 1];
+static unsigned step;
+
+static void next_step(void)
+{
+    power.on_event = NULL;
+    PLX_ASSERT(step < STEPS);
+    steps[++step] = (struct step){digest(host.reg), pending_states};
+    power.on_event = cut_here;
+}
+
+/* A fork holds what was there before the step that was cut, or what is there after that one or a
+ * later one, since it may have gone on by itself and been cut again. */
+static void end_steps(void)
+{
+    unsigned wrong = 0;
+
+    power.on_event = NULL;
+    for (unsigned at = 0; at < step; at++)
+        for (size_t i = steps[at].states; i < steps[at + 1].states; i++) {
+            bool known = false;
+
+            for (unsigned k = at; k <= step; k++)
+                known = known || states[i].digest == steps[k].digest;
+            if (!known && !wrong++)
+                printf("\n  growing: wrong after a cut in step %u, at event %llu", at + 1,
+                       (unsigned long long)states[i].event);
+        }
+    CU_ASSERT_EQUAL(wrong, 0);
+    before = steps[step].digest;
+}
+
+static void test_growth(void)
+{
+    static const char *const paths[] = {"/dev/demo"};
+    struct plx_store *grows;
+    struct plx_simenv env;
+    struct plx_grown grown;
+    uint64_t used, pages, more;
+
+    new_disk(16 * EXTENT);
+    in_store = true;
+    format_store();
+    OK(host_open(&host, disk));
+    enter_store();
+    step = 0;
+    steps[0] = (struct step){digest(host.reg), 0};
+    OK(plx_registry_room(host.reg, &used, &pages));
+    plx_simdisk_resize(disk, 40 * EXTENT);
+    OK(store_open(disk, &env, &grows));
+    begin();
+    OK(plx_store_grow(grows, &(struct plx_grow){0}, &grown, &fault));
+    next_step();
+    OK(plx_volumes_register(host.reg, store.id, grows, paths, &fault));
+    next_step();
+    OK(plx_spans_grow(host.reg, store.id, grows, &fault));
+    next_step();
+    end_steps();
+    fill(150, 2000, "written to it");
+    OK(plx_registry_room(host.reg, &used, &more));
+    CU_ASSERT(more > pages + pages / 2 && used > pages);
+    OK(plx_store_close(grows));
+    host_close(&host);
+    printf("\n    %lu cuts, %lu states judged ", cuts, forks);
+    plx_simdisk_free(disk);
+}
+
 /* ---- I/O errors -------------------------------------------------------------------------- */
 
 /* The k-th I/O of a transaction fails, for each k: its outcome is one of the two, and the next
@@ -477,7 +659,7 @@ static void test_errors(void)
     bool done = false;
     uint64_t now;
 
-    new_disk();
+    new_disk(DISK_BYTES);
     OK(host_open(&host, disk));
     before = digest(host.reg);
     make_store();
@@ -516,6 +698,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"power cuts", test_cuts},
+        {"a store that grows", test_growth},
         {"I/O errors", test_errors},
     };
 

@@ -261,6 +261,45 @@ static void check(enum folder which, const struct difference *d)
 
 /* ---- Tests ---- */
 
+/* The store, by somebody else, to as many MiB as the text says. */
+static void grow(const char *mib)
+{
+    const struct plx_attach_growth growth = {.how.dry_run = false};
+    struct plx_attach *reader = attach;
+    struct plx_grown grown;
+    char command[64];
+
+    snprintf(command, sizeof command, "truncate -s %sM volume", mib);
+    CU_ASSERT_FATAL(shell(command));
+    OK(open_attach(false));
+    OK(plx_attach_grow(attach, &growth, &grown, &fault));
+    CU_ASSERT(grown.added > 0 && !grown.registry_stays);
+    OK(plx_attach_close(attach));
+    attach = reader;
+}
+
+/* It became larger, and its registry, too, since the one that compares opened it. */
+static void test_grown(void)
+{
+    OK(compare(QUIET, grow, "256"));
+    CU_ASSERT_EQUAL(heard.count, 0);
+    show();
+}
+
+/* What is kept for the registry, and holds data. */
+static void test_kept(void)
+{
+    static const struct difference empty = {
+        "INSERT INTO extents (store, no, type) SELECT id, 15, 'system' FROM store", INFO,
+        "extent 15 is kept for the registry", NULL};
+
+    check(QUIET, &empty);
+    OK(compare(QUIET, sql, "UPDATE extents SET type = 'system' WHERE type = 'data'"));
+    CU_ASSERT_EQUAL_FATAL(heard.count, 2);
+    CU_ASSERT_EQUAL(heard.severity[1], PLX_FINDING_ERROR);
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text[1], "they would be overwritten"));
+}
+
 static void test_no_difference(void)
 {
     for (enum folder which = QUIET; which <= KILLED; which++) {
@@ -515,6 +554,8 @@ int main(void)
         {"virtual disks", test_disks},
         {"labels and protection", test_labels_and_protection},
         {"extents and volumes", test_extents},
+        {"a store that grows meanwhile", test_grown},
+        {"extents that are kept", test_kept},
         {"owners", test_owners},
         {"seals and damage", test_store},
         {"a volume that cannot be read", test_unreadable},

@@ -83,6 +83,34 @@ run 0 store info demo --json
 run 0 store check demo
 grep -q "kept for the registry" out && die "what was left is left still"
 
+step "a registry that has lost a write gets nothing that is in use"
+run 0 store format lost --volume five --size 16M --extent-size 1M
+head -c 6M data >part
+run 0 vdi import part lost/w
+cp five five.kept
+for change in "DELETE FROM extents WHERE no >= 5; UPDATE volumes SET touched = 5" \
+    "UPDATE extents SET type = 'system', sealed = 0 WHERE type = 'data'"; do
+    cp five.kept five
+    registry_edit five "$change"
+    truncate -s 1G five
+    run 1 store grow lost
+    says err "the registry lost a write"
+    run 0 store info lost
+    says out "In doubt"
+    run 1 store grow lost
+    "$REGISTRY_SQL" five "$(rows 1 800 | sed "s/'v'/'w'/")" 2>err && die "the registry has got more room"
+    run 0 store rebuild-registry --volume five
+    run 0 store grow lost
+    run 0 store info lost --json
+    (($(json registry_bytes) > 3 * small)) || die "it has not grown after a rebuild"
+    registry_edit five "$(rows 1 800 | sed "s/'v'/'w'/")"
+    run 0 vdi export lost/w back --force
+    same part back
+    run 0 store check lost --data --json
+    [[ $(json errors) == 0 ]] || die "damage"
+    rm five back
+done
+
 step "no room in volume 0"
 run 0 store format full --volume three --size 128M --extent-size 1M
 registry_full() { "$REGISTRY_SQL" three "UPDATE volumes SET touched = extents WHERE idx = 0;
@@ -90,14 +118,27 @@ registry_full() { "$REGISTRY_SQL" three "UPDATE volumes SET touched = extents WH
     INSERT OR IGNORE INTO extents (store, no) SELECT store, i FROM volumes, n WHERE idx = 0" || die "cannot fill"; }
 registry_full
 run 0 store add-volume full four --size 9G
-says err "no more room"
-says err "three larger"
+says err "less room"
+says err "make that one larger"
 run 0 store info full --json
 (($(json registry_bytes) < 3 << 20)) || die "it grew without room"
 truncate -s 192M three
 run 0 store grow full
+grep -q "less room" err && die "it has what it needs"
 run 0 store info full --json
 (($(json registry_bytes) > 3 << 20)) || die "it has not grown with volume 0"
 run 0 store check full
+
+step "a volume 0 that is too small for so large a store"
+run 0 store format tiny --volume six --size 16M --extent-size 1M
+run 0 store add-volume tiny seven --size 9G
+says err "six has no more for it"
+
+step "a volume that was added is known, though the registry has lost a write"
+run 0 store format lost2 --volume eight --size 128M --extent-size 1M
+run 0 vdi import part lost2/w
+registry_edit eight "DELETE FROM extents WHERE no >= 8; UPDATE volumes SET touched = 8"
+run 1 store add-volume lost2 nine --size 9G
+grep -q nine state/stores/lost2.json || die "the list of known stores lacks the new volume"
 
 echo "all good"

@@ -451,7 +451,7 @@ static void test_full(void)
     for (code = 0; !code;)
         code = change(small, "INSERT INTO policies SELECT id, 'k' || random(), hex(zeroblob(9000))"
                              " FROM vdis LIMIT 1");
-    CU_ASSERT_EQUAL(code, PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(code, PLX_ERR_NOSPACE);
     SAYS(plx_registry_error(small), "is full");
     OK(plx_registry_check(small));
     OK(change(small, "DELETE FROM vdis"));
@@ -572,7 +572,7 @@ static void test_grown_while_open(void)
     limit = number(b, "SELECT event_limit FROM room");
     OK(plx_registry_room(b, &used, &pages));
     CU_ASSERT(pages < 200);
-    FAILS(REGISTRY, change(b, fill));
+    FAILS(NOSPACE, change(b, fill));
     SAYS(plx_registry_error(b), "store grow");
     OK(plx_registry_alone(a, add_span, &there, &fault));
     OK(change(a, fill));

@@ -641,6 +641,33 @@ static void test_registry_due(void)
     free_disks(1);
 }
 
+/* Too small: volume 0 has no more to give, or there is no place for a span any more. */
+static void test_registry_stays(void)
+{
+    struct plx_format_options options = {.name = "test", .extent_bytes = MIB, .registry = true};
+
+    make_disks(1, 20 * MIB);
+    attach(1);
+    OK(plx_store_format(devices, 1, &options, &env.env, NULL, &fault));
+    open_devices(1);
+    CU_ASSERT_EQUAL(plx_store_registry_stays(store), PLX_REGISTRY_FITS);
+    for (uint64_t extent = 2; extent < 16; extent++)
+        OK(plx_store_add_registry_span(store, extent, 1, &fault));
+    CU_ASSERT_EQUAL(plx_store_registry_stays(store), PLX_REGISTRY_FITS);
+    grow_to(15 * 2048);
+    expect_due(0, 0);
+    CU_ASSERT_EQUAL(plx_store_registry_stays(store), PLX_REGISTRY_FITS);
+    grow_to(16 * 2048 + 1);
+    CU_ASSERT_EQUAL(plx_store_registry_stays(store), PLX_REGISTRY_NO_EXTENTS);
+    expect_due(8, 15);
+    OK(plx_store_add_registry_span(store, 16, 1, &fault));
+    CU_ASSERT_EQUAL(plx_store_registry_stays(store), PLX_REGISTRY_NO_SPANS);
+    expect_due(0, 0);
+    FAILS(UNSUPPORTED, plx_store_add_registry_span(store, 17, 1, &fault));
+    close_store();
+    free_disks(1);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -661,6 +688,7 @@ int main(void)
         {"volumes that an open store does not take", test_changed_refusals},
         {"superblocks that another process has written", test_written_meanwhile},
         {"how much the registry is to have", test_registry_due},
+        {"a registry that stays too small", test_registry_stays},
     };
 
     return SUITE_RUN("volumes", tests);
