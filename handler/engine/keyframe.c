@@ -17,12 +17,11 @@
  *     and says it.
  * K4  A block that died before the key frame's position is freed only after the record is durable
  *     and every operation that may still read it has ended.
- *     The record is what those wait for that died within the log (frozen_deaths, and what history
- *     lets go): the log behind the old record names them, and recovery from that one may have to
- *     prove them (replay.c, R2). What the merge replaced in the old tree (data_deaths, until the
- *     record is durable) recovery does not read from either record: the batches that replaced it
- *     were flushed with the bitmaps, and their own blocks prove them. That waits for its readers
- *     alone.
+ *     The log behind the old record names those that died within it (frozen_deaths, and what
+ *     history lets go), and recovery from that one may have to prove them (replay.c, R2). What the
+ *     merge replaced in the old tree (data_deaths) recovery does not read, but frees: from the old
+ *     record it merges the same log into the same tree, and finds the same deaths. What somebody
+ *     was given meanwhile would be freed under him.
  * Loop: the VDI's.
  * Crash story: before the record is durable, the old record and the log after it stand; the new
  *   nodes are garbage in free blocks or leaks. After it, the log before the position is not

@@ -16,6 +16,8 @@ static const char usage[] =
     "               --states  small disks; at many events every fate of the volatile writes is "
     "tried\n"
     "               --full    as --crash, on a store that is nearly always full\n"
+    "               --reuse   as --full, without snapshots; what a key frame frees is written at "
+    "once\n"
     "               --all     --model, --crash and --states in turn\n"
     "  --seed N     one run, bit for bit the same each time\n"
     "  --from N     many, from this seed on: --count N of them, or for --seconds N\n"
@@ -28,6 +30,7 @@ enum profile {
     CRASH,
     STATES,
     FULL,
+    REUSE,
     ALL,
 };
 
@@ -43,6 +46,8 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
         plx_world_options_states(seed, ret);
     else if (profile == FULL)
         plx_world_options_full(seed, true, ret);
+    else if (profile == REUSE)
+        plx_world_options_reuse(seed, ret);
     else
         plx_world_options_random(seed, profile == CRASH, ret);
 }
@@ -114,6 +119,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->profile = STATES;
         else if (!strcmp(argv[i], "--full"))
             plan->profile = FULL;
+        else if (!strcmp(argv[i], "--reuse"))
+            plan->profile = REUSE;
         else if (!strcmp(argv[i], "--all"))
             plan->profile = ALL;
         else if (!strcmp(argv[i], "--trace"))

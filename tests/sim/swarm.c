@@ -479,6 +479,22 @@ void plx_world_options_full(uint64_t seed, bool with_crashes, struct plx_world_o
     *ret = o;
 }
 
+void plx_world_options_reuse(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_world_options o;
+
+    plx_world_options_full(seed, true, &o);
+    o.copy = o.volatile_cache = true;
+    o.snapshot_weight = o.forget_weight = o.rewind_weight = o.clock_weight = 0;
+    o.protect = false;
+    o.drops = 0;
+    o.patience = 60;
+    o.stalls = 40;
+    o.keyframe_mappings = 20 + seed % 40;
+    o.crashes = 8;
+    *ret = o;
+}
+
 void plx_world_options_states(uint64_t seed, struct plx_world_options *ret)
 {
     struct plx_simrng rng = {seed * 3 + 7};

@@ -79,6 +79,9 @@ void plx_world_options_random(uint64_t seed, bool with_crashes, struct plx_world
 void plx_world_options_states(uint64_t seed, struct plx_world_options *ret);
 /* A store that is nearly always full. */
 void plx_world_options_full(uint64_t seed, bool with_crashes, struct plx_world_options *ret);
+/* Such a one whose blocks die with every key frame, which are many and slow, and are used again at
+ * once. */
+void plx_world_options_reuse(uint64_t seed, struct plx_world_options *ret);
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result);
 
 #endif

@@ -44,6 +44,18 @@ static void test_full(void)
     CU_ASSERT(sum.nospace > 0 || sum.runs < 40);
 }
 
+static void reuse(struct plx_world_options *options)
+{
+    plx_world_options_reuse(options->seed, options);
+}
+
+static void test_reuse(void)
+{
+    struct plx_seeds seeds = {.adapt = reuse, .deaths = true};
+
+    CU_ASSERT(plx_seeds_run(&seeds, 2200, 20, NULL));
+}
+
 /* I/O errors now and then. */
 static void faulty(struct plx_world_options *options)
 {
@@ -88,6 +100,7 @@ int main(void)
         {"random operations", test_random},
         {"write-back", test_write_back},
         {"a full store", test_full},
+        {"a full store, used again at once", test_reuse},
         {"I/O errors", test_faults},
         {"reads that lie", test_lies},
         {"the same seed gives the same run", test_deterministic},
