@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "engine/replay.h"
+#include "engine/reserve.h"
 
 #define TRIES 4u /* to read a disk that is open elsewhere and moves on */
 
@@ -408,6 +409,7 @@ static void vdi_free(struct plx_vdi *vdi)
         link = &(*link)->next;
     if (*link)
         *link = vdi->next;
+    plx_reserve_forget(vdi);
     plx_keyframe_done(vdi);
     plx_log_done(&vdi->log);
     plx_map_done(&vdi->map);
@@ -503,8 +505,10 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
                           bool unclean, bool *ret_unwritten)
 {
     struct plx_store *store = vdi->store;
-    int error = plx_log_ensure_segments(&vdi->log);
+    int error;
 
+    plx_reserve_note(vdi, 0);
+    error = plx_log_ensure_segments(&vdi->log);
     *ret_unwritten = true;
     if (error)
         return error;
@@ -517,6 +521,9 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
         *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
         return error;
     }
+    error = plx_reserve_obtain(store, 0); /* reserve.c, I3 */
+    if (error)
+        return error;
     vdi->record.segment_addr = vdi->log.cursor.addr;
     vdi->record.next_addr = vdi->log.cursor.next_addr;
     error = plx_bitmap_sync_run(store);
@@ -613,7 +620,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     plx_vdi_set_write_back(vdi, options->write_back);
     vdi->copy_always =
         (options->overwrite < 0 ? (int)record.overwrite : options->overwrite) == PLX_OVERWRITE_COPY;
-    unclean = record.owner != 0;
+    unclean = vdi->recovered = record.owner != 0;
     error = replay_into(vdi, unclean, &result, fault);
     if (!error)
         error = check_counters(vdi, options, fault);

@@ -1073,10 +1073,10 @@ static bool never_made(const struct plx_registry_vdi *row, int error,
     return strcmp(id, row->id) != 0;
 }
 
-static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, uint64_t dead,
+static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                        struct plx_fault *fault)
 {
-    struct plx_registry_lock held = {.instance = dead, .epoch = row->epoch}, ours;
+    struct plx_registry_lock held = {.instance = row->owner, .epoch = row->epoch}, ours;
     struct plx_vdi_info info = {.state = PLX_VDI_LIVE};
     int error;
 
@@ -1147,25 +1147,41 @@ static int mark_logs(struct plx_attach *a, uint64_t dead, struct plx_fault *faul
     return 0;
 }
 
+/* One after the other; comes back with how many failed. What recovering some gave back others may
+ * need: those for which there was no room come again, as long as that helps. */
+static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, size_t count)
+{
+    size_t failed = 0, left = count, before;
+
+    do {
+        before = left;
+        left = 0;
+        for (size_t i = 0; i < before; i++) {
+            struct plx_fault why = {0};
+            int error = recover_vdi(a, &list[i], &why);
+
+            if (error) /* its neighbours are not to suffer from it */
+                env_event(&a->env, error, why.text);
+            if (error == PLX_ERR_NOSPACE &&
+                plx_registry_vdi_get_by_id(a->registry, list[i].id, &list[left]) == 0)
+                left++;
+            else
+                failed += error != 0;
+        }
+    } while (left && left < before);
+    return failed + left;
+}
+
 static int recover_instance(struct plx_attach *a, const struct plx_registry_instance *dead,
                             struct plx_fault *fault)
 {
     struct plx_registry_vdi *list;
-    size_t count;
-    bool failed = false;
+    size_t count, failed;
     int error = locked_by(a, dead->id, &list, &count, fault);
 
     if (error)
         return error;
-    for (size_t i = 0; i < count; i++) {
-        struct plx_fault why = {0};
-        int one = recover_vdi(a, &list[i], dead->id, &why);
-
-        if (one) { /* its neighbours are not to suffer from it */
-            failed = true;
-            env_event(&a->env, one, why.text);
-        }
-    }
+    failed = recover_vdis(a, list, count);
     free(list);
     /* What could not be recovered is locked by us now: opening it says why. A row that is gone was
      * taken by a program from before A11. */
@@ -1830,29 +1846,21 @@ static int check_locked(struct plx_attach *a, const struct plx_registry_lock *he
     return error;
 }
 
-int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snapshot,
-                        const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
-                        struct plx_fault *fault)
+static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi *row,
+                            const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
+                            struct plx_fault *fault)
 {
     struct plx_vdi_open_options open = {.write_back = options->write_back,
                                         .overwrite = options->overwrite,
                                         .quiet_ns = options->quiet_ns};
     struct plx_vdi_clock clock;
-    struct held_vdi *held;
-    struct plx_registry_vdi row;
+    struct held_vdi *held = new_held(fault);
     struct plx_vdi *vdi;
-    int error = get_vdi(a, name, &row, fault);
+    int error;
 
-    if (error)
-        return error;
-    if (snapshot)
-        return open_snapshot(a, &row, snapshot, ret_vdi, fault);
-    if (a->options.read_only)
-        return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
-    held = new_held(fault);
     if (!held)
         return PLX_ERR_NOMEM;
-    error = lock_vdi(a, &row, &held->lock, &open.take_over, fault);
+    error = lock_vdi(a, row, &held->lock, &open.take_over, fault);
     if (error) {
         free(held);
         return error;
@@ -1864,9 +1872,9 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
         free(held);
         return error;
     }
-    open.slot = row.slot;
+    open.slot = row->slot;
     open.epoch = held->lock.epoch;
-    if (!plx_witness_load(a->registry, row.id, &held->kept))
+    if (!plx_witness_load(a->registry, row->id, &held->kept))
         open.witness = &held->kept;
     lock(a);
     error = plx_vdi_open(a->store, &open, &vdi, fault);
@@ -1876,7 +1884,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
 
         /* A2: not while the record may name us. */
         lock(a);
-        if (plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
+        if (plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0 &&
             info.owner != a->instance.row.id && !open.take_over)
             plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
         unlock(a);
@@ -1888,6 +1896,33 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
     look_at_clock(a, held, false, &clock);
     *ret_vdi = vdi;
     return 0;
+}
+
+/* Where there is no room for it, other disks may give some back. */
+int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snapshot,
+                        const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
+                        struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    struct plx_registry_vdi row;
+    struct plx_fault why = {0};
+    int error;
+
+    do {
+        error = get_vdi(a, name, &row, &why);
+        if (!error && snapshot)
+            return open_snapshot(a, &row, snapshot, ret_vdi, fault);
+        if (!error && a->options.read_only)
+            return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
+        if (!error)
+            error = open_for_writing(a, &row, options, ret_vdi, &why);
+    } while (error == PLX_ERR_NOSPACE && plx_attach_waits(a, since_ns, &why));
+    if (error == PLX_ERR_NOSPACE)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "%s: there is no room for the metadata that opening it takes; let "
+                             "snapshots go or add space, then try again",
+                             name);
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }
 
 int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
