@@ -24,8 +24,9 @@
  * A10 An extent whose header is not to be believed (engine/extent.c, E5) is given up at once as
  *     sealed, so that nobody allocates in it, and another one is claimed for the same request. A
  *     dead owner's extent is looked at likewise when it is adopted; there more states than were
- *     told are his, fewer are not. What shows that the registry lost a write is told to it, and
- *     nothing more is opened or claimed by it until it is made anew (plx_registry_doubt).
+ *     told are his, fewer are not. What shows that the registry lost a write is told to it at once,
+ *     for a crash would take it along, and nothing more is opened or claimed by it until it is made
+ *     anew (plx_registry_doubt).
  * A11 One process of a machine recovers at a time, under the lock on PLX_BYTE_RECOVERY, and lists
  *     the dead once it has that: two would share one's extents between them, and neither would mark
  *     all that its logs name there (A1). Its own death gives the lock up.
@@ -115,6 +116,7 @@ struct plx_attach {
     struct held_extent *extents;
     struct held_extent *refused; /* held no more, and not yet given up: they are sealed then */
     char doubt[256];             /* what one of them showed; empty: nothing, or it is told */
+    unsigned sealing;            /* of these, deferred and not through */
     struct held_vdi *vdis;
 };
 
@@ -439,13 +441,14 @@ static void begin_claim(struct plx_attach *a, struct plx_store *store, struct cl
     plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, NULL);
 }
 
-/* Until no other thread works on a claim. */
+/* Until no other thread works on a claim, or seals. */
 static void wait_for_claims(struct plx_attach *a)
 {
     for (;;) {
-        bool busy = false;
+        bool busy;
 
         pthread_mutex_lock(&a->claims_lock);
+        busy = a->sealing > 0;
         for (int type = 0; type <= PLX_EXTENT_META; type++)
             busy = busy || a->claims[type].busy;
         pthread_mutex_unlock(&a->claims_lock);
@@ -455,7 +458,32 @@ static void wait_for_claims(struct plx_attach *a)
     }
 }
 
-/* A10. It is entered so with the next claim, or when the attach is closed. */
+static void add_sealing(struct plx_attach *a, int jobs)
+{
+    pthread_mutex_lock(&a->claims_lock);
+    a->sealing += (unsigned)jobs;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+static void seal_deferred(void *argument)
+{
+    struct plx_attach *a = argument;
+
+    seal_refused(a);
+    add_sealing(a, -1);
+}
+
+/* What fails here is done with the next claim, or when the attach is closed. */
+static void begin_sealing(struct plx_attach *a)
+{
+    add_sealing(a, 1);
+    if (!a->options.defer)
+        seal_deferred(a);
+    else if (a->options.defer(a->options.context, seal_deferred, a))
+        add_sealing(a, -1);
+}
+
+/* A10 */
 static void env_extent_refused(struct plx_env *env, struct plx_store *store, uint64_t extent,
                                int error, const char *why)
 {
@@ -467,10 +495,11 @@ static void env_extent_refused(struct plx_env *env, struct plx_store *store, uin
         snprintf(a->doubt, sizeof a->doubt, "%s", why);
         pthread_mutex_unlock(&a->claims_lock);
     }
-    if (!held)
-        return;
-    never_believe(&held->row);
-    push(a, &a->refused, held);
+    if (held) {
+        never_believe(&held->row);
+        push(a, &a->refused, held);
+    }
+    begin_sealing(a);
 }
 
 static void env_extent_wanted(struct plx_env *env, struct plx_store *store,

@@ -13,10 +13,12 @@
  * V6  A policy is applied only when a look at the clocks says that they are right, and with the
  *     time of that look (engine/witness.c). In doubt nothing goes but for want of space.
  * V7  While there is room enough a policy may take its time (retention.c, W6). When space is low
- * all goes at once that policies let go, before any window is shortened. Lock order: that of
- * home.c; the service's own lock is taken alone, or within the loop's mutex. Threads: the service's
- * own, but for start, stop and wake. Crash story: what the service knows is a hint; the next one
- * goes on from what the registry has.
+ *     all goes at once that policies let go, before any window is shortened: of each disk and tier
+ *     up to the last key frame that is old enough itself. To force one would have what stays
+ *     written anew with every look.
+ * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
+ * Threads: the service's own, but for start, stop and wake. Crash story: what the service knows is
+ *   a hint; the next one goes on from what the registry has.
  */
 #include "tcmu/service.h"
 

@@ -583,9 +583,9 @@ static void test_retention(void)
 #define FULL_SIZE (64u << 20)
 
 /* Whether snapshots had to go for space by now. */
-static bool is_shortened(void)
+static bool is_shortened(const char *disk)
 {
-    return stand_shell("./parallax cdp status s/full --json | grep -q '\"shortened\"'") == 0;
+    return stand_shell("./parallax cdp status %s --json | grep -q '\"shortened\"'", disk) == 0;
 }
 
 /* The store fills up with history: the oldest of it gives way, and writes go on. */
@@ -600,14 +600,15 @@ static void test_full(void)
     ask(0, NULL,
         "{\"command\": \"protect\", \"vdi\": \"full\", \"mode\": \"10ms\", "
         "\"retention\": \"all:1h\"}");
-    for (unsigned i = 0; i < 1000 && status == TCMU_STS_OK && (i % 16 || !is_shortened()); i++) {
+    for (unsigned i = 0; i < 1000 && status == TCMU_STS_OK && (i % 16 || !is_shortened("s/full"));
+         i++) {
         memset(data, (int)i, sizeof data);
         status = write_on(full, i % 64 * (sizeof data / SECTOR), data, sizeof data, 0);
     }
     CU_ASSERT_EQUAL(status, TCMU_STS_OK);
-    for (unsigned i = 0; i < 300 && !is_shortened(); i++)
+    for (unsigned i = 0; i < 300 && !is_shortened("s/full"); i++)
         usleep(100000);
-    CU_ASSERT(is_shortened());
+    CU_ASSERT(is_shortened("s/full"));
     for (unsigned i = 0; i < 8; i++)
         CU_ASSERT_EQUAL(write_on(full, i * (sizeof data / SECTOR), data, sizeof data, 0),
                         TCMU_STS_OK);
@@ -786,6 +787,34 @@ static void test_failing_reads(void)
     CU_ASSERT_TRUE(all_are(back, sizeof back, 'b'));
     runner_close(failing);
     CU_ASSERT_EQUAL(stand_shell("./parallax store check f --data >/dev/null"), 0);
+}
+
+/* While there is room, thinning waits until it is worth what it costs: for megabytes of log. Of
+ * large writes there is little, so space is low first. Then all goes that the policy lets go, and
+ * no window is shortened. */
+static void test_hasty(void)
+{
+    static char data[1 << 20];
+    struct tcmu_device *hasty;
+    int status = TCMU_STS_OK;
+
+    CU_ASSERT_EQUAL_FATAL(
+        stand_shell("./parallax -q store format h --volume %s/h --size 384M --extent-size 8M && "
+                    "./parallax -q vdi create h/v --size %u && "
+                    "./parallax -q cdp on h/v --every 10ms --keep all:1s,1s:1h",
+                    stand_folder, SIZE),
+        0);
+    hasty = open_lun("parallax/h/v", SIZE, SECTOR, NULL);
+    for (unsigned i = 0; i < 400 && status == TCMU_STS_OK; i++) {
+        memset(data, (int)i, sizeof data);
+        status = write_on(hasty, i % 4 * (sizeof data / SECTOR), data, sizeof data, 0);
+        if (i % 20 == 19) /* what goes ends at one */
+            ask(0, NULL, "{\"command\": \"keyframe\", \"vdi\": \"v\"}");
+        usleep(15000); /* what stays, and what comes in a few seconds, finds room */
+    }
+    CU_ASSERT_EQUAL(status, TCMU_STS_OK);
+    CU_ASSERT_FALSE(is_shortened("h/v"));
+    runner_close(hasty);
 }
 
 /* Whoever writes hears of it, in SCSI's words; UNMAP still works, and makes room. */
@@ -1000,6 +1029,7 @@ int main(void)
         {"data that cannot be written", test_failing_data},
         {"a log that cannot be written", test_failing_log},
         {"a volume that cannot be read", test_failing_reads},
+        {"a store full of what may go", test_hasty},
         {"a full store", test_full_store},
         {"a full store that grows", test_growing_store},
         {"TASK SET FULL", test_task_set_full},

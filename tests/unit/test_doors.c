@@ -6,6 +6,7 @@
  */
 #include <CUnit/Basic.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -426,6 +427,102 @@ static void test_older_registry(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* As after one more state that nobody told the registry of. */
+static void advance_header(uint64_t extent)
+{
+    struct plx_extent_page page[2];
+    struct plx_store_info info;
+    uint8_t bytes[HEADER_BYTES];
+    uint64_t newer;
+
+    plx_store_get_info(plx_attach_store(attach), &info);
+    header(extent, bytes, false);
+    for (unsigned slot = 0; slot < 2; slot++)
+        OK(plx_format_extent_page_decode(bytes + slot * PLX_BLOCK_SIZE, &info.id, extent, 0, 1,
+                                         &page[slot], &fault));
+    newer = plx_generation_next(plx_max_u64(page[0].generation, page[1].generation));
+    for (unsigned slot = 0; slot < 2; slot++) {
+        page[slot].generation = newer - slot; /* and its mirror */
+        plx_format_extent_page_encode(&info.id, &page[slot], bytes + slot * PLX_BLOCK_SIZE);
+    }
+    header(extent, bytes, true);
+}
+
+static void store_row(struct plx_registry_store *ret_store)
+{
+    plx_attach_row(attach, ret_store);
+    OK(plx_registry_store_get(plx_attach_registry(attach), ret_store->uuid, ret_store));
+}
+
+static struct job {
+    void (*function)(void *argument);
+    void *argument;
+} job;
+static pthread_t worker;
+static bool working;
+
+static void *work(void *argument)
+{
+    job.function(job.argument);
+    return NULL;
+}
+
+static void wait_for_worker(void)
+{
+    if (working)
+        CU_ASSERT_EQUAL(pthread_join(worker, NULL), 0);
+    working = false;
+}
+
+/* One after the other, as the handler's. */
+static int defer(void *context, void (*function)(void *argument), void *argument)
+{
+    wait_for_worker();
+    job = (struct job){function, argument};
+    working = pthread_create(&worker, NULL, work, NULL) == 0;
+    return working ? 0 : PLX_ERR_BUSY;
+}
+
+/* An extent is asked for to free a block in it, and no other one serves for that: what it shows is
+ * in the registry at once, not with a next claim. */
+static void tell_at_once(bool deferred)
+{
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = folder, .role = "admin", .defer = deferred ? defer : NULL};
+    struct plx_request unmap = {.op = PLX_UNMAP, .length = PART * PLX_BLOCK_SIZE};
+    struct plx_request keyframe = {.op = PLX_KEYFRAME};
+    uint8_t bytes[HEADER_BYTES];
+    struct plx_registry_store store;
+    struct plx_vdi *vdi;
+    uint64_t extent = make_disks(bytes);
+
+    OK(plx_attach_open(&options, &attach, &fault));
+    OK(open_disk("one", &vdi));
+    CU_ASSERT_EQUAL(row_of(extent).owner, 0);
+    advance_header(extent);
+    OK(plx_vdi_run(vdi, &unmap));
+    OK(plx_vdi_run(vdi, &keyframe));
+    plx_store_settle(plx_attach_store(attach));
+    wait_for_worker();
+    store_row(&store);
+    CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "the registry lost a write"));
+    CU_ASSERT(row_of(extent).sealed && row_of(extent).states == PLX_STATES_NEVER);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    wait_for_worker();
+    rebuild_registry();
+    open_attach();
+    CU_ASSERT(holds("one", PART, 2));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_told_at_once(void)
+{
+    tell_at_once(false);
+    tell_at_once(true);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -437,6 +534,7 @@ int main(void)
         {"an extent's header that is zero", test_header_zero},
         {"an extent's header and a rebuild", test_header_rebuilt},
         {"a registry that went back", test_older_registry},
+        {"a doubt is told at once", test_told_at_once},
     };
 
     return SUITE_RUN("doors", tests);

@@ -275,6 +275,35 @@ static void test_unreadable(void)
     end_hot(vdi);
 }
 
+/* V2: nothing is noted while there is no room for a key frame of it beside all the rest. Once there
+ * is, it is made up for. */
+static void test_low_space(void)
+{
+    struct plx_vdi *vdi = make_hot(QUIET_NS);
+    uint64_t left = 0;
+
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    eat_segments();
+    while (plx_vdi_metadata_room(vdi, 20)) { /* of the key frame alone, then of a leaf's blocks */
+        pass_time(5 * QUIET_NS);
+        CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+        OK(write_byte(vdi, 3 * BLOCK, BLOCK, 3)); /* in place */
+        CU_ASSERT_FATAL(left || eaten_count);
+        if (!left) {
+            eaten_count--;
+            left = store->info.segment_blocks;
+        }
+        plx_alloc_free(store, eaten[eaten_count] + --left, 1);
+    }
+    pass_time(5 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 40);
+    plx_alloc_free(store, eaten[eaten_count], left);
+    give_segments_back();
+    CU_ASSERT_EQUAL(unvouched(vdi), 0);
+    CU_ASSERT(has_contents(vdi));
+    end_hot(vdi);
+}
+
 /* A disk whose last block is not whole, and one of which nearly nothing is mapped. */
 static void test_ends(void)
 {
@@ -323,6 +352,7 @@ int main(void)
         {"power fails", test_crash},
         {"in doubt", test_doubt},
         {"unreadable blocks", test_unreadable},
+        {"low space", test_low_space},
         {"the ends of disks", test_ends},
         {"nobody else may ask for it", test_refused},
     };
