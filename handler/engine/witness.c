@@ -29,7 +29,9 @@
  *     there is no telling which is the first of its hour. When there is no room for another
  *     stretch, two become one, with what lies between them.
  * N6  A stretch begins behind the newest snapshot that a believed look has seen, so one that began
- *     unseen is none too short. The operator's word ends it.
+ *     unseen is none too short. The operator's word ends it. Where his word was that snapshots in
+ *     the future keep their times, what is taken after them is one, until the clock has come so
+ *     far: their times, a nanosecond apart (N4), say nothing either.
  * N7  The first look at a disk has nothing to go by: the clock is believed unless FUTURE.
  *
  * What is not noticed: a machine that starts with a clock between what was seen last and an hour
@@ -175,6 +177,16 @@ bool plx_witness_keeps(const struct plx_witness *witness, uint64_t seq, uint64_t
 
 /* ---- Looking ---- */
 
+/* N6: history does, of the clock, so what is taken now gets times that are too late. Once it is so,
+ * until it is not at all. */
+static bool runs_ahead(struct plx_witness *witness, const struct plx_clocks *now,
+                       const struct plx_history_ends *ends)
+{
+    bool open = is_open(last_undated(witness));
+
+    return is_later(ends->newest_ns, now->wall_ns, open ? 0 : MINUTE_NS);
+}
+
 /* N2 */
 static void follow(struct plx_witness *witness, const struct plx_clocks *now)
 {
@@ -197,10 +209,11 @@ void plx_witness_look(struct plx_witness *witness, const struct plx_clocks *now,
     if (!witness->boot_id)
         witness->seq = plx_max_u64(witness->seq, ends->newest_seq);
     witness->doubt = judge(witness, now, ends);
-    if (witness->doubt) {
+    if (witness->doubt || runs_ahead(witness, now, ends))
         begin_undated(witness);
-    } else {
+    else
         end_undated(witness, now->wall_ns, ends->newest_seq);
+    if (!witness->doubt) {
         follow(witness, now);
         witness->seq = ends->newest_seq;
     }
@@ -216,6 +229,8 @@ void plx_witness_resume(struct plx_witness *witness, const struct plx_clocks *no
     witness->wall_ns = now->wall_ns;
     if (is_later(ends->newest_ns, now->wall_ns, 0))
         witness->future_ns = ends->newest_ns;
+    end_undated(witness, now->wall_ns, ends->newest_seq);
+    witness->seq = ends->newest_seq;
     plx_witness_look(witness, now, ends);
 }
 

@@ -260,6 +260,33 @@ static void doubtful_snapshots(unsigned count)
     set_clock(-(int64_t)DAY);
 }
 
+/* N6: the word was given while history lies in the future. */
+static void test_resume_ahead(void)
+{
+    uint64_t newest;
+
+    begin();
+    set_clock((int64_t)DAY);
+    plx_witness_resume(&witness, &now, &ends);
+    take_snapshot();
+    pass(S);
+    set_clock(-(int64_t)DAY);
+    plx_witness_resume(&witness, &now, &ends);
+    CU_ASSERT(!witness.doubt && witness.undated_count == 1);
+    newest = ends.newest_seq;
+    for (unsigned i = 0; i < 3; i++) {
+        pass(HOUR);
+        take_snapshot();
+    }
+    CU_ASSERT(!plx_witness_is_undated(&witness, newest));
+    CU_ASSERT(plx_witness_is_undated(&witness, newest + 1));
+    pass(2 * DAY);
+    CU_ASSERT(!witness.doubt && plx_witness_lets_go(&witness, &now, &ends));
+    CU_ASSERT(plx_witness_keeps(&witness, newest + 2, now.wall_ns - HOUR, S));
+    take_snapshot();
+    CU_ASSERT(!plx_witness_is_undated(&witness, ends.newest_seq));
+}
+
 /* N5, N6 */
 static void test_undated(void)
 {
@@ -361,6 +388,7 @@ int main(void)
         {"jumps that nobody sees", test_unseen},
         {"snapshots in the future", test_future},
         {"the operator's word", test_resume},
+        {"the operator's word on a history that runs ahead", test_resume_ahead},
         {"snapshots without dates", test_undated},
         {"a doubt that began unseen", test_begins_early},
         {"text", test_text},
