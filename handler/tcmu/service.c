@@ -13,10 +13,12 @@
  * V6  A policy is applied only when a look at the clocks says that they are right, and with the
  *     time of that look (engine/witness.c). In doubt nothing goes but for want of space.
  * V7  While there is room enough a policy may take its time (retention.c, W6). When space is low
- * all goes at once that policies let go, before any window is shortened. Lock order: that of
- * home.c; the service's own lock is taken alone, or within the loop's mutex. Threads: the service's
- * own, but for start, stop and wake. Crash story: what the service knows is a hint; the next one
- * goes on from what the registry has.
+ *     all goes at once that policies let go, before any window is shortened.
+ * V8  Disks that were recovered for LUNs are let go when for LOOK_AT_SPACE_NS no LUN has come for
+ *     one of them.
+ * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
+ * Threads: the service's own, but for start, stop and wake.
+ * Crash story: what the service knows is a hint; the next one goes on from what the registry has.
  */
 #include "tcmu/service.h"
 
@@ -71,6 +73,7 @@ struct plx_service {
     struct disk *disks;
     struct disk *at; /* that is worked on */
     uint64_t space_due_ns, limits_due_ns;
+    unsigned unasked; /* V8, as of the last look at limits */
 };
 
 static bool is_stopping(struct plx_service *s)
@@ -479,6 +482,16 @@ static void make_room(struct plx_service *s, bool hurry)
             disk->full_told = false;
 }
 
+/* V8 */
+static void let_go_unasked(struct plx_service *s)
+{
+    unsigned unasked = plx_home_unasked(s->home);
+
+    if (unasked && unasked == s->unasked)
+        plx_home_let_go(s->home, NULL);
+    s->unasked = unasked;
+}
+
 /* ---- The thread ---- */
 
 static uint64_t next_look_ns(const struct plx_service *s)
@@ -519,6 +532,7 @@ static void *serve(void *argument)
 
         if (s->limits_due_ns <= now_ns) {
             plx_limits_look(s->home);
+            let_go_unasked(s);
             s->limits_due_ns = now_ns + LOOK_AT_SPACE_NS;
         }
         look_at_disks(s);
