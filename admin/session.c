@@ -166,7 +166,8 @@ int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mo
     struct plx_attach_options options = {.store = store,
                                          .state_dir = cli->state_dir,
                                          .role = "admin",
-                                         .read_only = mode == PLX_SESSION_READ};
+                                         .read_only = mode == PLX_SESSION_READ,
+                                         .brief = true};
 
     return open_attach(cli, &options);
 }
@@ -266,15 +267,6 @@ void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi)
         plx_attach_vdi_close(cli->session.attach, vdi);
 }
 
-int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
-{
-    struct plx_session *s = &cli->session;
-
-    PLX_ASSERT(!s->vdi);
-    return write ? plx_attach_vdi_open(s->attach, name->vdi, NULL, &as_it_is, &s->vdi, &cli->fault)
-                 : plx_session_instant_open(cli, name, &s->vdi);
-}
-
 int plx_session_vdi_close(struct plx_cli *cli)
 {
     struct plx_session *s = &cli->session;
@@ -298,11 +290,6 @@ int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_opti
 
     return plx_attach_vdi_create(cli->session.attach, options, parent ? parent->vdi : NULL,
                                  parent ? parent->snapshot : NULL, &info, &cli->fault);
-}
-
-int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name)
-{
-    return plx_attach_vdi_delete(cli->session.attach, name->vdi, &cli->fault);
 }
 
 /* ---- Whoever else has it open
@@ -388,12 +375,6 @@ int plx_session_tell(struct plx_cli *cli, const char *store, const char *command
     return rc ? plx_session_registry_fault(cli, rc) : 0;
 }
 
-/* Opens the disk in this process, unless it is open already. */
-static int open_here(struct plx_cli *cli, const struct plx_name *name)
-{
-    return cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
-}
-
 static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
                     json_t *arguments, bool *ret_asked, json_t **ret_result)
 {
@@ -404,6 +385,38 @@ static int ask_live(struct plx_cli *cli, const struct plx_name *name, const char
         rc = ask_once(cli, name, command, json_incref(arguments), ret_asked, &gone, ret_result);
     json_decref(arguments);
     return rc;
+}
+
+/* A handler that has recovered it for a LUN that has not come gives it up when it is asked. */
+static void ask_for(struct plx_cli *cli, const struct plx_name *name)
+{
+    bool asked;
+
+    ask_live(cli, name, "info", NULL, &asked, NULL);
+    cli->fault = (struct plx_fault){0};
+}
+
+int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool write)
+{
+    struct plx_session *s = &cli->session;
+
+    PLX_ASSERT(!s->vdi);
+    if (!write)
+        return plx_session_instant_open(cli, name, &s->vdi);
+    ask_for(cli, name);
+    return plx_attach_vdi_open(s->attach, name->vdi, NULL, &as_it_is, &s->vdi, &cli->fault);
+}
+
+int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name)
+{
+    ask_for(cli, name);
+    return plx_attach_vdi_delete(cli->session.attach, name->vdi, &cli->fault);
+}
+
+/* Opens the disk in this process, unless it is open already. */
+static int open_here(struct plx_cli *cli, const struct plx_name *name)
+{
+    return cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
 }
 
 /* Where the disk is: asked there (*ret_asked), or open here. A handler may have opened it since

@@ -466,6 +466,9 @@ void plx_store_room_made(struct plx_store *store, bool made);
 void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);
+/* As if it had been opened with these for how it is written: write_back, overwrite, quiet_ns. Of
+ * one that was opened without quiet_ns and not written since. */
+void plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options);
 /* Written into the record with a key frame: it holds until it is set again, wherever the disk is
  * open. Turning it on, or to another mode, takes a snapshot. Synchronous. */
 int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,

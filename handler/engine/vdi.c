@@ -301,7 +301,7 @@ static int create_record(struct plx_store *store, const struct plx_vdi_create_op
     if (error)
         return error;
     record->oldest = record->keyframe;
-    error = plx_bitmap_sync_run(store);
+    error = options->is_clone ? plx_bitmap_sync_run(store) : 0; /* else it names no block */
     if (!error && flush_mark != store->flush_failures)
         error = store->flush_error; /* the clone's nodes may have gone with it */
     if (!error)
@@ -597,6 +597,22 @@ static int check_counters(const struct plx_vdi *vdi, const struct plx_vdi_open_o
                : 0;
 }
 
+static void set_writing(struct plx_vdi *vdi, const struct plx_vdi_open_options *options)
+{
+    int overwrite = options->overwrite < 0 ? (int)vdi->record.overwrite : options->overwrite;
+
+    plx_vdi_set_write_back(vdi, options->write_back);
+    vdi->copy_always = overwrite == PLX_OVERWRITE_COPY;
+}
+
+void plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options)
+{
+    set_writing(vdi, options);
+    vdi->recovered = false;
+    if (!vdi->vouch.quiet_ns)
+        plx_vouch_start(vdi, options->quiet_ns, vdi->vouch.doubt);
+}
+
 int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *options,
                  struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
@@ -617,9 +633,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     vdi = vdi_new(store, &record, slots.slot);
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    plx_vdi_set_write_back(vdi, options->write_back);
-    vdi->copy_always =
-        (options->overwrite < 0 ? (int)record.overwrite : options->overwrite) == PLX_OVERWRITE_COPY;
+    set_writing(vdi, options);
     unclean = vdi->recovered = record.owner != 0;
     error = replay_into(vdi, unclean, &result, fault);
     if (!error)

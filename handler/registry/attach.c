@@ -32,6 +32,12 @@
  *     all that its logs name there (A1). Its own death gives the lock up.
  * A12 Who waits for another has changed nothing yet, or nothing but what is only found again. It
  *     waits for those only who need nothing that it holds.
+ * A13 A commit of the registry costs four flushes. So registration waits for the first change of
+ *     this instance, and a lock that is given up for the next one: the last of a command, or that
+ *     which ends a recovery (kept.c). A handler's locks are free at once: others wait for them.
+ * A14 A handler that begins keeps the disks open that a dead one of its kind had open, for they are
+ *     asked for next: that each is closed, given up, locked and opened again would take longer than
+ *     all the rest. They are held like any other, until they are asked for or let go.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -118,6 +124,8 @@ struct plx_attach {
     char doubt[256];             /* what one of them showed; empty: nothing, or it is told */
     unsigned sealing;            /* of these, deferred and not through */
     struct held_vdi *vdis;
+    bool keeps;               /* A14: just now */
+    struct held_vdi *unasked; /* A14 */
 };
 
 static void lock(struct plx_attach *a)
@@ -814,6 +822,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     int error, ended;
     bool locked;
 
+    plx_attach_let_go(a, NULL); /* no disk is open while superblocks are written */
     if (growth->how.dry_run)
         return grow_by(a, growth, ret_grown, fault);
     error = begin_growth(a, fault);
@@ -1027,36 +1036,83 @@ static void look_at_clock(struct plx_attach *a, struct held_vdi *held, bool clos
         held->kept = ret_clock->witness;
 }
 
-/* Opens what a dead instance had open, and closes it. */
-static int recover_open(struct plx_attach *a, const struct plx_registry_vdi *row,
-                        const struct plx_registry_lock *ours, struct plx_vdi_info *ret_info,
-                        struct plx_fault *fault)
+/* Made before the disk is opened: what is open is always held. */
+static struct held_vdi *new_held(struct plx_fault *fault)
+{
+    struct held_vdi *held = calloc(1, sizeof *held);
+
+    if (!held)
+        plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    return held;
+}
+
+/* What a dead instance had open. */
+static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
+                     struct held_vdi *held, struct plx_fault *fault)
 {
     struct plx_vdi_open_options options = {
-        .slot = row->slot, .epoch = ours->epoch, .take_over = true, .overwrite = -1};
-    struct held_vdi held = {.lock = *ours};
-    struct plx_vdi_clock clock;
+        .slot = row->slot, .epoch = held->lock.epoch, .take_over = true, .overwrite = -1};
     int error;
 
-    if (!plx_witness_load(a->registry, row->id, &held.kept))
-        options.witness = &held.kept;
+    if (!plx_witness_load(a->registry, row->id, &held->kept))
+        options.witness = &held->kept;
     lock(a);
-    error = plx_vdi_open(a->store, &options, &held.vdi, fault);
+    error = plx_vdi_open(a->store, &options, &held->vdi, fault);
     unlock(a);
+    return error;
+}
+
+static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *row,
+                          const struct plx_registry_lock *ours, struct plx_fault *fault)
+{
+    struct held_vdi held = {.lock = *ours};
+    struct plx_vdi_clock clock;
+    struct plx_vdi_info info;
+    int error = open_dead(a, row, &held, fault);
+
     if (error)
         return error;
     look_at_clock(a, &held, true, &clock);
     lock(a);
-    plx_vdi_get_info(held.vdi, ret_info);
+    plx_vdi_get_info(held.vdi, &info);
     error = plx_vdi_close(held.vdi);
     unlock(a);
     return error ? plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
                                  plx_error_text(error))
-                 : 0;
+                 : settle(a, ours, &info, fault);
+}
+
+/* A14 */
+static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        const struct plx_registry_lock *ours, struct plx_fault *fault)
+{
+    struct held_vdi *held = new_held(fault);
+    struct plx_vdi_clock clock;
+    struct plx_vdi_info info;
+    int error;
+
+    if (!held)
+        return PLX_ERR_NOMEM;
+    held->lock = *ours;
+    error = open_dead(a, row, held, fault);
+    if (error) {
+        free(held);
+        return error;
+    }
+    held->next = a->unasked;
+    a->unasked = held;
+    look_at_clock(a, held, false, &clock);
+    lock(a);
+    plx_vdi_get_info(held->vdi, &info);
+    unlock(a);
+    error = settle(a, ours, &info, fault);
+    held->behind = error != 0;
+    return error;
 }
 
 /* A9: the lock of a disk that was closed. */
-static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot)
+static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
+                         enum plx_put_off put_off)
 {
     struct plx_registry_written written = {0};
     struct plx_registry_extent *rows = NULL;
@@ -1079,10 +1135,18 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
     for (size_t i = 0; rows && i < count; i++)
         rows[i] =
             (struct plx_registry_extent){.no = extents[i].number, .states = extents[i].states};
+    plx_registry_put_off(a->registry, put_off);
     error = plx_registry_vdi_closed(a->registry, held, &written, rows, rows ? count : 0);
+    plx_registry_put_off(a->registry, PLX_NOW);
     free(rows);
     free(extents);
     return error;
+}
+
+/* A13 */
+static enum plx_put_off unlocks(const struct plx_attach *a)
+{
+    return a->options.brief ? PLX_PUT_OFF : PLX_NOW;
 }
 
 /* A row that was never released since its creation, and its slot is empty, or still holds what was
@@ -1102,17 +1166,15 @@ static bool never_made(const struct plx_registry_vdi *row, int error,
     return strcmp(id, row->id) != 0;
 }
 
-static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
+/* A disk whose lock was a dead instance's and is ours now. */
+static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, bool keep,
                        struct plx_fault *fault)
 {
-    struct plx_registry_lock held = {.instance = row->owner, .epoch = row->epoch}, ours;
+    struct plx_registry_lock ours = {.instance = row->owner, .epoch = row->epoch};
     struct plx_vdi_info info = {.state = PLX_VDI_LIVE};
     int error;
 
-    memcpy(held.vdi, row->id, sizeof held.vdi);
-    error = plx_registry_vdi_takeover(a->registry, &held, a->instance.row.id, &ours);
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
+    memcpy(ours.vdi, row->id, sizeof ours.vdi);
     lock(a);
     error = plx_door_read(a->store, row, &info, fault);
     unlock(a);
@@ -1128,12 +1190,12 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
         }
         if (!error && !row->deleted && (error = plx_registry_vdi_delete(a->registry, &ours)))
             plx_registry_fault(a->registry, error, fault);
+    } else if (keep) {
+        return recover_kept(a, row, &ours, fault);
     } else {
-        error = recover_open(a, row, &ours, &info, fault);
-        if (!error)
-            error = settle(a, &ours, &info, fault);
+        error = recover_closed(a, row, &ours, fault);
     }
-    if (!error && (error = unlock_closed(a, &ours, row->slot)))
+    if (!error && (error = unlock_closed(a, &ours, row->slot, PLX_PUT_OFF_UNSEEN)))
         plx_registry_fault(a->registry, error, fault);
     return error;
 }
@@ -1178,7 +1240,8 @@ static int mark_logs(struct plx_attach *a, uint64_t dead, struct plx_fault *faul
 
 /* One after the other; comes back with how many failed. What recovering some gave back others may
  * need: those for which there was no room come again, as long as that helps. */
-static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, size_t count)
+static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, size_t count,
+                           bool keep)
 {
     size_t failed = 0, left = count, before;
 
@@ -1187,7 +1250,7 @@ static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, 
         left = 0;
         for (size_t i = 0; i < before; i++) {
             struct plx_fault why = {0};
-            int error = recover_vdi(a, &list[i], &why);
+            int error = recover_vdi(a, &list[i], keep, &why);
 
             if (error) /* its neighbours are not to suffer from it */
                 env_event(&a->env, error, why.text);
@@ -1206,11 +1269,13 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
 {
     struct plx_registry_vdi *list;
     size_t count, failed;
-    int error = locked_by(a, dead->id, &list, &count, fault);
+    bool keep = a->keeps && strcmp(dead->role, a->options.role) == 0;
+    int error =
+        plx_registry_vdis_takeover(a->registry, dead->id, a->instance.row.id, &list, &count);
 
     if (error)
-        return error;
-    failed = recover_vdis(a, list, count);
+        return plx_registry_fault(a->registry, error, fault);
+    failed = recover_vdis(a, list, count, keep);
     free(list);
     /* What could not be recovered is locked by us now: opening it says why. A row that is gone was
      * taken by a program from before A11. */
@@ -1436,7 +1501,9 @@ static int register_instance(struct plx_attach *a, struct plx_fault *fault)
     if (error)
         return error;
     a->instance.row.store = a->row.id;
+    plx_registry_put_off(a->registry, PLX_PUT_OFF_UNSEEN); /* A13 */
     error = plx_registry_instance_register(a->registry, &a->instance.row);
+    plx_registry_put_off(a->registry, PLX_NOW);
     if (error) {
         plx_registry_fault(a->registry, error, fault);
         plx_instance_close(&a->instance);
@@ -1451,7 +1518,8 @@ static void unregister_instance(struct plx_attach *a)
 {
     if (!a->registered)
         return;
-    plx_registry_instance_unregister(a->registry, a->instance.row.id);
+    if (!plx_registry_take_back(a->registry))
+        plx_registry_instance_unregister(a->registry, a->instance.row.id);
     plx_instance_close(&a->instance);
     a->registered = false;
 }
@@ -1500,8 +1568,10 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
         error = register_instance(a, fault);
     if (!error && !options->registry_only)
         error = open_store(a, fault);
+    a->keeps = options->reopens;
     if (!error && !options->read_only)
         error = plx_attach_recover(a, fault);
+    a->keeps = false;
     if (error) {
         if (a->store)
             plx_attach_close(a);
@@ -1589,9 +1659,11 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
  * stays with the instance's row, whose byte is free: the next attach recovers it. */
 static int leave(struct plx_attach *a, const struct returned *returned)
 {
-    int error = plx_registry_instance_leave(a->registry, a->row.id, a->instance.row.id,
-                                            returned->rows, returned->count);
+    int error = 0;
 
+    if (!plx_registry_take_back(a->registry)) /* A13: else nothing was ever changed */
+        error = plx_registry_instance_leave(a->registry, a->row.id, a->instance.row.id,
+                                            returned->rows, returned->count);
     if (error == PLX_ERR_BUSY) {
         error = 0;
         for (size_t i = 0; i < returned->count && !error; i++)
@@ -1608,6 +1680,7 @@ int plx_attach_close(struct plx_attach *a)
     int error = 0, closed;
 
     PLX_ASSERT(!a->vdis);
+    plx_attach_let_go(a, NULL);
     /* The loop is gone by now; what it was asked is answered here. */
     wait_for_claims(a);
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
@@ -1671,12 +1744,33 @@ static int get_vdi(struct plx_attach *a, const char *name, struct plx_registry_v
     return error ? plx_registry_fault(a->registry, error, fault) : keep_up(a, fault);
 }
 
+static bool is_in(const struct held_vdi *list, const char *id)
+{
+    while (list && strcmp(list->lock.vdi, id) != 0)
+        list = list->next;
+    return list != NULL;
+}
+
 static bool is_held(const struct plx_attach *a, const char *id)
 {
-    for (const struct held_vdi *held = a->vdis; held; held = held->next)
-        if (strcmp(held->lock.vdi, id) == 0)
-            return true;
-    return false;
+    return is_in(a->vdis, id) || is_in(a->unasked, id);
+}
+
+/* A14: out of those that wait to be asked for, to those that are open; id NULL: any. NULL: it is
+ * not among them. */
+static struct held_vdi *ask_for(struct plx_attach *a, const char *id)
+{
+    struct held_vdi **link = &a->unasked, *held;
+
+    while (*link && id && strcmp((*link)->lock.vdi, id) != 0)
+        link = &(*link)->next;
+    held = *link;
+    if (!held)
+        return NULL;
+    *link = held->next;
+    held->next = a->vdis;
+    a->vdis = held;
+    return held;
 }
 
 /* Whether it is worth waiting for a lock: nobody has it any more, or a command has. */
@@ -1728,16 +1822,6 @@ static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
         return error ? plx_registry_fault(a->registry, error, fault) : 0;
     }
     return lock_in_turn(a, row->id, ret_lock, fault);
-}
-
-/* Made before the disk is opened: what is open is always held. */
-static struct held_vdi *new_held(struct plx_fault *fault)
-{
-    struct held_vdi *held = calloc(1, sizeof *held);
-
-    if (!held)
-        plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    return held;
 }
 
 static void hold_vdi(struct plx_attach *a, struct held_vdi *held, struct plx_vdi *vdi)
@@ -1883,10 +1967,18 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
                                         .overwrite = options->overwrite,
                                         .quiet_ns = options->quiet_ns};
     struct plx_vdi_clock clock;
-    struct held_vdi *held = new_held(fault);
+    struct held_vdi *held = ask_for(a, row->id);
     struct plx_vdi *vdi;
     int error;
 
+    if (held) {
+        lock(a);
+        plx_vdi_use(held->vdi, &open);
+        unlock(a);
+        *ret_vdi = held->vdi;
+        return 0;
+    }
+    held = new_held(fault);
     if (!held)
         return PLX_ERR_NOMEM;
     error = lock_vdi(a, row, &held->lock, &open.take_over, fault);
@@ -1970,13 +2062,42 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     if (!error && held->behind)
         error = settle(a, &held->lock, &info, NULL);
     if (!error && held->lock.instance) /* A2 */
-        error = unlock_closed(a, &held->lock, info.slot);
+        error = unlock_closed(a, &held->lock, info.slot, unlocks(a));
     release_instant(a, held->hold);
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
     free(held);
     return error;
+}
+
+unsigned plx_attach_unasked(const struct plx_attach *a)
+{
+    unsigned count = 0;
+
+    for (const struct held_vdi *held = a->unasked; held; held = held->next)
+        count++;
+    return count;
+}
+
+static void let_go(struct plx_attach *a, const char *id)
+{
+    struct held_vdi *held = ask_for(a, id);
+    int error = held ? plx_attach_vdi_close(a, held->vdi) : 0;
+
+    if (error)
+        env_event(&a->env, error,
+                  "a recovered disk cannot be closed; the next opening tries again");
+}
+
+void plx_attach_let_go(struct plx_attach *a, const char *name)
+{
+    struct plx_registry_vdi row;
+
+    if (name && a->unasked && plx_registry_vdi_get(a->registry, a->row.id, name, &row) == 0)
+        let_go(a, row.id);
+    while (!name && a->unasked)
+        let_go(a, NULL);
 }
 
 static int fill_parent(struct plx_attach *a, const char *parent, const char *snapshot,
@@ -2046,7 +2167,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     if (ret_info->size_bytes != row->size_bytes)
         error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
     if (!error)
-        error = unlock_closed(a, &held, row->slot);
+        error = unlock_closed(a, &held, row->slot, unlocks(a));
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -2148,7 +2269,9 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     if (error) /* A3: it stays locked, for the record is gone; recovery finishes it, or a repetition
                 */
         return plx_registry_fault(a->registry, error, fault);
+    plx_registry_put_off(a->registry, PLX_PUT_OFF);
     plx_registry_vdi_unlock(a->registry, &held, NULL);
+    plx_registry_put_off(a->registry, PLX_NOW);
     plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
     return 0;
 }

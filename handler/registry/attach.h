@@ -26,6 +26,8 @@ struct plx_attach_options {
     const char *state_dir; /* NULL: environment, default */
     const char *role;      /* "handler", "admin" */
     bool read_only;        /* nothing is written to the store, nobody recovered */
+    bool reopens;          /* see plx_attach_let_go() */
+    bool brief;            /* the process ends when it is done: locks are given up with its end */
     bool registry_only;    /* and read_only: the store's volumes are not opened, but for volume 0 */
     uint64_t cache_bytes;  /* 0: the engine's default */
     void *context;         /* for the hooks; each may be NULL */
@@ -74,6 +76,11 @@ int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char 
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault);
 int plx_attach_vdi_close(struct plx_attach *attach, struct plx_vdi *vdi);
+/* With options.reopens the disks that dead instances of this role had open are still open when they
+ * have been recovered: opening one costs nothing then. Those that nobody asks for are closed by
+ * this (name NULL: all of them), or with the attach. */
+unsigned plx_attach_unasked(const struct plx_attach *attach); /* how many there are */
+void plx_attach_let_go(struct plx_attach *attach, const char *name);
 /* options->slot and parent_slot are filled in here. parent NULL: not a clone. */
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,

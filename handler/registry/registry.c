@@ -26,6 +26,8 @@ const char plx_sql_event_vdi[] =
     " || ', epoch ' || epoch || ', size ' || size_bytes || ', ' || state"
     " FROM vdis WHERE id = ?4";
 
+static int settle(struct plx_registry *reg);
+
 /* ---- The handle -------------------------------------------------------------------------- */
 
 static struct plx_registry *new_handle(const char *who, struct plx_fault *fault)
@@ -78,6 +80,9 @@ void plx_registry_close(struct plx_registry *reg)
 {
     if (!reg)
         return;
+    if (reg->kept.seen)
+        settle(reg);
+    plx_sql_drop_kept(reg);
     reg->ops->close(reg->driver);
     plx_bytelock_close(reg->locks);
     plx_device_close(reg->device);
@@ -239,8 +244,8 @@ static void take_row(void *context, const struct plx_sql_value *columns, size_t 
     sink->shape->read(item, columns);
 }
 
-static int run(struct plx_registry *reg, bool change, const struct plx_sql *batch, size_t count,
-               struct sink *sink)
+static int run_alone(struct plx_registry *reg, bool change, const struct plx_sql *batch,
+                     size_t count, struct sink *sink)
 {
     struct plx_fault fault = {0};
     int code = reg->ops->run(reg->driver, change, batch, count, take_row, sink, &fault);
@@ -252,14 +257,65 @@ static int run(struct plx_registry *reg, bool change, const struct plx_sql *batc
     return code;
 }
 
+/* What was put off, alone; it is not tried again (kept.c, K3). */
+static int settle(struct plx_registry *reg)
+{
+    struct sink sink = {0};
+    int code = run_alone(reg, true, reg->kept.batch, reg->kept.count, &sink);
+
+    plx_sql_drop_kept(reg);
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_FENCED, "a lock was not this process's any more")
+                    : code;
+}
+
+/* K1, K3 of kept.c. */
+static int run_together(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
+                        struct sink *sink)
+{
+    size_t kept = reg->kept.count;
+    struct plx_sql *both = calloc(kept + count, sizeof *both);
+    int code;
+
+    if (!both)
+        return plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory changing the registry");
+    memcpy(both, reg->kept.batch, kept * sizeof *both);
+    memcpy(both + kept, batch, count * sizeof *both);
+    code = run_alone(reg, true, both, kept + count, sink);
+    free(both);
+    if (code > (int)kept) /* refused for its own sake: the other one waits for the next */
+        return code - (int)kept;
+    if (code > 0 || code == PLX_ERR_EXISTS || code == PLX_ERR_BUSY || code == PLX_ERR_INVALID) {
+        settle(reg);
+        sink->count = 0;
+        return run_alone(reg, true, batch, count, sink);
+    }
+    if (!code)
+        plx_sql_drop_kept(reg);
+    return code;
+}
+
+static int run(struct plx_registry *reg, bool change, const struct plx_sql *batch, size_t count,
+               struct sink *sink)
+{
+    if (change && reg->kept.count)
+        return run_together(reg, batch, count, sink);
+    if (reg->kept.seen) /* K2 */
+        settle(reg);
+    return run_alone(reg, change, batch, count, sink);
+}
+
 int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                    const struct plx_sql_shape *shape, void *ret_item)
 {
     /* The one row is read into memory from before the batch: a change that is done must not
      * fail for lack of it. */
     struct sink sink = {.shape = shape, .room = 1};
+    bool kept = reg->next != PLX_NOW && !shape && plx_sql_keep(reg, batch, count);
     int code;
 
+    reg->next = PLX_NOW;
+    if (kept)
+        return 0;
     if (shape && !(sink.items = malloc(shape->size)))
         return plx_sql_fail(reg, PLX_ERR_NOMEM, "out of memory changing the registry");
     code = run(reg, true, batch, count, &sink);

@@ -1,7 +1,7 @@
 /* registry.h - who owns what: stores, volumes, instances, extents, VDIs, labels, holds.
  *
  * Caveats first:
- * - Never called on the data path (INV-4): a call takes about a millisecond (two fsyncs) and up
+ * - Never called on the data path (INV-4): a change takes four flushes of the device, and a call up
  *   to ten seconds when other processes keep the registry busy.
  * - A handle is used by one thread at a time and not across fork(). Any number of handles, in any
  *   number of processes, may have the same registry open.
@@ -60,6 +60,18 @@ int plx_registry_check(struct plx_registry *reg);
 int plx_registry_put(struct plx_registry *reg, const char *file, struct plx_fault *fault);
 /* Writes the contents to an SQLite file; one that is there already is replaced when it is whole. */
 int plx_registry_get(struct plx_registry *reg, const char *file, struct plx_fault *fault);
+/* A commit costs four flushes, so what can wait is made with the change that comes next, in one
+ * transaction and before it. This puts the next change of this handle off, which then succeeds at
+ * once; for calls that return no row. PLX_PUT_OFF: it is made before anything is read, too. A crash
+ * loses it; REGISTRY from the next change may be for its sake. */
+enum plx_put_off {
+    PLX_NOW,
+    PLX_PUT_OFF,
+    PLX_PUT_OFF_UNSEEN,
+};
+void plx_registry_put_off(struct plx_registry *reg, enum plx_put_off how);
+/* Drops what was put off as unseen; false: there is nothing, or it was made. */
+bool plx_registry_take_back(struct plx_registry *reg);
 /* Pages in use, and how many a region has; 0 for a file. */
 int plx_registry_room(struct plx_registry *reg, uint64_t *ret_used, uint64_t *ret_pages);
 /* NOSPACE when four fifths of a region are in use: no new disks and labels then. Creating a disk
@@ -281,6 +293,10 @@ int plx_registry_vdi_accept(struct plx_registry *reg, const char *id);
  * a raised epoch. FENCED when it is not held like that any more. Works on deleted VDIs, too. */
 int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registry_lock *held,
                               uint64_t instance, struct plx_registry_lock *ret_lock);
+/* The same of all locks of an instance, in one transaction; the list has the rows as they are now.
+ */
+int plx_registry_vdis_takeover(struct plx_registry *reg, uint64_t dead, uint64_t instance,
+                               struct plx_registry_vdi **ret_list, size_t *ret_count);
 /* The VDIs that an instance has locked. */
 int plx_registry_locks_of(struct plx_registry *reg, uint64_t instance,
                           struct plx_registry_vdi **ret_list, size_t *ret_count);

@@ -25,6 +25,7 @@ struct plx_sql {
     const char *text; /* static: drivers keep it prepared under this address */
     bool must;        /* it must return a row, else the whole batch is rolled back */
     unsigned leaves;  /* it is left out where less than this part of a region is free; 0: never */
+    bool quiet;       /* its rows are not handed up */
     size_t count;
     const struct plx_sql_value *args; /* ?1 and on */
 };
@@ -90,11 +91,20 @@ struct plx_registry_ops {
     void (*close)(void *driver);
 };
 
+/* Statements in memory of their own: what was put off (plx_registry_put_off()). */
+struct plx_sql_kept {
+    struct plx_sql *batch;
+    size_t count;
+    bool seen; /* some of it must be there for who reads */
+};
+
 struct plx_registry {
     const struct plx_registry_ops *ops;
     void *driver;
     struct plx_fault fault;
     char who[128];
+    enum plx_put_off next; /* what becomes of the next change */
+    struct plx_sql_kept kept;
     /* Of one that lies in a store (embedded.h); else NULL. */
     struct plx_device *device;
     struct plx_bytelock *locks;
@@ -113,15 +123,20 @@ bool plx_sql_crowded(uint64_t used, uint64_t pages, unsigned leaves);
 bool plx_sql_left_out(struct plx_registry *reg, unsigned leaves);
 #define PLX_SQL_MORE_ROOM ", or make volume 0 larger ('parallax store grow')"
 
+/* What was put off (kept.c): a copy of this batch joins it; false: no memory for that. */
+bool plx_sql_keep(struct plx_registry *reg, const struct plx_sql *batch, size_t count);
+void plx_sql_drop_kept(struct plx_registry *reg);
+
 /* How a row becomes an item: read fills a zeroed one from the columns of its statement. */
 struct plx_sql_shape {
     size_t size;
     void (*read)(void *item, const struct plx_sql_value *columns);
 };
 
-/* Run a batch; results as for ops->run. plx_sql_change reads the only row it expects into
- * ret_item (shape NULL: none wanted; else one statement only returns rows); plx_sql_get likewise,
- * and returns NOT_FOUND, without a text, when there is none. */
+/* Run a batch; results as for ops->run. What was put off goes before it (kept.c). plx_sql_change
+ * reads the only row it expects into ret_item (shape NULL: none wanted; else one statement only
+ * returns rows); plx_sql_get likewise, and returns NOT_FOUND, without a text, when there is none.
+ */
 int plx_sql_change(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                    const struct plx_sql_shape *shape, void *ret_item);
 /* A change whose rows make a list, of all its statements in order. NOMEM here may come after the

@@ -257,8 +257,10 @@ static int step(struct plx_sqlite *lite, const struct plx_sql *sql,
     PLX_ASSERT(sql->count == (size_t)sqlite3_bind_parameter_count(statement));
     result = bind_values(statement, sql);
     while (!result && (result = sqlite3_step(statement)) == SQLITE_ROW) {
-        fetch(statement, columns, count);
-        row(context, columns, count);
+        if (!sql->quiet) {
+            fetch(statement, columns, count);
+            row(context, columns, count);
+        }
         rows++;
         result = SQLITE_OK;
     }

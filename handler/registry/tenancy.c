@@ -2,10 +2,13 @@
  *
  * T1  A page is written with the next generation and with the lock on PLX_BYTE_HOME held: one
  *     process of a machine writes at a time.
- * T2  A change of host, boot, inode or "open" goes to both slots, one after the other, each flushed
- *     before the next and before anything relies on it. A new counter goes to slot B alone and
- *     is not flushed: it only has to be seen by who watches. So one slot is always whole and
- *     durable, and says who has the store.
+ * T2  A change of host, boot or inode goes to both slots, one after the other, each flushed before
+ *     the next and before anything relies on it; so does "open" the first time. Slot B is made
+ *     durable before slot A is written, for what it says may be volatile: from then on slot A stays
+ *     as it is, "open", and all goes to slot B alone. That the store is closed, and a new counter,
+ *     are not flushed, for losing one costs who comes next a watch in vain. That it is open again
+ *     is: no older word of its being closed can come back. So one slot is always whole and durable,
+ *     and says who has the store, and that it may be open.
  * T3  Who takes a store (another boot, another inode, a released one, by the operator's word) reads
  *     the page again after it has written and waited: of two takers the one that was overwritten
  *     notices, and has done nothing yet.
@@ -18,7 +21,8 @@
  *     which a slot is damaged, before it was read again.
  * Threads: `lock` guards the device and the page in memory. The thread looks once a second.
  * Crash story: a crash leaves "open" set. The next process of the same boot and inode does not
- *   mind; that of a new boot watches the counter, which stands still.
+ *   mind; that of a new boot watches the counter, which stands still. A power cut soon after the
+ *   last one has closed leaves it, too.
  */
 #include "registry/tenancy.h"
 
@@ -48,7 +52,8 @@
 struct page {
     struct plx_home home;
     bool found;
-    bool damaged; /* a slot is neither whole nor unused */
+    bool damaged;   /* a slot is neither whole nor unused */
+    bool kept_open; /* T2: slot A says so, for the same host, boot and inode */
 };
 
 enum slot {
@@ -87,10 +92,17 @@ static void rest(uint64_t ns)
 
 /* ---- The page ---- */
 
+static bool same_tenant(const struct plx_home *a, const struct plx_home *b)
+{
+    return plx_uuid_equal(&a->host, &b->host) && plx_uuid_equal(&a->boot, &b->boot) &&
+           a->device == b->device && a->inode == b->inode;
+}
+
 static int read_page(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
                      struct plx_fault *fault)
 {
     uint8_t block[PLX_BLOCK_SIZE];
+    struct plx_home state = {0};
     struct page page = {0};
     struct plx_fault why = {0};
     int error = 0;
@@ -106,12 +118,15 @@ static int read_page(struct plx_device *device, const struct plx_uuid *store, st
             one = plx_format_home_decode(block, store, &home, &why);
         if (one && one != PLX_ERR_NOT_FOUND)
             error = one;
+        if (!one && slot == SLOT_STATE)
+            state = home;
         if (one || (page.found && home.generation <= page.home.generation))
             continue;
         page.home = home;
         page.found = true;
     }
     page.damaged = error != 0;
+    page.kept_open = state.open && same_tenant(&state, &page.home);
     if (!page.found && error)
         return plx_fault_set(fault, error,
                              "%s: the home page is damaged (%.80s), so nobody knows which host has "
@@ -147,9 +162,10 @@ static int write_page(struct plx_device *device, const struct plx_uuid *store,
                       const struct plx_home *home, enum slot from, struct page *page,
                       struct plx_fault *fault)
 {
-    struct page next = {.home = *home, .found = true};
     bool flush = from == SLOT_STATE;
-    int error = 0;
+    struct page next = {
+        .home = *home, .found = true, .kept_open = flush ? home->open : page->kept_open};
+    int error = flush ? plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0) : 0; /* T2: slot B */
 
     next.home.generation = page->home.generation;
     for (unsigned slot = from; slot <= SLOT_COUNTER && !error; slot++)
@@ -375,14 +391,16 @@ static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
         return error;
     if (!is_ours(t, &t->page))
         return plx_fault_set(fault, PLX_ERR_FENCED, "another host has taken the store");
-    if (t->page.home.open == open && open) /* T2 */
-        error = plx_volume_io(t->device, PLX_IO_FLUSH, 0, NULL, 0);
-    if (t->page.home.open == open)
-        return cannot_write(t->device, error, fault);
     home = t->page.home;
     home.open = open;
     home.counter++;
-    return write_page(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
+    if (open && !t->page.kept_open)
+        return write_page(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
+    if (t->page.home.open != open)
+        error = write_page(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, fault);
+    if (error || !open)
+        return error;
+    return cannot_write(t->device, plx_volume_io(t->device, PLX_IO_FLUSH, 0, NULL, 0), fault);
 }
 
 /* ---- Looking ---- */

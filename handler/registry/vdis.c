@@ -204,6 +204,31 @@ int plx_registry_locks_of(struct plx_registry *reg, uint64_t instance,
     return plx_sql_list(reg, &statement, &vdi_shape, (void **)ret_list, ret_count);
 }
 
+int plx_registry_vdis_takeover(struct plx_registry *reg, uint64_t dead, uint64_t instance,
+                               struct plx_registry_vdi **ret_list, size_t *ret_count)
+{
+    static const char take[] =
+        "UPDATE vdis SET epoch = epoch + (owner = ?1), owner = ?2, request_id = ?3"
+        " WHERE owner = ?1 OR (owner = ?2 AND request_id = ?3) RETURNING " VDI_COLUMNS;
+    static const char event[] =
+        "INSERT INTO events (time_ns, who, what, subject, detail)"
+        " SELECT ?1, ?2, 'vdi takeover', id, name || ': slot ' || slot || ', owner ' || owner"
+        " || ', epoch ' || epoch FROM vdis WHERE owner = ?3 AND request_id = ?4";
+    uint64_t request = plx_id_random();
+    struct plx_sql batch[] = {
+        SQL(take, SQL_INT(dead), SQL_INT(instance), SQL_INT(request)),
+        SQL_EXTRA(event, SQL_INT(plx_sql_now()), SQL_TEXT(reg->who), SQL_INT(instance),
+                  SQL_INT(request)),
+    };
+    int code =
+        plx_sql_change_list(reg, batch, SQL_COUNT(batch), &vdi_shape, (void **)ret_list, ret_count);
+
+    if (code == PLX_ERR_BUSY) /* the reference to the instance */
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "instance %llu is not registered",
+                            (unsigned long long)instance);
+    return code;
+}
+
 /* ---- Changing, under the lock (V3) ------------------------------------------------------- */
 
 int plx_registry_vdi_resize(struct plx_registry *reg, const struct plx_registry_lock *lock,

@@ -471,10 +471,12 @@ static int dispatch(struct call *call)
         return plx_fault_set(&call->fault, PLX_ERR_INVALID, "\"vdi\" is missing");
     if (vdi) {
         call->lun = find_lun(call->home, vdi);
-        if (!call->lun)
+        if (!call->lun) {
+            plx_home_let_go(call->home, vdi); /* who asks can open it then */
             return plx_fault_set(&call->fault, PLX_ERR_NOT_FOUND,
                                  "%s/%.100s is not exported by this handler", call->home->name,
                                  vdi);
+        }
     }
     return command->run(call);
 }

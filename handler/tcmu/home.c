@@ -146,6 +146,7 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
     struct plx_attach_options options = {
         .store = home->name,
         .role = "handler",
+        .reopens = true,
         .context = home,
         .lock = lock_loop,
         .unlock = unlock_loop,
@@ -309,6 +310,23 @@ void plx_home_leave(struct plx_lun *lun)
                  lun->config.vdi, plx_error_text(result));
     put_home(lun->home);
     pthread_mutex_unlock(&homes_lock);
+}
+
+unsigned plx_home_unasked(struct plx_store_home *home)
+{
+    unsigned count;
+
+    pthread_mutex_lock(&home->attach_lock);
+    count = plx_attach_unasked(home->attach);
+    pthread_mutex_unlock(&home->attach_lock);
+    return count;
+}
+
+void plx_home_let_go(struct plx_store_home *home, const char *vdi)
+{
+    pthread_mutex_lock(&home->attach_lock);
+    plx_attach_let_go(home->attach, vdi);
+    pthread_mutex_unlock(&home->attach_lock);
 }
 
 int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault)

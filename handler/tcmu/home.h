@@ -32,6 +32,9 @@ struct plx_store_home {
  * Every call that succeeded is undone by plx_home_leave(). */
 int plx_home_enter(struct plx_lun *lun, struct plx_fault *fault);
 void plx_home_leave(struct plx_lun *lun);
+/* Disks that were recovered and are open for LUNs that have not come yet; vdi NULL: all. */
+unsigned plx_home_unasked(struct plx_store_home *home);
+void plx_home_let_go(struct plx_store_home *home, const char *vdi);
 /* Grows the VDI; nothing to do when it has that size already. Waits; any thread but the loop's. */
 int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault);
 /* Names a snapshot of the VDI, seq 0: takes the name away. As above. */

@@ -16,6 +16,8 @@
  *     all goes at once that policies let go, before any window is shortened: of each disk and tier
  *     up to the last key frame that is old enough itself. To force one would have what stays
  *     written anew with every look.
+ * V8  Disks that were recovered for LUNs are let go when for LOOK_AT_SPACE_NS no LUN has come for
+ *     one of them.
  * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
  * Threads: the service's own, but for start, stop and wake. Crash story: what the service knows is
  *   a hint; the next one goes on from what the registry has.
@@ -73,6 +75,7 @@ struct plx_service {
     struct disk *disks;
     struct disk *at; /* that is worked on */
     uint64_t space_due_ns, limits_due_ns;
+    unsigned unasked; /* V8, as of the last look at limits */
 };
 
 static bool is_stopping(struct plx_service *s)
@@ -481,6 +484,16 @@ static void make_room(struct plx_service *s, bool hurry)
             disk->full_told = false;
 }
 
+/* V8 */
+static void let_go_unasked(struct plx_service *s)
+{
+    unsigned unasked = plx_home_unasked(s->home);
+
+    if (unasked && unasked == s->unasked)
+        plx_home_let_go(s->home, NULL);
+    s->unasked = unasked;
+}
+
 /* ---- The thread ---- */
 
 static uint64_t next_look_ns(const struct plx_service *s)
@@ -521,6 +534,7 @@ static void *serve(void *argument)
 
         if (s->limits_due_ns <= now_ns) {
             plx_limits_look(s->home);
+            let_go_unasked(s);
             s->limits_due_ns = now_ns + LOOK_AT_SPACE_NS;
         }
         look_at_disks(s);

@@ -730,6 +730,41 @@ static void test_failing_data(void)
     CU_ASSERT_EQUAL(stand_shell("./parallax store check f --data >/dev/null"), 0);
 }
 
+/* What a handler that was killed had open is open in the next one as soon as that has the store:
+ * LUNs find it there, commands are given it, and what nobody asks for is closed. */
+static void test_killed(void)
+{
+    struct tcmu_device *first, *second;
+    FILE *log;
+
+    CU_ASSERT_EQUAL_FATAL(stand_shell("./parallax -q store format k --volume %s/k --size 512M && "
+                                      "for n in 0 1 2 3; do ./parallax -q vdi create k/v$n "
+                                      "--size 16M || exit 1; done",
+                                      stand_folder),
+                          0);
+    CU_ASSERT_EQUAL_FATAL(
+        stand_shell("build=$PWD; cd %1$s && mkfifo in && "
+                    "{ $build/harness $build/handler_parallax.so "
+                    "'parallax/k/v%%d' --size 16777216 --luns 4 --serve "
+                    "--iodepth 4 --quiet <in >out & } && pid=$! && exec 3>in && "
+                    "echo randwrite 4096 4 0.2 >&3 && "
+                    "while [ ! -s out ]; do sleep 0.02; done; "
+                    "kill -9 $pid; wait $pid; [ $? = 137 ] && rm %1$s/state/run/control/*.sock",
+                    stand_folder),
+        0);
+    log = lun_listen();
+    first = open_lun("parallax/k/v0", SIZE, SECTOR, NULL);
+    HEARD(log, "v0: recovered", "v1: recovered", "v2: recovered", "v3: recovered");
+    second = open_lun("parallax/k/v1;cache=on", SIZE, SECTOR, NULL);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q vdi delete k/v2 --yes"), 0);
+    for (int i = 0; i < 30 && stand_shell("./parallax vdi info k/v3 | grep -q 'in use'") == 0; i++)
+        sleep(1);
+    CU_ASSERT_NOT_EQUAL(stand_shell("./parallax vdi info k/v3 | grep 'in use'"), 0);
+    runner_close(first);
+    runner_close(second);
+    CU_ASSERT_EQUAL(stand_shell("./parallax store check k --data >/dev/null"), 0);
+}
+
 /* Nothing can be written: the disk stops and says so, and is whole when it is opened again. */
 static void test_failing_log(void)
 {
@@ -1026,6 +1061,7 @@ int main(void)
         {"write cache on and off", test_write_cache},
         {"resize", test_resize},
         {"closing, reopening, checking", test_reopen},
+        {"what was open in one that was killed", test_killed},
         {"data that cannot be written", test_failing_data},
         {"a log that cannot be written", test_failing_log},
         {"a volume that cannot be read", test_failing_reads},

@@ -27,6 +27,7 @@
 
 struct plx_fault fault_attach_fault;
 unsigned fault_attach_mute_events;
+bool fault_attach_reopens;
 static struct plx_fault *const fault = &fault_attach_fault;
 
 static char directory[64], state[96], volume[96], further[96];
@@ -63,8 +64,13 @@ static void take_event(void *context, int error, const char *text)
 
 int fault_attach_open(void)
 {
-    struct plx_attach_options options = {
-        .store = "s", .state_dir = state, .role = "admin", .cache_bytes = MIB, .event = take_event};
+    struct plx_attach_options options = {.store = "s",
+                                         .state_dir = state,
+                                         .role = "admin",
+                                         .brief = true,
+                                         .reopens = fault_attach_reopens,
+                                         .cache_bytes = MIB,
+                                         .event = take_event};
     int error = plx_attach_open(&options, &attach, fault);
 
     if (error)

@@ -20,6 +20,8 @@ struct fault_operation {
 extern struct plx_fault fault_attach_fault; /* of the last step that failed */
 extern unsigned fault_attach_mute_events;   /* events of errors that had no text */
 
+extern bool fault_attach_reopens; /* struct plx_attach_options, reopens */
+
 void fault_attach_clean(void); /* nothing is there any more */
 int fault_attach_open(void);
 /* Closes what the operation left open, whatever comes of it. */

@@ -41,9 +41,10 @@ static void judge(const struct fault_operation *operation, uint64_t k, int error
     }
 }
 
-static void prepare(const struct fault_operation *operation)
+static void prepare(const struct fault_operation *operation, uint64_t k)
 {
     fault_attach_clean();
+    fault_attach_reopens = k % 2;
     CU_ASSERT_EQUAL_FATAL(operation->prepare(), 0);
     fault_attach_fault.text[0] = 0;
     fault_attach_mute_events = 0;
@@ -54,7 +55,7 @@ static bool fail_allocation(const struct fault_operation *operation, uint64_t k,
     uint64_t failed;
     int error;
 
-    prepare(operation);
+    prepare(operation, k);
     fault_alloc_arm(k, false);
     error = operation->run();
     fault_alloc_disarm(&failed);
@@ -67,7 +68,7 @@ static bool fail_event(const struct fault_operation *operation, uint64_t k, unsi
     bool failed;
     int error;
 
-    prepare(operation);
+    prepare(operation, k);
     fault_event_arm(k, FAULT_EVENT_FAILS);
     error = operation->run();
     failed = fault_event_disarm() >= k;

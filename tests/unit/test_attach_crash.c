@@ -64,6 +64,7 @@ static bool run_case(const struct fault_operation *operation, uint64_t k, unsign
     int error;
 
     fault_attach_clean();
+    fault_attach_reopens = k % 2;
     killed = live_and_die(operation->prepare, operation->run, k);
     done = progress->done;
     error = progress->error;

@@ -586,6 +586,67 @@ static void test_vdis(void)
     plx_instance_close(&a);
 }
 
+/* kept.c: nobody sees what is put off, all see it with the change after it, and each gets its own
+ * answer. */
+static void test_put_off(void)
+{
+    struct plx_instance a = new_instance(), later;
+    struct plx_registry_vdi web = new_vdi("web", 0), mail = new_vdi("mail", 0), row;
+    struct plx_registry_lock lock, second;
+    struct plx_registry_instance found;
+    struct plx_registry *other;
+
+    OK(open_registry(registry_path, "other", &other, &fault));
+    OK(plx_instance_create(&paths, registry_path, "handler", &later, &fault));
+    later.row.store = store.id;
+
+    /* Unseen, and taken back. */
+    plx_registry_put_off(reg, PLX_PUT_OFF_UNSEEN);
+    OK(plx_registry_instance_register(reg, &later.row));
+    FAILS(NOT_FOUND, plx_registry_instance_get(reg, later.row.id, &found));
+    CU_ASSERT(plx_registry_take_back(reg) && !plx_registry_take_back(reg));
+    OK(plx_registry_vdi_lock(reg, web.id, a.row.id, &lock));
+    FAILS(NOT_FOUND, plx_registry_instance_get(reg, later.row.id, &found));
+
+    /* With the next change, of which its own row comes back; a refusal of that leaves it waiting.
+     */
+    plx_registry_put_off(reg, PLX_PUT_OFF_UNSEEN);
+    OK(plx_registry_instance_register(reg, &later.row));
+    FAILS(BUSY, plx_registry_vdi_lock(reg, web.id, later.row.id, &second));
+    OK(plx_registry_vdi_lock(reg, mail.id, later.row.id, &second));
+    CU_ASSERT(second.epoch == 1 && !plx_registry_take_back(reg));
+    OK(plx_registry_instance_get(other, later.row.id, &found));
+
+    /* Who reads by the handle reads it made; others do from then on. */
+    plx_registry_put_off(reg, PLX_PUT_OFF);
+    OK(plx_registry_vdi_unlock(reg, &lock, NULL));
+    OK(plx_registry_vdi_get_by_id(other, web.id, &row));
+    CU_ASSERT_EQUAL(row.owner, a.row.id);
+    OK(plx_registry_vdi_get_by_id(reg, web.id, &row));
+    CU_ASSERT_EQUAL(row.owner, 0);
+    OK(plx_registry_vdi_get_by_id(other, web.id, &row));
+    CU_ASSERT_EQUAL(row.owner, 0);
+
+    /* What is refused itself does not keep the next one from being made. */
+    plx_registry_put_off(reg, PLX_PUT_OFF);
+    OK(plx_registry_vdi_unlock(reg, &lock, NULL));
+    OK(plx_registry_vdi_resize(reg, &second, 4096));
+    OK(plx_registry_vdi_get_by_id(other, mail.id, &row));
+    CU_ASSERT_EQUAL(row.size_bytes, 4096);
+
+    /* Nor is one lost that is refused for the sake of the next: a name that is taken. */
+    plx_registry_put_off(reg, PLX_PUT_OFF);
+    OK(plx_registry_vdi_unlock(reg, &second, NULL));
+    row = vdi_spec("mail", 0);
+    FAILS(EXISTS, plx_registry_vdi_create(reg, &row, 64, &row));
+    OK(plx_registry_vdi_get_by_id(other, mail.id, &row));
+    CU_ASSERT_EQUAL(row.owner, 0);
+
+    close_registry(other);
+    plx_instance_close(&later);
+    plx_instance_close(&a);
+}
+
 static void test_locks(void)
 {
     struct plx_instance a = new_instance(), b = new_instance();
@@ -1666,6 +1727,7 @@ int main(void)
         {"who makes a store larger", test_growth},
         {"extents claimed by several at once", test_extent_race},
         {"virtual disks", test_vdis},
+        {"changes that are put off", test_put_off},
         {"locks (INV-5)", test_locks},
         {"one lock wanted by several at once", test_lock_race},
         {"labels, policies, events", test_labels},

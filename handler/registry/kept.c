@@ -1,0 +1,93 @@
+/* kept.c - changes that are put off, to be made with the one that comes next.
+ *
+ * A commit costs four flushes, so an instance's first change carries its registration, and its last
+ * one the locks that it gives up.
+ *
+ * K1  What was put off goes before the next change, in its transaction. So nobody ever sees the
+ *     later one without it.
+ * K2  Who reads by this handle reads it, too, unless it was put off as unseen.
+ * K3  It does not fail a change that would have been made without it. When both together are
+ *     refused it is made alone, and the change after it, so that each gets its own answer. After
+ *     any other failure it waits for the next change. Where nobody knows (REGISTRY) it may have
+ *     been made, and is refused then.
+ * Threads: as registry.c.
+ * Crash story: a crash loses what was put off. So only what may be lost is: registration of an
+ *   instance that owns nothing yet, release of what the dead are recovered from.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "registry/sql.h"
+
+void plx_registry_put_off(struct plx_registry *reg, enum plx_put_off how)
+{
+    reg->next = how;
+}
+
+/* The text of a statement's arguments follows the arguments. */
+static bool copy_statement(const struct plx_sql *from, struct plx_sql *ret_to)
+{
+    size_t bytes = from->count * sizeof *from->args, at = bytes;
+    struct plx_sql_value *args;
+
+    for (size_t i = 0; i < from->count; i++)
+        if (from->args[i].kind == PLX_SQL_TEXT)
+            bytes += strlen(from->args[i].text) + 1;
+    args = malloc(bytes + 1);
+    if (!args)
+        return false;
+    for (size_t i = 0; i < from->count; i++) {
+        args[i] = from->args[i];
+        if (args[i].kind == PLX_SQL_TEXT) {
+            args[i].text = strcpy((char *)args + at, from->args[i].text);
+            at += strlen(args[i].text) + 1;
+        }
+    }
+    *ret_to = *from;
+    ret_to->args = args;
+    ret_to->quiet = true;
+    return true;
+}
+
+static void drop_from(struct plx_sql_kept *kept, size_t first)
+{
+    while (kept->count > first)
+        free((void *)(uintptr_t)kept->batch[--kept->count].args);
+    if (kept->count)
+        return;
+    free(kept->batch);
+    *kept = (struct plx_sql_kept){0};
+}
+
+void plx_sql_drop_kept(struct plx_registry *reg)
+{
+    drop_from(&reg->kept, 0);
+}
+
+bool plx_sql_keep(struct plx_registry *reg, const struct plx_sql *batch, size_t count)
+{
+    struct plx_sql_kept *kept = &reg->kept;
+    size_t before = kept->count;
+    struct plx_sql *longer = realloc(kept->batch, (before + count) * sizeof *longer);
+
+    if (!longer)
+        return false;
+    kept->batch = longer;
+    for (size_t i = 0; i < count; i++) {
+        if (!copy_statement(&batch[i], &longer[before + i])) {
+            drop_from(kept, before);
+            return false;
+        }
+        kept->count++;
+    }
+    kept->seen = kept->seen || reg->next == PLX_PUT_OFF;
+    return true;
+}
+
+bool plx_registry_take_back(struct plx_registry *reg)
+{
+    if (!reg->kept.count || reg->kept.seen)
+        return false;
+    plx_sql_drop_kept(reg);
+    return true;
+}

@@ -1,0 +1,245 @@
+/* test_commits.c - how many commits of the registry, and flushes of the device, commands and LUNs
+ * cost.
+ *
+ * A flush takes milliseconds and a commit four of them, so these numbers are what an operator waits
+ * for (tests/bench/restart shows the times). More than the table says is a failure; who makes one
+ * cheaper lowers it.
+ */
+#include <libaio.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ok.h"
+#include "registry/attach.h"
+#include "registry/founding.h"
+#include "suite.h"
+
+#define MIB (1ull << 20)
+#define LUNS 64u
+
+static char folder[64], volume[96];
+static struct plx_attach *attach;
+static struct plx_vdi *vdis[LUNS];
+static struct plx_fault fault;
+
+/* ---- Counting ---------------------------------------------------------------------------- */
+
+static unsigned commits, flushes;
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __real_io_submit(io_context_t context, long count, struct iocb **list);
+int __wrap_io_submit(io_context_t context, long count, struct iocb **list);
+int __real_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void *context,
+                        char **ret_text);
+int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void *context,
+                        char **ret_text);
+
+int __wrap_fdatasync(int fd)
+{
+    flushes++;
+    return __real_fdatasync(fd);
+}
+
+int __wrap_io_submit(io_context_t context, long count, struct iocb **list)
+{
+    int taken = __real_io_submit(context, count, list);
+
+    for (int i = 0; i < taken; i++)
+        flushes += list[i]->aio_lio_opcode == IO_CMD_FDSYNC;
+    return taken;
+}
+
+int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void *context,
+                        char **ret_text)
+{
+    commits += strcmp(sql, "COMMIT") == 0;
+    return __real_sqlite3_exec(db, sql, row, context, ret_text);
+}
+
+static void count_from_here(void)
+{
+    commits = flushes = 0;
+}
+
+static void check(const char *what, unsigned commits_max, unsigned flushes_max)
+{
+    printf("\n    %-34s %3u commits, %3u flushes ", what, commits, flushes);
+    CU_ASSERT(commits <= commits_max);
+    CU_ASSERT(flushes <= flushes_max);
+}
+
+/* ---- Steps ------------------------------------------------------------------------------- */
+
+static void open_as(const char *role)
+{
+    bool handler = strcmp(role, "handler") == 0;
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = folder, .role = role, .brief = !handler, .reopens = handler};
+
+    OK(plx_attach_open(&options, &attach, &fault));
+}
+
+static void close_attach(void)
+{
+    OK(plx_attach_close(attach));
+    attach = NULL;
+}
+
+static void create(unsigned number)
+{
+    struct plx_vdi_create_options options = {.size_bytes = 4 * MIB, .sector_size = 512};
+    struct plx_vdi_info info;
+
+    snprintf(options.name, sizeof options.name, "v%u", number);
+    OK(plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault));
+}
+
+static void open_disk(unsigned number)
+{
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+    char name[16];
+
+    snprintf(name, sizeof name, "v%u", number);
+    OK(plx_attach_vdi_open(attach, name, NULL, &options, &vdis[number], &fault));
+}
+
+static void open_luns(void)
+{
+    open_as("handler");
+    for (unsigned i = 0; i < LUNS; i++)
+        open_disk(i);
+}
+
+static void close_luns(void)
+{
+    for (unsigned i = 0; i < LUNS; i++)
+        OK(plx_attach_vdi_close(attach, vdis[i]));
+    close_attach();
+}
+
+static void write_luns(char with)
+{
+    static char data[65536] __attribute__((aligned(4096)));
+
+    memset(data, with, sizeof data);
+    for (unsigned i = 0; i < LUNS; i++) {
+        struct iovec iov = {data, sizeof data};
+        struct plx_request request = {
+            .op = PLX_WRITE, .length = sizeof data, .iov = &iov, .iovcnt = 1};
+
+        OK(plx_vdi_run(vdis[i], &request));
+    }
+}
+
+/* In a process of its own, which dies with its LUNs open. */
+static void die_with_luns(void)
+{
+    pid_t child;
+    int status;
+
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        open_luns();
+        write_luns('x');
+        kill(getpid(), SIGKILL);
+    }
+    CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_FATAL(WIFSIGNALED(status));
+}
+
+/* ---- Tests ------------------------------------------------------------------------------- */
+
+static void test_commands(void)
+{
+    open_as("admin"); /* the first one of this boot says so in both slots of the home page */
+    create(100);
+    close_attach();
+
+    count_from_here();
+    open_as("admin");
+    close_attach();
+    check("attach and detach", 0, 2);
+
+    count_from_here();
+    open_as("admin");
+    create(101);
+    close_attach();
+    check("vdi create", 2, 12);
+
+    count_from_here();
+    open_as("admin");
+    OK(plx_attach_vdi_delete(attach, "v101", &fault));
+    close_attach();
+    check("vdi delete", 5, 23);
+
+    count_from_here();
+    open_as("admin");
+    for (unsigned i = 0; i < LUNS; i++)
+        create(i);
+    close_attach();
+    check("64 times vdi create, one process", 65, 390);
+}
+
+static void test_luns(void)
+{
+    count_from_here();
+    open_luns();
+    check("64 LUNs open", 92, 570);
+    write_luns('a');
+    count_from_here();
+    close_luns();
+    check("and close", 65, 510);
+
+    die_with_luns();
+    count_from_here();
+    open_as("handler");
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach), LUNS);
+    check("recovered after a kill", 40, 390);
+    count_from_here();
+    for (unsigned i = 0; i < LUNS; i++)
+        open_disk(i);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 0);
+    check("and open", 0, 0);
+    close_luns();
+}
+
+/* ---- The store --------------------------------------------------------------------------- */
+
+static int make_store(void)
+{
+    struct plx_format_options options = {.name = "s", .extent_bytes = 8 * MIB};
+    const char *paths[] = {volume};
+    struct plx_store_info info;
+
+    strcpy(folder, "/var/tmp/plx-commits-XXXXXX");
+    if (!mkdtemp(folder))
+        return 1;
+    snprintf(volume, sizeof volume, "%s/volume", folder);
+    return plx_founding_format(folder, paths, 1, 2048 * MIB, &options, &info, &fault);
+}
+
+static int remove_store(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) != 0;
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"commands", test_commands},
+        {"64 LUNs", test_luns},
+    };
+
+    return SUITE_RUN_IN(&((struct suite_frame){.init = make_store, .clean = remove_store}),
+                        "commits and flushes", tests);
+}
