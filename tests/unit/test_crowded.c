@@ -124,7 +124,7 @@ static void test_collect(void)
     for (unsigned i = 0; i < BLOCKS; i += 2)
         OK(write_block(stays, i));
     OK(plx_attach_vdi_close(attach, stays));
-    crowd(15);
+    crowd(12);
     OK(plx_attach_vdi_delete(attach, "goes", &fault));
     for (; collected.missed && goes_by < 50; goes_by++) {
         OK(plx_attach_collect(attach, &work, &collected, &fault));
