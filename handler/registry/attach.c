@@ -632,16 +632,19 @@ static int keep_up(struct plx_attach *a, struct plx_fault *fault)
     return plx_attach_volumes_changed(a, fault);
 }
 
-/* That it is no volume of a store that is known here, other than this one: what an interrupted call
- * left is gone on with. */
-static int check_further(struct plx_attach *a, struct plx_device *device, struct plx_fault *fault)
+/* That it is no volume of another store that is known here, or that a host may have. Of this one:
+ * what an interrupted call left is gone on with. */
+static int check_further(struct plx_attach *a, struct plx_device *device, bool unused,
+                         struct plx_fault *fault)
 {
     struct plx_superblock_info info;
     char uuid[PLX_UUID_TEXT] = "";
 
     if (plx_superblock_probe(device, &info, NULL) == 0)
         plx_uuid_text(&info.store, uuid);
-    return strcmp(uuid, a->row.uuid) ? plx_founding_refuse_known(&a->paths, device, fault) : 0;
+    return strcmp(uuid, a->row.uuid)
+               ? plx_founding_refuse_used(&a->paths, &device, 1, unused, fault)
+               : 0;
 }
 
 /* The device under the name that others open it by, made if it is to be. Nobody else uses it (a
@@ -660,7 +663,7 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     free(path);
     if (error)
         return error;
-    error = check_further(a, device, fault);
+    error = check_further(a, device, growth->unused, fault);
     if (!error)
         error = plx_device_share(device, fault);
     if (error)
