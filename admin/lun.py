@@ -16,6 +16,7 @@ L5  Who may log in is always said: the initiators by name, or any.
 L6  A LUN keeps its identity: the unit serial is the virtual disk's (or derived for a snapshot).
 """
 import contextlib
+import errno
 import fcntl
 import glob
 import json
@@ -37,6 +38,8 @@ TAG = "parallax-"  # begins the tags of ACLs made here
 TAG_MAX = 63
 SERVICE, OBJECT = "org.kernel.TCMUService1", "/org/kernel/TCMUService1/parallax"
 SIOCGIFADDR = 0x8915
+# What the handler's errno comes to (plugin.c); it comes back through the kernel.
+OPENING = {errno.EBUSY: "BUSY", errno.ENOSPC: "NOSPACE", errno.ENOMEM: "NOMEM", errno.EINVAL: "INVALID"}
 CONFIG_MAX = 254  # bytes that the kernel and tcmu-runner keep of a configuration
 
 
@@ -215,7 +218,8 @@ def make_backstore(request, undo):
                                             wwn=serial_of(request),
                                             control=f"hw_block_size={block}" if block != 512 else None)
     except (rtslib.RTSLibError, OSError) as error:
-        raise Failure("SYSTEM", "the handler " + (why_not_opened(name, before) or
+        code = OPENING.get(getattr(error, "errno", None), "SYSTEM")
+        raise Failure(code, "the handler " + (why_not_opened(name, before) or
                       f"could not open {config}: {error}; {LOG} has the reason")) from error
     undo.callback(so.delete)
     return so

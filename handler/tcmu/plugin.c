@@ -70,6 +70,7 @@ static int errno_of(int result)
     case PLX_CLASS_INVALID:
         return -EINVAL;
     case PLX_CLASS_BUSY:
+    case PLX_CLASS_FENCED:
         return -EBUSY;
     case PLX_CLASS_NOSPACE:
         return -ENOSPC;

@@ -4,6 +4,7 @@
 Every target that a test did not make by create() stands for an administrator's.
 """
 import copy
+import errno
 import importlib.util
 import json
 import os
@@ -30,6 +31,7 @@ class World:
     """What there is; emptied before each test."""
     targets, stores = [], []
     broken = ()  # names of calls that fail
+    broken_errno = None  # of the kernel, when a backstore is made
 
 
 def may(call):
@@ -176,6 +178,8 @@ class Store:
             with open(lun.LOG, "a", encoding="utf-8") as log:
                 log.write(f"open_device:1 parallax/{name}: cannot open {config}: there is no room and \n"
                           f"open_device:1 parallax/{name}: which goes on: no time\n")
+            if World.broken_errno:
+                raise OSError(World.broken_errno, "as the handler said")
         may("UserBackedStorageObject")
         self.name, self.config, self.size, self.wwn, self.control = name, config, size, wwn, control
         self.path = f"/nowhere/{name}"
@@ -245,7 +249,7 @@ def acls(tpg):
 
 class Lun(unittest.TestCase):
     def setUp(self):
-        World.targets, World.stores, World.broken = [], [], ()
+        World.targets, World.stores, World.broken, World.broken_errno = [], [], (), None
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         lun.SAVED, lun.LOG = os.path.join(folder.name, "etc", "saved.json"), os.path.join(folder.name, "log")
@@ -266,6 +270,7 @@ class Lun(unittest.TestCase):
         self.assertIn(words, str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
         self.assertEqual(everything(), before, "a refused create changed something")
+        return caught.exception
 
     def test_named_initiators(self):
         lun.create(request(initiators=[IQN, OTHER.upper(), IQN]))
@@ -360,7 +365,10 @@ class Lun(unittest.TestCase):
 
     def test_the_handlers_reason(self):
         World.broken = ("UserBackedStorageObject",)
-        self.refused("the handler cannot open parallax/s/v: there is no room and no time", initiators=[IQN])
+        for number, code in (None, "SYSTEM"), (errno.EBUSY, "BUSY"), (errno.ENOSPC, "NOSPACE"), (errno.EIO, "SYSTEM"):
+            World.broken_errno = number
+            failure = self.refused("the handler cannot open parallax/s/v: there is no room and no time", initiators=[IQN])
+            self.assertEqual(failure.code, code)
 
     def test_saved_rules_of_others_stay(self):
         tpg = prepared()
