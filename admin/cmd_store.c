@@ -103,7 +103,8 @@ int plx_cmd_store_format(struct plx_cli *cli)
         return rc;
     strcpy(options.name, name.store);
     rc = plx_founding_format(cli->state_dir, volumes.path, volumes.count, size, &options,
-                             plx_cli_get(cli, "i-checked-nobody-uses-it"), &info, &cli->fault);
+                             plx_cli_get(cli, "i-checked-nobody-uses-it"),
+                             plx_session_patience(cli), &info, &cli->fault);
     if (rc)
         return rc;
     plx_out_note(cli, "formatted %s: %s on %u volume%s", info.name,

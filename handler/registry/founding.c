@@ -228,9 +228,10 @@ struct volumes {
 };
 
 static int open_one(struct volumes *volumes, const char *name, uint64_t size,
-                    struct plx_fault *fault)
+                    const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct plx_device_open_options open = {.create_bytes = size, .exclusive = true};
+    struct plx_device_open_options open = {
+        .create_bytes = size, .exclusive = true, .patience = patience};
     struct plx_device *device;
     struct plx_superblock_info info;
     int error = plx_device_open(name, &open, &device, fault);
@@ -254,8 +255,8 @@ static void close_all(struct volumes *volumes, bool failed)
 /* V1 */
 static int format_volumes(const struct plx_paths *paths, const char *const *names, unsigned count,
                           uint64_t size, const struct plx_format_options *options, bool unused,
-                          struct volumes *volumes, struct plx_store_info *ret_info,
-                          struct plx_fault *fault)
+                          const struct plx_patience *patience, struct volumes *volumes,
+                          struct plx_store_info *ret_info, struct plx_fault *fault)
 {
     struct plx_format_options format = *options;
     struct plx_env env;
@@ -266,7 +267,7 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     for (unsigned i = 0; i < count && !error; i++) {
         error = check_distinct(names, i, fault);
         if (!error)
-            error = open_one(volumes, names[i], size, fault);
+            error = open_one(volumes, names[i], size, patience, fault);
     }
     if (!error)
         error = check_distinct(names, count, fault);
@@ -331,7 +332,8 @@ static int found_registry(const struct plx_paths *paths, const struct plx_known 
 
 int plx_founding_format(const char *state_dir, const char *const *names, unsigned count,
                         uint64_t size, const struct plx_format_options *options, bool unused,
-                        struct plx_store_info *ret_info, struct plx_fault *fault)
+                        const struct plx_patience *patience, struct plx_store_info *ret_info,
+                        struct plx_fault *fault)
 {
     struct plx_known known = {0};
     struct plx_paths *paths = malloc(sizeof *paths);
@@ -346,8 +348,8 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     if (!error)
         error = check_name(paths, options->name, fault);
     if (!error)
-        error =
-            format_volumes(paths, names, count, size, options, unused, &volumes, ret_info, fault);
+        error = format_volumes(paths, names, count, size, options, unused, patience, &volumes,
+                               ret_info, fault);
     if (!error)
         error = absolute_paths(names, &known, count, fault);
     if (!error) {
@@ -596,20 +598,27 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
 }
 
 /* What dead processes have left is recovered first: another host could not tell them from living
- * ones of this one. */
-static int recover(const char *state_dir, const char *store, struct plx_fault *fault)
+ * ones of this one. And the living are let through. */
+static int recover(const char *state_dir, const char *store, const struct plx_patience *patience,
+                   struct plx_fault *fault)
 {
-    struct plx_attach_options options = {.store = store, .state_dir = state_dir, .role = "admin"};
+    struct plx_attach_options options = {
+        .store = store, .state_dir = state_dir, .role = "admin", .patience = patience};
     struct plx_attach *attach;
-    int error = plx_attach_open(&options, &attach, fault);
+    int error = plx_attach_open(&options, &attach, fault), closed;
 
-    return error ? error : plx_attach_close(attach);
+    if (error)
+        return error;
+    error = plx_attach_alone(attach, fault);
+    closed = plx_attach_close(attach);
+    return error ? error : closed;
 }
 
-int plx_founding_release(const char *state_dir, const char *store, struct plx_fault *fault)
+int plx_founding_release(const char *state_dir, const char *store,
+                         const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct named *named;
-    int error = recover(state_dir, store, fault);
+    int error = recover(state_dir, store, patience, fault);
 
     if (!error)
         error = find(state_dir, store, &named, fault);

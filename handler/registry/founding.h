@@ -12,10 +12,12 @@
 
 /* Writes a new store over the volumes and enters it. size: of volumes that do not exist yet (0:
  * they must). Refused, whatever options->force says: volumes of a store that is known here, that a
- * host has or somebody has open, and one volume under two names; unused: as below. */
+ * host has or somebody has open, and one volume under two names; unused: as below. patience, here
+ * and below: while others have the volumes, or the store, open (device.h). */
 int plx_founding_format(const char *state_dir, const char *const *paths, unsigned count,
                         uint64_t size, const struct plx_format_options *options, bool unused,
-                        struct plx_store_info *ret_info, struct plx_fault *fault);
+                        const struct plx_patience *patience, struct plx_store_info *ret_info,
+                        struct plx_fault *fault);
 
 /* Which store these volumes make up, all of them, in the order of their numbers. The result is to
  * be freed by plx_known_done(). */
@@ -32,7 +34,8 @@ int plx_founding_import(const char *state_dir, const char *const *paths, unsigne
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
                            struct plx_fault *fault);
 /* Gives a store up, so that another host may import it. BUSY: somebody has it open. */
-int plx_founding_release(const char *state_dir, const char *store, struct plx_fault *fault);
+int plx_founding_release(const char *state_dir, const char *store,
+                         const struct plx_patience *patience, struct plx_fault *fault);
 /* Drops a store from the list of those that are known here; nothing of the store is touched. BUSY:
  * a process of this host has it open. */
 int plx_founding_forget(const char *state_dir, const char *store, struct plx_fault *fault);
