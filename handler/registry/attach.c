@@ -1695,15 +1695,16 @@ static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_regist
 {
     uint64_t since_ns = plx_patience_begin();
     struct plx_fault why;
-    int error;
+    int error, failed;
 
     do {
         error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
         if (error != PLX_ERR_BUSY)
             break;
         plx_registry_fault(a->registry, error, &why);
-        if (plx_attach_recover(a, fault))
-            return error;
+        failed = plx_attach_recover(a, fault);
+        if (failed)
+            return failed;
         error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
         if (error)
             plx_registry_fault(a->registry, error, &why);
@@ -1713,22 +1714,40 @@ static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_regist
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* *ret_recover: the lock is ours already, from a recovery or a closing that failed: what the record
- * names is dead, and the epoch is raised again. */
+/* A lock that is ours from a recovery or a closing that failed: what the record names is dead, and
+ * the epoch is raised again. BUSY: it is not. */
+static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
+                     struct plx_fault *fault)
+{
+    struct plx_registry_lock ours = {.instance = a->instance.row.id};
+    struct plx_registry_vdi row;
+    int error = plx_registry_vdi_get_by_id(a->registry, vdi, &row);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if (row.owner != ours.instance || is_held(a, vdi))
+        return PLX_ERR_BUSY;
+    memcpy(ours.vdi, row.id, sizeof ours.vdi);
+    ours.epoch = row.epoch;
+    error = plx_registry_vdi_takeover(a->registry, &ours, ours.instance, ret_lock);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* *ret_recover: it was ours already, perhaps since its holder died while we waited. */
 static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                     struct plx_registry_lock *ret_lock, bool *ret_recover, struct plx_fault *fault)
 {
-    int error;
+    int error = lock_left(a, row->id, ret_lock, fault);
 
-    *ret_recover = row->owner == a->instance.row.id && !is_held(a, row->id);
-    if (*ret_recover) {
-        struct plx_registry_lock ours = {.instance = row->owner, .epoch = row->epoch};
-
-        memcpy(ours.vdi, row->id, sizeof ours.vdi);
-        error = plx_registry_vdi_takeover(a->registry, &ours, a->instance.row.id, ret_lock);
-        return error ? plx_registry_fault(a->registry, error, fault) : 0;
+    *ret_recover = error != PLX_ERR_BUSY;
+    if (error != PLX_ERR_BUSY)
+        return error;
+    error = lock_in_turn(a, row->id, ret_lock, fault);
+    if (error == PLX_ERR_BUSY) {
+        error = lock_left(a, row->id, ret_lock, fault);
+        *ret_recover = error != PLX_ERR_BUSY;
     }
-    return lock_in_turn(a, row->id, ret_lock, fault);
+    return error;
 }
 
 /* Made before the disk is opened: what is open is always held. */

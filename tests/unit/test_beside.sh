@@ -327,6 +327,42 @@ free
 run 0 vdi info demo/web --json
 [[ $(json size_bytes) -lt $((1 << 30)) ]] || die "a command that was interrupted has resized it"
 
+step "a disk that its dead holder left damaged says so to who waited for it"
+run 0 store format hurt --volume "$DIR/hurt.plx" --size 64M --extent-size 1M
+run 0 vdi create hurt/web --size 8M
+run 0 vdi create hurt/other --size 8M
+mkfifo hurt
+exec {gate}<>hurt
+"$PARALLAX" vdi import hurt hurt/web --force >/dev/null 2>&1 </dev/null &
+holder=$!
+for ((i = 0; i < 200; i++)); do
+    run 0 vdi info hurt/web --json
+    [[ $(<out) != *'"open_by": "admin '$holder* ]] || break
+    sleep 0.05
+done
+"$PARALLAX" snap create hurt/web --wait 60 >later.out 2>later.err </dev/null &
+later=$!
+for ((i = 0; i < 100; i++)); do
+    [[ ! -s later.err ]] || break
+    sleep 0.1
+done
+python3 -c '
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    data = volume.read(1 << 20)
+    for at in range(0, len(data), 4096):
+        if data[at:at + 8] == b"PLXVDREC" and data[at + 128:at + 131] == b"web":
+            volume.seek(at + 200)
+            volume.write(bytes([255]) * 64)' hurt.plx
+{ kill -KILL "$holder" && wait "$holder"; } 2>/dev/null
+exec {gate}>&-
+wait "$later"
+status=$?
+[[ $status == 5 ]] || die "exit status $status: $(<later.err)"
+grep -q "copies of the record are damaged" later.err || die "it does not say what is wrong: $(<later.err)"
+run 0 snap create hurt/other
+run 5 snap create hurt/web
+
 step "words"
 for value in x -1 1.5 86401; do run 2 vdi info demo/web --wait $value; done
 run 2 vdi info demo/web --wait
