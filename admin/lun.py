@@ -16,7 +16,6 @@ L5  Who may log in is always said: the initiators by name, or any.
 L6  A LUN keeps its identity: the unit serial is the virtual disk's (or derived for a snapshot).
 """
 import contextlib
-import errno
 import fcntl
 import glob
 import json
@@ -38,8 +37,6 @@ TAG = "parallax-"  # begins the tags of ACLs made here
 TAG_MAX = 63
 SERVICE, OBJECT = "org.kernel.TCMUService1", "/org/kernel/TCMUService1/parallax"
 SIOCGIFADDR = 0x8915
-# What the handler's errno comes to (plugin.c); it comes back through the kernel.
-OPENING = {errno.EBUSY: "BUSY", errno.ENOSPC: "NOSPACE", errno.ENOMEM: "NOMEM", errno.EINVAL: "INVALID"}
 CONFIG_MAX = 254  # bytes that the kernel and tcmu-runner keep of a configuration
 
 
@@ -199,6 +196,14 @@ def why_not_opened(name, since):
     return "" if first is None else "cannot open " + "".join(text for _, text in lines[first:])
 
 
+def refuse_opening(name, since, config, error):
+    """The kernel says the same errno whatever the reason; the handler's own code ends what it logs (plugin.c, L3)."""
+    text = why_not_opened(name, since) or f"could not open {config}: {error}; {LOG} has the reason"
+    told = re.fullmatch(r"(.*) \(([A-Z_]+)\)", text)
+    text, code = told.groups() if told else (text, "SYSTEM")
+    raise Failure(code, "the handler " + text) from error
+
+
 def make_backstore(request, undo):
     config = config_of(request)
     if len(config) > CONFIG_MAX:
@@ -218,9 +223,7 @@ def make_backstore(request, undo):
                                             wwn=serial_of(request),
                                             control=f"hw_block_size={block}" if block != 512 else None)
     except (rtslib.RTSLibError, OSError) as error:
-        code = OPENING.get(getattr(error, "errno", None), "SYSTEM")
-        raise Failure(code, "the handler " + (why_not_opened(name, before) or
-                      f"could not open {config}: {error}; {LOG} has the reason")) from error
+        refuse_opening(name, before, config, error)
     undo.callback(so.delete)
     return so
 
