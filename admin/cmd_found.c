@@ -182,7 +182,8 @@ int plx_cmd_store_release(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_founding_release(cli->state_dir, name.store, &cli->fault)))
+        (rc = plx_founding_release(cli->state_dir, name.store, plx_session_patience(cli),
+                                   &cli->fault)))
         return rc;
     plx_out_note(cli,
                  "no host has store %s now; 'parallax store import --volume PATH' takes it, "
@@ -220,6 +221,7 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     struct plx_rebuild_options options = {.state_dir = cli->state_dir,
                                           .volumes = volumes.path,
                                           .dry_run = plx_cli_get(cli, "dry-run"),
+                                          .patience = plx_session_patience(cli),
                                           .lost = print_lost,
                                           .context = cli};
     struct plx_rebuilt rebuilt;

@@ -87,6 +87,7 @@ int plx_cmd_store_add_volume(struct plx_cli *cli)
 {
     struct plx_attach_growth growth = {
         .path = cli->arguments[1],
+        .unused = plx_cli_get(cli, "i-checked-nobody-uses-it"),
         .how = {.dry_run = plx_cli_get(cli, "dry-run"), .force = plx_cli_get(cli, "force")},
     };
     struct plx_name name;

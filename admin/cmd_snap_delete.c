@@ -14,6 +14,8 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/embedded.h"
+#include "registry/instance.h"
 #include "registry/retention.h"
 #include "registry/doors.h"
 
@@ -267,13 +269,16 @@ static int make_room(struct deletion *d, size_t more)
     return 0;
 }
 
-static int find_readers(struct deletion *d)
+/* Those who read now. *ret_soon: something that was given by itself is read by commands alone. */
+static int list_readers(struct deletion *d, bool *ret_soon, struct plx_fault *ret_why)
 {
     struct plx_registry *registry = d->cli->session.registry;
     struct plx_registry_hold *holds = NULL;
+    bool stays = false;
     size_t count = 0;
     int rc = plx_registry_hold_list(registry, d->row.id, &holds, &count);
 
+    *ret_soon = false;
     if (rc)
         return plx_session_registry_fault(d->cli, rc);
     rc = make_room(d, count);
@@ -281,14 +286,39 @@ static int find_readers(struct deletion *d)
         struct plx_registry_instance instance;
         struct reason *reason;
 
-        if (plx_registry_instance_get(registry, holds[i].instance, &instance))
-            continue; /* it has just ended */
-        if ((reason = add_reason(d, holds[i].seq)))
-            snprintf(reason->text, sizeof reason->text,
-                     "it is being read by %s (pid %lld) on host %.120s", instance.role,
-                     (long long)instance.pid, instance.host_name);
+        if (plx_registry_instance_get(registry, holds[i].instance, &instance) ||
+            plx_instance_is_dead(d->cli->session.paths, plx_registry_locks(registry), &instance,
+                                 NULL))
+            continue; /* it has just ended, and holds nothing when snapshots are let go */
+        if (!(reason = add_reason(d, holds[i].seq)))
+            continue;
+        snprintf(reason->text, sizeof reason->text,
+                 "it is being read by %s (pid %lld) on host %.120s", instance.role,
+                 (long long)instance.pid, instance.host_name);
+        if (!target_of(d, reason->seq)->single)
+            continue;
+        stays |= !plx_instance_is_command(d->cli->session.paths, &instance);
+        *ret_soon = !stays;
+        plx_fault_set(ret_why, PLX_ERR_BUSY, "%s: %s", target_of(d, reason->seq)->text,
+                      reason->text);
     }
     free(holds);
+    return rc;
+}
+
+/* D3: who reads a single one is waited for if that ends soon. */
+static int find_readers(struct deletion *d)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
+    bool soon;
+    int rc;
+
+    do {
+        d->reason_count = 0; /* these are the first ones */
+        rc = list_readers(d, &soon, &why);
+    } while (!rc && soon && !d->dry_run &&
+             plx_patience_waits(plx_session_patience(d->cli), since_ns, &why));
     return rc;
 }
 

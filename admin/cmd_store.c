@@ -102,8 +102,9 @@ int plx_cmd_store_format(struct plx_cli *cli)
     if ((rc = look_at_volumes(cli, &volumes, size)))
         return rc;
     strcpy(options.name, name.store);
-    rc = plx_founding_format(cli->state_dir, volumes.path, volumes.count, size, &options, &info,
-                             &cli->fault);
+    rc = plx_founding_format(cli->state_dir, volumes.path, volumes.count, size, &options,
+                             plx_cli_get(cli, "i-checked-nobody-uses-it"),
+                             plx_session_patience(cli), &info, &cli->fault);
     if (rc)
         return rc;
     plx_out_note(cli, "formatted %s: %s on %u volume%s", info.name,

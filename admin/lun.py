@@ -196,6 +196,14 @@ def why_not_opened(name, since):
     return "" if first is None else "cannot open " + "".join(text for _, text in lines[first:])
 
 
+def refuse_opening(name, since, config, error):
+    """The kernel says the same errno whatever the reason; the handler's own code ends what it logs (plugin.c, L3)."""
+    text = why_not_opened(name, since) or f"could not open {config}: {error}; {LOG} has the reason"
+    told = re.fullmatch(r"(.*) \(([A-Z_]+)\)", text)
+    text, code = told.groups() if told else (text, "SYSTEM")
+    raise Failure(code, "the handler " + text) from error
+
+
 def make_backstore(request, undo):
     config = config_of(request)
     if len(config) > CONFIG_MAX:
@@ -215,8 +223,7 @@ def make_backstore(request, undo):
                                             wwn=serial_of(request),
                                             control=f"hw_block_size={block}" if block != 512 else None)
     except (rtslib.RTSLibError, OSError) as error:
-        raise Failure("SYSTEM", "the handler " + (why_not_opened(name, before) or
-                      f"could not open {config}: {error}; {LOG} has the reason")) from error
+        refuse_opening(name, before, config, error)
     undo.callback(so.delete)
     return so
 

@@ -67,7 +67,8 @@ const struct plx_command plx_commands[] = {
      OPTIONS({"volume", "PATH...", "file, block device or iscsi:// URL; once for each volume"},
              {"size", "SIZE", "size of each file that is made"},
              {"extent-size", "SIZE", "unit of ownership, 1M to 2G (default: by the store's size)"},
-             {"force", NULL, "overwrite volumes that hold data"}),
+             {"force", NULL, "overwrite volumes that hold data"},
+             {"i-checked-nobody-uses-it", NULL, "your word, where volumes do not tell"}),
      plx_cmd_store_format},
     {"store", "list", NULL, "List the stores that this host knows.", NULL,
      "store list\n"
@@ -108,7 +109,8 @@ const struct plx_command plx_commands[] = {
      "store add-volume san /dev/disk/by-id/wwn-0x6001405cc --dry-run",
      OPTIONS({"size", "SIZE", "size of the file that is made"},
              {"dry-run", NULL, "tell by how much the store would grow; change nothing"},
-             {"force", NULL, "overwrite a volume that holds data"}),
+             {"force", NULL, "overwrite a volume that holds data"},
+             {"i-checked-nobody-uses-it", NULL, "your word, where the volume does not tell"}),
      plx_cmd_store_add_volume},
     {"store", "set", "STORE", "Set the soft limit of a store.",
      "When so much of it is not free for data any more, a handler that has it open says so: once "

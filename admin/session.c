@@ -51,7 +51,7 @@
 
 /* ---- Waiting for other commands ---- */
 
-/* struct plx_attach_options, wait: all waits of a command together last as long as --wait says. */
+/* All waits of a command together last as long as --wait says. */
 static bool wait_for(void *context, uint64_t waited_ms, const struct plx_fault *why)
 {
     struct plx_cli *cli = context;
@@ -71,6 +71,14 @@ static bool wait_for(void *context, uint64_t waited_ms, const struct plx_fault *
     nanosleep(&(struct timespec){.tv_sec = 0, .tv_nsec = (long)rest_ns}, NULL); /* signals end it */
     w->waited_ns += plx_out_monotonic_ns() - begun_ns;
     return !plx_session_stopped();
+}
+
+const struct plx_patience *plx_session_patience(struct plx_cli *cli)
+{
+    struct plx_session_waiting *w = &cli->waiting;
+
+    w->patience = (struct plx_patience){wait_for, cli};
+    return &w->patience;
 }
 
 int plx_session_registry_fault(struct plx_cli *cli, int code)
@@ -111,8 +119,7 @@ static int open_attach(struct plx_cli *cli, const struct plx_attach_options *opt
     int rc = init_paths(cli);
 
     PLX_ASSERT(!s->attach && !s->registry);
-    waiting.wait = wait_for;
-    waiting.context = cli;
+    waiting.patience = plx_session_patience(cli);
     if (!rc)
         rc = plx_attach_open(&waiting, &s->attach, &cli->fault);
     if (!rc)

@@ -31,6 +31,7 @@ struct plx_session {
 
 /* How long a command has waited for others, of all that it may (--wait). */
 struct plx_session_waiting {
+    struct plx_patience patience;
     uint64_t waited_ns;
     bool told;
 };
@@ -46,6 +47,8 @@ extern volatile sig_atomic_t plx_interrupted;
  * main() makes an error of it (M2), whatever the command returns. */
 bool plx_session_stopped(void);
 
+/* For what is waited for beside an attach, as long as --wait says. */
+const struct plx_patience *plx_session_patience(struct plx_cli *cli);
 /* Where the state lies; the session's. */
 int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths);
 /* Calls visit for each store that is known here, or for the named one ("": each), in the order of

@@ -379,16 +379,15 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
     size_t have = 0;
 
     while (have < length) {
+        if (plx_interrupted)
+            return plx_cli_fail(cli, PLX_ERR_SYSTEM, "interrupted");
         ssize_t got = read(fd, bytes + have, length - have);
 
         if (got == 0)
             break;
-        if (got < 0 && errno == EINTR && !plx_interrupted)
-            continue;
-        if (got < 0)
-            return errno == EINTR ? plx_cli_fail(cli, PLX_ERR_SYSTEM, "interrupted")
-                                  : plx_file_error(cli, path, "read");
-        have += (size_t)got;
+        if (got < 0 && errno != EINTR)
+            return plx_file_error(cli, path, "read");
+        have += got < 0 ? 0 : (size_t)got; /* a part of it, where a signal came */
     }
     *ret_got = have;
     return 0;
@@ -510,13 +509,14 @@ int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t len
     bool stream = offset == UINT64_MAX;
 
     while (length) {
+        if (plx_interrupted) /* also behind a part that was written when the signal came */
+            return plx_cli_fail(output->cli, PLX_ERR_SYSTEM, "interrupted");
         ssize_t put = stream ? write(output->fd, bytes, length)
                              : pwrite(output->fd, bytes, length, (off_t)offset);
-        if (put < 0 && errno == EINTR && !plx_interrupted)
+        if (put < 0 && errno == EINTR)
             continue;
         if (put < 0)
-            return errno == EINTR ? plx_cli_fail(output->cli, PLX_ERR_SYSTEM, "interrupted")
-                                  : plx_file_error(output->cli, output->path, "write");
+            return plx_file_error(output->cli, output->path, "write");
         bytes += put;
         length -= (size_t)put;
         offset += stream ? 0 : (uint64_t)put;

@@ -17,9 +17,9 @@
 
 #include "device/bytelock.h"
 #include "device/credentials.h"
+#include "device/patience.h"
 
-#define LOCK_TRIES 100
-#define LOCK_DELAY_US 50000
+#define LOCK_WAIT_MS 5000u
 
 static int cannot_lock(const struct plx_device *device, int error, struct plx_fault *fault)
 {
@@ -32,25 +32,29 @@ static int cannot_lock(const struct plx_device *device, int error, struct plx_fa
 static int lock_volume(struct plx_device *device, const struct plx_device_open_options *options,
                        struct plx_fault *fault)
 {
+    static unsigned wait_ms = LOCK_WAIT_MS;
+    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
+    const struct plx_patience *patience = options->patience ? options->patience : &some;
     enum plx_bytelock_mode mode = options->exclusive ? PLX_BYTE_EXCLUSIVE : PLX_BYTE_SHARED;
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
     int error = plx_bytelock_open(device->name, &device->used, fault);
 
     if (error)
         return error;
-    for (int i = 0; i <= LOCK_TRIES; i++) {
+    plx_fault_set(
+        &why, PLX_ERR_BUSY,
+        options->exclusive
+            ? "%s is in use: a handler, or another command, has it open as a volume; stop "
+              "that first"
+            : "%s is just being formatted, or its store's registry rebuilt; try again "
+              "when that has ended",
+        device->name);
+    do
         error = device->used->ops->set(device->used, PLX_BYTE_USED, mode);
-        if (error != PLX_ERR_BUSY || i == LOCK_TRIES)
-            break;
-        usleep(LOCK_DELAY_US);
-    }
+    while (error == PLX_ERR_BUSY && plx_patience_waits(patience, since_ns, &why));
     if (error == PLX_ERR_BUSY)
-        return plx_fault_set(fault, error,
-                             options->exclusive
-                                 ? "%s is in use: a handler, or another command, has it open as a "
-                                   "volume; stop that first"
-                                 : "%s is just being formatted, or its store's registry rebuilt; "
-                                   "try again when that has ended",
-                             device->name);
+        return plx_fault_set(fault, error, "%s", why.text);
     return cannot_lock(device, error, fault);
 }
 

@@ -51,6 +51,7 @@ struct plx_io {
 };
 
 struct plx_device;
+struct plx_patience;
 
 struct plx_device_ops {
     void (*submit)(struct plx_device *device, struct plx_io *io);
@@ -91,9 +92,10 @@ struct plx_device_open_options {
      * without wait() and interrupt(); kick() may block until what was submitted is done. */
     unsigned queue_depth;
     /* Every opening of a volume shares it with the others of this machine, by a lock. Two kinds do
-     * not: an exclusive one waits up to five seconds until nobody else has it open, and keeps
-     * others out (BUSY); one beside another of this process takes no part. */
+     * not: an exclusive one waits until nobody else has it open, and keeps others out (BUSY); one
+     * beside another of this process takes no part. */
     bool exclusive, beside;
+    const struct plx_patience *patience; /* NULL: waits up to five seconds */
 };
 int plx_device_open(const char *name, const struct plx_device_open_options *options,
                     struct plx_device **ret_device, struct plx_fault *fault);

@@ -72,7 +72,6 @@
 /* How far back a label may lie that the registry missed: some 10 MB of log to read. */
 #define SETTLE_SNAPSHOTS 20000u
 #define RESERVE_MAX 8u /* unused extents that data leaves to metadata */
-#define HOLD_WAIT_MS 10000u
 #define MOVE_SHARE 16u /* of the store: blocks are moved only while that much is free */
 
 struct held_extent {
@@ -144,9 +143,7 @@ static void unlock(struct plx_attach *a)
 
 bool plx_attach_waits(struct plx_attach *a, uint64_t since_ns, const struct plx_fault *why)
 {
-    uint64_t waited_ms = (plx_clock_ns(CLOCK_MONOTONIC) - since_ns) / 1000000;
-
-    return a->options.wait && a->options.wait(a->options.context, waited_ms, why);
+    return plx_patience_waits(a->options.patience, since_ns, why);
 }
 
 bool plx_attach_ends_soon(struct plx_attach *a, uint64_t instance)
@@ -156,6 +153,50 @@ bool plx_attach_ends_soon(struct plx_attach *a, uint64_t instance)
 
     return error == PLX_ERR_NOT_FOUND ||
            (!error && instance != a->instance.row.id && plx_instance_is_command(&a->paths, &row));
+}
+
+/* Another instance than this one, if there is any. */
+static int find_other(struct plx_attach *a, bool *ret_found,
+                      struct plx_registry_instance *ret_other, struct plx_fault *fault)
+{
+    struct plx_registry_instance *list;
+    size_t count;
+    int error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    *ret_found = false;
+    for (size_t i = 0; i < count; i++) {
+        bool handler = !plx_instance_is_command(&a->paths, &list[i]);
+
+        if (list[i].id == a->instance.row.id || (*ret_found && !handler))
+            continue;
+        *ret_other = list[i]; /* one that is not waited for, rather */
+        *ret_found = true;
+    }
+    free(list);
+    return 0;
+}
+
+int plx_attach_alone(struct plx_attach *a, struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_registry_instance other;
+    struct plx_fault why;
+    bool found;
+    int error;
+
+    do {
+        error = plx_attach_recover(a, fault);
+        if (!error)
+            error = find_other(a, &found, &other, fault);
+        if (error || !found)
+            return error;
+        plx_fault_set(&why, PLX_ERR_BUSY,
+                      "store %s is open in %s (pid %lld) on host %s; stop that first",
+                      a->known.name, other.role, (long long)other.pid, other.host_name);
+    } while (plx_instance_is_command(&a->paths, &other) && plx_attach_waits(a, since_ns, &why));
+    return plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text);
 }
 
 /* ---- How large the store is ---- */
@@ -584,7 +625,8 @@ static void init_env(struct plx_env *env)
 /* Locks on one volume prove nothing about another one, even if that is its copy. */
 static int open_store(struct plx_attach *a, struct plx_fault *fault)
 {
-    struct plx_device_open_options device_options = {.read_only = a->options.read_only};
+    struct plx_device_open_options device_options = {.read_only = a->options.read_only,
+                                                     .patience = a->options.patience};
     struct plx_store_options options = {
         .instance = a->instance.row.id,
         .cache_bytes = a->options.cache_bytes,
@@ -669,16 +711,19 @@ static int keep_up(struct plx_attach *a, struct plx_fault *fault)
     return plx_attach_volumes_changed(a, fault);
 }
 
-/* That it is no volume of a store that is known here, other than this one: what an interrupted call
- * left is gone on with. */
-static int check_further(struct plx_attach *a, struct plx_device *device, struct plx_fault *fault)
+/* That it is no volume of another store that is known here, or that a host may have. Of this one:
+ * what an interrupted call left is gone on with. */
+static int check_further(struct plx_attach *a, struct plx_device *device, bool unused,
+                         struct plx_fault *fault)
 {
     struct plx_superblock_info info;
     char uuid[PLX_UUID_TEXT] = "";
 
     if (plx_superblock_probe(device, &info, NULL) == 0)
         plx_uuid_text(&info.store, uuid);
-    return strcmp(uuid, a->row.uuid) ? plx_founding_refuse_known(&a->paths, device, fault) : 0;
+    return strcmp(uuid, a->row.uuid)
+               ? plx_founding_refuse_used(&a->paths, &device, 1, unused, fault)
+               : 0;
 }
 
 /* The device under the name that others open it by, made if it is to be. Nobody else uses it (a
@@ -687,7 +732,8 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
                         struct plx_device **ret_device, struct plx_fault *fault)
 {
     struct plx_device_open_options options = {.create_bytes = growth->create_bytes,
-                                              .exclusive = !is_member(a, growth->path)};
+                                              .exclusive = !is_member(a, growth->path),
+                                              .patience = a->options.patience};
     struct plx_device *device = NULL;
     char *path = NULL;
     int error = plx_volumes_absolute(growth->path, &path, fault);
@@ -697,7 +743,7 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     free(path);
     if (error)
         return error;
-    error = check_further(a, device, fault);
+    error = check_further(a, device, growth->unused, fault);
     if (!error)
         error = plx_device_share(device, fault);
     if (error)
@@ -761,7 +807,7 @@ static int grow_by(struct plx_attach *a, const struct plx_attach_growth *growth,
 /* Only commands make stores larger. */
 static int begin_growth(struct plx_attach *a, struct plx_fault *fault)
 {
-    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    uint64_t since_ns = plx_patience_begin();
     struct plx_fault why;
     int error;
 
@@ -802,18 +848,31 @@ static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *grow
 }
 
 /* One process at a time writes superblocks, whatever the registry says (engine/grow.c, G5). */
-static int lock_superblocks(struct plx_attach *a, enum plx_bytelock_mode mode,
-                            struct plx_fault *fault)
+static int lock_superblocks(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = plx_registry_locks(a->registry);
-    int error = locks->ops->set(locks, PLX_BYTE_SUPER, mode);
+    uint64_t since_ns = plx_patience_begin();
+    const char *name = plx_store_device(a->store, 0)->name;
+    struct plx_fault why;
+    int error;
 
-    if (error)
-        plx_fault_set(fault, error, "%s: %s", plx_store_device(a->store, 0)->name,
-                      error == PLX_ERR_BUSY ? "another process is writing the store's superblocks; "
-                                              "try again when it has ended"
-                                            : plx_error_text(error));
-    return error;
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  "%s: another process is writing the store's superblocks; try again when it has "
+                  "ended",
+                  name);
+    do
+        error = locks->ops->set(locks, PLX_BYTE_SUPER, PLX_BYTE_EXCLUSIVE);
+    while (error == PLX_ERR_BUSY && plx_attach_waits(a, since_ns, &why));
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error, "%s", why.text);
+    return error ? plx_fault_set(fault, error, "%s: %s", name, plx_error_text(error)) : 0;
+}
+
+static void unlock_superblocks(struct plx_attach *a)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+
+    locks->ops->set(locks, PLX_BYTE_SUPER, PLX_BYTE_UNLOCKED);
 }
 
 int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
@@ -828,11 +887,11 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     error = begin_growth(a, fault);
     if (error)
         return error;
-    error = lock_superblocks(a, PLX_BYTE_EXCLUSIVE, fault);
+    error = lock_superblocks(a, fault);
     locked = !error;
     if (locked) {
         error = grow_alone(a, growth, ret_grown, fault);
-        lock_superblocks(a, PLX_BYTE_UNLOCKED, NULL);
+        unlock_superblocks(a);
     }
     /* Else the right goes with the instance, and what was being added is remembered. */
     if (error && locked && !plx_grow_refused(error))
@@ -1337,7 +1396,7 @@ static int list_dead(struct plx_attach *a, struct plx_registry_instance **ret_li
 static int lock_recovery(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = plx_registry_locks(a->registry);
-    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    uint64_t since_ns = plx_patience_begin();
     struct plx_fault why;
     int error;
 
@@ -1412,6 +1471,7 @@ static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
         .which = a->known.name,
         .fenced = on_fenced,
         .context = a,
+        .patience = a->options.patience,
     };
 
     plx_uuid_parse(a->known.uuid, &options.store);
@@ -1433,7 +1493,11 @@ static bool may_write(void *context, struct plx_fault *fault)
 static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault *fault)
 {
     const struct plx_embedded_options options = {
-        .volume = a->known.volume[0], .uuid = a->known.uuid, .identity = a->known.identity};
+        .volume = a->known.volume[0],
+        .uuid = a->known.uuid,
+        .identity = a->known.identity,
+        .patience = a->options.patience,
+    };
     struct plx_tenant tenant;
     int error = plx_embedded_tenant(&options, &a->paths, &tenant, fault);
 
@@ -1458,6 +1522,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         .who = who,
         .may_write = may_write,
         .context = a,
+        .patience = a->options.patience,
     };
     int error = a->options.read_only ? look_at_tenant(a, &ours, fault) : begin_tenancy(a, fault);
 
@@ -1786,17 +1851,18 @@ static bool is_free_soon(struct plx_attach *a, const char *vdi)
 static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
                         struct plx_fault *fault)
 {
-    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    uint64_t since_ns = plx_patience_begin();
     struct plx_fault why;
-    int error;
+    int error, failed;
 
     do {
         error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
         if (error != PLX_ERR_BUSY)
             break;
         plx_registry_fault(a->registry, error, &why);
-        if (plx_attach_recover(a, fault))
-            return error;
+        failed = plx_attach_recover(a, fault);
+        if (failed)
+            return failed;
         error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
         if (error)
             plx_registry_fault(a->registry, error, &why);
@@ -1806,22 +1872,40 @@ static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_regist
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* *ret_recover: the lock is ours already, from a recovery or a closing that failed: what the record
- * names is dead, and the epoch is raised again. */
+/* A lock that is ours from a recovery or a closing that failed: what the record names is dead, and
+ * the epoch is raised again. BUSY: it is not. */
+static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
+                     struct plx_fault *fault)
+{
+    struct plx_registry_lock ours = {.instance = a->instance.row.id};
+    struct plx_registry_vdi row;
+    int error = plx_registry_vdi_get_by_id(a->registry, vdi, &row);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if (row.owner != ours.instance || is_held(a, vdi))
+        return PLX_ERR_BUSY;
+    memcpy(ours.vdi, row.id, sizeof ours.vdi);
+    ours.epoch = row.epoch;
+    error = plx_registry_vdi_takeover(a->registry, &ours, ours.instance, ret_lock);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* *ret_recover: it was ours already, perhaps since its holder died while we waited. */
 static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                     struct plx_registry_lock *ret_lock, bool *ret_recover, struct plx_fault *fault)
 {
-    int error;
+    int error = lock_left(a, row->id, ret_lock, fault);
 
-    *ret_recover = row->owner == a->instance.row.id && !is_held(a, row->id);
-    if (*ret_recover) {
-        struct plx_registry_lock ours = {.instance = row->owner, .epoch = row->epoch};
-
-        memcpy(ours.vdi, row->id, sizeof ours.vdi);
-        error = plx_registry_vdi_takeover(a->registry, &ours, a->instance.row.id, ret_lock);
-        return error ? plx_registry_fault(a->registry, error, fault) : 0;
+    *ret_recover = error != PLX_ERR_BUSY;
+    if (error != PLX_ERR_BUSY)
+        return error;
+    error = lock_in_turn(a, row->id, ret_lock, fault);
+    if (error == PLX_ERR_BUSY) {
+        error = lock_left(a, row->id, ret_lock, fault);
+        *ret_recover = error != PLX_ERR_BUSY;
     }
-    return lock_in_turn(a, row->id, ret_lock, fault);
+    return error;
 }
 
 static void hold_vdi(struct plx_attach *a, struct held_vdi *held, struct plx_vdi *vdi)
@@ -1854,7 +1938,7 @@ static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uin
     if (error)
         return error;
     error = plx_hold_wait(a->registry, &a->paths, plx_registry_locks(a->registry), vdi, seq,
-                          a->instance.row.id, HOLD_WAIT_MS, ret_hold);
+                          a->instance.row.id, a->options.patience, ret_hold);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -2208,8 +2292,28 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
 /* A6. What dead readers hold is held by nobody. */
 static int release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault);
 
+/* *ret_soon: all who read it are commands of this host. */
+static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
+                       const struct plx_registry_hold *holds, size_t count, bool *ret_soon,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_instance reader;
+    char who[160] = "";
+
+    if (plx_registry_instance_get(a->registry, holds[0].instance, &reader) == 0)
+        snprintf(who, sizeof who, " by %s (pid %lld) on host %s", reader.role,
+                 (long long)reader.pid, reader.host_name);
+    *ret_soon = true;
+    for (size_t i = 0; i < count; i++)
+        *ret_soon = *ret_soon && plx_attach_ends_soon(a, holds[i].instance);
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "virtual disk %s: snapshot %llu is being read or cloned%s; close it first",
+                         row->name, (unsigned long long)holds[0].seq, who);
+}
+
 static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
-                        const struct plx_registry_lock *held, struct plx_fault *fault)
+                        const struct plx_registry_lock *held, bool *ret_soon,
+                        struct plx_fault *fault)
 {
     struct plx_registry_hold *holds = NULL;
     uint64_t *kept = NULL;
@@ -2224,10 +2328,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     if (error)
         plx_registry_fault(a->registry, error, fault);
     else if (count)
-        error = plx_fault_set(fault, PLX_ERR_BUSY,
-                              "virtual disk %s: snapshot %llu is being read or cloned; close it "
-                              "first",
-                              row->name, (unsigned long long)holds[0].seq);
+        error = refuse_read(a, row, holds, count, ret_soon, fault);
     free(kept);
     free(holds);
     if (error)
@@ -2235,7 +2336,9 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
-int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
+/* *ret_soon: BUSY, nothing is held, and it is worth asking again. */
+static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
+                       struct plx_fault *fault)
 {
     struct plx_registry_lock held;
     struct plx_registry_vdi row;
@@ -2243,13 +2346,14 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     bool recover, lives;
     int error = get_vdi(a, name, &row, fault);
 
+    *ret_soon = false;
     if (!error)
         error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
     error = check_locked(a, &held, recover, fault);
     if (!error)
-        error = check_unread(a, &row, &held, fault);
+        error = check_unread(a, &row, &held, ret_soon, fault);
     if (error) {
         if (!recover)
             plx_registry_vdi_unlock(a->registry, &held, NULL);
@@ -2274,6 +2378,20 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     plx_registry_put_off(a->registry, PLX_NOW);
     plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
     return 0;
+}
+
+/* Who reads is waited for without the disk's lock, which he may want. */
+int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why = {0};
+    bool soon;
+    int error;
+
+    do
+        error = delete_once(a, name, &soon, &why);
+    while (soon && plx_attach_waits(a, since_ns, &why));
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }
 
 /* ---- Labels and size ---- */

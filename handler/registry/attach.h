@@ -4,8 +4,8 @@
  * this host held: their virtual disks are replayed and closed, their extents taken over (INV-5:
  * dead is proven by instance.h, never assumed).
  *
- * A disk that a command of this host has is waited for (struct plx_attach_options, wait); one that
- * a handler has is not, for that lasts as long as its LUN.
+ * A disk that a command of this host has is waited for (struct plx_attach_options, patience); one
+ * that a handler has is not, for that lasts as long as its LUN.
  *
  * Threads: calls may block on registry and store. In a process that serves the store on a loop,
  * the hooks lock and unlock bracket every engine call (the loop's mutex), and registry calls are
@@ -15,6 +15,7 @@
 #ifndef PLX_ATTACH_H
 #define PLX_ATTACH_H
 
+#include "device/patience.h"
 #include "engine/engine.h"
 #include "registry/paths.h"
 #include "registry/registry.h"
@@ -43,9 +44,8 @@ struct plx_attach_options {
     /* With the lock held: the store has further devices. */
     void (*volumes_changed)(void *context);
     /* What is wanted is another's, who will be through soon: a command of this host, or one that
-     * recovers; `why` says who. Asked before anything was changed, and again and again; it sleeps
-     * for a moment itself. false, or NULL: that is BUSY. waited_ms: so long already. */
-    bool (*wait)(void *context, uint64_t waited_ms, const struct plx_fault *why);
+     * recovers. NULL: there is none, but for volumes and the home page (device.h, tenancy.h). */
+    const struct plx_patience *patience;
 };
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
@@ -172,6 +172,7 @@ int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *r
 struct plx_attach_growth {
     const char *path;      /* of a further volume; NULL: those that there are became larger */
     uint64_t create_bytes; /* it is a file, to be made of this size; 0: it exists */
+    bool unused;           /* plx_founding_refuse_used() */
     bool common;           /* nothing grows: plx_store_allow_common() */
     struct plx_grow how;
 };

@@ -23,11 +23,13 @@ void plx_attach_lock(struct plx_attach *attach);
 void plx_attach_unlock(struct plx_attach *attach);
 /* What instances of this host that are proven dead have left. */
 int plx_attach_recover(struct plx_attach *attach, struct plx_fault *fault);
-/* Whether to ask again for what somebody has (struct plx_attach_options, wait). since_ns: when it
- * was asked for first, by the monotonic clock. */
+/* Whether to ask again for what somebody has (struct plx_attach_options, patience). since_ns: when
+ * it was asked for first, by the monotonic clock. */
 bool plx_attach_waits(struct plx_attach *attach, uint64_t since_ns, const struct plx_fault *why);
 /* Whether an instance is another command of this host, or has just ended. */
 bool plx_attach_ends_soon(struct plx_attach *attach, uint64_t instance);
+/* Waits until no other instance has the store open. BUSY: one has, that is named. */
+int plx_attach_alone(struct plx_attach *attach, struct plx_fault *fault);
 /* Enters a collection, once nobody else's is under way; *ret_waited: that took a while, in which
  * others came and went. BUSY: it still is. */
 struct plx_registry_collection;

@@ -98,8 +98,10 @@ static void close_region(struct plx_region *region)
 static int open_region(const struct plx_embedded_options *options, struct plx_region *ret_region,
                        struct plx_uuid *ret_store, struct plx_fault *fault)
 {
-    struct plx_device_open_options device_options = {
-        .read_only = options->read_only, .queue_depth = 1, .beside = options->beside};
+    struct plx_device_open_options device_options = {.read_only = options->read_only,
+                                                     .queue_depth = 1,
+                                                     .beside = options->beside,
+                                                     .patience = options->patience};
     int error;
 
     *ret_region = (struct plx_region){.read_only = options->read_only,

@@ -8,6 +8,8 @@
  * V3  The list of known stores comes last: it is only the way to what is there.
  * V4  A format that fails removes the files that it made, if nothing was in them when it got them
  *     for itself: another's format may have been quicker.
+ * V5  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be read,
+ *     the operator's word is asked for that no host uses the store: --force is none.
  * Threads: the caller's. Crash story: V2; what is repeated begins anew.
  */
 #include "registry/founding.h"
@@ -99,9 +101,20 @@ static void name_disks(const struct plx_known *known, char *ret_text, size_t siz
     plx_registry_close(registry);
 }
 
-/* V1: a store that another host has, or that is in use through another name of the volume. */
-static int refuse_tenant(const struct plx_paths *paths, struct plx_device *device, const char *uuid,
+/* V5. why: what stands in the way of knowing. */
+static int refuse_untold(const struct plx_device *device, bool unused, const char *why,
                          struct plx_fault *fault)
+{
+    return unused ? 0
+                  : plx_fault_set(fault, PLX_ERR_BUSY,
+                                  "%s: %s, so nobody knows whether a host uses it; when you have "
+                                  "seen that none does, add --i-checked-nobody-uses-it",
+                                  device->name, why);
+}
+
+/* V1: a store that another host has, or that is in use through another name of the volume. */
+static int refuse_tenant(const struct plx_paths *paths, const struct plx_device *device,
+                         const char *uuid, bool unused, struct plx_fault *fault)
 {
     struct plx_tenancy_options options = {.paths = paths, .volume = device->name};
     const struct plx_embedded_options look = {.volume = device->name, .uuid = uuid, .beside = true};
@@ -110,43 +123,87 @@ static int refuse_tenant(const struct plx_paths *paths, struct plx_device *devic
     struct plx_fault why;
     int error;
 
-    if (plx_embedded_tenant(&look, paths, &tenant, NULL) || tenant.here ||
-        plx_uuid_is_zero(&tenant.host))
-        return 0; /* nobody's, or a leftover that says nothing */
+    if (plx_embedded_tenant(&look, paths, &tenant, NULL))
+        return refuse_untold(device, unused, "holds a store, and its home page cannot be read",
+                             fault);
+    if (tenant.here || plx_uuid_is_zero(&tenant.host))
+        return 0;
     plx_uuid_parse(uuid, &options.store);
     error = plx_tenancy_begin(&options, &tenancy, &why);
     plx_tenancy_end(tenancy);
     return error == PLX_ERR_BUSY ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }
 
-int plx_founding_refuse_known(const struct plx_paths *paths, struct plx_device *device,
-                              struct plx_fault *fault)
+static int refuse_known(const struct plx_known *known, const struct plx_device *device,
+                        struct plx_fault *fault)
+{
+    char disks[160];
+
+    name_disks(known, disks, sizeof disks);
+    return plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "%s is a volume of store %s (%s); 'parallax store forget %s' first, if it is to be "
+        "overwritten",
+        device->name, known->name, disks, known->name);
+}
+
+/* Volume 0 of the store, which says who has it. */
+static bool is_first(struct plx_device *device, const struct plx_uuid *store)
+{
+    struct plx_superblock_info info;
+
+    return plx_superblock_probe(device, &info, NULL) == 0 && info.volume_index == 0 &&
+           plx_uuid_equal(&info.store, store);
+}
+
+static int refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
+                       unsigned count, struct plx_device *device, bool unused,
+                       struct plx_fault *fault)
 {
     struct plx_superblock_info info;
     struct plx_known known;
-    char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT], disks[160];
+    char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT], text[160];
     int error = plx_superblock_probe(device, &info, NULL);
 
-    if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT || error == PLX_ERR_UNSUPPORTED)
-        return 0; /* no store, or none that anybody of this version could use */
+    if (error == PLX_ERR_NOT_FOUND)
+        return 0;
+    if (error == PLX_ERR_CORRUPT || error == PLX_ERR_UNSUPPORTED)
+        return refuse_untold(device, unused,
+                             error == PLX_ERR_CORRUPT
+                                 ? "holds a store whose superblocks are damaged"
+                                 : "holds a store of another version",
+                             fault);
     if (error)
         return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
                              plx_error_text(error));
     plx_uuid_text(&info.store, uuid);
     plx_uuid_text(&info.identity, identity);
     error = plx_known_get(paths, identity, &known, fault);
-    if (error == PLX_ERR_NOT_FOUND)
-        return refuse_tenant(paths, device, uuid, fault);
-    if (error)
+    if (!error) {
+        error = refuse_known(&known, device, fault);
+        plx_known_done(&known);
         return error;
-    name_disks(&known, disks, sizeof disks);
-    plx_fault_set(
-        fault, PLX_ERR_EXISTS,
-        "%s is a volume of store %s (%s); 'parallax store forget %s' first, if it is to be "
-        "overwritten",
-        device->name, known.name, disks, known.name);
-    plx_known_done(&known);
-    return PLX_ERR_EXISTS;
+    }
+    if (error != PLX_ERR_NOT_FOUND)
+        return error;
+    if (info.volume_index == 0)
+        return refuse_tenant(paths, device, uuid, unused, fault);
+    for (unsigned i = 0; i < count; i++)
+        if (is_first(devices[i], &info.store))
+            return 0; /* it is asked itself */
+    snprintf(text, sizeof text, "is volume %u of store %s, and only its volume 0 tells whose it is",
+             info.volume_index, info.store_name);
+    return refuse_untold(device, unused, text, fault);
+}
+
+int plx_founding_refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
+                             unsigned count, bool unused, struct plx_fault *fault)
+{
+    int error = 0;
+
+    for (unsigned i = 0; i < count && !error; i++)
+        error = refuse_used(paths, devices, count, devices[i], unused, fault);
+    return error;
 }
 
 static int check_name(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
@@ -172,9 +229,10 @@ struct volumes {
 };
 
 static int open_one(struct volumes *volumes, const char *name, uint64_t size,
-                    struct plx_fault *fault)
+                    const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct plx_device_open_options open = {.create_bytes = size, .exclusive = true};
+    struct plx_device_open_options open = {
+        .create_bytes = size, .exclusive = true, .patience = patience};
     struct plx_device *device;
     struct plx_superblock_info info;
     int error = plx_device_open(name, &open, &device, fault);
@@ -197,9 +255,9 @@ static void close_all(struct volumes *volumes, bool failed)
 
 /* V1 */
 static int format_volumes(const struct plx_paths *paths, const char *const *names, unsigned count,
-                          uint64_t size, const struct plx_format_options *options,
-                          struct volumes *volumes, struct plx_store_info *ret_info,
-                          struct plx_fault *fault)
+                          uint64_t size, const struct plx_format_options *options, bool unused,
+                          const struct plx_patience *patience, struct volumes *volumes,
+                          struct plx_store_info *ret_info, struct plx_fault *fault)
 {
     struct plx_format_options format = *options;
     struct plx_env env;
@@ -210,12 +268,12 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     for (unsigned i = 0; i < count && !error; i++) {
         error = check_distinct(names, i, fault);
         if (!error)
-            error = open_one(volumes, names[i], size, fault);
+            error = open_one(volumes, names[i], size, patience, fault);
     }
     if (!error)
         error = check_distinct(names, count, fault);
-    for (unsigned i = 0; i < count && !error; i++)
-        error = plx_founding_refuse_known(paths, volumes->devices[i], fault);
+    if (!error)
+        error = plx_founding_refuse_used(paths, volumes->devices, count, unused, fault);
     return error ? error
                  : plx_store_format(volumes->devices, count, &format, &env, ret_info, fault);
 }
@@ -274,8 +332,9 @@ static int found_registry(const struct plx_paths *paths, const struct plx_known 
 }
 
 int plx_founding_format(const char *state_dir, const char *const *names, unsigned count,
-                        uint64_t size, const struct plx_format_options *options,
-                        struct plx_store_info *ret_info, struct plx_fault *fault)
+                        uint64_t size, const struct plx_format_options *options, bool unused,
+                        const struct plx_patience *patience, struct plx_store_info *ret_info,
+                        struct plx_fault *fault)
 {
     struct plx_known known = {0};
     struct plx_paths *paths = malloc(sizeof *paths);
@@ -290,7 +349,8 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     if (!error)
         error = check_name(paths, options->name, fault);
     if (!error)
-        error = format_volumes(paths, names, count, size, options, &volumes, ret_info, fault);
+        error = format_volumes(paths, names, count, size, options, unused, patience, &volumes,
+                               ret_info, fault);
     if (!error)
         error = absolute_paths(names, &known, count, fault);
     if (!error) {
@@ -594,20 +654,27 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
 }
 
 /* What dead processes have left is recovered first: another host could not tell them from living
- * ones of this one. */
-static int recover(const char *state_dir, const char *store, struct plx_fault *fault)
+ * ones of this one. And the living are let through. */
+static int recover(const char *state_dir, const char *store, const struct plx_patience *patience,
+                   struct plx_fault *fault)
 {
-    struct plx_attach_options options = {.store = store, .state_dir = state_dir, .role = "admin"};
+    struct plx_attach_options options = {
+        .store = store, .state_dir = state_dir, .role = "admin", .patience = patience};
     struct plx_attach *attach;
-    int error = plx_attach_open(&options, &attach, fault);
+    int error = plx_attach_open(&options, &attach, fault), closed;
 
-    return error ? error : plx_attach_close(attach);
+    if (error)
+        return error;
+    error = plx_attach_alone(attach, fault);
+    closed = plx_attach_close(attach);
+    return error ? error : closed;
 }
 
-int plx_founding_release(const char *state_dir, const char *store, struct plx_fault *fault)
+int plx_founding_release(const char *state_dir, const char *store,
+                         const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct named *named;
-    int error = recover(state_dir, store, fault);
+    int error = recover(state_dir, store, patience, fault);
 
     if (!error)
         error = find(state_dir, store, &named, fault);

@@ -11,11 +11,13 @@
 #include "registry/tenancy.h"
 
 /* Writes a new store over the volumes and enters it. size: of volumes that do not exist yet (0:
- * they must). Refused, whatever options->force says: volumes of a store that is known here, or that
- * somebody has open, and one volume under two names. */
+ * they must). Refused, whatever options->force says: volumes of a store that is known here, that a
+ * host has or somebody has open, and one volume under two names; unused: as below. patience, here
+ * and below: while others have the volumes, or the store, open (device.h). */
 int plx_founding_format(const char *state_dir, const char *const *paths, unsigned count,
-                        uint64_t size, const struct plx_format_options *options,
-                        struct plx_store_info *ret_info, struct plx_fault *fault);
+                        uint64_t size, const struct plx_format_options *options, bool unused,
+                        const struct plx_patience *patience, struct plx_store_info *ret_info,
+                        struct plx_fault *fault);
 
 /* Which store these volumes make up, all of them, in the order of their numbers. The result is to
  * be freed by plx_known_done(). */
@@ -38,7 +40,8 @@ int plx_founding_import(const char *state_dir, const char *const *paths, unsigne
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
                            struct plx_fault *fault);
 /* Gives a store up, so that another host may import it. BUSY: somebody has it open. */
-int plx_founding_release(const char *state_dir, const char *store, struct plx_fault *fault);
+int plx_founding_release(const char *state_dir, const char *store,
+                         const struct plx_patience *patience, struct plx_fault *fault);
 /* Drops a store from the list of those that are known here; nothing of the store is touched. BUSY:
  * a process of this host has it open. */
 int plx_founding_forget(const char *state_dir, const char *store, struct plx_fault *fault);
@@ -51,8 +54,10 @@ int plx_founding_take(const struct plx_paths *paths, const struct plx_known *kno
 void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
                        struct plx_registry_store *ret_store,
                        struct plx_registry_volume *ret_volumes);
-/* EXISTS, with its disks named: the device is a volume of a store that is known here. */
-int plx_founding_refuse_known(const struct plx_paths *paths, struct plx_device *device,
-                              struct plx_fault *fault);
+/* For devices that are to be volumes of another store. EXISTS, with its disks named: one is a
+ * volume of a store that is known here. BUSY: of one that a host has; or nobody can tell that from
+ * these devices. unused: the operator's word that nobody uses such a store. */
+int plx_founding_refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
+                             unsigned count, bool unused, struct plx_fault *fault);
 
 #endif

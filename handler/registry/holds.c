@@ -35,12 +35,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "registry/instance.h"
 #include "registry/lock.h"
-
-#define ASK_EVERY_MS 20u
 
 /* K3: i is an intent, v its VDI. */
 #define COUNTS " i.vdi = v.id AND i.instance = v.owner AND i.epoch = v.epoch"
@@ -269,16 +266,19 @@ static bool end_stale_intent(struct plx_registry *registry, const struct plx_pat
 
 int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
                   struct plx_bytelock *locks, const char *vdi, uint64_t seq, uint64_t instance,
-                  unsigned wait_ms, uint64_t *ret_hold)
+                  const struct plx_patience *patience, uint64_t *ret_hold)
 {
-    const struct timespec pause = {.tv_nsec = ASK_EVERY_MS * 1000000};
+    uint64_t since_ns = plx_patience_begin();
 
-    for (unsigned waited_ms = 0;; waited_ms += ASK_EVERY_MS) {
+    for (;;) {
         int code = plx_registry_hold(registry, vdi, seq, instance, ret_hold);
+        struct plx_fault why;
 
-        if (code != PLX_ERR_BUSY || waited_ms >= wait_ms)
+        if (code != PLX_ERR_BUSY)
             return code;
-        if (!end_stale_intent(registry, paths, locks, vdi, instance))
-            nanosleep(&pause, NULL);
+        plx_registry_fault(registry, code, &why);
+        if (!end_stale_intent(registry, paths, locks, vdi, instance) &&
+            !plx_patience_waits(patience, since_ns, &why))
+            return plx_sql_fail(registry, code, "%s", why.text);
     }
 }

@@ -3,14 +3,15 @@
 #define PLX_HOLDS_H
 
 #include "device/bytelock.h"
+#include "device/patience.h"
 #include "registry/paths.h"
 #include "registry/registry.h"
 
-/* plx_registry_hold(), asked again for so long while snapshots of the VDI are being let go; at once
- * when whoever does that is proven dead, or is the instance itself, which must not be doing it just
- * now. The registry handle has the error's text. */
+/* plx_registry_hold(), asked again while there is patience and snapshots of the VDI are being let
+ * go; at once when whoever does that is proven dead, or is the instance itself, which must not be
+ * doing it just now. The registry handle has the error's text. */
 int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
                   struct plx_bytelock *locks, const char *vdi, uint64_t seq, uint64_t instance,
-                  unsigned wait_ms, uint64_t *ret_hold);
+                  const struct plx_patience *patience, uint64_t *ret_hold);
 
 #endif

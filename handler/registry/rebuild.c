@@ -391,7 +391,8 @@ static int put_file(struct rebuild *r)
 
 static int open_store(struct rebuild *r)
 {
-    struct plx_device_open_options open = {.exclusive = true, .read_only = r->options->dry_run};
+    struct plx_device_open_options open = {
+        .exclusive = true, .read_only = r->options->dry_run, .patience = r->options->patience};
     struct plx_store_options options = {0};
     struct plx_device *devices[PLX_VOLUMES_MAX];
     int error = plx_volumes_open_paths((const char *const *)r->known.volume, r->known.volumes,

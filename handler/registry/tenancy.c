@@ -42,8 +42,9 @@
 #define LOOK_NS SECOND_NS
 #define GAP_NS (2 * SECOND_NS) /* without a look: nothing is submitted before the next one */
 #define WATCH_NS (5 * SECOND_NS)
-#define SETTLE_NS (2 * SECOND_NS)     /* T3 */
-#define LOCK_WAIT_NS (15 * SECOND_NS) /* another one may be watching */
+#define SETTLE_NS (2 * SECOND_NS) /* T3 */
+#define LOCK_WAIT_MS 15000u       /* another one may be watching */
+#define RAISE_MS 500u             /* so long nobody raises a counter: it is not waited for */
 #define STEP_NS 50000000ull
 #define LOOK_TRIES 5u /* T6 */
 #define LOOK_AGAIN_NS 10000000ull
@@ -235,19 +236,24 @@ static bool is_ours(const struct plx_tenancy *t, const struct page *page)
     return page->found && is_our_boot(t, &page->home) && is_our_inode(t, &page->home);
 }
 
-static int lock_home(struct plx_tenancy *t, struct plx_fault *fault)
+static int lock_home(struct plx_tenancy *t, const struct plx_patience *patience,
+                     struct plx_fault *fault)
 {
-    uint64_t since = boot_ns();
+    static unsigned raise_ms = RAISE_MS, wait_ms = LOCK_WAIT_MS;
+    static const struct plx_patience raises = {plx_patience_fixed, &raise_ms};
+    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
     int error;
 
-    while ((error = t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_EXCLUSIVE)) ==
-               PLX_ERR_BUSY &&
-           boot_ns() - since < LOCK_WAIT_NS)
-        rest(STEP_NS);
-    return error ? plx_fault_set(fault, error,
-                                 "%s: another process keeps the home page locked; try again",
-                                 t->device->name)
-                 : 0;
+    plx_fault_set(&why, PLX_ERR_BUSY, "%s: another process keeps the home page locked; try again",
+                  t->device->name);
+    do
+        error = t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_EXCLUSIVE);
+    while (error == PLX_ERR_BUSY &&
+           (plx_patience_waits(&raises, since_ns, &why) ||
+            plx_patience_waits(patience ? patience : &some, since_ns, &why)));
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }
 
 static void unlock_home(struct plx_tenancy *t)
@@ -527,7 +533,7 @@ static void tenancy_free(struct plx_tenancy *t)
 
 static int begin(struct plx_tenancy *t, struct plx_fault *fault)
 {
-    int error = lock_home(t, fault);
+    int error = lock_home(t, t->options.patience, fault);
 
     if (error)
         return error;
@@ -590,7 +596,7 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
 /* The last one of this machine: nobody else holds the lock. */
 static void close_page(struct plx_tenancy *t)
 {
-    if (atomic_load(&t->fenced) || lock_home(t, NULL))
+    if (atomic_load(&t->fenced) || lock_home(t, NULL, NULL))
         return;
     if (t->locks->ops->set(t->locks, PLX_BYTE_OPEN, PLX_BYTE_EXCLUSIVE) == 0)
         set_open(t, false, NULL);
@@ -616,7 +622,7 @@ int plx_tenancy_release(struct plx_tenancy *t, struct plx_fault *fault)
     int error;
 
     pthread_mutex_lock(&t->lock);
-    error = lock_home(t, fault);
+    error = lock_home(t, NULL, fault);
     if (!error) {
         error = look(t, fault);
         if (!error && t->locks->ops->set(t->locks, PLX_BYTE_OPEN, PLX_BYTE_EXCLUSIVE))

@@ -25,6 +25,7 @@
 #define PLX_TENANCY_H
 
 #include "device/bytelock.h"
+#include "device/patience.h"
 #include "engine/engine.h"
 #include "registry/paths.h"
 
@@ -45,6 +46,9 @@ struct plx_tenancy_options {
     /* Called once, on the tenancy's thread, when the store has been taken by another. NULL: not. */
     void (*fenced)(void *context, const char *why);
     void *context;
+    /* Of plx_tenancy_begin() alone, while another process takes the store, or closes it. NULL: it
+     * waits up to 15 seconds. */
+    const struct plx_patience *patience;
 };
 
 /* BUSY: another host has it, or another machine that says it is this one; the text says what comes

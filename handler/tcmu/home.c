@@ -14,7 +14,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "control/control.h"
 #include "registry/attach.h"
@@ -24,8 +23,12 @@
 #include "tcmu/runner.h"
 #include "tcmu/service.h"
 
-#define OPEN_WAIT_MS 3000u /* others wait with it */
-#define OPEN_PAUSE_NS 20000000
+/* Only where a LUN begins is anybody waited for: it is not to be missing after a start because a
+ * command had its disk, or was recovering, at that moment. Everything else here is tried again
+ * later. tcmu-runner's main loop waits with it: other LUNs go on, but none comes or goes. */
+#define STORE_WAIT_MS 15000u /* for a recovery, which we would have to do ourselves, and the like  \
+                              */
+#define OPEN_WAIT_MS 3000u
 
 static pthread_mutex_t homes_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct plx_store_home *homes;
@@ -128,19 +131,6 @@ static void close_home(struct plx_store_home *home)
     free(home);
 }
 
-/* Only where a LUN begins: it is not to be missing after a start because a command had its disk, or
- * was recovering, at that moment. Everything else here is tried again later. */
-static bool wait_to_open(void *context, uint64_t waited_ms, const struct plx_fault *why)
-{
-    const struct plx_store_home *home = context;
-    const struct timespec pause = {.tv_nsec = OPEN_PAUSE_NS};
-
-    if (!home->opening || waited_ms >= OPEN_WAIT_MS)
-        return false;
-    nanosleep(&pause, NULL);
-    return true;
-}
-
 static int open_home(struct plx_store_home *home, struct plx_fault *fault)
 {
     struct plx_attach_options options = {
@@ -156,14 +146,15 @@ static int open_home(struct plx_store_home *home, struct plx_fault *fault)
         .event = log_event,
         .room_wanted = want_room,
         .volumes_changed = watch_volumes,
-        .wait = wait_to_open,
+        .patience = &home->patience,
     };
     int result = plx_loop_new(&home->loop, fault);
 
-    home->opening = true;
+    home->patience = (struct plx_patience){plx_patience_fixed, &home->wait_ms};
+    home->wait_ms = STORE_WAIT_MS;
     if (result == 0)
         result = plx_attach_open(&options, &home->attach, fault);
-    home->opening = false;
+    home->wait_ms = 0;
     if (result == 0)
         result = plx_loop_start(home->loop, plx_attach_store(home->attach), fault);
     if (result == 0)
@@ -261,10 +252,10 @@ static int open_vdi(struct plx_lun *lun, struct plx_fault *fault)
                              "snapshot or a clone instead",
                              lun->config.store, lun->config.vdi);
     pthread_mutex_lock(&lun->home->attach_lock);
-    lun->home->opening = true;
+    lun->home->wait_ms = OPEN_WAIT_MS;
     result = plx_attach_vdi_open(lun->home->attach, lun->config.vdi, snapshot, &options, &lun->vdi,
                                  fault);
-    lun->home->opening = false;
+    lun->home->wait_ms = 0;
     pthread_mutex_unlock(&lun->home->attach_lock);
     if (result < 0)
         return result;

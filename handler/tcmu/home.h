@@ -15,8 +15,9 @@ struct plx_store_home {
     unsigned entered; /* LUNs inside, or on their way in */
     struct plx_loop *loop;
     struct plx_attach *attach;
-    pthread_mutex_t attach_lock; /* around calls of attach; taken before the loop's mutex */
-    bool opening;                /* under it, or nobody else knows the attach: a LUN begins */
+    pthread_mutex_t attach_lock;  /* around calls of attach; taken before the loop's mutex */
+    struct plx_patience patience; /* of the attach: so long, which is not 0 where a LUN begins. */
+    unsigned wait_ms;             /* Under attach_lock, or nobody else knows the attach. */
     struct plx_control_server *control;
     struct plx_service *service; /* lets snapshots go (service.h) */
     struct plx_collector *collector;

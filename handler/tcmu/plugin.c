@@ -3,7 +3,8 @@
  * L1  A LUN is opened only if the VDI's size and sector size are those the kernel was told; a
  *     device that is smaller than it claims loses data, one that is larger hides some.
  * L2  A VDI is open for writing at most once in this process.
- * L3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full.
+ * L3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full, and
+ *     behind it the error's name: 'lun create' reads both there.
  *     check_config refuses beforehand what is wrong in itself, and looks nothing up: any local user
  *     may ask it by D-Bus, and tcmu-runner's main loop waits for the answer.
  * L4  Nothing here aborts for what an administrator or initiator did: that would take down every
@@ -79,13 +80,13 @@ static int errno_of(int result)
 }
 
 /* L3. tcmu-runner cuts its lines at 255 bytes, of which its own prefix takes some 40. */
-static void log_failure(struct tcmu_device *device, const char *reason)
+static void log_failure(struct tcmu_device *device, int error, const char *reason)
 {
     const size_t room = 160;
-    char text[PLX_CFGSTRING_MAX + sizeof((struct plx_fault *)0)->text + 4];
+    char text[PLX_CFGSTRING_MAX + sizeof((struct plx_fault *)0)->text + 32];
 
-    snprintf(text, sizeof text, "%.*s: %s", PLX_CFGSTRING_MAX, tcmu_dev_get_cfgstring(device),
-             reason);
+    snprintf(text, sizeof text, "%.*s: %s (%s)", PLX_CFGSTRING_MAX, tcmu_dev_get_cfgstring(device),
+             reason, plx_error_name(error));
     for (const char *at = text, *how = "cannot open"; *at; how = "which goes on:") {
         size_t length = strlen(at), cut = room;
 
@@ -132,7 +133,7 @@ static int open_device(struct tcmu_device *device, bool reopen)
     lun->device = device;
     result = open_lun(lun, &fault);
     if (result < 0) {
-        log_failure(device, fault.text[0] ? fault.text : plx_error_text(result));
+        log_failure(device, result, fault.text[0] ? fault.text : plx_error_text(result));
         free_lun(lun);
         return errno_of(result);
     }

@@ -140,7 +140,8 @@ static void make_store(const char *place, unsigned volumes, uint64_t volume_byte
     snprintf(state, sizeof state, "%s/state", folder);
     for (unsigned i = 0; i < volumes; i++)
         snprintf(volume[i], sizeof volume[i], "%s/%u.plx", folder, i);
-    must(plx_founding_format(state, paths, volumes, volume_bytes, &format, &info, &fault),
+    must(plx_founding_format(state, paths, volumes, volume_bytes, &format, false, NULL, &info,
+                             &fault),
          "format");
     must(plx_attach_open(&options, &attach, &fault), "attach");
 }

@@ -69,7 +69,7 @@ static void make_store(uint64_t bytes)
     struct plx_format_options options = {.name = "s", .force = true};
     struct plx_store_info info;
 
-    OK(plx_founding_format(state, paths, 1, bytes, &options, &info, &fault));
+    OK(plx_founding_format(state, paths, 1, bytes, &options, false, NULL, &info, &fault));
     open_store();
 }
 

@@ -58,7 +58,7 @@ class Load:
     """Reads and writes of the neighbour while something happens to the victim."""
 
     def __init__(self, stage):
-        self.stage, self.worst, self.error, self.going = stage, 0, None, True
+        self.stage, self.worst, self.rounds, self.error, self.going = stage, 0, 0, None, True
         self.thread = threading.Thread(target=self.work)
 
     def work(self):
@@ -69,6 +69,7 @@ class Load:
             if result.code:
                 self.error = result.err or f"exit {result.code}"
             self.worst = max(self.worst, time.monotonic() - begin)
+            self.rounds += 1
 
     def __enter__(self):
         self.thread.start()
@@ -199,6 +200,48 @@ def failed_open(stage):
     guest.run(f"store_add f parallax/s/f {32 * MIB}; store_del f; parallax vdi delete s/f --yes")
 
 
+def ended(popen):
+    """What a command in the background said, once it has ended well."""
+    result = popen.finish(120)
+    popen.conn.close()
+    check(result.code == 0, f"exit {result.code}:", result.out, result.err)
+    return result.text
+
+
+def open_while_held(stage):
+    """A command has the disk of a LUN that begins: open() waits for a moment. Others' I/O goes on, snapshots and
+    LUNs wait with it and then succeed; a disk that is free in time is opened, one that is not is refused."""
+    guest = stage.guest
+    guest.run("rm -f /tmp/held; mkfifo /tmp/held")
+    for name in "hof":
+        guest.run(f"parallax vdi create s/{name} --size 32M")
+    hold = ("exec 9<>/tmp/held; parallax vdi import /tmp/held s/h --force >/dev/null 2>&1 9>&- & p=$!; "
+            "until parallax vdi info s/h --json | grep -q '\"open_by\": \"admin'; do sleep 0.1; done; ")
+    with Load(stage) as load:
+        holder = guest.popen(hold + "sleep 30; kill -INT $p; wait $p || true")
+        guest.run("until parallax vdi info s/h --json | grep -q '\"open_by\": \"admin'; do sleep 0.1; done", timeout=60)
+        begin, rounds = time.monotonic(), load.rounds
+        beside = {"the LUN": f"! store_add h parallax/s/h {32 * MIB}", "a free one": f"store_add o parallax/s/o {32 * MIB}",
+                  "a snapshot": "parallax -q snap create s/n >/dev/null", "a label": "parallax -q snap create s/n@beside >/dev/null", "a removal": "take 2"}
+        running = {}
+        for what, command in beside.items():
+            running[what] = guest.popen(f"b=${{EPOCHREALTIME/./}}; {command} || exit; echo $(((${{EPOCHREALTIME/./}} - b) / 1000))")
+            time.sleep(0.3)
+        took = {what: ended(popen) for what, popen in running.items()}
+        rounds = load.rounds - rounds
+        say(f"  {took} ms; {rounds} rounds of the neighbour in {time.monotonic() - begin:.1f} s, the longest {load.worst:.1f} s")
+        check(int(took["the LUN"]) > 2900, "a disk that a command has was not waited for")
+        check(rounds >= 2, "the neighbour stood still while a LUN waited")
+        ended(holder)
+        holder = guest.popen(hold + "sleep 1; kill -INT $p; wait $p || true")
+        guest.run("until parallax vdi info s/h --json | grep -q '\"open_by\": \"admin'; do sleep 0.1; done; "
+                  f"store_add h parallax/s/h {32 * MIB}", timeout=60)
+        ended(holder)
+    check(not load.error, "the neighbour:", load.error)
+    guest.run(f"store_del h; store_del o; put 2 parallax/s/v@s {SIZE}; "
+              "for d in h o f; do parallax vdi delete s/$d --yes; done", timeout=60)
+
+
 def second_writer(stage):
     """The same VDI cannot be opened for writing twice, whatever name the backstore has."""
     result = stage.guest.run(f"store_add twice parallax/s/v {SIZE}", ok=False)
@@ -247,7 +290,7 @@ def no_daemon(stage):
 
 
 CASES = [inquiry_leak, unmap, write_same_unmap, unmap_of_a_snapshot, big_commands, unsupported, write_cache_switched,
-         reset, failed_open, second_writer, lun_removed_under_io, orderly_restart, no_daemon, format_unit, dropped_opcodes]
+         reset, failed_open, open_while_held, second_writer, lun_removed_under_io, orderly_restart, no_daemon, format_unit, dropped_opcodes]
 
 
 def test():

@@ -198,6 +198,126 @@ wait "$later" || die "what waited has failed: $(<later.err)"
 wait "$quiet" || die "what waited has failed: $(<quiet.err)"
 [[ $(wc -l <later.err) == 1 && $(<later.out) == demo/web@* && ! -s quiet.err ]] || die "more than one note, or no snapshot"
 
+step "who reads a snapshot that is to go, or has a store that is to be released, is waited for"
+# reading NAME: a command that has that snapshot open until `free`.
+reading() {
+    local i
+    rm -f pipe
+    mkfifo pipe
+    exec {gate}<>pipe
+    "$PARALLAX" vdi export "$1" - >pipe 2>/dev/null </dev/null &
+    holder=$!
+    for ((i = 0; i < 200; i++)); do
+        [[ $(registry "SELECT count(*) FROM holds") == 0 ]] || return 0
+        sleep 0.05
+    done
+    die "nobody reads $1"
+}
+run 0 vdi create demo/read --size 8M
+run 0 vdi import image demo/read --force
+for label in one two three; do run 0 snap create demo/read --label $label; done
+reading demo/read@one
+for words in "snap delete demo/read@one" "vdi delete demo/read --yes"; do
+    # shellcheck disable=SC2086 # words
+    timed run 4 $words --wait 0
+    says err "being read"
+    says err "admin (pid $holder)"
+    ((took < 3000)) || die "$words --wait 0 took $took ms"
+    # shellcheck disable=SC2086 # words
+    timed run 4 $words --wait 1 --quiet
+    ((took >= 900)) || die "$words --wait 1 took $took ms"
+done
+run 0 snap delete demo/read@..two --force --dry-run --wait 60 # ranges pass over it
+registry_edit demo.plx "UPDATE instances SET role = 'handler' WHERE pid = $holder"
+for words in "snap delete demo/read@one" "vdi delete demo/read --yes" "store release demo"; do
+    # shellcheck disable=SC2086 # words
+    timed run 4 $words --wait 60
+    says err "handler (pid $holder)"
+    ((took < 3000)) || die "$words waited for a handler, $took ms"
+done
+registry_edit demo.plx "UPDATE instances SET role = 'admin' WHERE pid = $holder"
+"$PARALLAX" snap delete demo/read@one --wait 60 >later.out 2>later.err </dev/null &
+later=$!
+sleep 1.5
+grep -q "waiting up to 60 s (--wait): demo/read@one: it is being read by admin (pid $holder)" later.err || die "nobody says who is waited for"
+free
+wait "$later" || die "what waited has failed: $(<later.err)"
+run 3 vdi export demo/read@one raw
+reading demo/read@two
+"$PARALLAX" vdi delete demo/read --yes --wait 60 >later.out 2>later.err </dev/null &
+later=$!
+sleep 0.5
+free
+wait "$later" || die "what waited has failed: $(<later.err)"
+reading demo/web@base
+timed run 4 store release demo --wait 1 --quiet
+says err "is open in admin (pid $holder)"
+((took >= 900)) || die "store release --wait 1 took $took ms"
+"$PARALLAX" store release demo --wait 60 --quiet 2>later.err </dev/null &
+later=$!
+sleep 0.5
+free
+wait "$later" || die "what waited has failed: $(<later.err)"
+run 0 store import --volume "$DIR/demo.plx" --volume "$DIR/more-1.plx" --volume "$DIR/even-1.plx" --volume "$DIR/more-2.plx" --volume "$DIR/even-2.plx"
+
+step "volumes, the home page, superblocks: what processes lock is waited for as long as is said"
+# locked VOLUME BYTE HOW: another process has that lock until `unlocked`.
+locked() {
+    python3 -c '
+import fcntl, os, signal, struct, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+how = {"shared": fcntl.F_RDLCK, "exclusive": fcntl.F_WRLCK}[sys.argv[3]]
+fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", how, 0, (1 << 62) + int(sys.argv[2]), 1, 0)) # F_OFD_SETLK
+print("locked", flush=True)
+signal.pause()' "$@" >locked.out </dev/null &
+    locker=$!
+    for ((i = 0; i < 200; i++)); do
+        [[ ! -s locked.out ]] || return 0
+        sleep 0.05
+    done
+    die "byte $2 is not locked"
+}
+unlocked() {
+    kill "$locker"
+    wait "$locker"
+    rm locked.out
+}
+run 0 store format lock --volume "$DIR/lock.plx" --size 64M --extent-size 1M
+run 0 vdi create lock/web --size 1M
+while read -r byte how words; do
+    locked lock.plx "$byte" "$how"
+    # shellcheck disable=SC2086 # words
+    timed run 4 $words --wait 0
+    ((took < 3000)) || die "$words --wait 0 took $took ms"
+    # shellcheck disable=SC2086 # words
+    "$PARALLAX" $words --wait 60 >later.out 2>later.err </dev/null &
+    later=$!
+    for ((i = 0; i < 100; i++)); do
+        [[ ! -s later.err ]] || break
+        sleep 0.1
+    done
+    grep -q "^waiting up to 60 s (--wait)" later.err || die "$words: nobody says who is waited for"
+    kill -INT "$later"
+    begun=${EPOCHREALTIME/./}
+    wait "$later"
+    status=$?
+    took=$(((${EPOCHREALTIME/./} - begun) / 1000))
+    ((status == 130 && took < 2000)) || die "$words: SIGINT ended it after $took ms with $status: $(<later.err)"
+    # shellcheck disable=SC2086 # words
+    "$PARALLAX" $words --wait 60 --quiet >later.out 2>later.err </dev/null &
+    later=$!
+    sleep 0.5
+    unlocked
+    wait "$later" || die "$words: what waited has failed: $(<later.err)"
+done <<END
+9 exclusive store grow lock
+10 exclusive snap create lock/web
+11 exclusive snap create lock/web
+11 exclusive store info lock
+11 shared store rebuild-registry --volume $DIR/lock.plx
+END
+run 0 store check lock
+
 step "a signal ends the wait"
 held
 for signal in INT TERM; do
@@ -223,6 +343,42 @@ registry_edit demo.plx "UPDATE instances SET role = 'admin' WHERE pid = $holder"
 free
 run 0 vdi info demo/web --json
 [[ $(json size_bytes) -lt $((1 << 30)) ]] || die "a command that was interrupted has resized it"
+
+step "a disk that its dead holder left damaged says so to who waited for it"
+run 0 store format hurt --volume "$DIR/hurt.plx" --size 64M --extent-size 1M
+run 0 vdi create hurt/web --size 8M
+run 0 vdi create hurt/other --size 8M
+mkfifo hurt
+exec {gate}<>hurt
+"$PARALLAX" vdi import hurt hurt/web --force >/dev/null 2>&1 </dev/null &
+holder=$!
+for ((i = 0; i < 200; i++)); do
+    run 0 vdi info hurt/web --json
+    [[ $(<out) != *'"open_by": "admin '$holder* ]] || break
+    sleep 0.05
+done
+"$PARALLAX" snap create hurt/web --wait 60 >later.out 2>later.err </dev/null &
+later=$!
+for ((i = 0; i < 100; i++)); do
+    [[ ! -s later.err ]] || break
+    sleep 0.1
+done
+python3 -c '
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    data = volume.read(1 << 20)
+    for at in range(0, len(data), 4096):
+        if data[at:at + 8] == b"PLXVDREC" and data[at + 128:at + 131] == b"web":
+            volume.seek(at + 200)
+            volume.write(bytes([255]) * 64)' hurt.plx
+{ kill -KILL "$holder" && wait "$holder"; } 2>/dev/null
+exec {gate}>&-
+wait "$later"
+status=$?
+[[ $status == 5 ]] || die "exit status $status: $(<later.err)"
+grep -q "copies of the record are damaged" later.err || die "it does not say what is wrong: $(<later.err)"
+run 0 snap create hurt/other
+run 5 snap create hurt/web
 
 step "words"
 for value in x -1 1.5 86401; do run 2 vdi info demo/web --wait $value; done

@@ -222,7 +222,7 @@ static int make_store(void)
     if (!mkdtemp(folder))
         return 1;
     snprintf(volume, sizeof volume, "%s/volume", folder);
-    return plx_founding_format(folder, paths, 1, 2048 * MIB, &options, &info, &fault);
+    return plx_founding_format(folder, paths, 1, 2048 * MIB, &options, false, NULL, &info, &fault);
 }
 
 static int remove_store(void)

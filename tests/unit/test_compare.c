@@ -108,7 +108,8 @@ static int make_store(void)
     const char *volume = path_of("volume");
     struct plx_store_info info;
     struct plx_vdi *vdi;
-    int error = plx_founding_format(folder, &volume, 1, 16 * MIB, &options, &info, &fault);
+    int error =
+        plx_founding_format(folder, &volume, 1, 16 * MIB, &options, false, NULL, &info, &fault);
 
     if (!error)
         error = open_attach(false);

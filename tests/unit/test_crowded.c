@@ -88,7 +88,7 @@ static void setup(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
     snprintf(volume, sizeof volume, "%s/volume", folder);
     snprintf(further, sizeof further, "%s/further", folder);
-    OK(plx_founding_format(folder, &path, 1, 16 * MIB, &options, &info, &fault));
+    OK(plx_founding_format(folder, &path, 1, 16 * MIB, &options, false, NULL, &info, &fault));
     open_attach();
     OK(plx_attach_grow(attach, &growth, &grown, &fault));
 }

@@ -93,7 +93,7 @@ static int make_store(void)
     if (!mkdtemp(folder))
         return -1;
     snprintf(volume, sizeof volume, "%s/volume", folder);
-    return plx_founding_format(folder, &path, 1, 32 * MIB, &options, &info, &fault);
+    return plx_founding_format(folder, &path, 1, 32 * MIB, &options, false, NULL, &info, &fault);
 }
 
 static int drop_store(void)

@@ -27,6 +27,41 @@ for words in "format new --volume $DIR/demo.plx --force" "import --volume $DIR/d
     says err "belongs to host alpha"
     same demo.plx before.plx
 done
+step "a further volume does not tell whose it is, nor one that cannot be read: --force is not enough"
+alpha 0 store format wide --volume "$DIR/wide0.plx" --volume "$DIR/wide1.plx" --size 64M --extent-size 1M
+alpha 0 vdi import image wide/web
+beta 0 store format near --volume "$DIR/near.plx" --size 64M --extent-size 1M
+cp wide1.plx before1.plx
+for words in "format new --volume $DIR/wide1.plx" "add-volume near $DIR/wide1.plx"; do
+    # shellcheck disable=SC2086 # words
+    beta 4 store $words --force
+    says err "is volume 1 of store wide, and only its volume 0 tells whose it is"
+    same wide1.plx before1.plx
+    # shellcheck disable=SC2086 # words
+    beta 1 store $words --i-checked-nobody-uses-it
+    says err "--force overwrites it"
+done
+beta 4 store format new --volume "$DIR/wide0.plx" --volume "$DIR/wide1.plx" --force --i-checked-nobody-uses-it
+says err "belongs to host alpha"
+alpha 0 vdi export wide/web wide.back
+same wide.back image
+for block in 0 2; do # superblock, home page
+    cp wide0.plx damaged.plx
+    dd if=/dev/urandom of=damaged.plx bs=4k seek=$block count=2 conv=notrunc 2>/dev/null
+    [[ $block == 2 ]] || printf 'PLXSUPER' | tee >(dd of=damaged.plx bs=4k seek=1 conv=notrunc 2>/dev/null) |
+        dd of=damaged.plx conv=notrunc 2>/dev/null
+    sleep 0.2
+    beta 4 store format new --volume "$DIR/damaged.plx" --force
+    says err "so nobody knows whether a host uses it"
+done
+beta 0 store format new --volume "$DIR/damaged.plx" --force --i-checked-nobody-uses-it
+alpha 0 store release wide
+beta 0 store format given --volume "$DIR/wide1.plx" --volume "$DIR/wide0.plx" --force
+beta 0 store format other --volume "$DIR/other0.plx" --volume "$DIR/other1.plx" --size 64M --extent-size 1M
+beta 0 store forget other
+beta 0 store add-volume near "$DIR/other1.plx" --force --i-checked-nobody-uses-it
+beta 0 store check near
+
 step "the host that has it says so, and the other finds it"
 beta 0 store scan "$DIR/demo.plx" --json
 [[ $(json 0 host) == alpha && $(json 0 ours) == false ]] || die "scan does not say whose it is"

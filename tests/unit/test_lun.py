@@ -30,6 +30,7 @@ class World:
     """What there is; emptied before each test."""
     targets, stores = [], []
     broken = ()  # names of calls that fail
+    broken_code = ""  # how the handler's reason ends, when a backstore is made
 
 
 def may(call):
@@ -175,7 +176,7 @@ class Store:
         if "UserBackedStorageObject" in World.broken:
             with open(lun.LOG, "a", encoding="utf-8") as log:
                 log.write(f"open_device:1 parallax/{name}: cannot open {config}: there is no room and \n"
-                          f"open_device:1 parallax/{name}: which goes on: no time\n")
+                          f"open_device:1 parallax/{name}: which goes on: no time{World.broken_code}\n")
         may("UserBackedStorageObject")
         self.name, self.config, self.size, self.wwn, self.control = name, config, size, wwn, control
         self.path = f"/nowhere/{name}"
@@ -245,7 +246,7 @@ def acls(tpg):
 
 class Lun(unittest.TestCase):
     def setUp(self):
-        World.targets, World.stores, World.broken = [], [], ()
+        World.targets, World.stores, World.broken, World.broken_code = [], [], (), ""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         lun.SAVED, lun.LOG = os.path.join(folder.name, "etc", "saved.json"), os.path.join(folder.name, "log")
@@ -266,6 +267,7 @@ class Lun(unittest.TestCase):
         self.assertIn(words, str(caught.exception))
         self.assertNotIn("\n", str(caught.exception))
         self.assertEqual(everything(), before, "a refused create changed something")
+        return caught.exception
 
     def test_named_initiators(self):
         lun.create(request(initiators=[IQN, OTHER.upper(), IQN]))
@@ -360,7 +362,10 @@ class Lun(unittest.TestCase):
 
     def test_the_handlers_reason(self):
         World.broken = ("UserBackedStorageObject",)
-        self.refused("the handler cannot open parallax/s/v: there is no room and no time", initiators=[IQN])
+        for World.broken_code, code in ("", "SYSTEM"), (" (BUSY)", "BUSY"), (" (IO_READ)", "IO_READ"):
+            failure = self.refused("the handler cannot open parallax/s/v: there is no room and no time", initiators=[IQN])
+            self.assertEqual(failure.code, code)
+            self.assertNotIn("(", str(failure))
 
     def test_saved_rules_of_others_stay(self):
         tpg = prepared()

@@ -1030,6 +1030,8 @@ static void test_intents(void)
     struct plx_instance writer = new_instance(), reader = new_instance();
     struct plx_registry_vdi vdi = new_vdi("web", 0);
     struct plx_registry_lock lock, next, false_lock;
+    unsigned wait_ms = 40;
+    const struct plx_patience patience = {plx_patience_fixed, &wait_ms};
     struct plx_bytelock *locks;
     uint64_t hold, *kept;
     size_t count;
@@ -1053,15 +1055,15 @@ static void test_intents(void)
 
     /* The holder dies with its intent: a reader that can prove it does not wait. */
     expect_kept(&lock, (uint64_t[]){5, 6}, 2);
-    FAILS(BUSY, plx_hold_wait(reg, &paths, locks, vdi.id, 7, writer.row.id, 40, &hold));
+    FAILS(BUSY, plx_hold_wait(reg, &paths, locks, vdi.id, 7, writer.row.id, &patience, &hold));
     plx_instance_close(&reader);
-    OK(plx_hold_wait(reg, &paths, locks, vdi.id, 7, writer.row.id, 40, &hold));
+    OK(plx_hold_wait(reg, &paths, locks, vdi.id, 7, writer.row.id, &patience, &hold));
     FAILS(NOT_FOUND, plx_registry_intent_get(reg, vdi.id, &next));
     OK(plx_registry_instance_unregister(reg, writer.row.id)); /* it never took anything */
 
     /* One's own is left over from a call whose end has failed. */
     expect_kept(&lock, (uint64_t[]){5, 6}, 2);
-    OK(plx_hold_wait(reg, &paths, locks, vdi.id, 8, reader.row.id, 40, &hold));
+    OK(plx_hold_wait(reg, &paths, locks, vdi.id, 8, reader.row.id, &patience, &hold));
     plx_instance_close(&writer);
     plx_bytelock_close(locks);
 }
