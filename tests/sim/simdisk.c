@@ -254,6 +254,8 @@ static void complete_write(struct plx_simdisk *disk, uint64_t offset, const uint
 {
     struct cached_write *w;
 
+    if (!bytes) /* a failed one that got nowhere */
+        return;
     image_write(&disk->seen, offset, data, bytes);
     if (!disk->options.volatile_cache) {
         image_write(&disk->stable, offset, data, bytes);
