@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "transfer.h"
 #include "output.h"
 #include "registry/doors.h"
 #include "registry/embedded.h"
@@ -266,12 +267,20 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
 int plx_cmd_store_export_registry(struct plx_cli *cli)
 {
     struct plx_registry_store row;
+    struct plx_output output;
     struct plx_name name;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_session_registry(cli, name.store, &row)) ||
-        (rc = plx_registry_get(cli->session.registry, cli->arguments[1], &cli->fault)))
+        (rc = plx_session_registry(cli, name.store, &row)))
+        return rc;
+    rc = plx_output_open(&output, cli, cli->arguments[1], false);
+    if (!rc && !output.partial)
+        rc = plx_cli_fail(cli, PLX_ERR_INVALID, "%.120s is no regular file; give the name of one",
+                          cli->arguments[1]);
+    if (!rc) /* takes the partial file's place */
+        rc = plx_registry_get(cli->session.registry, output.partial, &cli->fault);
+    if ((rc = plx_output_close(&output, rc)))
         return rc;
     plx_out_note(cli,
                  "wrote the registry of store %s to %s, an SQLite file; changing it changes "

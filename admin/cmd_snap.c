@@ -28,6 +28,25 @@ static int check_label(struct plx_cli *cli, const char *label)
     return 0;
 }
 
+/* Before a snapshot is taken that would have no label then. */
+static int check_unused(struct plx_cli *cli, const struct plx_name *name, const char *label)
+{
+    struct plx_registry_label there;
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    if (rc)
+        return rc;
+    rc = plx_registry_label_get(cli->session.registry, row.id, label, &there);
+    if (!rc)
+        return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                            "label %.80s names snapshot %" PRIu64
+                            " already, and no snapshot was taken; 'parallax snap unlabel %s/%s@%s' "
+                            "frees the label",
+                            label, there.seq, name->store, name->vdi, label);
+    return rc == PLX_ERR_NOT_FOUND ? 0 : plx_session_registry_fault(cli, rc);
+}
+
 int plx_cmd_snap_create(struct plx_cli *cli)
 {
     const char *label = plx_cli_get(cli, "label");
@@ -43,6 +62,7 @@ int plx_cmd_snap_create(struct plx_cli *cli)
     label = label ? label : name.snapshot;
     if ((*label && (rc = check_label(cli, label))) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
+        (*label && (rc = check_unused(cli, &name, label))) ||
         (rc = plx_session_snapshot_create(cli, &name, label, &seq, &time_ns)))
         return rc;
     if (!cli->json) {

@@ -64,8 +64,8 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
                             "%.150s does not exist; give --size to make a file of that size", path);
     if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                            "%.150s exists with %" PRIu64 " bytes; leave out --size, or remove "
-                            "it first",
+                            "%.150s exists with %" PRIu64 " bytes; without --size it is used as "
+                            "it is",
                             path, (uint64_t)st.st_size);
     return 0;
 }
@@ -246,7 +246,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     for (size_t i = 0; i < instance_count; i++)
         json_array_append_new(open_by, plx_session_instance_text(cli, &instances[i]));
     plx_uuid_text(&info.identity, id);
-    json_t *object = json_pack("{s:s,s:s,s:o,s:I}", "name", info.name, "uuid", id, "volumes",
+    json_t *object = json_pack("{s:s,s:s,s:o,s:I}", "name", name.store, "uuid", id, "volumes",
                                volumes, "block_size", (json_int_t)block);
     json_object_update_new(
         object, json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
@@ -264,7 +264,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     json_object_set_new(object, "doubt",
                         store.doubt[0] ? plx_out_string(store.doubt) : json_null());
     if (!(rc = plx_cmd_space_of_store(cli, &store, &info, object)))
-        rc = plx_cmd_space_history(cli, info.name, vdis, vdi_count, object);
+        rc = plx_cmd_space_history(cli, name.store, vdis, vdi_count, object);
     plx_out_object(cli, columns, object); /* what is known of it, with an error behind */
 out:
     free(vdis);

@@ -365,6 +365,23 @@ static int copy_readable(struct export *export, const struct plx_name *name, uin
                         export->lost_ranges, export->lost_ranges == 1 ? "" : "s");
 }
 
+/* What is read of a disk at work is of no one moment, and its blocks need not fit what was read of
+ * the map before. */
+static int tell_moving(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_fault damage = cli->fault;
+    struct plx_registry_vdi row;
+
+    if (plx_session_vdi_row(cli, name, &row) || !row.owner) {
+        cli->fault = damage;
+        return damage.code;
+    }
+    return plx_cli_fail(cli, PLX_ERR_BUSY,
+                        "%s/%.80s is written meanwhile, so what was read is of no one moment "
+                        "(%.150s); 'parallax snap create %s/%.80s', and export that snapshot",
+                        name->store, name->vdi, damage.text, name->store, name->vdi);
+}
+
 int plx_cmd_vdi_export(struct plx_cli *cli)
 {
     struct export export = {.cli = cli, .skips = plx_cli_get(cli, "skip-errors")};
@@ -383,6 +400,8 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
         return copy_readable(&export, &name, info.size_bytes);
     if (!rc)
         rc = copy_out(&export, info.size_bytes);
+    if (rc == PLX_ERR_CORRUPT && !*name.snapshot)
+        rc = tell_moving(cli, &name);
     bool to_file = export.output.fd > STDOUT_FILENO;
     rc = plx_output_close(&export.output, rc);
     if (!rc && to_file)

@@ -122,14 +122,15 @@ static int load(struct family *family, int64_t store)
     return 0;
 }
 
+/* name: what the store is called here. */
 static int build_store(struct plx_cli *cli, struct plx_registry *registry,
-                       const struct plx_registry_store *store, json_t *ret_stores)
+                       const struct plx_registry_store *store, const char *name, json_t *ret_stores)
 {
     struct family family = {.registry = registry, .attach = cli->session.attach};
     json_t *vdis = json_array();
     int rc = load(&family, store->id);
 
-    json_array_append_new(ret_stores, json_pack("{s:s,s:o}", "store", store->name, "vdis", vdis));
+    json_array_append_new(ret_stores, json_pack("{s:s,s:o}", "store", name, "vdis", vdis));
     for (size_t i = 0; i < family.count && !rc; i++) {
         json_t *vdi;
 
@@ -265,7 +266,7 @@ static int visit_store(struct plx_cli *cli, const struct plx_known *known, void 
     struct plx_registry_store store;
     int rc = plx_session_registry(cli, known->name, &store);
 
-    return rc ? rc : build_store(cli, cli->session.registry, &store, tree);
+    return rc ? rc : build_store(cli, cli->session.registry, &store, known->name, tree);
 }
 
 int plx_cmd_tree(struct plx_cli *cli)

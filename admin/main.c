@@ -181,7 +181,9 @@ const struct plx_command plx_commands[] = {
      plx_cmd_store_rebuild},
     {"store", "export-registry", "STORE FILE", "Write a copy of a store's registry, to look at.",
      "An SQLite file. It is a copy: nothing reads it back.",
-     "store export-registry demo registry.db", NULL, plx_cmd_store_export_registry},
+     "store export-registry demo registry.db",
+     OPTIONS({"force", NULL, "replace a file that exists; never a volume of a store"}),
+     plx_cmd_store_export_registry},
 
     {"vdi", "create", "STORE/VDI", "Create a virtual disk.",
      "It takes no space until it is written.",
@@ -313,7 +315,7 @@ const struct plx_command plx_commands[] = {
 
     {"snap", "create", "STORE/VDI[@LABEL]", "Take a snapshot; prints its name.",
      "Works while a handler has the virtual disk open, without stopping its I/O. When nothing "
-     "changed since the last snapshot, that one is named again.",
+     "changed since the last snapshot of a disk that a handler has open, that one is named again.",
      "snap create demo/web\n"
      "snap create demo/web@before-upgrade",
      OPTIONS({"label", "LABEL", "a name for it"}), plx_cmd_snap_create},

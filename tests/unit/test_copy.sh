@@ -34,6 +34,7 @@ before=$(uuid_of demo/web)
 run 0 store import copy --new-identity "${COPY[@]}" --json
 identity=$(json uuid)
 run 0 store info copy --json
+[[ $(json name) == copy ]] || die "store info does not call it as it is called here"
 [[ $(json uuid) == "$identity" ]] || die "store info has another identity than the import"
 run 0 store info demo --json
 [[ $(json uuid) != "$identity" ]] || die "the original has the copy's identity"
@@ -44,8 +45,10 @@ run 0 vdi list copy --json
 [[ $(uuid_of demo/web) == "$before" ]] || die "the original's UUID changed"
 run 0 vdi info copy/twin --json
 [[ $(json parent_uuid) == $(uuid_of copy/web) ]] || die "a clone does not name its parent as it is told by"
+web=$(uuid_of copy/web)
 run 0 tree copy --json
-says out "$(uuid_of copy/web)"
+says out "$web"
+[[ $(json 0 store) == copy ]] || die "the tree does not call it as it is called here"
 
 step "each is written without the other noticing"
 run 0 vdi export copy/web back

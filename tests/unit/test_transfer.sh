@@ -153,3 +153,37 @@ says out "20480"
 says err "lost: offset 20480, length 8192"
 same stream readable
 echo "transfer: all is well"
+
+step "a copy of the registry replaces nothing without a word, and no volume at all"
+run 0 store format reg --volume "$DIR/reg.plx" --size 64M
+cp --sparse=always reg.plx before.plx
+run 0 store export-registry reg registry.db
+run 1 store export-registry reg registry.db
+run 1 store export-registry reg "$DIR/reg.plx"
+run 1 store export-registry reg "$DIR/reg.plx" --force
+says err "a volume of a store"
+same reg.plx before.plx
+run 0 store export-registry reg registry.db --force
+run 1 store export-registry reg -
+[[ $(head -c 15 registry.db) == "SQLite format 3" ]] || die "it is no SQLite file"
+compgen -G "registry.db.partial*" >/dev/null && die "a partial file is left"
+run 0 store info reg
+
+step "a label that is taken: no snapshot is left behind"
+run 0 vdi create reg/a --size 1M
+run 0 snap create reg/a@one
+run 1 snap create reg/a@one
+says err "'parallax snap unlabel reg/a@one'"
+run 0 snap list reg/a --json
+[[ $(json) == *'"seq": 1'* && $(json) != *'"seq": 2'* ]] || die "a snapshot was taken all the same"
+
+step "a disk at work is not called damaged"
+run 0 vdi create reg/busy --size 16M
+"$PARALLAX" vdi bench reg/busy --rw randwrite --runtime 4 --force >/dev/null 2>&1 </dev/null &
+for _ in {1..8}; do
+    timeout 60 "$PARALLAX" vdi export reg/busy busy.raw --force --wait 0 >out 2>err </dev/null
+    status=$?
+    [[ $status == 0 || $status == 4 ]] || die "an export beside a writer ends with $status"
+done
+wait
+run 0 vdi export reg/busy busy.raw --force
