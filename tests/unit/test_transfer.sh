@@ -152,7 +152,6 @@ says out "20480"
 [[ $? == 5 ]] || die "another exit status"
 says err "lost: offset 20480, length 8192"
 same stream readable
-echo "transfer: all is well"
 
 step "a copy of the registry replaces nothing without a word, and no volume at all"
 run 0 store format reg --volume "$DIR/reg.plx" --size 64M
@@ -175,7 +174,7 @@ run 0 snap create reg/a@one
 run 1 snap create reg/a@one
 says err "'parallax snap unlabel reg/a@one'"
 run 0 snap list reg/a --json
-[[ $(json) == *'"seq": 1'* && $(json) != *'"seq": 2'* ]] || die "a snapshot was taken all the same"
+[[ $(grep -c '"seq"' out) == 1 ]] || die "a snapshot was taken all the same"
 
 step "a disk at work is not called damaged"
 run 0 vdi create reg/busy --size 16M
@@ -187,3 +186,5 @@ for _ in {1..8}; do
 done
 wait
 run 0 vdi export reg/busy busy.raw --force
+
+echo "transfer: all is well"
