@@ -132,6 +132,36 @@ static void add_volumes(json_t *row, const struct plx_known *known)
     json_object_set_new(row, "volumes", paths);
 }
 
+/* What every use of the store would meet. */
+static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, unsigned v)
+{
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
+    const char *path = known->volume[v];
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    char uuid[PLX_UUID_TEXT];
+    int rc = plx_device_open(path, &options, &device, &cli->fault);
+
+    if (rc)
+        return rc;
+    rc = plx_superblock_probe(device, &info, &cli->fault);
+    if (!rc) {
+        plx_uuid_text(&info.store, uuid);
+        if (strcmp(uuid, known->uuid) != 0 || info.volume_index != v)
+            rc = plx_cli_fail(cli, PLX_ERR_INVALID,
+                              "%.150s is not volume %u of this store any more; 'parallax store "
+                              "import --volume PATH' tells where its volumes are",
+                              path, v);
+        else if (info.volume_bytes > device->bytes)
+            rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                              "%.150s has %" PRIu64 " bytes, and the store uses %" PRIu64
+                              " of it: it was cut off",
+                              path, device->bytes, info.volume_bytes);
+    }
+    plx_device_close(device);
+    return rc;
+}
+
 /* A store whose device is missing is listed all the same. */
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
@@ -142,6 +172,8 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     size_t count = 0;
     int rc = plx_session_registry(cli, known->name, &store);
 
+    for (unsigned v = 0; v < known->volumes && !rc; v++)
+        rc = look_at_volume(cli, known, v);
     add_volumes(row, known);
     if (rc) {
         json_object_set_new(row, "problem", json_string(cli->fault.text));

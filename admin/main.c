@@ -24,7 +24,7 @@
 
 const struct plx_option plx_global_options[] = {
     {"state-dir", "DIR",
-     "keep the registry and the sockets here (default: $PARALLAX_STATE_DIR, else "
+     "which stores are known, and the sockets (default: $PARALLAX_STATE_DIR, else "
      "/var/lib/parallax and /run/parallax)"},
     {"json", NULL, "print data and errors as JSON"},
     {"quiet", NULL, "-q: no notes, no progress, no table headers"},

@@ -572,6 +572,19 @@ static int give_identity(struct plx_known *known, struct plx_fault *fault)
     return error;
 }
 
+/* As it is asked for; else as it is called here already; else as it was when it was made. */
+static void name_it(const struct plx_paths *paths, const char *name, struct plx_known *known)
+{
+    struct plx_known here;
+
+    if (name) {
+        snprintf(known->name, sizeof known->name, "%s", name);
+    } else if (plx_known_get(paths, known->identity, &here, NULL) == 0) {
+        memcpy(known->name, here.name, sizeof known->name);
+        plx_known_done(&here);
+    }
+}
+
 int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
                         const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault)
@@ -584,8 +597,8 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
 
     if (!error)
         error = plx_founding_identify(names, count, &known, fault);
-    if (!error && options->name)
-        snprintf(known.name, sizeof known.name, "%s", options->name);
+    if (!error)
+        name_it(paths, options->name, &known);
     if (!error)
         error = check_copy(paths, &known, options->copy, fault);
     if (!error && options->copy)

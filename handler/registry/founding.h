@@ -25,7 +25,7 @@ int plx_founding_identify(const char *const *paths, unsigned count, struct plx_k
                           struct plx_fault *fault);
 
 struct plx_founding_import {
-    const char *name; /* that it is to have here; NULL: its own */
+    const char *name; /* that it is to have here; NULL: the one it has here, or its own */
     /* The operator's word that this host, which has it, is off (tenancy.h), or that these volumes
      * are a copy of those that it has; NULL: the store is not taken from anybody (BUSY). */
     const char *from;

@@ -92,6 +92,7 @@ cp --sparse=always demo.plx far.plx
 cp --sparse=always more.plx far2.plx
 FAR=(--volume "$DIR/far.plx" --volume "$DIR/far2.plx")
 here=$(hostname)
+HERE=$PARALLAX
 PARALLAX=$PARALLAX_STAGED
 on_beta() { PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot PARALLAX_STATE_DIR=$DIR/beta run "$@"; }
 on_beta 4 store import --new-identity "${FAR[@]}"
@@ -100,3 +101,22 @@ on_beta 0 store import --new-identity --from "$here" "${FAR[@]}"
 on_beta 0 vdi export demo/web back --force
 same back image
 run 0 vdi list demo
+
+step "a store is called here as it was, also when it comes back; and a list says what is not there"
+PARALLAX=$HERE
+run 0 store forget demo
+run 0 store import original --volume "$DIR/demo.plx" --volume "$DIR/more.plx"
+run 0 store release original
+run 0 store import --volume "$DIR/more.plx" --volume "$DIR/demo.plx"
+says err "store original is known here"
+run 0 store forget copy
+run 0 store list
+mv more.plx away.plx
+run 3 store list --json
+says out "more.plx"
+[[ $(json 0 problem) == *"No such file"* ]] || die "the list does not say which volume is missing"
+mv away.plx more.plx
+cp --sparse=always demo.plx whole.plx
+truncate -s 32M demo.plx
+run 5 store list --json
+[[ $(json 0 problem) == *"cut off"* ]] || die "the list does not say which volume was cut off"
