@@ -128,7 +128,7 @@ done
 [[ $(json holds 0 seq) == 1 && $(json holds 0 pid) == "$exporting" ]] || die "nobody reads"
 run 0 cdp status demo/hist
 says out "1 by admin (pid $exporting)"
-run 4 snap delete demo/hist@1
+run 4 snap delete demo/hist@1 --wait 0
 says err "it is being read by admin (pid $exporting)"
 kill -9 "$exporting"
 wait "$exporting" 2>/dev/null
