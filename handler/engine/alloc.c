@@ -298,7 +298,6 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
         return;
     }
     set_bits(extent, addr - extent->base, 1, false);
-    store->unsettled.freed += extent->type == PLX_EXTENT_META;
     store->counters.blocks_freed++;
 }
 

@@ -818,7 +818,6 @@ static void sync_start(struct plx_store *store)
     if (sync->flush_mark != store->flush_failures)
         pages_flushed(store, false); /* an earlier pass's pages, if it did not get to its flush */
     sync->flush_mark = store->flush_failures;
-    store->unsettled.before = store->unsettled.freed;
     sync->running = sync->joining;
     sync->joining = (struct plx_queue){0};
     sync->state = SYNC_ROUND;
@@ -940,7 +939,6 @@ static void sync_step(struct plx_task *task)
     case SYNC_FLUSHED:
         sync->error = task->error;
         pages_flushed(store, sync->error == 0);
-        store->unsettled.freed -= sync->error ? 0 : store->unsettled.before;
         sync_rewind(store, true);
         sync->state = SYNC_MIRRORED;
         /* fall through */

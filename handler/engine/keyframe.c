@@ -483,15 +483,13 @@ bool plx_keyframe_announce(struct plx_vdi *vdi)
     return true;
 }
 
-/* A clean end of a disk without snapshots needs none of its log. One that was recovered is opened
- * again soon, and is to have its segments then (reserve.c, I3). */
+/* A clean end of a disk without snapshots needs none of its log. */
 static void drop_log(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     uint64_t bytes = plx_log_segment_bytes(vdi->store);
 
-    if (!op->quiet || vdi->recovered || !keeps_nothing(op) || op->at.seq != vdi->log.cursor.seq ||
-        vdi->log.head)
+    if (!op->quiet || !keeps_nothing(op) || op->at.seq != vdi->log.cursor.seq || vdi->log.head)
         return;
     op->at.pos = op->target.pos = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
     op->at.addr = op->at.next_addr = 0;

@@ -25,7 +25,6 @@
 
 #include "engine/gather.h"
 #include "engine/map.h"
-#include "engine/reserve.h"
 #include "engine/vdi.h"
 
 #define RETRIES_MAX 3u
@@ -128,12 +127,9 @@ void plx_log_want_spare(struct plx_log *log)
     if (log->spare_addr || log->spare_waiting)
         return;
     /* A spare has its place in the list, so that going on in it cannot fail (L5). */
-    if (!segments_reserve(log))
-        error = PLX_ERR_NOMEM;
-    else if (!plx_reserve_leaves(log->store, log->store->info.segment_blocks))
-        error = plx_reserve_wait(log->store, &log->spare_task);
-    else
-        error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
+    error = segments_reserve(log)
+                ? plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr)
+                : PLX_ERR_NOMEM;
     log->spare_waiting = error == PLX_WAIT;
     log->spare_error = log->spare_waiting ? 0 : error;
 }

@@ -26,14 +26,12 @@
 #include <string.h>
 
 #include "engine/move.h"
-#include "engine/reserve.h"
 #include "engine/share.h"
 
 /* Q8 */
 #define OWN_OPS 2u /* a synchronous call and an automatic snapshot, at most one of each */
 #define AHEAD_OPS 2u
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
-#define UNMAP_LEAVES 2u /* of a run: those at its ends keep other blocks */
 #define READ_RETRIES 16u
 #define MOVE_RETRIES 256u
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
@@ -488,7 +486,6 @@ void plx_vdi_pump(struct plx_vdi *vdi)
     /* Acknowledged writes in place may be gone, too. */
     if (vdi->unflushed && !vdi->log.sticky && vdi->flush_mark != vdi->store->flush_failures)
         plx_log_fail(&vdi->log, vdi->store->flush_error);
-    plx_reserve_note(vdi, 0);
     plx_keyframe_pump(vdi);
     plx_protect_pump(vdi);
     plx_vouch_pump(vdi);
@@ -1092,11 +1089,17 @@ static void release_pieces(struct plx_op *op)
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks)
 {
     struct plx_store *store = vdi->store;
-    uint64_t segment = store->info.segment_blocks;
+    const struct plx_map *map = &vdi->map;
+    uint64_t slots = map->active.count + map->active.reserved + map->frozen.count + blocks;
+    uint64_t leaves = plx_min_u64(slots, plx_div_up(vdi->size_bytes, 2u << 20));
+    uint64_t inner = plx_min_u64(leaves, plx_div_up(vdi->size_bytes, 1u << 30)) + 8;
+    uint64_t need = leaves + inner + 2 * store->info.segment_blocks;
 
-    plx_reserve_note(vdi, blocks);
-    plx_alloc_spare(store, PLX_EXTENT_META, store->reserve + vdi->reserve / 2 + 3 * segment);
-    return plx_reserve_leaves(store, 2 * segment) ? plx_log_room(&vdi->log) : PLX_ERR_NOSPACE;
+    plx_alloc_spare(store, PLX_EXTENT_META, 2 * need);
+    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) < need)
+        plx_alloc_give_way(store);
+    return plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need ? plx_log_room(&vdi->log)
+                                                                 : PLX_ERR_NOSPACE;
 }
 
 int plx_vdi_wait_metadata_room(struct plx_vdi *vdi)
@@ -1106,7 +1109,7 @@ int plx_vdi_wait_metadata_room(struct plx_vdi *vdi)
         int error = plx_vdi_metadata_room(vdi, 0);
 
         if (error == PLX_ERR_NOSPACE)
-            error = plx_reserve_wait(vdi->store, &waiter.task);
+            error = plx_alloc_wait(vdi->store, PLX_EXTENT_META, &waiter.task);
         if (error != PLX_WAIT)
             return error;
         plx_waiter_wait(vdi->store, &waiter); /* then look again */
@@ -1120,20 +1123,7 @@ static int metadata_room(struct plx_op *op)
 
     if (!error || error == PLX_ERR_NOMEM)
         return error;
-    return plx_reserve_wait(op->vdi->store, &op->task);
-}
-
-/* The same, for what changes so many leaves and needs no block: as long as the reserve is left. */
-static int room_for_changes(struct plx_op *op, uint64_t leaves)
-{
-    struct plx_vdi *vdi = op->vdi;
-    int error;
-
-    plx_reserve_note(vdi, leaves);
-    if (!plx_reserve_leaves(vdi->store, 0))
-        return plx_reserve_wait(vdi->store, &op->task);
-    error = plx_log_room(&vdi->log);
-    return error == PLX_ERR_NOSPACE ? plx_reserve_wait(vdi->store, &op->task) : error;
+    return plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
 }
 
 /* From a run of adjacent blocks, which is refilled about 1 MiB at a time. */
@@ -1401,7 +1391,7 @@ static int fit_window(struct plx_op *op)
 /* Everything is known and in memory: allocate, submit data and log in one step (Q2). */
 static int issue(struct plx_op *op)
 {
-    bool has_in_place = false, has_new = false, unmaps = false;
+    bool has_in_place = false, has_new = false;
     unsigned in_place;
     int error;
 
@@ -1411,13 +1401,10 @@ static int issue(struct plx_op *op)
     for (unsigned i = 0; i < op->blocks; i++) {
         has_in_place = has_in_place || op->actions[i] == PLX_ACTION_IN_PLACE;
         has_new = has_new || op->actions[i] == PLX_ACTION_NEW;
-        unmaps = unmaps || op->actions[i] == PLX_ACTION_UNMAP;
     }
     op->piece_count = 0;
     if (has_new)
         error = metadata_room(op);
-    else if (unmaps)
-        error = room_for_changes(op, UNMAP_LEAVES);
     if (!error)
         error = moving(op)    ? lay_out_move(op)
                 : sharing(op) ? lay_out_share(op)
@@ -1494,9 +1481,11 @@ static int wait_for_room(struct plx_op *op, int error)
  * spare segment at hand it does not. */
 static int room_for_void(struct plx_op *op)
 {
-    int error = room_for_changes(op, op->void_count);
+    struct plx_log *log = &op->vdi->log;
+    int error = plx_log_room(log);
 
-    return error || op->vdi->log.spare_addr ? error : plx_reserve_wait(op->vdi->store, &op->task);
+    return error || log->spare_addr ? error
+                                    : plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
 }
 
 /* ---- The other requests ---- */
@@ -1820,11 +1809,6 @@ static void op_run(struct plx_op *op)
             break;
         case OP_ISSUE:
             if (whole_unmap(op)) {
-                error = wait_for_room(op, room_for_changes(op, UNMAP_LEAVES));
-                if (error == PLX_WAIT)
-                    return;
-                if (error)
-                    goto fail;
                 op->pieces[0] = (struct plx_piece){.vblock = op->first_block, .count = op->blocks};
                 op->piece_count = 1;
                 error = make_item(op);

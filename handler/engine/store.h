@@ -160,13 +160,6 @@ struct plx_store {
         bool on, broken; /* broken: some had to come back all the same */
     } held_back;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
-    uint64_t reserve; /* blocks of metadata: reserve.h */
-    struct plx_unsettled {
-        uint64_t freed;  /* blocks of metadata that are allocated on the store */
-        uint64_t before; /* of them before the bitmap pass that is under way began */
-        struct plx_task task;
-        bool settling;
-    } unsettled;
     struct plx_queue space_waiters;
     struct plx_queue room_waiters; /* writes, for history to give way */
     struct plx_vdi *vdis;

@@ -24,7 +24,6 @@
 #include <string.h>
 
 #include "engine/replay.h"
-#include "engine/reserve.h"
 
 #define TRIES 4u /* to read a disk that is open elsewhere and moves on */
 
@@ -409,7 +408,6 @@ static void vdi_free(struct plx_vdi *vdi)
         link = &(*link)->next;
     if (*link)
         *link = vdi->next;
-    plx_reserve_forget(vdi);
     plx_keyframe_done(vdi);
     plx_log_done(&vdi->log);
     plx_map_done(&vdi->map);
@@ -505,10 +503,8 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
                           bool unclean, bool *ret_unwritten)
 {
     struct plx_store *store = vdi->store;
-    int error;
+    int error = plx_log_ensure_segments(&vdi->log);
 
-    plx_reserve_note(vdi, 0);
-    error = plx_log_ensure_segments(&vdi->log);
     *ret_unwritten = true;
     if (error)
         return error;
@@ -521,9 +517,6 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
         *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
         return error;
     }
-    error = plx_reserve_obtain(store, 0); /* reserve.c, I3 */
-    if (error)
-        return error;
     vdi->record.segment_addr = vdi->log.cursor.addr;
     vdi->record.next_addr = vdi->log.cursor.next_addr;
     error = plx_bitmap_sync_run(store);
@@ -608,7 +601,6 @@ static void set_writing(struct plx_vdi *vdi, const struct plx_vdi_open_options *
 void plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options)
 {
     set_writing(vdi, options);
-    vdi->recovered = false;
     if (!vdi->vouch.quiet_ns)
         plx_vouch_start(vdi, options->quiet_ns, vdi->vouch.doubt);
 }
@@ -634,7 +626,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     set_writing(vdi, options);
-    unclean = vdi->recovered = record.owner != 0;
+    unclean = record.owner != 0;
     error = replay_into(vdi, unclean, &result, fault);
     if (!error)
         error = check_counters(vdi, options, fault);

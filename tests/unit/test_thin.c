@@ -617,7 +617,7 @@ static void test_drop_fails(void)
 
     for (unsigned k = 1; k <= 40; k++)
         failed += fail_drop(k);
-    CU_ASSERT(failed >= 10); /* what is read and written, each once */
+    CU_ASSERT(failed > 10);
 }
 
 /* ---- Refusals ---- */
@@ -943,7 +943,7 @@ static void replace_end(void)
 
 static void replace_and_use(void)
 {
-    for (unsigned i = 0; i < 24; i++)
+    for (unsigned i = 0; i < 6; i++)
         replace_end();
 }
 
@@ -1264,7 +1264,7 @@ static void test_neighbours_reserve(void)
     const struct plx_thin middle[] = {{.after = 2, .upto = 8}, {.after = 10, .upto = 16}};
     struct plx_thinned thinned;
     struct plx_vdi *neighbour;
-    uint64_t around[8], taken, one;
+    uint64_t around[8];
 
     make_disk();
     OK(create_vdi(1, 2 * PLACES * APART * (uint64_t)BLOCK));
@@ -1273,11 +1273,14 @@ static void test_neighbours_reserve(void)
         OK(write_byte(neighbour, leaf * APART * BLOCK, BLOCK, 1));
     write_history(8, around);
     registry.limit = registry.granted;
-    while (plx_vdi_metadata_room(neighbour, 1) == 0)
-        OK(plx_alloc_run(store, PLX_EXTENT_META, 1, NULL, &taken, &one));
+    while (plx_vdi_metadata_room(neighbour, 2 * SEGMENT / BLOCK) == 0) {
+        write_places(1);
+        snapshot();
+        keyframe();
+    }
     OK(plx_vdi_metadata_room(neighbour, 0));
     FAILS(NOSPACE, plx_vdi_thin(vdi, &middle[0], &thinned, &fault));
-    OK(plx_vdi_wait_metadata_room(neighbour));
+    OK(plx_vdi_metadata_room(neighbour, 0));
     expect_instant(6);
     registry.limit++;
     env.ns += 1000000000; /* it may be asked again */
