@@ -302,20 +302,33 @@ int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_opti
 /* ---- Whoever else has it open
  * ----------------------------------------------------------------------- */
 
+/* The control socket of an instance. NOT_FOUND: it has none, or is gone: its number alone may be
+ * that of somebody who has the store open that this one is a copy of. */
+static int connect_to(struct plx_cli *cli, uint64_t id, struct plx_control_client **ret_client,
+                      struct plx_fault *fault)
+{
+    struct plx_registry_instance instance;
+    char path[PLX_PATH_MAX];
+    int rc = plx_registry_instance_get(cli->session.registry, id, &instance);
+
+    if (rc == PLX_ERR_NOT_FOUND || (!rc && is_gone(&cli->session, &instance)))
+        return PLX_ERR_NOT_FOUND;
+    plx_paths_control(cli->session.paths, id, path);
+    return plx_control_connect(path, CONNECT_TIMEOUT_MS, ret_client, fault);
+}
+
 /* The instance that has the disk open, 0: none, and its control socket; *ret_client stays NULL when
  * nobody has, or nobody who listens on this host. */
 static int find_live(struct plx_cli *cli, const struct plx_name *name, uint64_t *ret_owner,
                      struct plx_control_client **ret_client)
 {
-    char path[PLX_PATH_MAX];
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_row(cli, name, &row);
 
     *ret_owner = rc ? 0 : row.owner;
     if (rc || !row.owner)
         return rc;
-    plx_paths_control(cli->session.paths, row.owner, path);
-    rc = plx_control_connect(path, CONNECT_TIMEOUT_MS, ret_client, &cli->fault);
+    rc = connect_to(cli, row.owner, ret_client, &cli->fault);
     return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
 }
 
@@ -362,10 +375,8 @@ int plx_session_tell(struct plx_cli *cli, const char *store, const char *command
         struct plx_control_client *client = NULL;
         json_t *result = NULL;
         struct plx_fault why;
-        char path[PLX_PATH_MAX];
+        int told = connect_to(cli, list[i].id, &client, &why);
 
-        plx_paths_control(cli->session.paths, list[i].id, path);
-        int told = plx_control_connect(path, CONNECT_TIMEOUT_MS, &client, &why);
         if (told == PLX_ERR_NOT_FOUND) /* a command, or dead, or on another host */
             continue;
         if (!told)
@@ -608,12 +619,9 @@ static int find_handler(struct plx_cli *cli, const char *store,
     if ((rc = plx_registry_instance_list(cli->session.registry, row.id, &list, &count)))
         return plx_session_registry_fault(cli, rc);
     for (size_t i = 0; i < count && !rc && !*ret_client; i++) {
-        char path[PLX_PATH_MAX];
-
         if (strcmp(list[i].role, "handler") != 0)
             continue;
-        plx_paths_control(cli->session.paths, list[i].id, path);
-        rc = plx_control_connect(path, CONNECT_TIMEOUT_MS, ret_client, &cli->fault);
+        rc = connect_to(cli, list[i].id, ret_client, &cli->fault);
         if (rc == PLX_ERR_NOT_FOUND) /* a dead one, or another host's */
             rc = 0;
     }
@@ -850,12 +858,8 @@ bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *r
     json_t *request = json_pack("{s:s}", "command", "stats"), *result = NULL;
     struct plx_control_client *client = NULL;
     struct plx_fault none = {0}; /* who does not answer is nothing wrong */
-    char path[PLX_PATH_MAX];
-    bool answered;
-
-    plx_paths_control(cli->session.paths, instance, path);
-    answered = !plx_control_connect(path, CONNECT_TIMEOUT_MS, &client, &none) &&
-               !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
+    bool answered = !connect_to(cli, instance, &client, &none) &&
+                    !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
     if (answered) {
         *ret_data = number_of(result, "data_free_blocks");
         *ret_meta = number_of(result, "meta_free_blocks");

@@ -112,6 +112,7 @@ struct plx_store_options {
     uint64_t keyframe_mappings;  /* a key frame is due after so many changed blocks; 0: 65536 */
     uint64_t keyframe_log_bytes; /* or so many bytes of log; 0: 64 MiB */
     unsigned ops_per_vdi;        /* requests in progress at once per VDI, 0: 128 */
+    bool mixed; /* volumes of several identities: what plx_store_set_identity() left, cut off */
 };
 
 /* Takes the devices over (closes them with the store) only on success. All volumes of the store

@@ -506,7 +506,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
         store->options.keyframe_log_bytes = KEYFRAME_LOG_BYTES_DEFAULT;
     if (!store->options.ops_per_vdi)
         store->options.ops_per_vdi = OPS_DEFAULT;
-    error = plx_volumes_read(devices, count, store->volumes, fault);
+    error = plx_volumes_read(devices, count, options->mixed, store->volumes, fault);
     if (!error)
         error = check_writable(store, store->volumes, count, fault);
     if (!error)
@@ -625,7 +625,7 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
     struct plx_extent_range *room = NULL;
     unsigned known = store->info.volumes;
     uint64_t extents = store->info.extents;
-    int error = volumes ? plx_volumes_read(devices, count, volumes, fault)
+    int error = volumes ? plx_volumes_read(devices, count, false, volumes, fault)
                         : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     if (!error)

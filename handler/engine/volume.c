@@ -122,7 +122,7 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
 }
 
 /* One volume's place, checked against the first one that was read. */
-static int place_volume(struct plx_volume *volumes, struct plx_device *device,
+static int place_volume(struct plx_volume *volumes, struct plx_device *device, bool mixed,
                         const struct plx_superblock **known, struct plx_fault *fault)
 {
     struct plx_volume volume = {.device = device};
@@ -137,6 +137,13 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device,
                    (*known)->extent_blocks != super->extent_blocks))
         return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
                              device->name, super->name);
+    if (*known && !mixed && !plx_uuid_equal(&(*known)->identity, &super->identity))
+        return plx_fault_set(
+            fault, PLX_ERR_INVALID,
+            "%s: is of another copy of store %s than the other volumes; name those "
+            "of one copy ('parallax store scan' shows what each is), or, when its "
+            "import was cut off, do that again",
+            device->name, super->name);
     if (volumes[super->volume_index].device)
         return plx_fault_set(fault, PLX_ERR_INVALID, "%s: volume %u was given twice", device->name,
                              super->volume_index);
@@ -170,14 +177,14 @@ static int check_count(const struct plx_volume *volumes, unsigned count,
     return 0;
 }
 
-int plx_volumes_read(struct plx_device **devices, unsigned count, struct plx_volume *volumes,
-                     struct plx_fault *fault)
+int plx_volumes_read(struct plx_device **devices, unsigned count, bool mixed,
+                     struct plx_volume *volumes, struct plx_fault *fault)
 {
     const struct plx_superblock *known = NULL;
     int error = 0;
 
     for (unsigned i = 0; i < count && !error; i++)
-        error = place_volume(volumes, devices[i], &known, fault);
+        error = place_volume(volumes, devices[i], mixed, &known, fault);
     return error ? error : check_count(volumes, count, known, fault);
 }
 

@@ -372,13 +372,14 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
 
 /* ---- Importing ---- */
 
-static int identify(const char *const *paths, unsigned count, struct plx_known *known,
+static int identify(const char *const *paths, unsigned count, bool mixed, struct plx_known *known,
                     struct plx_fault *fault)
 {
     struct plx_device_open_options options = {.read_only = true};
     struct plx_device *devices[PLX_VOLUMES_MAX];
     const char *ordered[PLX_VOLUMES_MAX] = {0};
     struct plx_superblock_info first = {0};
+    struct plx_uuid identity = {{0}};
     int error = plx_volumes_open_paths(paths, count, &options, devices, fault);
 
     if (error)
@@ -389,11 +390,20 @@ static int identify(const char *const *paths, unsigned count, struct plx_known *
         error = plx_superblock_probe(devices[i], &info, fault);
         if (error)
             break;
+        if (i == 0)
+            identity = info.identity;
         if (i == 0 || info.volume_index == 0)
             first = info;
         if (!plx_uuid_equal(&info.store, &first.store))
             error = plx_fault_set(fault, PLX_ERR_INVALID, "%s belongs to another store (%s)",
                                   paths[i], info.store_name);
+        else if (!mixed && !plx_uuid_equal(&info.identity, &identity))
+            error =
+                plx_fault_set(fault, PLX_ERR_INVALID,
+                              "%s is of another copy of store %s than %s; name the volumes of "
+                              "one copy ('parallax store scan' shows what each is), or, when an "
+                              "import with --new-identity was cut off, do that again",
+                              paths[i], info.store_name, paths[0]);
         else if (info.volume_index >= count || ordered[info.volume_index])
             error = plx_fault_set(fault, PLX_ERR_INVALID,
                                   "%s is volume %u of store %s; name each of its %u volumes once",
@@ -416,18 +426,128 @@ static int identify(const char *const *paths, unsigned count, struct plx_known *
     return 0;
 }
 
-int plx_founding_identify(const char *const *paths, unsigned count, struct plx_known *ret_known,
-                          struct plx_fault *fault)
+static int identify_all(const char *const *paths, unsigned count, bool mixed,
+                        struct plx_known *ret_known, struct plx_fault *fault)
 {
     struct plx_known known = {0};
     int error = check_count(count, fault);
 
     if (!error)
-        error = identify(paths, count, &known, fault);
+        error = identify(paths, count, mixed, &known, fault);
     if (error)
         plx_known_done(&known);
     else
         *ret_known = known;
+    return error;
+}
+
+static bool is_same_volume(const char *a, const char *b)
+{
+    struct plx_bytelock *here = NULL, *there = NULL;
+    bool same = !plx_bytelock_open(a, &here, NULL) && !plx_bytelock_open(b, &there, NULL) &&
+                plx_bytelock_same(here, there);
+
+    plx_bytelock_close(here);
+    plx_bytelock_close(there);
+    return same;
+}
+
+/* Whether volume 0 of `other`, if the store is still there, is another one than that of `known`. */
+static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other)
+{
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    char identity[PLX_UUID_TEXT] = "";
+
+    if (plx_device_open(other->volume[0], &options, &device, NULL) == 0) {
+        if (plx_superblock_probe(device, &info, NULL) == 0)
+            plx_uuid_text(&info.identity, identity);
+        plx_device_close(device);
+    }
+    return strcmp(identity, known->identity) == 0 && /* else it moved away from there */
+           !is_same_volume(known->volume[0], other->volume[0]);
+}
+
+/* A copy of a store that is known here, beside the original: one identity, two truths. And the
+ * original is no copy: who calls it one would lose sight of it. */
+static int check_copy(const struct plx_paths *paths, const struct plx_known *known, bool copy,
+                      struct plx_fault *fault)
+{
+    struct plx_known other;
+    bool elsewhere;
+    int error = plx_known_get(paths, known->identity, &other, NULL);
+
+    if (error)
+        return 0;
+    elsewhere = lies_elsewhere(known, &other);
+    if (elsewhere && !copy)
+        error = plx_fault_set(
+            fault, PLX_ERR_EXISTS,
+            "%s and %s are the same store, which is known here as %s: one of them is a copy, and "
+            "to be used beside the other it needs an identity of its own: 'parallax store import "
+            "NAME --new-identity --volume PATH' with the copy's volumes; or 'parallax store forget "
+            "%s' first, if only one is to be used",
+            known->volume[0], other.volume[0], other.name, other.name);
+    else if (!elsewhere && copy)
+        error = plx_fault_set(
+            fault, PLX_ERR_EXISTS,
+            "%s is store %s itself, which is known here, and no copy of it; 'parallax store forget "
+            "%s' first, if it is the copy's place now",
+            known->volume[0], other.name, other.name);
+    plx_known_done(&other);
+    return error;
+}
+
+/* Each of the volumes: a copy's volume 0 beside a volume of the original would make one store of
+ * both. Those of the store itself, when it is imported again, are its own. */
+static int refuse_volumes_of_others(const struct plx_paths *paths, const struct plx_known *known,
+                                    bool copy, struct plx_fault *fault)
+{
+    struct plx_known *list;
+    size_t count;
+    int error = plx_known_list(paths, &list, &count, fault);
+
+    if (error)
+        return error;
+    for (size_t i = 0; i < count && !error; i++)
+        for (unsigned v = 0; v < list[i].volumes && !error; v++)
+            for (unsigned u = 0; u < known->volumes && !error; u++)
+                if ((copy || strcmp(list[i].identity, known->identity) != 0) &&
+                    is_same_volume(list[i].volume[v], known->volume[u]))
+                    error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                                          "%s is a volume of store %s, which is known here, and of "
+                                          "no other; 'parallax "
+                                          "store forget %s' first, if it is another one's now",
+                                          known->volume[u], list[i].name, list[i].name);
+    plx_known_list_free(list, count);
+    return error;
+}
+
+/* As it is asked for; else as it is called here already; else as it was when it was made. */
+static void name_it(const struct plx_paths *paths, const char *name, struct plx_known *known)
+{
+    struct plx_known here;
+
+    if (name) {
+        snprintf(known->name, sizeof known->name, "%s", name);
+    } else if (plx_known_get(paths, known->identity, &here, NULL) == 0) {
+        memcpy(known->name, here.name, sizeof known->name);
+        plx_known_done(&here);
+    }
+}
+
+int plx_founding_identify(const struct plx_paths *paths, const char *const *names, unsigned count,
+                          struct plx_known *ret_known, struct plx_fault *fault)
+{
+    int error = identify_all(names, count, false, ret_known, fault);
+
+    if (error)
+        return error;
+    name_it(paths, NULL, ret_known);
+    error = check_copy(paths, ret_known, false, fault);
+    if (error)
+        plx_known_done(ret_known);
     return error;
 }
 
@@ -488,66 +608,12 @@ int plx_founding_take(const struct plx_paths *paths, const struct plx_known *kno
     return take(paths, known, volumes, from, ret_tenancy, fault);
 }
 
-/* Whether volume 0 of `other`, if the store is still there, is another one than that of `known`. */
-static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other)
-{
-    struct plx_bytelock *here = NULL, *there = NULL;
-    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
-    struct plx_superblock_info info;
-    struct plx_device *device;
-    char identity[PLX_UUID_TEXT] = "";
-    bool elsewhere;
-
-    if (plx_device_open(other->volume[0], &options, &device, NULL) == 0) {
-        if (plx_superblock_probe(device, &info, NULL) == 0)
-            plx_uuid_text(&info.identity, identity);
-        plx_device_close(device);
-    }
-    elsewhere = strcmp(identity, known->identity) == 0 && /* else it moved away from there */
-                !plx_bytelock_open(known->volume[0], &here, NULL) &&
-                !plx_bytelock_open(other->volume[0], &there, NULL) &&
-                !plx_bytelock_same(here, there);
-    plx_bytelock_close(here);
-    plx_bytelock_close(there);
-    return elsewhere;
-}
-
-/* A copy of a store that is known here, beside the original: one identity, two truths. And the
- * original is no copy: who calls it one would lose sight of it. */
-static int check_copy(const struct plx_paths *paths, const struct plx_known *known, bool copy,
-                      struct plx_fault *fault)
-{
-    struct plx_known other;
-    bool elsewhere;
-    int error = plx_known_get(paths, known->identity, &other, NULL);
-
-    if (error)
-        return 0;
-    elsewhere = lies_elsewhere(known, &other);
-    if (elsewhere && !copy)
-        error = plx_fault_set(
-            fault, PLX_ERR_EXISTS,
-            "%s and %s are the same store, which is known here as %s: one of them is a copy, and "
-            "to be used beside the other it needs an identity of its own: 'parallax store import "
-            "NAME --new-identity --volume PATH' with the copy's volumes; or 'parallax store forget "
-            "%s' first, if only one is to be used",
-            known->volume[0], other.volume[0], other.name, other.name);
-    else if (!elsewhere && copy)
-        error = plx_fault_set(
-            fault, PLX_ERR_EXISTS,
-            "%s is store %s itself, which is known here, and no copy of it; 'parallax store forget "
-            "%s' first, if it is the copy's place now",
-            known->volume[0], other.name, other.name);
-    plx_known_done(&other);
-    return error;
-}
-
 /* The volumes are this process's alone; for the rest see plx_store_set_identity(). What fails may
  * be repeated. */
 static int give_identity(struct plx_known *known, struct plx_fault *fault)
 {
     const struct plx_device_open_options open = {.exclusive = true};
-    const struct plx_store_options options = {.instance = 1};
+    const struct plx_store_options options = {.instance = 1, .mixed = true};
     struct plx_device *devices[PLX_VOLUMES_MAX];
     struct plx_store *store;
     struct plx_uuid identity;
@@ -572,19 +638,6 @@ static int give_identity(struct plx_known *known, struct plx_fault *fault)
     return error;
 }
 
-/* As it is asked for; else as it is called here already; else as it was when it was made. */
-static void name_it(const struct plx_paths *paths, const char *name, struct plx_known *known)
-{
-    struct plx_known here;
-
-    if (name) {
-        snprintf(known->name, sizeof known->name, "%s", name);
-    } else if (plx_known_get(paths, known->identity, &here, NULL) == 0) {
-        memcpy(known->name, here.name, sizeof known->name);
-        plx_known_done(&here);
-    }
-}
-
 int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
                         const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault)
@@ -596,11 +649,13 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
                       : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     if (!error)
-        error = plx_founding_identify(names, count, &known, fault);
+        error = identify_all(names, count, options->copy, &known, fault);
     if (!error)
         name_it(paths, options->name, &known);
     if (!error)
         error = check_copy(paths, &known, options->copy, fault);
+    if (!error)
+        error = refuse_volumes_of_others(paths, &known, options->copy, fault);
     if (!error && options->copy)
         error = check_name(paths, known.name, fault);
     if (!error)

@@ -19,10 +19,11 @@ int plx_founding_format(const char *state_dir, const char *const *paths, unsigne
                         const struct plx_patience *patience, struct plx_store_info *ret_info,
                         struct plx_fault *fault);
 
-/* Which store these volumes make up, all of them, in the order of their numbers. The result is to
- * be freed by plx_known_done(). */
-int plx_founding_identify(const char *const *paths, unsigned count, struct plx_known *ret_known,
-                          struct plx_fault *fault);
+/* Which store these volumes make up, all of them, in the order of their numbers, by the name that
+ * it has here. EXISTS: a store of the same identity is known here and lies elsewhere. The result is
+ * to be freed by plx_known_done(). */
+int plx_founding_identify(const struct plx_paths *paths, const char *const *names, unsigned count,
+                          struct plx_known *ret_known, struct plx_fault *fault);
 
 struct plx_founding_import {
     const char *name; /* that it is to have here; NULL: the one it has here, or its own */

@@ -444,7 +444,8 @@ int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret
     plx_attach_init_env(&r->env);
     error = plx_paths_init(&r->paths, options->state_dir, fault);
     if (!error)
-        error = plx_founding_identify(options->volumes, options->count, &r->known, fault);
+        error =
+            plx_founding_identify(&r->paths, options->volumes, options->count, &r->known, fault);
     if (!error)
         error = run(r);
     if (error) {

@@ -171,7 +171,7 @@ static void test_commands(void)
     open_as("admin");
     create(101);
     close_attach();
-    check("vdi create", 2, 12);
+    check("vdi create", 2, 13);
 
     count_from_here();
     open_as("admin");
@@ -184,7 +184,7 @@ static void test_commands(void)
     for (unsigned i = 0; i < LUNS; i++)
         create(i);
     close_attach();
-    check("64 times vdi create, one process", 65, 390);
+    check("64 times vdi create, one process", 65, 454);
 }
 
 static void test_luns(void)

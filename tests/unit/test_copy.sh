@@ -64,6 +64,55 @@ run 0 snap create copy/web@tuesday
 run 0 snap create demo/web@tuesday
 for store in demo copy; do run 0 store check $store --data; done
 
+step "volumes of two copies make no store, also where nobody would notice; each is known by its place"
+MIXED=(--volume "$DIR/demo.copy" --volume "$DIR/more.plx")
+for name in copy third; do
+    run 1 store import $name "${MIXED[@]}"
+    run 1 store import $name --new-identity "${MIXED[@]}"
+    run 1 store rebuild-registry "${MIXED[@]}"
+done
+run 0 store forget copy
+run 1 store import copy "${MIXED[@]}"
+says err "of another copy of store demo"
+cp --sparse=always demo.plx fresh.copy # it has the original's identity still
+run 1 store import copy --new-identity --volume "$DIR/fresh.copy" --volume "$DIR/more.plx"
+says err "more.plx is a volume of store demo, which is known here"
+run 1 store rebuild-registry --volume "$DIR/fresh.copy" --volume "$DIR/more.copy"
+run 0 store import copy "${COPY[@]}"
+run 0 vdi export demo/web back --force
+same back image
+run 0 vdi export copy/web back --force
+same back other
+
+step "a copy's registry is rebuilt under the copy's name, and never in the original's place"
+cp --sparse=always more.plx fresh2.copy
+run 1 store rebuild-registry --volume "$DIR/fresh.copy" --volume "$DIR/fresh2.copy"
+says err "--new-identity"
+run 0 store rebuild-registry "${COPY[@]}"
+run 0 vdi export demo/web back --force
+same back image
+run 0 vdi export copy/web back --force
+same back other
+
+step "cut off at any write, an import is done again"
+for at in {5..245..16}; do
+    cp --sparse=always demo.plx fresh.copy
+    cp --sparse=always more.plx fresh2.copy
+    FRESH=(--volume "$DIR/fresh.copy" --volume "$DIR/fresh2.copy")
+    { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at "$PARALLAX_STAGED" -q store import fresh --new-identity "${FRESH[@]}"; } >out 2>&1
+    status=$?
+    if ((status)); then
+        "$PARALLAX" -q store forget fresh >out 2>err </dev/null # it may be known already
+        run 0 store import fresh --new-identity "${FRESH[@]}"
+    fi
+    run 0 vdi export fresh/web back --force
+    same back image
+    run 0 store forget fresh
+    ((status)) || break
+done
+((status == 0 && at > 3)) || die "$at cuts, and the last one ended with $status"
+run 0 store check demo
+
 step "a stream of the one does not go on where one of the other ended"
 run 0 store format safe --volume "$DIR/safe.plx" --size 64M
 run 0 vdi export-diff demo/web@monday full
