@@ -37,7 +37,8 @@
  *     which ends a recovery (kept.c). A handler's locks are free at once: others wait for them.
  * A14 A handler that begins keeps the disks open that a dead one of its kind had open, for they are
  *     asked for next: that each is closed, given up, locked and opened again would take longer than
- *     all the rest. They are held like any other, until they are asked for or let go.
+ *     all the rest. They are held like any other, until they are asked for or let go. Not when
+ *     several have died: whose disks would be asked for here?
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -1324,11 +1325,10 @@ static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, 
 }
 
 static int recover_instance(struct plx_attach *a, const struct plx_registry_instance *dead,
-                            struct plx_fault *fault)
+                            bool keep, struct plx_fault *fault)
 {
     struct plx_registry_vdi *list;
     size_t count, failed;
-    bool keep = a->keeps && strcmp(dead->role, a->options.role) == 0;
     int error =
         plx_registry_vdis_takeover(a->registry, dead->id, a->instance.row.id, &list, &count);
 
@@ -1344,11 +1344,28 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
     return 0;
 }
 
+/* A14 */
+static bool is_peer(const struct plx_attach *a, const struct plx_registry_instance *dead)
+{
+    return strcmp(dead->role, a->options.role) == 0;
+}
+
+static size_t count_peers(const struct plx_attach *a, const struct plx_registry_instance *dead,
+                          size_t count)
+{
+    size_t peers = 0;
+
+    for (size_t i = 0; i < count; i++)
+        peers += is_peer(a, &dead[i]);
+    return peers;
+}
+
 /* A1, over all of them at once: one may have died while it recovered another, having taken over
  * its extents and not yet its disks. */
 static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead, size_t count,
                        struct plx_fault *fault)
 {
+    bool keep = a->keeps && count_peers(a, dead, count) == 1;
     int error = 0;
 
     for (size_t i = 0; i < count && !error; i++)
@@ -1361,7 +1378,7 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
     error = plx_store_extents_adopted(a->store, fault);
     unlock(a);
     for (size_t i = 0; i < count && !error; i++)
-        error = recover_instance(a, &dead[i], fault);
+        error = recover_instance(a, &dead[i], keep && is_peer(a, &dead[i]), fault);
     return error;
 }
 
