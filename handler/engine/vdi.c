@@ -300,8 +300,8 @@ static int create_record(struct plx_store *store, const struct plx_vdi_create_op
     if (error)
         return error;
     record->oldest = record->keyframe;
-    /* Also for one that names no block: without this pass, plxsim --crash --seed 200586 finds a
-     * block of another disk overwritten after a death. */
+    /* Also for one that names no block. Whether it is needed is open: without this pass plxsim
+     * --crash --seed 200586 reads a wrong block of another disk after two deaths, much later. */
     error = plx_bitmap_sync_run(store);
     if (!error && flush_mark != store->flush_failures)
         error = store->flush_error; /* the clone's nodes may have gone with it */
