@@ -139,15 +139,15 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     const char *path = known->volume[v];
     struct plx_superblock_info info;
     struct plx_device *device;
-    char uuid[PLX_UUID_TEXT];
+    char identity[PLX_UUID_TEXT];
     int rc = plx_device_open(path, &options, &device, &cli->fault);
 
     if (rc)
         return rc;
     rc = plx_superblock_probe(device, &info, &cli->fault);
     if (!rc) {
-        plx_uuid_text(&info.store, uuid);
-        if (strcmp(uuid, known->uuid) != 0 || info.volume_index != v)
+        plx_uuid_text(&info.identity, identity);
+        if (strcmp(identity, known->identity) != 0 || info.volume_index != v)
             rc = plx_cli_fail(cli, PLX_ERR_INVALID,
                               "%.150s is not volume %u of this store any more; 'parallax store "
                               "import --volume PATH' tells where its volumes are",

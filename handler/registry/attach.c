@@ -1298,8 +1298,21 @@ static int mark_logs(struct plx_attach *a, uint64_t dead, struct plx_fault *faul
     return 0;
 }
 
+static bool is_in(const struct held_vdi *list, const char *id)
+{
+    while (list && strcmp(list->lock.vdi, id) != 0)
+        list = list->next;
+    return list != NULL;
+}
+
+static bool is_held(const struct plx_attach *a, const char *id)
+{
+    return is_in(a->vdis, id) || is_in(a->unasked, id);
+}
+
 /* One after the other; comes back with how many failed. What recovering some gave back others may
- * need: those for which there was no room come again, as long as that helps. */
+ * need: those for which there was no room come again, as long as that helps. One that is kept open
+ * is recovered: what its registry rows lack is made good when it is closed. */
 static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, size_t count,
                            bool keep)
 {
@@ -1314,7 +1327,7 @@ static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, 
 
             if (error) /* its neighbours are not to suffer from it */
                 env_event(&a->env, error, why.text);
-            if (error == PLX_ERR_NOSPACE &&
+            if (error == PLX_ERR_NOSPACE && !is_held(a, list[i].id) &&
                 plx_registry_vdi_get_by_id(a->registry, list[i].id, &list[left]) == 0)
                 left++;
             else
@@ -1826,18 +1839,6 @@ static int get_vdi(struct plx_attach *a, const char *name, struct plx_registry_v
     return error ? plx_registry_fault(a->registry, error, fault) : keep_up(a, fault);
 }
 
-static bool is_in(const struct held_vdi *list, const char *id)
-{
-    while (list && strcmp(list->lock.vdi, id) != 0)
-        list = list->next;
-    return list != NULL;
-}
-
-static bool is_held(const struct plx_attach *a, const char *id)
-{
-    return is_in(a->vdis, id) || is_in(a->unasked, id);
-}
-
 /* A14: out of those that wait to be asked for, to those that are open; id NULL: any. NULL: it is
  * not among them. */
 static struct held_vdi *ask_for(struct plx_attach *a, const char *id)
@@ -2125,7 +2126,7 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault)
 {
-    uint64_t since_ns = plx_clock_ns(CLOCK_MONOTONIC);
+    uint64_t since_ns = plx_patience_begin();
     struct plx_registry_vdi row;
     struct plx_fault why = {0};
     int error;

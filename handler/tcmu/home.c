@@ -26,8 +26,7 @@
 /* Only where a LUN begins is anybody waited for: it is not to be missing after a start because a
  * command had its disk, or was recovering, at that moment. Everything else here is tried again
  * later. tcmu-runner's main loop waits with it: other LUNs go on, but none comes or goes. */
-#define STORE_WAIT_MS 15000u /* for a recovery, which we would have to do ourselves, and the like  \
-                              */
+#define STORE_WAIT_MS 15000u /* for a recovery, say, which we would have to do ourselves */
 #define OPEN_WAIT_MS 3000u
 
 static pthread_mutex_t homes_lock = PTHREAD_MUTEX_INITIALIZER;

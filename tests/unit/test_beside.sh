@@ -19,6 +19,15 @@ beside() {
     } &
 }
 
+# until_said FILE: somebody has written into it, or 10 s have passed.
+until_said() {
+    local i
+    for ((i = 0; i < 100; i++)); do
+        [[ ! -s $1 ]] || break
+        sleep 0.1
+    done
+}
+
 # all_done WHAT: waits for them; each has ended with 0. A check that was among them has found nothing wrong.
 all_done() {
     local number failed=0
@@ -188,10 +197,7 @@ timed run 4 snap create demo/web --wait 1
 later=$!
 "$PARALLAX" cdp off demo/web --wait 60 --quiet >quiet.out 2>quiet.err </dev/null &
 quiet=$!
-for ((i = 0; i < 100; i++)); do
-    [[ ! -s later.err ]] || break
-    sleep 0.1
-done
+until_said later.err
 grep -q "waiting up to 60 s (--wait): VDI 'web' is in use by admin (pid $holder)" later.err || die "nobody says who is waited for"
 free
 wait "$later" || die "what waited has failed: $(<later.err)"
@@ -292,10 +298,7 @@ while read -r byte how words; do
     # shellcheck disable=SC2086 # words
     "$PARALLAX" $words --wait 60 >later.out 2>later.err </dev/null &
     later=$!
-    for ((i = 0; i < 100; i++)); do
-        [[ ! -s later.err ]] || break
-        sleep 0.1
-    done
+    until_said later.err
     grep -q "^waiting up to 60 s (--wait)" later.err || die "$words: nobody says who is waited for"
     kill -INT "$later"
     begun=${EPOCHREALTIME/./}
@@ -359,10 +362,7 @@ for ((i = 0; i < 200; i++)); do
 done
 "$PARALLAX" snap create hurt/web --wait 60 >later.out 2>later.err </dev/null &
 later=$!
-for ((i = 0; i < 100; i++)); do
-    [[ ! -s later.err ]] || break
-    sleep 0.1
-done
+until_said later.err
 python3 -c '
 import sys
 with open(sys.argv[1], "r+b") as volume:

@@ -179,6 +179,9 @@ run 0 snap list reg/a --json
 step "a disk at work is not called damaged"
 run 0 vdi create reg/busy --size 16M
 "$PARALLAX" vdi bench reg/busy --rw randwrite --runtime 4 --force >/dev/null 2>&1 </dev/null &
+writer=$!
+sleep 0.3
+kill -0 "$writer" || die "nobody writes"
 for _ in {1..8}; do
     timeout 60 "$PARALLAX" vdi export reg/busy busy.raw --force --wait 0 >out 2>err </dev/null
     status=$?
