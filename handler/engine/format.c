@@ -637,6 +637,7 @@ void plx_format_vdi_record_encode(const struct plx_uuid *store, const struct plx
     b[12] = (uint8_t)r->state;
     b[13] = r->sector_size == 4096 ? 12 : 9;
     b[14] = (uint8_t)r->overwrite;
+    b[15] = r->doubted;
     put_uuid(b + 16, store);
     put_uuid(b + 32, &r->id);
     put64(b + 48, r->generation);
@@ -693,12 +694,13 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
     if (!plx_uuid_equal(&id, store) || get32(b + 120) != slot || name_bytes < 1 ||
         name_bytes > PLX_NAME_MAX || memchr(b + 128, 0, name_bytes) ||
         (b[12] != PLX_VDI_LIVE && b[12] != PLX_VDI_DELETED) || (b[13] != 9 && b[13] != 12) ||
-        b[14] > PLX_OVERWRITE_COPY || !get_keyframe(b + 384, addr_limit, &r.keyframe) ||
+        b[14] > PLX_OVERWRITE_COPY || b[15] > 1 || !get_keyframe(b + 384, addr_limit, &r.keyframe) ||
         !get_keyframe(b + 1024, addr_limit, &r.oldest))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible contents");
     r.state = b[12];
     r.sector_size = 1u << b[13];
     r.overwrite = b[14];
+    r.doubted = b[15];
     r.id = get_uuid(b + 32);
     r.generation = get64(b + 48);
     r.epoch = get64(b + 56);

@@ -304,6 +304,7 @@ struct plx_vdi_record {
     uint32_t rewinds;
     uint32_t rewinds_past; /* further ones, which history has moved past */
     uint64_t vouched_ns;   /* when quiet blocks had their checksums last (vouch.c), 0: never */
+    bool doubted;          /* what was written in place may be readable and not durable (vouch.c) */
     /* The log: retained segments are first_segment..(keyframe.pos / segment size), found through
      * a radix tree of their addresses; the segment that holds keyframe.pos is segment_addr
      * (0: none yet). */

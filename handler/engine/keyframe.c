@@ -355,6 +355,7 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.keyframe = op->target;
     op->record.protection = vdi->protect.policy;
     op->record.vouched_ns = vdi->vouch.completed_ns;
+    op->record.doubted = vdi->vouch.doubt;
     if (op->detour)
         note_rewind(op, &op->record);
     op->record.generation = plx_generation_next(op->record.generation);

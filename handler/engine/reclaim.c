@@ -33,7 +33,8 @@
  *     snapshot that stays is met all the same: the log is read from that snapshot's batch on (C1).
  *     The key frame goes, too, if nobody needs it: it is not announced where the log is written
  *     anew behind it, so snapshots there are read through the one before, and its nodes come back
- *     by C3. Where the next stretch begins, a mark says; where it ends, thrift.c. If a stretch does
+ *     by C3. Where the next stretch begins, a mark says; where it ends, thrift.c, but there, too, a
+ *     key frame counts from its announcement on only (C6). If a stretch does
  *     not fit its snapshots stay. What lies before the mark stays, whatever is asked for: reading
  *     begins at the last snapshot there, and if that one went, nothing would tell of those before.
  *
@@ -600,9 +601,6 @@ static int scan(struct reclaim *r)
         }
         if (!error)
             error = each_record(r, look);
-        if (!error && r->planned.levels && r->at.seq <= r->planned.batch_seq &&
-            r->reader.cursor.seq > r->planned.batch_seq)
-            error = base_appears(r, &r->planned, false);
     }
     if (error || r->looked_enough)
         return error;

@@ -12,7 +12,8 @@
  * Q7  A move gives blocks another place and never other contents: it reads, checks and logs under
  *     the range lock of a write. What a snapshot has come to see in between stays where it is. It
  *     takes no room that writes wait for. So does a share, block by block (share.c).
- *     A vouch (vouch.c) reads under that lock, too, and changes nothing but what is known.
+ *     A vouch (vouch.c) reads under that lock, too, perhaps writes the same again, and changes
+ *     nothing but what is known.
  * Q8  Writes that wait for history to give way hold nobody up who may have to do with that: what
  *     the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody waits
  *     for ahead of initiators have operations of their own, and a move or a share does not wait
@@ -237,6 +238,13 @@ static void release_compare(struct plx_op *op)
     wake_all(op->vdi->store, &op->vdi->compare_waiters);
 }
 
+/* What was written in place may be seen, and no flush has followed it. */
+static void in_cache_only(struct plx_vdi *vdi)
+{
+    plx_vdi_set_unflushed(vdi);
+    vdi->cache_changes++;
+}
+
 static void finish(struct plx_op *op, int result)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -247,10 +255,9 @@ static void finish(struct plx_op *op, int result)
                               (plx_error_is_unreadable(result) ? op->window_bytes : 0);
     if (request->op == PLX_VOUCH)
         plx_vouch_ended(op, result);
-    if (op->in_place && result) { /* it may be seen, and no flush has followed it */
+    if (op->in_place && result) {
         vdi->vouch.doubt = true;
-        plx_vdi_set_unflushed(vdi);
-        vdi->cache_changes++;
+        in_cache_only(vdi);
     }
     op->in_place = false;
     vdi->labels_ended += op->labels;
@@ -1349,7 +1356,8 @@ static unsigned submit_in_place(struct plx_op *op)
         plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
         sent++;
         op->in_place = true;
-        plx_vouch_note(&op->vdi->vouch, op->first_block + first, block - first);
+        if (!vouching(op))
+            plx_vouch_note(&op->vdi->vouch, op->first_block + first, block - first);
         op->vdi->store->counters.blocks_in_place += block - first;
         op->vdi->counters.blocks_in_place += block - first;
     }
@@ -1415,7 +1423,7 @@ static int issue(struct plx_op *op)
         release_pieces(op);
         return error;
     }
-    if (has_in_place || op->piece_count)
+    if ((has_in_place && !vouching(op)) || op->piece_count)
         plx_protect_note_change(op->vdi);
     op->flush_mark = op->vdi->store->flush_failures;
     start_join(op);
@@ -1668,7 +1676,7 @@ static void note_flushed(struct plx_op *op)
  * through the log is durable already. */
 static bool must_flush(const struct plx_op *op)
 {
-    bool durable = !op->vdi->write_back || op->request->fua;
+    bool durable = (!op->vdi->write_back && !vouching(op)) || op->request->fua;
 
     return durable && !op->piece_count && (op->in_place || op->vdi->unflushed);
 }
@@ -1798,9 +1806,7 @@ static void op_run(struct plx_op *op)
             }
             if (vouching(op)) {
                 checksum_kept(op);
-                plx_vouch_take(op);
-                op->done_bytes += op->window_bytes;
-                op->state = OP_WINDOW;
+                op->state = plx_vouch_writes(op) ? OP_ISSUE : OP_DURABLE;
                 break;
             }
             merge_edges(op);
@@ -1826,7 +1832,8 @@ static void op_run(struct plx_op *op)
             }
             /* A snapshot came in between. It matters for what would be written in place only, and
              * for what moves (Q7). */
-            if (op->gen != vdi->map.gen_submitted && (moving(op) || !always_copies(vdi))) {
+            if (op->gen != vdi->map.gen_submitted &&
+                (moving(op) || vouching(op) || !always_copies(vdi))) {
                 op->looked_up = 0;
                 op->state = OP_LOOKUP;
                 break;
@@ -1890,9 +1897,13 @@ static void op_run(struct plx_op *op)
             }
             break;
         case OP_DURABLE:
+            if (vouching(op) && op->in_place)
+                in_cache_only(vdi);
             op->in_place = false;
             if (sharing(op))
                 plx_share_done(op);
+            if (vouching(op))
+                plx_vouch_take(op);
             if (moving(op))
                 end_move(op);
             else

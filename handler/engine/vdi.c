@@ -300,9 +300,7 @@ static int create_record(struct plx_store *store, const struct plx_vdi_create_op
     if (error)
         return error;
     record->oldest = record->keyframe;
-    /* Also for one that names no block. Whether it is needed is open: without this pass plxsim
-     * --crash --seed 200586 reads a wrong block of another disk after two deaths, much later. */
-    error = plx_bitmap_sync_run(store);
+    error = options->is_clone ? plx_bitmap_sync_run(store) : 0; /* else it names no block */
     if (!error && flush_mark != store->flush_failures)
         error = store->flush_error; /* the clone's nodes may have gone with it */
     if (!error)
@@ -394,6 +392,7 @@ static struct plx_vdi *vdi_new(struct plx_store *store, const struct plx_vdi_rec
     vdi->size_bytes = record->keyframe.size_bytes;
     vdi->protect.policy = record->protection;
     vdi->vouch.completed_ns = record->vouched_ns;
+    vdi->vouch.doubt = record->doubted || record->owner;
     plx_gather_init(&vdi->gather, store);
     if (plx_ops_init(vdi)) {
         free(vdi);
@@ -604,7 +603,7 @@ void plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options
 {
     set_writing(vdi, options);
     if (!vdi->vouch.quiet_ns)
-        plx_vouch_start(vdi, options->quiet_ns, vdi->vouch.doubt);
+        plx_vouch_start(vdi, options->quiet_ns);
 }
 
 int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *options,
@@ -655,7 +654,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         undo_open(vdi, had_segment, had_next, unwritten);
         return error;
     }
-    plx_vouch_start(vdi, options->quiet_ns, unclean);
+    plx_vouch_start(vdi, options->quiet_ns);
     plx_protect_start(vdi, unclean && (result.batches || plx_keyframe_rewind(&record)));
     if (unclean)
         plx_store_event(store, 0,
@@ -919,6 +918,7 @@ int plx_vdi_close(struct plx_vdi *vdi)
     if (!error) {
         give_back(vdi);
         vdi->record.owner = 0;
+        vdi->record.doubted = vdi->vouch.doubt;
         memset(&vdi->record.owner_host, 0, sizeof vdi->record.owner_host);
         error = plx_vdi_record_write(vdi->store, &vdi->record, &vdi->record_slot);
     }

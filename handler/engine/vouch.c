@@ -11,10 +11,14 @@
  * V2  Only the map learns of it, and only if the block still is as writable as when it was looked
  *     up: no snapshot was ordered and no key frame begun or ended in between.
  * V3  What can be read need not be on the medium once a flush has failed, or a write in place: a
- *     cache may show it for a while. From then on nothing is noted until the disk is opened again;
- *     nor after another instance left the disk unclosed, for who knows what it met.
+ *     cache may show it for as long as it has power, to whoever opens the disk by then. Nor need it
+ *     be after an instance left the disk unclosed, for who knows what that one met; so the record
+ *     says that there is doubt, for good. In doubt a block is written again, as it was read and
+ *     where it lies, before its checksum is noted. Only one that may be written in place is: others
+ *     stay as they are. So do those that a clone shares with its origin, whose doubts it does not
+ *     know.
  * V4  A step is taken only while nobody else is at work on the disk, and nobody has been since the
- *     step before; one window is read in it. It makes no I/O but these reads.
+ *     step before; one window is read in it. It makes no I/O but this, and what V3 says.
  * V5  Where all is known, and where nothing is written in place, there is no pass and no timer.
  * Loop: the VDI's; never blocks.
  * Crash story: before the key frame's record flips the notes are memory, and gone. The flush before
@@ -78,12 +82,11 @@ static uint64_t monotonic(const struct plx_vdi *vdi)
     return vdi->store->env->monotonic_ns(vdi->store->env);
 }
 
-void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns, bool unclean)
+void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns)
 {
     const struct plx_keyframe *keyframe = &vdi->record.keyframe;
     struct plx_vouch *v = &vdi->vouch;
 
-    v->doubt = unclean;
     v->flush_failures = vdi->store->flush_failures;
     if (!quiet_ns)
         return;
@@ -125,7 +128,7 @@ static bool may_step(const struct plx_vdi *vdi)
     const struct plx_vouch *v = &vdi->vouch;
 
     return v->quiet_ns && (v->passing || v->any_left) && !v->under_way && !vdi->oldest &&
-           !vdi->waiting && !vdi->closing && !vdi->barrier && !vdi->log.sticky && !in_doubt(vdi);
+           !vdi->waiting && !vdi->closing && !vdi->barrier && !vdi->log.sticky;
 }
 
 static uint64_t step_ns(const struct plx_vouch *v)
@@ -241,14 +244,18 @@ bool plx_vouch_plan(struct plx_op *op)
 {
     struct plx_vouch *v = &op->vdi->vouch;
     uint64_t end = op->first_block + op->blocks, left = op->request->length - op->done_bytes;
-    bool any = false;
+    bool any = false, own_only;
 
-    v->windows--;
+    v->writes_again = in_doubt(op->vdi);
+    own_only = v->writes_again || plx_entry_addr(op->vdi->record.origin_root); /* V3 */
+    if (v->windows)
+        v->windows--;
     for (unsigned i = 0; i < op->blocks; i++) {
-        bool unknown = op->mappings[i].addr && !op->mappings[i].checksum;
+        const struct plx_mapping *mapping = &op->mappings[i];
+        bool takes = mapping->addr && !mapping->checksum && (mapping->writable || !own_only);
 
-        op->actions[i] = unknown ? PLX_ACTION_NEW : PLX_ACTION_SKIP;
-        any = any || unknown;
+        op->actions[i] = takes ? PLX_ACTION_NEW : PLX_ACTION_SKIP;
+        any = any || takes;
     }
     if (any)
         v->windows = 0; /* V4 */
@@ -258,13 +265,30 @@ bool plx_vouch_plan(struct plx_op *op)
     return any;
 }
 
+bool plx_vouch_writes(struct plx_op *op)
+{
+    for (unsigned i = 0; i < op->blocks && op->vdi->vouch.writes_again; i++)
+        if (op->actions[i] == PLX_ACTION_NEW)
+            op->actions[i] = PLX_ACTION_IN_PLACE;
+    return op->vdi->vouch.writes_again;
+}
+
+/* V3: no flush has failed since it was written again. Then none has to follow at once: whatever
+ * makes the note durable makes one, and if it fails the disk is stopped. */
+static bool is_written(const struct plx_op *op)
+{
+    if (!op->vdi->vouch.writes_again)
+        return !in_doubt(op->vdi);
+    return op->flush_mark == op->vdi->store->flush_failures;
+}
+
 /* V2. For what a key frame of it all needs there is room. */
 static bool may_take(const struct plx_op *op)
 {
     const struct plx_map *map = &op->vdi->map;
 
     return !map->is_frozen && op->gen == map->gen_submitted &&
-           op->base_changes == map->base_changes && !in_doubt(op->vdi) && !op->vdi->log.sticky &&
+           op->base_changes == map->base_changes && is_written(op) && !op->vdi->log.sticky &&
            !plx_vdi_metadata_room(op->vdi, op->blocks);
 }
 
@@ -279,7 +303,7 @@ void plx_vouch_take(struct plx_op *op)
         return;
     }
     for (unsigned i = 0; i < op->blocks; i++) {
-        if (op->actions[i] != PLX_ACTION_NEW)
+        if (op->actions[i] == PLX_ACTION_SKIP)
             continue;
         plx_map_vouch(&vdi->map, op->first_block + i, &op->mappings[i],
                       plx_checksum24(op->checksums[i]));

@@ -26,7 +26,8 @@ struct plx_vouch {
     uint64_t found;     /* blocks that it gave their checksums */
     unsigned windows;   /* that the step may still look at */
     bool passing, under_way;
-    bool doubt;              /* V3 */
+    bool doubt;              /* V3; with the next key frame it is in the record */
+    bool writes_again;       /* V3: what the step under way reads */
     uint64_t flush_failures; /* the store's when the disk was opened */
     uint64_t completed_ns;   /* wall clock: the end of the newest pass; with the next key frame it
                                 is in the record */
@@ -35,9 +36,8 @@ struct plx_vouch {
 struct plx_vdi;
 struct plx_op;
 
-/* Once the disk is this instance's. unclean: another one had it, and did not close it. Without
- * memory there are no passes. */
-void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns, bool unclean);
+/* Once the disk is this instance's. Without memory there are no passes. */
+void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns);
 void plx_vouch_done(struct plx_vouch *vouch);
 /* Takes the next step of a pass when it is due. Called once a turn. */
 void plx_vouch_pump(struct plx_vdi *vdi);
@@ -52,7 +52,9 @@ void plx_vouch_note(struct plx_vouch *vouch, uint64_t vblock, uint64_t count);
 bool plx_vouch_ends(struct plx_op *op);
 /* What is to be read; false: nothing. */
 bool plx_vouch_plan(struct plx_op *op);
-/* It was read, and op->checksums are its checksums. */
+/* It was read: whether it is to be written again, where it lies, before it is taken. */
+bool plx_vouch_writes(struct plx_op *op);
+/* op->checksums are its checksums. */
 void plx_vouch_take(struct plx_op *op);
 void plx_vouch_ended(struct plx_op *op, int result);
 

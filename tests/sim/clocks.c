@@ -10,7 +10,7 @@
  * given it the first tells when it was taken. K2  The operator's word is given when the clock is
  * right, and then only. K3  What the rule cannot notice (witness.c) does not happen: a clock is not
  * behind when a disk, or the machine, is seen for the first time, and what it is off by is more
- * than hours.
+ * than hours, from every other host's, too, for a disk may be opened there next.
  */
 #include "sim/parts.h"
 
@@ -63,8 +63,9 @@ void plx_sim_clocks_restart(struct plx_world *w)
 
 static void jump(struct plx_world *w)
 {
-    struct plx_sim_host *host = &w->hosts[plx_sim_below(w, w->options.hosts)];
-    int64_t off_ns = (int64_t)(2 * HOUR_NS + plx_sim_below(w, 10 * HOUR_NS));
+    uint64_t number = plx_sim_below(w, w->options.hosts);
+    struct plx_sim_host *host = &w->hosts[number];
+    int64_t off_ns = (int64_t)((2 + 5 * number) * HOUR_NS + plx_sim_below(w, 3 * HOUR_NS));
 
     if (host->env.off_ns)
         set_clock(w, host, 0);

@@ -79,12 +79,17 @@ void leave_store(void)
     close_store();
 }
 
-void lose_power(void)
+static void forget_store(void)
 {
-    plx_simpower_cut(&power);
     while (store->vdis)
         plx_vdi_abandon(store->vdis);
     plx_store_close(store);
+}
+
+void lose_power(void)
+{
+    plx_simpower_cut(&power);
+    forget_store();
     plx_simpower_restore(&power);
     open_store(env.instance + 1);
 }
@@ -104,13 +109,25 @@ void adopt_extents(void)
     }
 }
 
-void crash_store(void)
+static void take_all_over(void)
 {
-    lose_power();
     adopt_extents();
     for (uint32_t slot = 0; slot < store->info.vdi_slots; slot++)
         OK(plx_vdi_mark(store, slot, &fault));
     OK(plx_store_extents_adopted(store, &fault));
+}
+
+void crash_store(void)
+{
+    lose_power();
+    take_all_over();
+}
+
+void kill_store(void)
+{
+    forget_store();
+    open_store(env.instance + 1);
+    take_all_over();
 }
 
 void print_finding(void *context, enum plx_finding_severity severity, const char *text)

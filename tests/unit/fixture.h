@@ -43,6 +43,8 @@ void lose_power(void);
 void adopt_extents(void);
 /* All of that: the next instance takes all over. */
 void crash_store(void);
+/* The same, but what the disk caches stays. */
+void kill_store(void);
 /* Everything is closed; gives all extents up, and has the checker read everything. leaks: there may
  * be some. */
 void check_store(bool leaks);

@@ -171,7 +171,7 @@ static void test_commands(void)
     open_as("admin");
     create(101);
     close_attach();
-    check("vdi create", 2, 13);
+    check("vdi create", 2, 12);
 
     count_from_here();
     open_as("admin");

@@ -1849,13 +1849,17 @@ static void test_pages(void)
 
 /* ---- From one stretch to the next (reclaim.c, C10) ---- */
 
-static struct plx_thinned by_policy(uint64_t after, uint64_t upto, const uint64_t *kept)
+#define SECOND_NS 1000000000ull
+#define ROUNDS 60u
+
+static struct plx_thinned by_policy(uint64_t after, uint64_t upto, uint64_t age_ns,
+                                    const uint64_t *kept, size_t kept_count)
 {
     struct plx_thin thin = {.after = after,
                             .upto = upto,
-                            .before_ns = plx_env_now_ns(&env.env),
+                            .before_ns = plx_env_now_ns(&env.env) - age_ns,
                             .kept = kept,
-                            .kept_count = 1,
+                            .kept_count = kept_count,
                             .thrifty = true};
     struct plx_thinned thinned = {0};
 
@@ -1878,16 +1882,57 @@ static void test_mark_passed(void)
         if (model.newest % 4 == 0)
             keyframe();
     }
-    thinned = by_policy(last, last, &held);
+    thinned = by_policy(last, last, 0, &held, 1);
     CU_ASSERT_EQUAL(thinned.snapshots, 0);
     CU_ASSERT_EQUAL(thinned.upto, last);
-    thinned = by_policy(0, model.newest - 1, &held);
+    thinned = by_policy(0, model.newest - 1, 0, &held, 1);
     CU_ASSERT(thinned.snapshots > 0);
     CU_ASSERT(thinned.upto > last);
     expect_instant(held);
     expect_instant(last);
     expect_no_instant(last + 1);
     end_disk(false);
+}
+
+/* Of a stretch that ends with a key frame snapshots behind its position, but before its
+ * announcement, are read through the one before: that one stays where such a snapshot is held, and
+ * so do the nodes that a clone has in common with it (C6). */
+static void hold_every(unsigned period, unsigned first)
+{
+    struct plx_vdi_create_options clone = {.sector_size = 512, .is_clone = true};
+    uint64_t around[ROUNDS], held[ROUNDS], gone = 0, after = 0;
+    size_t held_count = 0;
+    struct order order;
+
+    make_disk();
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        struct plx_thinned thinned;
+
+        env.ns += SECOND_NS;
+        write_history(1, around + round);
+        if (round % period == first) {
+            held[held_count++] = clone.parent_seq = around[round];
+            clone.slot = (uint32_t)held_count;
+            snprintf(clone.name, sizeof clone.name, "clone%zu", held_count);
+            OK(plx_vdi_create(store, &clone, NULL, &fault));
+        }
+        read_order(&order);
+        thinned = by_policy(after, model.newest - 1, 8 * SECOND_NS, held, held_count);
+        after = thinned.upto;
+        gone += thinned.snapshots;
+        expect_order(&order, held, held_count);
+    }
+    CU_ASSERT(gone > ROUNDS);
+    CU_ASSERT(let_go(0, model.newest - 1, held, held_count) > 0);
+    expect_order(&order, held, held_count);
+    end_disk(false);
+}
+
+static void test_mark_order(void)
+{
+    for (unsigned period = 3; period <= 5; period++)
+        for (unsigned first = 0; first < period; first++)
+            hold_every(period, first);
 }
 
 int main(void)
@@ -1918,6 +1963,7 @@ int main(void)
         {"finding beside", test_find_beside},
         {"pages of a list", test_pages},
         {"what a mark has passed", test_mark_passed},
+        {"the order behind a mark", test_mark_order},
     };
 
     fixture.format.segment_bytes = SEGMENT;
