@@ -694,7 +694,8 @@ int plx_format_vdi_record_decode(const void *block, const struct plx_uuid *store
     if (!plx_uuid_equal(&id, store) || get32(b + 120) != slot || name_bytes < 1 ||
         name_bytes > PLX_NAME_MAX || memchr(b + 128, 0, name_bytes) ||
         (b[12] != PLX_VDI_LIVE && b[12] != PLX_VDI_DELETED) || (b[13] != 9 && b[13] != 12) ||
-        b[14] > PLX_OVERWRITE_COPY || b[15] > 1 || !get_keyframe(b + 384, addr_limit, &r.keyframe) ||
+        b[14] > PLX_OVERWRITE_COPY || b[15] > 1 ||
+        !get_keyframe(b + 384, addr_limit, &r.keyframe) ||
         !get_keyframe(b + 1024, addr_limit, &r.oldest))
         return plx_fault_set(fault, PLX_ERR_CORRUPT, "VDI record: impossible contents");
     r.state = b[12];
