@@ -18,6 +18,7 @@ static const char usage[] =
     "               --full    as --crash, on a store that is nearly always full\n"
     "               --reuse   as --full, without snapshots; what a key frame frees is written at "
     "once\n"
+    "               --history snapshots, clones and rewinds, of which most are let go again\n"
     "               --all     --model, --crash and --states in turn\n"
     "  --seed N     one run, bit for bit the same each time\n"
     "  --from N     many, from this seed on: --count N of them, or for --seconds N\n"
@@ -31,6 +32,7 @@ enum profile {
     STATES,
     FULL,
     REUSE,
+    HISTORY,
     ALL,
 };
 
@@ -48,6 +50,8 @@ static void options_for(enum profile profile, uint64_t seed, struct plx_world_op
         plx_world_options_full(seed, true, ret);
     else if (profile == REUSE)
         plx_world_options_reuse(seed, ret);
+    else if (profile == HISTORY)
+        plx_world_options_history(seed, ret);
     else
         plx_world_options_random(seed, profile == CRASH, ret);
 }
@@ -121,6 +125,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->profile = FULL;
         else if (!strcmp(argv[i], "--reuse"))
             plan->profile = REUSE;
+        else if (!strcmp(argv[i], "--history"))
+            plan->profile = HISTORY;
         else if (!strcmp(argv[i], "--all"))
             plan->profile = ALL;
         else if (!strcmp(argv[i], "--trace"))

@@ -155,7 +155,7 @@ static void forget_any(struct plx_world *w)
 
     if (!last)
         return;
-    if (last->seq % 4 < 2) {
+    if (last->seq % 4 < 2 || plx_sim_chance(w, w->options.by_policy)) {
         forget_by_policy(w, disk, last, last->seq % 4 == 0);
         return;
     }
@@ -492,6 +492,34 @@ void plx_world_options_reuse(uint64_t seed, struct plx_world_options *ret)
     o.stalls = 40;
     o.keyframe_mappings = 20 + seed % 40;
     o.crashes = 8;
+    *ret = o;
+}
+
+void plx_world_options_history(uint64_t seed, struct plx_world_options *ret)
+{
+    struct plx_simrng rng = {seed * 5 + 3};
+    struct plx_world_options o;
+
+    plx_world_options_random(seed, plx_simrng_chance(&rng, 30), &o);
+    o.extent_bytes = 1u << 20;
+    o.volume_bytes = 192u << 20;
+    o.segment_bytes = 16u << 10;
+    o.cache_bytes = 1;
+    o.keyframe_mappings = 10 + plx_simrng_below(&rng, 60);
+    o.ops_per_vdi = 4 + (unsigned)plx_simrng_below(&rng, 8);
+    o.vdi_bytes = (uint64_t)(2 + plx_simrng_below(&rng, 6)) << 20;
+    o.vdis = 3 + (unsigned)plx_simrng_below(&rng, 4);
+    o.in_flight = 8 + (unsigned)plx_simrng_below(&rng, 16);
+    o.patience = 50 + (unsigned)plx_simrng_below(&rng, 45);
+    o.stalls = (unsigned)plx_simrng_below(&rng, 40);
+    o.protect = plx_simrng_chance(&rng, 60);
+    o.snapshot_weight = 8 + (unsigned)plx_simrng_below(&rng, 20);
+    o.sync_weight = 10 + (unsigned)plx_simrng_below(&rng, 20);
+    o.forget_weight = 30 + (unsigned)plx_simrng_below(&rng, 60);
+    o.rewind_weight = plx_simrng_chance(&rng, 40) ? 5 + (unsigned)plx_simrng_below(&rng, 15) : 0;
+    o.by_policy = 90;
+    o.clock_weight = o.lies = 0;
+    o.tight = o.gives_way = false;
     *ret = o;
 }
 

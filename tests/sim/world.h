@@ -39,6 +39,7 @@ struct plx_world_options {
     bool toggle_cache; /* the cache mode changes now and then */
     bool labels;
     unsigned forget_weight;  /* how often old snapshots are let go, per 1000 steps */
+    unsigned by_policy;      /* at least so many per cent of that: as a policy does it */
     unsigned rewind_weight;  /* and how often a disk goes back to an instant */
     unsigned collect_weight; /* and garbage is collected */
     unsigned clock_weight;   /* and time passes, or a wall clock jumps */
@@ -82,6 +83,9 @@ void plx_world_options_full(uint64_t seed, bool with_crashes, struct plx_world_o
 /* Such a one whose blocks die with every key frame, which are many and slow, and are used again at
  * once. */
 void plx_world_options_reuse(uint64_t seed, struct plx_world_options *ret);
+/* Snapshots, clones and rewinds, between key frames that are many and slow, and what nobody holds
+ * is let go all the time. */
+void plx_world_options_history(uint64_t seed, struct plx_world_options *ret);
 bool plx_world_run(const struct plx_world_options *options, struct plx_world_result *ret_result);
 
 #endif
