@@ -1342,7 +1342,8 @@ static unsigned submit_in_place(struct plx_op *op)
         struct plx_xfer *xfer;
 
         if (op->actions[block] != PLX_ACTION_IN_PLACE) {
-            op->vdi->store->counters.blocks_zero += op->actions[block] != PLX_ACTION_NEW;
+            if (!keeps_contents(op))
+                op->vdi->store->counters.blocks_zero += op->actions[block] != PLX_ACTION_NEW;
             block++;
             continue;
         }
