@@ -76,6 +76,10 @@ class Disk:
         """Snapshots while files are being written and deleted."""
         command = self.guest.popen(f"exec bash -c '{STREAM}'", env={"FS": self.kind})
         thread = command.drain_in_background()
+        deadline = time.monotonic() + 60
+        while b"\n" not in command.out:  # on a slow machine the first file takes its time
+            check(time.monotonic() < deadline, "no file was written:", command.err.decode())
+            time.sleep(0.05)
         for number in range(snapshots):
             time.sleep(seconds / snapshots)
             lines = command.out[:command.out.rfind(b"\n") + 1].decode().splitlines()
