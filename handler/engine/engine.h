@@ -416,8 +416,8 @@ int plx_vdi_close(struct plx_vdi *vdi);
 /* Begins that: plx_vdi_close() is all that may follow. Disks that are closed together share their
  * flushes when each has begun before the first one is waited for. Synchronous up to there. */
 void plx_vdi_begin_close(struct plx_vdi *vdi);
-/* Nobody uses it for a while (until plx_vdi_use): completes what is under way and makes durable what
- * was acknowledged. On failure it is to be closed. Synchronous. */
+/* Nobody uses it for a while (until plx_vdi_use): completes what is under way and makes durable
+ * what was acknowledged. On failure it is to be closed. Synchronous. */
 int plx_vdi_rest(struct plx_vdi *vdi);
 /* Closes without writing anything, as a crash would. */
 void plx_vdi_abandon(struct plx_vdi *vdi);
