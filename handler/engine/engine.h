@@ -245,6 +245,8 @@ int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_ext
 /* Owned extents whose states have risen since they came, or since this call named them last. NULL,
  * to be freed else: none, or no memory. */
 struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t *ret_count);
+/* Before all of them are given up, one by one: they share a flush then. */
+void plx_store_extents_leave(struct plx_store *store);
 /* Gives up an owned extent; nothing may be allocated in it by this instance any more. */
 int plx_store_extent_release(struct plx_store *store, uint64_t extent,
                              struct plx_extent_info *ret_info, struct plx_fault *fault);
@@ -411,6 +413,12 @@ int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
  * afterwards, whatever is returned; on failure the record still names this instance and the next
  * open recovers. */
 int plx_vdi_close(struct plx_vdi *vdi);
+/* Begins that: plx_vdi_close() is all that may follow. Disks that are closed together share their
+ * flushes when each has begun before the first one is waited for. Synchronous up to there. */
+void plx_vdi_begin_close(struct plx_vdi *vdi);
+/* Nobody uses it for a while (until plx_vdi_use): completes what is under way and makes durable
+ * what was acknowledged. On failure it is to be closed. Synchronous. */
+int plx_vdi_rest(struct plx_vdi *vdi);
 /* Closes without writing anything, as a crash would. */
 void plx_vdi_abandon(struct plx_vdi *vdi);
 
@@ -468,8 +476,9 @@ void plx_vdi_get_info(const struct plx_vdi *vdi, struct plx_vdi_info *ret_info);
 bool plx_vdi_is_snapshot(const struct plx_vdi *vdi);
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back);
 /* As if it had been opened with these for how it is written: write_back, overwrite, quiet_ns. Of
- * one that was opened without quiet_ns and not written since. */
-void plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options);
+ * one that rests, or was not used yet. false: it has to be closed and opened for that, because it
+ * has stopped or goes by another quiet_ns. */
+bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options);
 /* Written into the record with a key frame: it holds until it is set again, wherever the disk is
  * open. Turning it on, or to another mode, takes a snapshot. Synchronous. */
 int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,

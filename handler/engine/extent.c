@@ -594,6 +594,26 @@ struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t 
     return list;
 }
 
+/* false: it is not held yet. */
+static bool begin_release(struct plx_extent *extent)
+{
+    if (extent->state == -1)
+        return true;
+    if (!extent->ready && (!extent->sealed || extent->state == LOAD_ADOPTED))
+        return false;
+    if (extent->ready)
+        plx_extent_set_ready(extent, false);
+    extent->pages[0].dirty = true;
+    extent->state = -1; /* page 0 is written with owner 0 */
+    return true;
+}
+
+void plx_store_extents_leave(struct plx_store *store)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        begin_release(extent);
+}
+
 int plx_store_extent_release(struct plx_store *store, uint64_t number,
                              struct plx_extent_info *ret_info, struct plx_fault *fault)
 {
@@ -601,13 +621,9 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     uint64_t owner = store->options.instance;
     int error;
 
-    if (!extent || (!extent->ready && (!extent->sealed || extent->state == LOAD_ADOPTED)))
+    if (!extent || !begin_release(extent))
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu is not held here",
                              (unsigned long long)number);
-    if (extent->ready)
-        plx_extent_set_ready(extent, false);
-    extent->pages[0].dirty = true;
-    extent->state = -1; /* page 0 is written with owner 0 */
     error = plx_bitmap_sync_run(store);
     if (error) {
         if (!extent->sealed)

@@ -22,6 +22,8 @@
  *     merge replaced in the old tree (data_deaths) recovery does not read, but frees: from the old
  *     record it merges the same log into the same tree, and finds the same deaths. What somebody
  *     was given meanwhile would be freed under him.
+ * K5  The last key frame of a disk that is closed includes all of its log, and its record names
+ *     nobody any more. So the log is ended before: nothing is ever logged behind it.
  * Loop: the VDI's.
  * Crash story: before the record is durable, the old record and the log after it stand; the new
  *   nodes are garbage in free blocks or leaks. After it, the log before the position is not
@@ -370,6 +372,11 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.first_segment = op->oldest.pos / plx_log_segment_bytes(vdi->store);
     op->record.segment_addr = op->at.addr;
     op->record.next_addr = op->at.next_addr;
+    if (vdi->log.ended) { /* K5 */
+        PLX_ASSERT(op->target.batch_seq == vdi->log.cursor.seq - 1 && !vdi->map.active.count);
+        op->record.owner = 0;
+        memset(&op->record.owner_host, 0, sizeof op->record.owner_host);
+    }
     write_slot(op);
 }
 
@@ -484,17 +491,19 @@ bool plx_keyframe_announce(struct plx_vdi *vdi)
     return true;
 }
 
-/* A clean end of a disk without snapshots needs none of its log. */
-static void drop_log(struct plx_keyframe_op *op)
+/* K5. A disk without snapshots needs none of its log then. */
+static void end_log(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     uint64_t bytes = plx_log_segment_bytes(vdi->store);
 
-    if (!op->quiet || !keeps_nothing(op) || op->at.seq != vdi->log.cursor.seq || vdi->log.head)
+    if (!op->quiet || op->at.seq != vdi->log.cursor.seq || vdi->log.head)
+        return;
+    vdi->log.ended = true;
+    if (!keeps_nothing(op))
         return;
     op->at.pos = op->target.pos = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
     op->at.addr = op->at.next_addr = 0;
-    vdi->log.ended = true;
 }
 
 static void keyframe_step(struct plx_task *task)
@@ -512,7 +521,7 @@ static void keyframe_step(struct plx_task *task)
             finish(op, error);
             return;
         }
-        drop_log(op);
+        end_log(op);
         op->state = KEYFRAME_TREE;
         /* fall through */
     case KEYFRAME_TREE:

@@ -70,6 +70,24 @@ static void release_op(struct plx_op *op)
     op->vdi->free_op_count++;
 }
 
+/* There is one. What no load ever was deep enough to need is never touched: it takes no memory. */
+static struct plx_op *take_op(struct plx_vdi *vdi)
+{
+    struct plx_op *op = vdi->free_ops;
+
+    PLX_ASSERT(vdi->free_op_count > 0);
+    vdi->free_op_count--;
+    if (op) {
+        vdi->free_ops = op->next;
+        return op;
+    }
+    op = &vdi->ops[vdi->ops_touched];
+    op->vdi = vdi;
+    op->task.step = op_step;
+    op->edges = vdi->op_edges + (size_t)vdi->ops_touched++ * EDGE_BYTES;
+    return op;
+}
+
 int plx_ops_init(struct plx_vdi *vdi)
 {
     unsigned count = vdi->store->options.ops_per_vdi + AHEAD_OPS + OWN_OPS;
@@ -81,14 +99,7 @@ int plx_ops_init(struct plx_vdi *vdi)
         plx_ops_done(vdi);
         return PLX_ERR_NOMEM;
     }
-    for (unsigned i = count; i-- > 0;) {
-        struct plx_op *op = &vdi->ops[i];
-
-        op->vdi = vdi;
-        op->task.step = op_step;
-        op->edges = vdi->op_edges + (size_t)i * EDGE_BYTES;
-        release_op(op);
-    }
+    vdi->free_op_count = count;
     return 0;
 }
 
@@ -341,13 +352,10 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
     return vdi->snapshot ? 0 : vdi->log.sticky && request->op != PLX_READ ? vdi->log.sticky : 0;
 }
 
-static void begin(struct plx_vdi *vdi, struct plx_request *request)
+static struct plx_op *begin(struct plx_vdi *vdi, struct plx_request *request)
 {
-    struct plx_op *op = vdi->free_ops;
+    struct plx_op *op = take_op(vdi);
 
-    PLX_ASSERT(op);
-    vdi->free_ops = op->next;
-    vdi->free_op_count--;
     op->request = request;
     op->done_bytes = 0;
     op->in_place = op->locks = false;
@@ -380,6 +388,7 @@ static void begin(struct plx_vdi *vdi, struct plx_request *request)
         op->state = OP_KEYFRAME;
         break;
     }
+    return op;
 }
 
 static void start_op(struct plx_op *op);
@@ -387,10 +396,7 @@ static void start_op(struct plx_op *op);
 /* There is a free operation. */
 static void admit(struct plx_vdi *vdi, struct plx_request *request)
 {
-    struct plx_op *op = vdi->free_ops;
-
-    begin(vdi, request);
-    start_op(op);
+    start_op(begin(vdi, request));
 }
 
 static bool may_admit(const struct plx_vdi *vdi, enum plx_urgency urgency)

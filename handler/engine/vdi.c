@@ -16,7 +16,7 @@
  *   places (V1; replay.c, R4). If they were durable, nothing happens to them however the write is
  *   torn; if not, they were what a power cut could take, and the other slot, or the log up to its
  *   durable mark, is what is left. Nobody else writes there: the owner is this one or dead.
- *   Closing is a key frame, then a record without owner.
+ *   Closing is a key frame whose record names no owner (keyframe.c, K5).
  */
 #include "engine/vdi.h"
 
@@ -599,11 +599,14 @@ static void set_writing(struct plx_vdi *vdi, const struct plx_vdi_open_options *
     vdi->copy_always = overwrite == PLX_OVERWRITE_COPY;
 }
 
-void plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options)
+bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options)
 {
+    if (vdi->log.sticky || (vdi->vouch.quiet_ns && vdi->vouch.quiet_ns != options->quiet_ns))
+        return false;
     set_writing(vdi, options);
     if (!vdi->vouch.quiet_ns)
         plx_vouch_start(vdi, options->quiet_ns);
+    return true;
 }
 
 int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *options,
@@ -654,6 +657,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         undo_open(vdi, had_segment, had_next, unwritten);
         return error;
     }
+    vdi->vouch.flush_failures = store->flush_failures;
     plx_vouch_start(vdi, options->quiet_ns);
     plx_protect_start(vdi, unclean && (result.batches || plx_keyframe_rewind(&record)));
     if (unclean)
@@ -871,12 +875,6 @@ int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
 
 /* ---- Closing ---- */
 
-static bool covered(const struct plx_vdi *vdi)
-{
-    return !vdi->map.active.count && !vdi->map.is_frozen &&
-           vdi->record.keyframe.batch_seq == vdi->log.cursor.seq - 1;
-}
-
 void plx_vdi_drain(struct plx_vdi *vdi)
 {
     plx_store_room_made(vdi->store, true); /* its own writes wait no longer */
@@ -895,33 +893,51 @@ static void give_back(struct plx_vdi *vdi)
     vdi->log.spare_addr = 0;
 }
 
+int plx_vdi_rest(struct plx_vdi *vdi)
+{
+    struct plx_request flush = {.op = PLX_FLUSH};
+
+    vdi->closing = true; /* what waits for room, or for company, does so no longer */
+    plx_vdi_drain(vdi);
+    vdi->closing = false;
+    return vdi->log.sticky ? vdi->log.sticky : plx_vdi_run(vdi, &flush);
+}
+
+void plx_vdi_begin_close(struct plx_vdi *vdi)
+{
+    if (vdi->snapshot || vdi->closing)
+        return;
+    vdi->closing = true;
+    plx_vdi_drain(vdi);
+    plx_protect_last(vdi);
+    vdi->keyframe.quiet = true;
+    plx_keyframe_request(vdi, NULL);
+}
+
 int plx_vdi_close(struct plx_vdi *vdi)
 {
-    int error = 0;
+    const struct plx_keyframe_op *last = &vdi->keyframe;
+    int error;
 
     if (vdi->snapshot) {
         plx_vdi_abandon(vdi);
         return 0;
     }
-    vdi->closing = true;
+    plx_vdi_begin_close(vdi);
     plx_vdi_drain(vdi);
-    plx_protect_last(vdi);
-    vdi->keyframe.quiet = true;
-    for (unsigned i = 0; !error && !vdi->log.sticky && (i == 0 || !covered(vdi)) && i < 4; i++) {
-        error = plx_keyframe_run(vdi);
+    /* What an earlier one had failed to write may have gone first; and where others that were
+     * closed at the same time had the room, they have given some back. */
+    for (unsigned i = 0; vdi->record.owner && !vdi->log.sticky && i < 3 &&
+                         (!last->error || last->error == PLX_ERR_NOSPACE);
+         i++) {
+        plx_keyframe_run(vdi);
         plx_vdi_drain(vdi);
     }
-    if (!error && vdi->log.sticky)
-        error = vdi->log.sticky;
-    if (!error && !covered(vdi))
+    error = vdi->log.sticky ? vdi->log.sticky : last->error;
+    if (!error && vdi->record.owner)
         error = PLX_ERR_BUSY;
-    if (!error) {
+    if (!error)
         give_back(vdi);
-        vdi->record.owner = 0;
-        vdi->record.doubted = vdi->vouch.doubt;
-        memset(&vdi->record.owner_host, 0, sizeof vdi->record.owner_host);
-        error = plx_vdi_record_write(vdi->store, &vdi->record, &vdi->record_slot);
-    }
     plx_vdi_abandon(vdi);
     return error;
 }

@@ -97,8 +97,8 @@ struct plx_vdi {
     struct plx_map map;
     struct plx_log log;
     struct plx_keyframe_op keyframe;
-    struct plx_op *ops, *free_ops;
-    unsigned free_op_count;
+    struct plx_op *ops, *free_ops; /* free_ops: of those that were used before */
+    unsigned free_op_count, ops_touched;
     uint8_t *op_edges;
     struct plx_op *oldest, *newest; /* active */
     uint64_t tickets;

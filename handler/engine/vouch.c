@@ -87,7 +87,6 @@ void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns)
     const struct plx_keyframe *keyframe = &vdi->record.keyframe;
     struct plx_vouch *v = &vdi->vouch;
 
-    v->flush_failures = vdi->store->flush_failures;
     if (!quiet_ns)
         return;
     v->leaves = calloc((size_t)4 * WORDS, sizeof *v->leaves);
@@ -102,7 +101,8 @@ void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns)
     v->wanted = v->leaves + (size_t)3 * WORDS;
     v->quiet_ns = quiet_ns;
     v->period_ns = monotonic(vdi);
-    if (keyframe->mapped == PLX_MAPPED_UNKNOWN || keyframe->vouched != keyframe->mapped) {
+    if (keyframe->mapped == PLX_MAPPED_UNKNOWN || keyframe->vouched != keyframe->mapped ||
+        vdi->map.active.count || vdi->map.is_frozen) {
         memset(v->left, 0xff, WORDS * sizeof *v->left);
         v->any_left = true;
     }

@@ -34,11 +34,14 @@
  *     waits for those only who need nothing that it holds.
  * A13 A commit of the registry costs four flushes. So registration waits for the first change of
  *     this instance, and a lock that is given up for the next one: the last of a command, or that
- *     which ends a recovery (kept.c). A handler's locks are free at once: others wait for them.
+ *     which ends a recovery (kept.c). A handler's locks are free at once, for others wait for them,
+ *     but those of disks that are closed together are free together.
  * A14 A handler that begins keeps the disks open that a dead one of its kind had open, for they are
  *     asked for next: that each is closed, given up, locked and opened again would take longer than
  *     all the rest. They are held like any other, until they are asked for or let go. Not when
  *     several have died: whose disks would be asked for here?
+ *     Disks that their LUNs have left stay open likewise: whoever closes one LUN may be about to
+ *     close them all, and all together cost hardly more than one.
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -126,6 +129,7 @@ struct plx_attach {
     struct held_vdi *vdis;
     bool keeps;               /* A14: just now */
     struct held_vdi *unasked; /* A14 */
+    bool together;            /* A13: disks are being closed */
 };
 
 static void lock(struct plx_attach *a)
@@ -1077,6 +1081,12 @@ static int finish_creation(struct plx_attach *a, const struct plx_registry_lock 
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
+/* A13: when the registry is told of a disk that is closed. */
+static enum plx_put_off closings(const struct plx_attach *a)
+{
+    return a->options.brief || a->together ? PLX_PUT_OFF : PLX_NOW;
+}
+
 /* What the disk knows of the clocks, kept when there is news (clocks.h), and which snapshot was the
  * last when it is closed: of disks that take snapshots by themselves, or lose them. If it cannot be
  * kept, then at the next look. */
@@ -1091,9 +1101,12 @@ static void look_at_clock(struct plx_attach *a, struct held_vdi *held, bool clos
     unlock(a);
     if ((info.protection.mode != PLX_PROTECT_OFF || info.protection.tiers) &&
         (plx_witness_is_news(&ret_clock->witness, &held->kept) ||
-         (closing && ret_clock->witness.seq != held->kept.seq)) &&
-        !plx_witness_keep(a->registry, held->lock.vdi, &ret_clock->witness))
-        held->kept = ret_clock->witness;
+         (closing && ret_clock->witness.seq != held->kept.seq))) {
+        plx_registry_put_off(a->registry, closing ? closings(a) : PLX_NOW);
+        if (!plx_witness_keep(a->registry, held->lock.vdi, &ret_clock->witness))
+            held->kept = ret_clock->witness;
+        plx_registry_put_off(a->registry, PLX_NOW);
+    }
 }
 
 /* Made before the disk is opened: what is open is always held. */
@@ -1201,12 +1214,6 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
     free(rows);
     free(extents);
     return error;
-}
-
-/* A13 */
-static enum plx_put_off unlocks(const struct plx_attach *a)
-{
-    return a->options.brief ? PLX_PUT_OFF : PLX_NOW;
 }
 
 /* A row that was never released since its creation, and its slot is empty, or still holds what was
@@ -1724,6 +1731,8 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
         error = tell_doubt(a, a->registry);
     for (struct held_extent *held; !error && (held = pop(a, &a->refused)); free(held))
         error = return_row(returned, &held->row);
+    if (!error)
+        plx_store_extents_leave(a->store);
     for (size_t i = 0; !error && plx_store_extent_owned(a->store, i, &info) == 0;) {
         struct plx_registry_extent row;
         struct held_extent *held;
@@ -1769,13 +1778,15 @@ static int leave(struct plx_attach *a, const struct returned *returned)
     return error;
 }
 
+static void let_all_go(struct plx_attach *a);
+
 int plx_attach_close(struct plx_attach *a)
 {
     struct returned returned = {0};
     int error = 0, closed;
 
     PLX_ASSERT(!a->vdis);
-    plx_attach_let_go(a, NULL);
+    let_all_go(a);
     /* The loop is gone by now; what it was asked is answered here. */
     wait_for_claims(a);
     a->options.lock = a->options.unlock = a->options.tick = a->options.idle = NULL;
@@ -2074,11 +2085,15 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
     int error;
 
     if (held) {
+        bool suits;
+
         lock(a);
-        plx_vdi_use(held->vdi, &open);
+        suits = plx_vdi_use(held->vdi, &open);
         unlock(a);
         *ret_vdi = held->vdi;
-        return 0;
+        if (suits)
+            return 0;
+        plx_attach_vdi_close(a, held->vdi); /* if that fails its lock is left (A2) */
     }
     held = new_held(fault);
     if (!held)
@@ -2139,6 +2154,8 @@ int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snap
             return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
         if (!error)
             error = open_for_writing(a, &row, options, ret_vdi, &why);
+        if (error == PLX_ERR_NOSPACE)
+            plx_attach_let_go(a, NULL);
     } while (error == PLX_ERR_NOSPACE && plx_attach_waits(a, since_ns, &why));
     if (error == PLX_ERR_NOSPACE)
         return plx_fault_set(fault, PLX_ERR_BUSY,
@@ -2164,13 +2181,34 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     if (!error && held->behind)
         error = settle(a, &held->lock, &info, NULL);
     if (!error && held->lock.instance) /* A2 */
-        error = unlock_closed(a, &held->lock, info.slot, unlocks(a));
+        error = unlock_closed(a, &held->lock, info.slot, closings(a));
     release_instant(a, held->hold);
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
     free(held);
     return error;
+}
+
+/* A14 */
+int plx_attach_vdi_leave(struct plx_attach *a, struct plx_vdi *vdi)
+{
+    struct held_vdi *held = find_vdi(a, vdi), **link = &a->vdis;
+    int error;
+
+    if (!a->options.reopens || plx_vdi_is_snapshot(vdi))
+        return plx_attach_vdi_close(a, vdi);
+    lock(a);
+    error = plx_vdi_rest(vdi);
+    unlock(a);
+    if (error)
+        return plx_attach_vdi_close(a, vdi);
+    while (*link != held)
+        link = &(*link)->next;
+    *link = held->next;
+    held->next = a->unasked;
+    a->unasked = held;
+    return 0;
 }
 
 unsigned plx_attach_unasked(const struct plx_attach *a)
@@ -2185,21 +2223,53 @@ unsigned plx_attach_unasked(const struct plx_attach *a)
 static void let_go(struct plx_attach *a, const char *id)
 {
     struct held_vdi *held = ask_for(a, id);
-    int error = held ? plx_attach_vdi_close(a, held->vdi) : 0;
+    struct plx_vdi_info info;
+    struct plx_fault why;
+    int error;
 
-    if (error)
-        env_event(&a->env, error,
-                  "a recovered disk cannot be closed; the next opening tries again");
+    if (!held)
+        return;
+    lock(a);
+    plx_vdi_get_info(held->vdi, &info);
+    unlock(a);
+    error = plx_attach_vdi_close(a, held->vdi);
+    if (!error)
+        return;
+    plx_fault_set(&why, error, "virtual disk %s: cannot be closed; the next opening recovers it",
+                  info.name);
+    env_event(&a->env, error, why.text);
+}
+
+/* All of them, side by side. What the registry is told waits for its next change (A13). */
+static void let_all_go(struct plx_attach *a)
+{
+    for (struct held_vdi *held = a->unasked; held; held = held->next) {
+        lock(a);
+        plx_vdi_begin_close(held->vdi);
+        unlock(a);
+    }
+    a->together = true;
+    while (a->unasked)
+        let_go(a, NULL);
+    a->together = false;
 }
 
 void plx_attach_let_go(struct plx_attach *a, const char *name)
 {
     struct plx_registry_vdi row;
+    int error;
 
-    if (name && a->unasked && plx_registry_vdi_get(a->registry, a->row.id, name, &row) == 0)
-        let_go(a, row.id);
-    while (!name && a->unasked)
-        let_go(a, NULL);
+    if (!a->unasked)
+        return;
+    if (name) {
+        if (plx_registry_vdi_get(a->registry, a->row.id, name, &row) == 0)
+            let_go(a, row.id);
+        return;
+    }
+    let_all_go(a);
+    error = plx_registry_settle(a->registry);
+    if (error)
+        env_event(&a->env, error, "closed disks stay locked until the store is opened again");
 }
 
 static int fill_parent(struct plx_attach *a, const char *parent, const char *snapshot,
@@ -2269,7 +2339,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     if (ret_info->size_bytes != row->size_bytes)
         error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
     if (!error)
-        error = unlock_closed(a, &held, row->slot, unlocks(a));
+        error = unlock_closed(a, &held, row->slot, closings(a));
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 

@@ -76,9 +76,12 @@ int plx_attach_vdi_open(struct plx_attach *attach, const char *name, const char 
                         const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
                         struct plx_fault *fault);
 int plx_attach_vdi_close(struct plx_attach *attach, struct plx_vdi *vdi);
+/* With options.reopens: it is closed later, or opened again at no cost. Until then it counts as one
+ * that nobody has asked for. An instant is closed, and so is a disk that cannot go on. */
+int plx_attach_vdi_leave(struct plx_attach *attach, struct plx_vdi *vdi);
 /* With options.reopens the disks that dead instances of this role had open are still open when they
  * have been recovered: opening one costs nothing then. Those that nobody asks for are closed by
- * this (name NULL: all of them), or with the attach. */
+ * this (name NULL: all of them, together), or with the attach. */
 unsigned plx_attach_unasked(const struct plx_attach *attach); /* how many there are */
 void plx_attach_let_go(struct plx_attach *attach, const char *name);
 /* options->slot and parent_slot are filled in here. parent NULL: not a clone. */

@@ -26,8 +26,6 @@ const char plx_sql_event_vdi[] =
     " || ', epoch ' || epoch || ', size ' || size_bytes || ', ' || state"
     " FROM vdis WHERE id = ?4";
 
-static int settle(struct plx_registry *reg);
-
 /* ---- The handle -------------------------------------------------------------------------- */
 
 static struct plx_registry *new_handle(const char *who, struct plx_fault *fault)
@@ -81,7 +79,7 @@ void plx_registry_close(struct plx_registry *reg)
     if (!reg)
         return;
     if (reg->kept.seen)
-        settle(reg);
+        plx_registry_settle(reg);
     plx_sql_drop_kept(reg);
     reg->ops->close(reg->driver);
     plx_bytelock_close(reg->locks);
@@ -257,11 +255,14 @@ static int run_alone(struct plx_registry *reg, bool change, const struct plx_sql
     return code;
 }
 
-/* What was put off, alone; it is not tried again (kept.c, K3). */
-static int settle(struct plx_registry *reg)
+/* Alone; it is not tried again (kept.c, K3). */
+int plx_registry_settle(struct plx_registry *reg)
 {
     struct sink sink = {0};
-    int code = run_alone(reg, true, reg->kept.batch, reg->kept.count, &sink);
+    int code = 0;
+
+    if (reg->kept.count)
+        code = run_alone(reg, true, reg->kept.batch, reg->kept.count, &sink);
 
     plx_sql_drop_kept(reg);
     return code > 0 ? plx_sql_fail(reg, PLX_ERR_FENCED, "a lock was not this process's any more")
@@ -285,7 +286,7 @@ static int run_together(struct plx_registry *reg, const struct plx_sql *batch, s
     if (code > (int)kept) /* refused for its own sake: the other one waits for the next */
         return code - (int)kept;
     if (code > 0 || code == PLX_ERR_EXISTS || code == PLX_ERR_BUSY || code == PLX_ERR_INVALID) {
-        settle(reg);
+        plx_registry_settle(reg);
         sink->count = 0;
         return run_alone(reg, true, batch, count, sink);
     }
@@ -300,7 +301,7 @@ static int run(struct plx_registry *reg, bool change, const struct plx_sql *batc
     if (change && reg->kept.count)
         return run_together(reg, batch, count, sink);
     if (reg->kept.seen) /* K2 */
-        settle(reg);
+        plx_registry_settle(reg);
     return run_alone(reg, change, batch, count, sink);
 }
 

@@ -293,7 +293,7 @@ void plx_home_leave(struct plx_lun *lun)
     pthread_mutex_lock(&homes_lock);
     remove_lun(lun->home, lun);
     pthread_mutex_lock(&lun->home->attach_lock);
-    result = plx_attach_vdi_close(lun->home->attach, lun->vdi);
+    result = plx_attach_vdi_leave(lun->home->attach, lun->vdi);
     pthread_mutex_unlock(&lun->home->attach_lock);
     if (result < 0)
         tcmu_err("closing %s/%s: %s; the next open recovers it\n", lun->config.store,

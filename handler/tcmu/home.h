@@ -33,7 +33,8 @@ struct plx_store_home {
  * Every call that succeeded is undone by plx_home_leave(). */
 int plx_home_enter(struct plx_lun *lun, struct plx_fault *fault);
 void plx_home_leave(struct plx_lun *lun);
-/* Disks that were recovered and are open for LUNs that have not come yet; vdi NULL: all. */
+/* Disks that are open and have no LUN: it has not come yet since they were recovered, or it has
+ * left; vdi NULL: all. */
 unsigned plx_home_unasked(struct plx_store_home *home);
 void plx_home_let_go(struct plx_store_home *home, const char *vdi);
 /* Grows the VDI; nothing to do when it has that size already. Waits; any thread but the loop's. */

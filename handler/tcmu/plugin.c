@@ -16,6 +16,7 @@
  *   the next open replays the log. Kernel and initiators hold their commands meanwhile.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,7 +227,13 @@ static struct tcmur_handler handler = {
     .caw = plx_io_compare_write,
 };
 
+/* Each disk has pools for the deepest load, of which most is never touched and takes no memory. So
+ * they must not lie where something large lay before, like the segments of log that are read when a
+ * disk is recovered. By itself malloc() would reuse such places, once a first one was freed. */
+#define MMAP_THRESHOLD (128 << 10)
+
 __attribute__((visibility("default"))) int handler_init(void)
 {
+    mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
     return tcmur_register_handler(&handler);
 }

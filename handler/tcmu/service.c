@@ -16,8 +16,8 @@
  *     all goes at once that policies let go, before any window is shortened: of each disk and tier
  *     up to the last key frame that is old enough itself. To force one would have what stays
  *     written anew with every look.
- * V8  Disks that were recovered for LUNs are let go when for LOOK_AT_SPACE_NS no LUN has come for
- *     one of them.
+ * V8  Disks that are open and have no LUN are let go when for LOOK_AT_SPACE_NS no LUN has come for
+ *     one of them, or left one.
  * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
  * Threads: the service's own, but for start, stop and wake. Crash story: what the service knows is
  *   a hint; the next one goes on from what the registry has.

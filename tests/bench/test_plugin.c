@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -765,6 +766,29 @@ static void test_killed(void)
     CU_ASSERT_EQUAL(stand_shell("./parallax store check k --data >/dev/null"), 0);
 }
 
+/* A disk whose LUN has left while others are there is closed later: it can be opened again however
+ * it is configured, and whoever wants it gets it at once. */
+static void test_left(void)
+{
+    struct tcmu_device *stays = open_lun("parallax/k/v0", SIZE, SECTOR, NULL), *other;
+
+    other = open_lun("parallax/k/v1;cache=on", SIZE, SECTOR, NULL);
+    fill(other, 0, MIB, 'l');
+    runner_close(other);
+    other = open_lun("parallax/k/v1;quiet=1s", SIZE, SECTOR, NULL);
+    CU_ASSERT_TRUE(holds(other, 0, 'l'));
+    fill(other, 0, MIB, 'm');
+    runner_close(other);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q snap create k/v1 --label left"), 0);
+    CU_ASSERT_NOT_EQUAL(stand_shell("./parallax vdi info k/v1 | grep 'in use'"), 0);
+    other = open_lun("parallax/k/v1", SIZE, SECTOR, NULL);
+    CU_ASSERT_TRUE(holds(other, 0, 'm'));
+    runner_close(other);
+    CU_ASSERT_EQUAL(stand_shell("./parallax -q vdi delete k/v1 --yes"), 0);
+    runner_close(stays);
+    CU_ASSERT_EQUAL(stand_shell("./parallax store check k --data >/dev/null"), 0);
+}
+
 /* Nothing can be written: the disk stops and says so, and is whole when it is opened again. */
 static void test_failing_log(void)
 {
@@ -1031,6 +1055,22 @@ static void test_reopen(void)
     CU_ASSERT_EQUAL(stand_shell("./parallax store check s >/dev/null"), 0);
 }
 
+/* What is large has pages of its own, also when something large was freed before (plugin.c). */
+static void test_memory(void)
+{
+    void *volatile first, *volatile second; /* else there is none of it */
+    size_t blocks;
+
+    if (mallinfo2().arena == 0) /* a sanitizer's malloc() */
+        return;
+    first = malloc(4 * MIB);
+    free(first);
+    blocks = mallinfo2().hblks;
+    second = malloc(MIB);
+    CU_ASSERT_EQUAL(mallinfo2().hblks, blocks + 1);
+    free(second);
+}
+
 static bool set_up(void)
 {
     return stand_up() && stand_shell("./parallax -q store format s --volume %s/volume --size 256M "
@@ -1041,6 +1081,7 @@ static bool set_up(void)
 int main(void)
 {
     static const struct suite_test tests[] = {
+        {"memory", test_memory},
         {"what is refused, and why", test_refusals},
         {"read and write", test_read_write},
         {"UNMAP", test_unmap},
@@ -1062,6 +1103,7 @@ int main(void)
         {"resize", test_resize},
         {"closing, reopening, checking", test_reopen},
         {"what was open in one that was killed", test_killed},
+        {"LUNs that leave others behind", test_left},
         {"data that cannot be written", test_failing_data},
         {"a log that cannot be written", test_failing_log},
         {"a volume that cannot be read", test_failing_reads},

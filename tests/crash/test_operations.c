@@ -468,6 +468,21 @@ static void run_open_close(struct plx_world *w, struct plx_sim_disk *disk)
     plx_sim_close(w, disk);
 }
 
+/* Their key frames go side by side, and share flushes. */
+static void run_close_together(struct plx_world *w, struct plx_sim_disk *disk)
+{
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        if (w->vdis[i].vdi)
+            plx_sim_write(w, &w->vdis[i], BLOCK * i, 2 * BLOCK, false, false);
+    plx_sim_drain(w);
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        if (w->vdis[i].vdi && !w->vdis[i].host->dead && !plx_sim_interrupted(w))
+            plx_vdi_begin_close(w->vdis[i].vdi);
+    for (unsigned i = 0; i < w->options.vdis; i++)
+        if (w->vdis[i].vdi)
+            plx_sim_close(w, &w->vdis[i]);
+}
+
 static void run_restart(struct plx_world *w, struct plx_sim_disk *disk)
 {
     plx_sim_restart(w, disk->host);
@@ -855,6 +870,7 @@ static const struct operation operations[] = {
     {"collection of a parent", with_three_disks, family_of_one, run_collection},
     {"collection beside writes", with_three_disks, family_of_one, run_collection_beside_writes},
     {"close and open", NULL, history, run_open_close},
+    {"close together", NULL, history, run_close_together},
     {"a host leaves", NULL, history, run_restart},
     {"recovery", NULL, history, run_recovery},
     {"recovery, write-back", in_write_back, history, run_recovery},

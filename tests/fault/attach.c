@@ -131,6 +131,15 @@ static int close_vdi(void)
     return error ? say(error, plx_error_text(error)) : 0;
 }
 
+/* Where disks are opened again it is closed with the store. */
+static int leave(void)
+{
+    int error = plx_attach_vdi_leave(attach, vdi);
+
+    vdi = NULL;
+    return error ? say(error, plx_error_text(error)) : close_attach();
+}
+
 static int request(enum plx_request_op op, uint64_t *ret_seq)
 {
     struct iovec iov = {buffer, LENGTH};
@@ -728,6 +737,11 @@ static const struct fault_operation operations[] = {
      .written = true,
      .on_disk = true},
     {.name = "close-disk", .prepare = opened, .run = close_vdi, .effect = is_there},
+    {.name = "leave-disk",
+     .prepare = open_labelled,
+     .run = leave,
+     .effect = is_labelled,
+     .written = true},
     {.name = "open-snapshot",
      .prepare = labelled,
      .run = open_instant,

@@ -243,6 +243,7 @@ int plx_simenv_release_all(struct plx_simenv *env, struct plx_fault *fault)
     struct plx_extent_info info;
 
     plx_store_settle(env->store); /* what is on its way cannot be given up yet */
+    plx_store_extents_leave(env->store);
     while (plx_store_extent_owned(env->store, 0, &info) == 0) {
         int error = plx_store_extent_release(env->store, info.number, &info, fault);
 

@@ -109,26 +109,26 @@ static void open_disk(unsigned number)
     OK(plx_attach_vdi_open(attach, name, NULL, &options, &vdis[number], &fault));
 }
 
-static void open_luns(void)
+static void open_luns(unsigned count)
 {
     open_as("handler");
-    for (unsigned i = 0; i < LUNS; i++)
+    for (unsigned i = 0; i < count; i++)
         open_disk(i);
 }
 
-static void close_luns(void)
+/* As a handler does for tcmu-runner, which closes one after the other. */
+static void leave_luns(unsigned count)
 {
-    for (unsigned i = 0; i < LUNS; i++)
-        OK(plx_attach_vdi_close(attach, vdis[i]));
-    close_attach();
+    for (unsigned i = 0; i < count; i++)
+        OK(plx_attach_vdi_leave(attach, vdis[i]));
 }
 
-static void write_luns(char with)
+static void write_luns(unsigned count, char with)
 {
     static char data[65536] __attribute__((aligned(4096)));
 
     memset(data, with, sizeof data);
-    for (unsigned i = 0; i < LUNS; i++) {
+    for (unsigned i = 0; i < count; i++) {
         struct iovec iov = {data, sizeof data};
         struct plx_request request = {
             .op = PLX_WRITE, .length = sizeof data, .iov = &iov, .iovcnt = 1};
@@ -146,8 +146,8 @@ static void die_with_luns(void)
     fflush(NULL);
     child = fork();
     if (child == 0) {
-        open_luns();
-        write_luns('x');
+        open_luns(LUNS);
+        write_luns(LUNS, 'x');
         kill(getpid(), SIGKILL);
     }
     CU_ASSERT_EQUAL_FATAL(waitpid(child, &status, 0), child);
@@ -190,12 +190,13 @@ static void test_commands(void)
 static void test_luns(void)
 {
     count_from_here();
-    open_luns();
+    open_luns(LUNS);
     check("64 LUNs open", 92, 570);
-    write_luns('a');
+    write_luns(LUNS, 'a');
     count_from_here();
-    close_luns();
-    check("and close", 65, 510);
+    leave_luns(LUNS);
+    close_attach();
+    check("and close", 1, 16);
 
     die_with_luns();
     count_from_here();
@@ -207,7 +208,38 @@ static void test_luns(void)
         open_disk(i);
     CU_ASSERT_EQUAL(plx_attach_unasked(attach), 0);
     check("and open", 0, 0);
-    close_luns();
+    leave_luns(LUNS);
+    close_attach();
+}
+
+static void test_closing(void)
+{
+    open_luns(8);
+    write_luns(8, 'b');
+    count_from_here();
+    leave_luns(8);
+    close_attach();
+    check("8 LUNs close", 1, 16);
+
+    open_luns(8);
+    write_luns(8, 'c');
+    leave_luns(8);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 8);
+    count_from_here();
+    for (unsigned i = 0; i < 4; i++)
+        open_disk(i);
+    check("4 of 8 are opened again", 0, 0);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 4);
+    count_from_here();
+    plx_attach_let_go(attach, NULL);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 0);
+    check("the others are let go", 1, 16);
+    count_from_here();
+    OK(plx_attach_vdi_close(attach, vdis[0]));
+    check("one disk closes", 1, 6);
+    for (unsigned i = 1; i < 4; i++)
+        OK(plx_attach_vdi_leave(attach, vdis[i]));
+    close_attach();
 }
 
 /* ---- The store --------------------------------------------------------------------------- */
@@ -238,6 +270,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"commands", test_commands},
         {"64 LUNs", test_luns},
+        {"closing", test_closing},
     };
 
     return SUITE_RUN_IN(&((struct suite_frame){.init = make_store, .clean = remove_store}),
