@@ -229,7 +229,9 @@ static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_o
     record->parent_seq = options->parent_seq;
     record->sector_size = parent->record.sector_size;
     record->keyframe.size_bytes = plx_max_u64(parent->size_bytes, options->size_bytes);
-    error = plx_vdi_write_whole(parent, record->keyframe.size_bytes, &whole);
+    error = plx_store_flush_others(store); /* replay.c, R8: its writer's flush may yet fail */
+    if (!error)
+        error = plx_vdi_write_whole(parent, record->keyframe.size_bytes, &whole);
     if (error)
         plx_fault_set(fault, error, "cloning %s: %s", parent->record.name, plx_error_text(error));
     record->keyframe.root = record->origin_root = whole.root;

@@ -24,6 +24,12 @@
  * F10 The journal of a transaction that fails is what its changes are undone from, in SQLite's
  *     memory, too: it reads as it was written even where the device refused it, until it is begun
  *     anew, ended or closed. What the same transaction adds behind that is refused.
+ * F11 A journal is begun only where the end of the one before is durable. That its first byte reads
+ *     as zero does not say so: who ended it may have died before his flush, or that flush failed.
+ *     A cut could leave his header there with records of ours, and SQLite, whose checksum tells
+ *     them apart, would roll back his transaction up to the first of these: a half of it. So the
+ *     end is marked once it is durable, in the same block, and where there is no mark it is made
+ *     durable first.
  * Locks: SQLite's five states on three bytes, as its own unix VFS has them. PENDING lets a writer
  *   in when readers follow each other without end.
  * Threads: one at a time for each connection.
@@ -47,7 +53,8 @@
 #define RECORD_BYTES (PAGE + 8) /* a page in the journal */
 #define GATHER_BYTES (64 * PAGE)
 #define SPACE_MIN (64 * PAGE)
-#define MARK 0x64616d61u /* F8 */
+#define MARK 0x64616d61u  /* F8 */
+#define ENDED 0x64656e64u /* F11, the last word of the journal's first block */
 #define JOURNAL PLX_REGION_FILE "-journal"
 
 enum part {
@@ -333,6 +340,42 @@ static void drop_gathered(struct plx_region_vfs *vfs)
     vfs->refused = false;
 }
 
+/* F11. The mark itself may be lost: then there is a flush more the next time. */
+static int flush_end(struct plx_region_vfs *vfs)
+{
+    uint8_t block[PAGE] = {0};
+    int result = flush(vfs);
+
+    put_word(block + PAGE - 4, ENDED);
+    if (!result)
+        transfer(vfs, PART_JOURNAL, PLX_IO_WRITE, 0, block, PAGE);
+    return result;
+}
+
+/* F11. SQLite begins with a whole block, without the number that completes it, and ends with a part
+ * of that block. */
+static bool begins(const struct plx_region_vfs *vfs)
+{
+    return !vfs->from && vfs->to >= PAGE;
+}
+
+static bool ends(const struct plx_region_vfs *vfs)
+{
+    return !vfs->from && vfs->to && vfs->to < PAGE && !vfs->gathered[0];
+}
+
+/* F11, before a journal begins. */
+static int settle_end(struct plx_region_vfs *vfs)
+{
+    uint8_t block[PAGE];
+    int result = read_block(vfs, PART_JOURNAL, 0, block);
+
+    if (result || block[0] || word_at(block + PAGE - 4) == ENDED)
+        return result;
+    result = write_blocks(vfs, PART_JOURNAL, 0, block, PAGE);
+    return result ? result : flush(vfs);
+}
+
 /* Fills up the first and the last block with what the device has there, and writes them all. */
 static int write_gathered(struct plx_region_vfs *vfs)
 {
@@ -345,6 +388,8 @@ static int write_gathered(struct plx_region_vfs *vfs)
         return SQLITE_OK;
     if (!vfs->written)
         result = may_write(vfs, SQLITE_IOERR_WRITE);
+    if (!result && begins(vfs))
+        result = settle_end(vfs);
     if (!result && from > begin) {
         result = read_block(vfs, PART_JOURNAL, begin, block);
         memcpy(vfs->gathered, block, from - begin);
@@ -436,7 +481,7 @@ static int journal_end(struct plx_region_vfs *vfs)
 
     drop_gathered(vfs);
     result = write_blocks(vfs, PART_JOURNAL, 0, zeros, PAGE);
-    return result ? result : flush(vfs);
+    return result ? result : flush_end(vfs);
 }
 
 static int journal_truncate(sqlite3_file *file, sqlite3_int64 bytes)
@@ -453,9 +498,10 @@ static int journal_size(sqlite3_file *file, sqlite3_int64 *ret_bytes)
 static int journal_sync(sqlite3_file *file, int flags)
 {
     struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
+    bool at_end = ends(vfs);
     int result = write_gathered(vfs);
 
-    return result ? result : flush(vfs);
+    return result ? result : at_end ? flush_end(vfs) : flush(vfs);
 }
 
 /* What was not synced belongs to a transaction that failed. */

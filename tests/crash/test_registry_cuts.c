@@ -694,12 +694,82 @@ static void test_errors(void)
     plx_simdisk_free(disk);
 }
 
+/* ---- An end that is not durable ---------------------------------------------------------- */
+
+static uint64_t older; /* what it held before that */
+
+/* All forks since begin() hold one of three. */
+static void end_of_three(void)
+{
+    uint64_t now;
+    unsigned wrong = 0;
+
+    power.on_event = NULL;
+    now = digest(host.reg);
+    CU_ASSERT_NOT_EQUAL_FATAL(now, 0);
+    for (size_t i = 0; i < pending_states; i++) {
+        uint64_t found = states[i].digest;
+
+        wrong += found != now && found != before && found != older;
+    }
+    if (wrong)
+        printf("\n  %u of %zu forks hold none of the three", wrong, pending_states);
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static int put_garbage(unsigned rows, unsigned size, unsigned round)
+{
+    static const char text[] =
+        "INSERT INTO garbage WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n"
+        " WHERE i + 1 < ?2) SELECT ?1, i, ?3, 1, hex(zeroblob(?4 + i % 7)) FROM n WHERE true"
+        " ON CONFLICT DO UPDATE SET generation = ?3";
+    struct plx_sql batch[] = {
+        SQL(text, SQL_INT(store.id), SQL_INT(rows), SQL_INT(round), SQL_INT(size))};
+
+    return plx_sql_change(host.reg, batch, 1, NULL, NULL);
+}
+
+/* Of a commit everything is durable but that its journal has ended: who made it was killed before
+ * its last flush. The next one writes over that journal, and power fails. */
+static void test_killed_at_end(void)
+{
+    unsigned seen = 0;
+    bool done = false;
+
+    for (unsigned k = 1; !done; k++) {
+        uint64_t now;
+
+        new_disk(DISK_BYTES);
+        OK(host_open(&host, disk));
+        enter_store();
+        OK(put_garbage(60, 300, 1));
+        older = digest(host.reg);
+        plx_simdisk_fail_io(disk, k, 1);
+        done = !put_garbage(60, 300, 2);
+        plx_simdisk_heal(disk);
+        host_close(&host);
+        OK(host_open(&host, disk));
+        now = digest(host.reg);
+        if (!done && now != older) {
+            seen++;
+            before = now;
+            begin();
+            OK(put_garbage(20, 300, 3));
+            end_of_three();
+        }
+        host_close(&host);
+        plx_simdisk_free(disk);
+    }
+    CU_ASSERT(seen > 0);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
         {"power cuts", test_cuts},
         {"a store that grows", test_growth},
         {"I/O errors", test_errors},
+        {"killed at the end of a commit", test_killed_at_end},
     };
 
     return SUITE_RUN("registry in a region", tests);

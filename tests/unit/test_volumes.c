@@ -668,6 +668,52 @@ static void test_registry_stays(void)
     free_disks(1);
 }
 
+/* ---- Clones ---- */
+
+static unsigned flushes;
+static const struct plx_device_ops *disk_ops;
+
+static void count_flushes(struct plx_device *device, struct plx_io *io)
+{
+    flushes += io->op == PLX_IO_FLUSH;
+    disk_ops->submit(device, io);
+}
+
+/* What a clone names may lie on any volume, and have been written there by another process, whose
+ * flush has not come yet: it is durable before the clone is. */
+static void test_clone_flushes(void)
+{
+    struct plx_device_ops ops;
+    struct plx_store_info info;
+    struct plx_vdi *vdi;
+    uint64_t seq;
+
+    make_disks(2, 32 * MIB);
+    make_volumes(2, 8 * MIB);
+    plx_store_get_info(store, &info);
+    plx_simregistry_init(&registry, &info);
+    env.registry = &registry;
+    env.instance = 1;
+    env.store = store;
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    seq = run(vdi, PLX_SNAPSHOT, 0, 0);
+    OK(plx_vdi_close(vdi));
+    OK(plx_store_flush_others(store));
+    disk_ops = devices[1]->ops;
+    ops = *disk_ops;
+    ops.submit = count_flushes;
+    devices[1]->ops = &ops;
+    flushes = 0;
+    OK(clone_vdi(1, 0, seq));
+    CU_ASSERT(flushes > 0);
+    devices[1]->ops = disk_ops;
+    OK(plx_store_close(store));
+    store = NULL;
+    free_disks(2);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -689,6 +735,7 @@ int main(void)
         {"superblocks that another process has written", test_written_meanwhile},
         {"how much the registry is to have", test_registry_due},
         {"a registry that stays too small", test_registry_stays},
+        {"a clone flushes all volumes", test_clone_flushes},
     };
 
     return SUITE_RUN("volumes", tests);
