@@ -215,15 +215,8 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
     rc = import_into(&import, &name);
     int closed = plx_session_vdi_close(cli);
     rc = rc ? rc : closed;
-    if (rc && import.created) { /* T1 */
-        struct plx_fault first = cli->fault;
-        plx_session_vdi_delete(cli, &name);
-        cli->fault = first;
-    } else if (rc && import.touched) {
-        struct plx_fault why = cli->fault;
-        plx_fault_set(&cli->fault, why.code, "%.140s; %s/%.60s holds a part of the image now",
-                      why.text, name.store, name.vdi);
-    }
+    if (rc) /* T1 */
+        plx_import_undo(cli, &name, import.created, import.touched);
     if (!rc)
         plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
                      name.vdi);

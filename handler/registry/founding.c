@@ -5,7 +5,9 @@
  *     The format has it for itself until its store is known: two of them are one after the other.
  * V2  A format is through when the registry has the store's row. Before that, the volumes hold a
  *     superblock and an empty registry, which every opening refuses with what to do.
- * V3  The list of known stores comes last: it is only the way to what is there.
+ * V3  The list of known stores comes last: it is only the way to what is there. Whether it can be
+ *     written is tried before anything is changed: where it cannot, nothing is. If it fails in the
+ *     end all the same, what is there is said, and how to enter it.
  * V4  A format that fails removes the files that it made, if nothing was in them when it got them
  *     for itself: another's format may have been quicker.
  * V5  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be read,
@@ -49,6 +51,38 @@ static int absolute_paths(const char *const *paths, struct plx_known *known, uns
         known->volumes++;
     }
     return 0;
+}
+
+/* "--volume PATH", once for each; as the manual writes it where that is too long for a message. */
+static void name_volumes(const struct plx_known *known, char *ret_text, size_t size)
+{
+    size_t at = 0;
+
+    for (unsigned i = 0; i < known->volumes && at < size; i++)
+        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
+                               known->volume[i]);
+    if (at >= size)
+        snprintf(ret_text, size, "--volume PATH...");
+}
+
+/* V3 */
+int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
+                       struct plx_fault *fault)
+{
+    char volumes[200];
+    struct plx_fault why;
+    int error = plx_known_put(paths, known, &why);
+
+    name_volumes(known, volumes, sizeof volumes);
+    if (error == PLX_ERR_EXISTS)
+        return plx_fault_set(fault, error, "%s", why.text);
+    return error
+               ? plx_fault_set(fault, error,
+                               "%.*s; store %s is whole, but not known here: when that is mended, "
+                               "'parallax store import %s %s' enters it",
+                               (int)strcspn(why.text, ";"), why.text, known->name, known->name,
+                               volumes)
+               : 0;
 }
 
 /* ---- Formatting ---- */
@@ -349,19 +383,22 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     if (!error)
         error = check_name(paths, options->name, fault);
     if (!error)
-        error = format_volumes(paths, names, count, size, options, unused, patience, &volumes,
-                               ret_info, fault);
-    if (!error)
         error = absolute_paths(names, &known, count, fault);
     if (!error) {
         memcpy(known.name, options->name, sizeof known.name);
+        error = plx_known_try(paths, &known, fault);
+    }
+    if (!error)
+        error = format_volumes(paths, names, count, size, options, unused, patience, &volumes,
+                               ret_info, fault);
+    if (!error) {
         plx_uuid_text(&ret_info->id, known.uuid);
         plx_uuid_text(&ret_info->identity, known.identity);
         error = found_registry(paths, &known, ret_info, fault);
     }
     failed = error != 0;
-    if (!error) { /* V3; but for a name that is taken, the entry may be there */
-        error = plx_known_put(paths, &known, fault);
+    if (!error) { /* but for a name that is taken, the entry may be there */
+        error = plx_founding_enter(paths, &known, fault);
         failed = error == PLX_ERR_EXISTS;
     }
     close_all(&volumes, failed);
@@ -577,18 +614,6 @@ static int enter_paths(const struct plx_known *known, struct plx_fault *fault)
     return error;
 }
 
-/* "--volume PATH", once for each; as the manual writes it where that is too long for a message. */
-static void name_volumes(const struct plx_known *known, char *ret_text, size_t size)
-{
-    size_t at = 0;
-
-    for (unsigned i = 0; i < known->volumes && at < size; i++)
-        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
-                               known->volume[i]);
-    if (at >= size)
-        snprintf(ret_text, size, "--volume PATH...");
-}
-
 static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,
                 const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
@@ -659,11 +684,13 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
     if (!error && options->copy)
         error = check_name(paths, known.name, fault);
     if (!error)
+        error = plx_known_try(paths, &known, fault);
+    if (!error)
         error = plx_founding_take(paths, &known, options->from, &tenancy, fault);
     if (!error && options->copy)
         error = give_identity(&known, fault);
     if (!error)
-        error = plx_known_put(paths, &known, fault);
+        error = plx_founding_enter(paths, &known, fault);
     if (!error) /* entered by now: what is wrong with the registry can be mended */
         error = enter_paths(&known, fault);
     plx_tenancy_end(tenancy);

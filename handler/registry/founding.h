@@ -51,6 +51,9 @@ int plx_founding_forget(const char *state_dir, const char *store, struct plx_fau
  * above. */
 int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
                       const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault);
+/* plx_known_put(), after all else was done. */
+int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
+                       struct plx_fault *fault);
 /* The rows of a store and its volumes. */
 void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
                        struct plx_registry_store *ret_store,

@@ -53,6 +53,12 @@ void plx_known_list_free(struct plx_known *list, size_t count)
 
 /* ---- Reading ---- */
 
+static int cannot_read(const char *path, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_SYSTEM,
+                         "cannot read %.200s: %s", path, strerror(errno));
+}
+
 static int no_entry(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
@@ -175,8 +181,7 @@ int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, s
     folder_path(paths, folder);
     entries = opendir(folder);
     if (!entries && errno != ENOENT)
-        return plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_SYSTEM,
-                             "cannot read %.200s: %s", folder, strerror(errno));
+        return cannot_read(folder, fault);
     error = entries ? read_folder(folder, entries, &list, &count, fault) : 0;
     if (entries)
         closedir(entries);
@@ -222,19 +227,22 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
     if (plx_name_check("store", name, why, sizeof why))
         return no_entry(paths, name, fault);
     entry_path(paths, name, path);
-    if (access(path, F_OK) && errno == ENOENT)
-        return no_entry(paths, name, fault);
-    return read_entry(path, name, ret_known, fault);
+    if (access(path, F_OK) == 0)
+        return read_entry(path, name, ret_known, fault);
+    return errno == ENOENT ? no_entry(paths, name, fault) : cannot_read(path, fault);
 }
 
 /* ---- Writing ---- */
 
 static int cannot_write(const char *path, struct plx_fault *fault)
 {
+    bool full = errno == ENOSPC || errno == EDQUOT;
+
     return plx_fault_set(fault,
                          errno == EACCES || errno == EPERM || errno == EROFS ? PLX_ERR_PERMISSION
                                                                              : PLX_ERR_SYSTEM,
-                         "cannot write %.200s: %s", path, strerror(errno));
+                         "cannot write %.200s: %s%s", path, strerror(errno),
+                         full ? "; make room there, or give another --state-dir" : "");
 }
 
 static int sync_folder(const char *folder)
@@ -248,8 +256,8 @@ static int sync_folder(const char *folder)
     return failed;
 }
 
-/* W1 */
-static int write_whole(const char *folder, const char *name, const char *text,
+/* W1. try: it does not get its name. */
+static int write_whole(const char *folder, const char *name, const char *text, bool try,
                        struct plx_fault *fault)
 {
     char path[ENTRY_MAX + 128], hidden[ENTRY_MAX + 128];
@@ -258,12 +266,13 @@ static int write_whole(const char *folder, const char *name, const char *text,
 
     snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
     snprintf(hidden, sizeof hidden, "%s/.%s.%d", folder, name, (int)getpid());
+    errno = ENOSPC; /* of a write that is cut short */
     fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, text, length) != (ssize_t)length || fsync(fd) || rename(hidden, path) ||
-        sync_folder(folder)) {
+    if (fd < 0 || write(fd, text, length) != (ssize_t)length || fsync(fd) ||
+        (!try && rename(hidden, path)) || sync_folder(folder))
         error = cannot_write(path, fault);
+    if (try || error)
         unlink(hidden);
-    }
     if (fd >= 0)
         close(fd);
     return error;
@@ -322,8 +331,8 @@ static char *entry_text(const struct plx_known *known)
     return text;
 }
 
-int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
-                  struct plx_fault *fault)
+static int enter(const struct plx_paths *paths, const struct plx_known *known, bool try,
+                 struct plx_fault *fault)
 {
     char folder[ENTRY_MAX];
     char *text = entry_text(known);
@@ -336,11 +345,23 @@ int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
     fd = lock_folder(folder);
     error = fd < 0 ? cannot_write(folder, fault) : check_name_free(paths, known, fault);
     if (!error)
-        error = write_whole(folder, known->name, text, fault);
+        error = write_whole(folder, known->name, text, try, fault);
     if (fd >= 0)
         close(fd);
     free(text);
     return error;
+}
+
+int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
+                  struct plx_fault *fault)
+{
+    return enter(paths, known, true, fault);
+}
+
+int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
+                  struct plx_fault *fault)
+{
+    return enter(paths, known, false, fault);
 }
 
 int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault)

@@ -28,6 +28,10 @@ int plx_known_get(const struct plx_paths *paths, const char *name_or_identity,
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
                    struct plx_fault *fault);
 void plx_known_list_free(struct plx_known *list, size_t count);
+/* Whether an entry could be entered, of this name and with these volumes; nothing is. For who is
+ * about to change what lies on them. */
+int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
+                  struct plx_fault *fault);
 /* Enters the store, or replaces its entry; durable on return. EXISTS: another store has that name
  * here. */
 int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,

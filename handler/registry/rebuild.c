@@ -411,9 +411,10 @@ static int open_store(struct rebuild *r)
 static int run(struct rebuild *r)
 {
     struct plx_tenancy *tenancy = NULL;
-    int error =
-        r->options->dry_run ? 0 : plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
+    int error = r->options->dry_run ? 0 : plx_known_try(&r->paths, &r->known, r->fault);
 
+    if (!error && !r->options->dry_run)
+        error = plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
     if (!error)
         error = open_store(r);
     if (!error)
@@ -421,7 +422,7 @@ static int run(struct rebuild *r)
     if (!error && !r->options->dry_run)
         error = put_file(r);
     if (!error && !r->options->dry_run)
-        error = plx_known_put(&r->paths, &r->known, r->fault);
+        error = plx_founding_enter(&r->paths, &r->known, r->fault);
     plx_registry_close(r->file);
     if (r->path[0])
         unlink(r->path);
