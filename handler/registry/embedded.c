@@ -105,6 +105,7 @@ static int open_region(const struct plx_embedded_options *options, struct plx_re
     int error;
 
     *ret_region = (struct plx_region){.read_only = options->read_only,
+                                      .patience = options->patience,
                                       .may_write = options->may_write,
                                       .context = options->context,
                                       .look = look};

@@ -25,6 +25,7 @@
 #include "device/credentials.h"
 
 #define SUFFIX ".json"
+#define LOCK_WAIT_MS 5000u
 #define ENTRY_MAX (PLX_PATH_MAX + 128)
 
 static void folder_path(const struct plx_paths *paths, char ret_path[ENTRY_MAX])
@@ -297,24 +298,35 @@ static int check_name_free(const struct plx_paths *paths, const struct plx_known
                                 known->name, known->name);
 }
 
-/* W3. Returns a descriptor or -1 with errno. */
-static int lock_folder(const char *folder)
+/* W3. Another one has it as long as it takes to write an entry. */
+static int lock_folder(const char *folder, const struct plx_patience *patience, int *ret_fd,
+                       struct plx_fault *fault)
 {
-    int fd;
+    static unsigned wait_ms = LOCK_WAIT_MS;
+    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
+    int fd, failed;
 
     if (mkdir(folder, 0700) && errno != EEXIST)
-        return -1;
+        return cannot_write(folder, fault);
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (fd >= 0 && flock(fd, LOCK_EX)) {
-        int error = errno;
-
-        if (error == EINTR)
-            continue;
-        close(fd);
-        errno = error;
-        return -1;
+    if (fd < 0)
+        return cannot_write(folder, fault);
+    plx_fault_set(&why, PLX_ERR_BUSY, "%.200s: another command enters a store; try again", folder);
+    do
+        failed = flock(fd, LOCK_EX | LOCK_NB);
+    while (failed &&
+           (errno == EINTR || (errno == EWOULDBLOCK &&
+                               plx_patience_waits(patience ? patience : &some, since_ns, &why))));
+    if (!failed) {
+        *ret_fd = fd;
+        return 0;
     }
-    return fd;
+    failed = errno == EWOULDBLOCK ? plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text)
+                                  : cannot_write(folder, fault);
+    close(fd);
+    return failed;
 }
 
 static char *entry_text(const struct plx_known *known)
@@ -332,18 +344,19 @@ static char *entry_text(const struct plx_known *known)
 }
 
 static int enter(const struct plx_paths *paths, const struct plx_known *known, bool try,
-                 struct plx_fault *fault)
+                 const struct plx_patience *patience, struct plx_fault *fault)
 {
     char folder[ENTRY_MAX];
     char *text = entry_text(known);
-    int error, fd;
+    int error, fd = -1;
 
     if (!text)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "the path of a volume of store %s is not valid UTF-8", known->name);
     folder_path(paths, folder);
-    fd = lock_folder(folder);
-    error = fd < 0 ? cannot_write(folder, fault) : check_name_free(paths, known, fault);
+    error = lock_folder(folder, patience, &fd, fault);
+    if (!error)
+        error = check_name_free(paths, known, fault);
     if (!error)
         error = write_whole(folder, known->name, text, try, fault);
     if (fd >= 0)
@@ -353,15 +366,15 @@ static int enter(const struct plx_paths *paths, const struct plx_known *known, b
 }
 
 int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
-                  struct plx_fault *fault)
+                  const struct plx_patience *patience, struct plx_fault *fault)
 {
-    return enter(paths, known, true, fault);
+    return enter(paths, known, true, patience, fault);
 }
 
 int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
-                  struct plx_fault *fault)
+                  const struct plx_patience *patience, struct plx_fault *fault)
 {
-    return enter(paths, known, false, fault);
+    return enter(paths, known, false, patience, fault);
 }
 
 int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
