@@ -263,6 +263,7 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "this host has store %s now; its disks are recovered when it is opened next",
                  name.store);
+    plx_out_done(cli, json_pack("{s:s,s:s}", "name", name.store, "from", from));
     return 0;
 }
 
@@ -279,6 +280,7 @@ int plx_cmd_store_release(struct plx_cli *cli)
                  "no host has store %s now; 'parallax store import --volume PATH' takes it, "
                  "here or elsewhere",
                  name.store);
+    plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "released", true));
     return 0;
 }
 
@@ -295,6 +297,7 @@ int plx_cmd_store_forget(struct plx_cli *cli)
                  "forgot %s; its volumes were not touched: 'parallax store import' knows it "
                  "again",
                  name.store);
+    plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "forgotten", true));
     return 0;
 }
 
@@ -376,6 +379,8 @@ int plx_cmd_store_export_registry(struct plx_cli *cli)
                  "wrote the registry of store %s to %s, an SQLite file; changing it changes "
                  "nothing of the store",
                  name.store, cli->arguments[1]);
+    plx_out_done(
+        cli, json_pack("{s:s,s:o}", "name", name.store, "file", plx_out_string(cli->arguments[1])));
     return 0;
 }
 
@@ -403,7 +408,8 @@ int plx_cmd_vdi_accept(struct plx_cli *cli)
                        : "%s/%.100s is as it was written last; there is nothing to accept",
                  name.store, name.vdi);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:b}", "name", row.name, "accepted", older));
+        plx_out_json(json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name.store, name.vdi),
+                               "accepted", older));
     return 0;
 }
 
@@ -440,6 +446,6 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     else
         plx_out_note(cli, "gave up %zu; 'parallax gc %s' frees what they used", count, name.store);
     if (cli->json)
-        plx_out_json(json_pack("{s:I}", "forgotten", (json_int_t)count));
+        plx_out_json(json_pack("{s:s,s:I}", "name", name.store, "forgotten", (json_int_t)count));
     return 0;
 }

@@ -339,7 +339,8 @@ int plx_cmd_lun_delete(struct plx_cli *cli)
                                               "force", plx_cli_get(cli, "force") != NULL));
     if ((rc = ask(cli, request, &result)))
         return rc;
-    json_decref(result);
     plx_out_note(cli, "%s is not exported any more", cli->arguments[0]);
+    json_object_set_new(result, "name", plx_out_string(cli->arguments[0]));
+    plx_out_done(cli, result);
     return 0;
 }

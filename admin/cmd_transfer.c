@@ -397,8 +397,11 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
         rc = tell_moving(cli, &name);
     bool to_file = export.output.fd > STDOUT_FILENO;
     rc = plx_output_close(&export.output, rc);
-    if (!rc && to_file)
-        plx_out_note(cli, "exported %s to %s", plx_text_size(info.size_bytes, size),
-                     cli->arguments[1]);
-    return rc;
+    if (rc || !to_file)
+        return rc;
+    plx_out_note(cli, "exported %s to %s", plx_text_size(info.size_bytes, size), cli->arguments[1]);
+    plx_out_done(cli, json_pack("{s:s,s:o,s:I}", "name", cli->arguments[0], "file",
+                                plx_out_string(cli->arguments[1]), "size_bytes",
+                                (json_int_t)info.size_bytes));
+    return 0;
 }

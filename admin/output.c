@@ -210,6 +210,14 @@ void plx_out_json(json_t *value)
     json_decref(value);
 }
 
+void plx_out_done(const struct plx_cli *cli, json_t *object)
+{
+    if (cli->json)
+        plx_out_json(object);
+    else
+        json_decref(object);
+}
+
 void plx_out_counters(const struct plx_cli *cli, json_t *counters)
 {
     const char *key;
