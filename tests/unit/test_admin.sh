@@ -46,6 +46,10 @@ says err "--size is missing"
 run 2 vdi create demo/web --size 1025k --sector-size 4096
 says err "no multiple of the sector size 4096"
 run 2 vdi create demo/web --size 1.5.5G
+for size in 10MB 10kb 10Mi; do
+    run 2 vdi create demo/web --size $size
+    says err "no size; write it as 4k, 64M, 1G or 2T, which are KiB, MiB, GiB and TiB"
+done
 run 2 vdi create demo/web --size 1.
 run 2 vdi create demo/web --size 0.00000000001G
 run 2 vdi create demo/web --size 99999999999999999999G
