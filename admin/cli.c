@@ -316,8 +316,10 @@ int plx_cli_size_within(struct plx_cli *cli, const char *option, uint64_t min, u
     if (!value)
         return 0;
     if (!plx_text_size_parse(value, &bytes))
-        return plx_cli_usage(cli, "--%s '%.40s' is no size; write it as 4k, 64M, 1G or 2T", option,
-                             value);
+        return plx_cli_usage(cli,
+                             "--%s '%.40s' is no size; write it as 4k, 64M, 1G or 2T, which are "
+                             "KiB, MiB, GiB and TiB",
+                             option, value);
     if (bytes < min || bytes > max)
         return plx_cli_usage(cli,
                              "--%s '%.40s' is %" PRIu64 " bytes; write a size from %s to %s, such "

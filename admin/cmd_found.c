@@ -18,23 +18,23 @@
 /* ---- scan ------------------------------------------------------------------------------------ */
 
 struct scan {
+    struct plx_cli *cli;
     struct plx_paths *paths;
-    struct plx_table table;
-    unsigned found;
+    json_t *rows;
+    struct plx_fault first; /* what could not be read; code 0: nothing */
+    unsigned shut;          /* devices that this user may not open */
 };
 
-/* Says whose the store is, if this is its volume 0. */
-static void set_tenant(struct scan *scan, const char *path, const char *uuid, const char *identity,
-                       json_t *row)
+/* What its volume 0, at this path, says of a store. */
+static void look_at_tenant(struct scan *scan, const char *path, json_t *row)
 {
-    const struct plx_embedded_options look = {.volume = path, .uuid = uuid, .beside = true};
+    const struct plx_embedded_options look = {
+        .volume = path,
+        .uuid = json_string_value(json_object_get(row, "store_uuid")),
+        .identity = json_string_value(json_object_get(row, "uuid")),
+        .beside = true};
     struct plx_tenant tenant;
-    struct plx_known known;
-    bool is_known = plx_known_get(scan->paths, identity, &known, NULL) == 0;
 
-    json_object_set_new(row, "known", is_known ? json_string(known.name) : json_null());
-    if (is_known)
-        plx_known_done(&known);
     if (plx_embedded_tenant(&look, scan->paths, &tenant, NULL))
         return;
     json_object_set_new(row, "host",
@@ -43,35 +43,93 @@ static void set_tenant(struct scan *scan, const char *path, const char *uuid, co
     json_object_set_new(row, "ours", json_boolean(tenant.ours));
 }
 
-static int scan_volume(struct plx_cli *cli, struct scan *scan, const char *path, bool must)
+/* The path of the store's volume 0: its own, one that was found, or the one that is known here. */
+static const char *first_volume(const struct scan *scan, const json_t *row,
+                                const struct plx_known *known)
+{
+    const json_t *other;
+    size_t i;
+
+    if (json_integer_value(json_object_get(row, "index")) == 0)
+        return json_string_value(json_object_get(row, "volume"));
+    json_array_foreach(scan->rows, i, other)
+    {
+        if (json_equal(json_object_get(other, "uuid"), json_object_get(row, "uuid")) &&
+            json_integer_value(json_object_get(other, "index")) == 0)
+            return json_string_value(json_object_get(other, "volume"));
+    }
+    return known->volumes ? known->volume[0] : NULL;
+}
+
+/* Whose it is, once all volumes were seen: only volume 0 says so. */
+static void set_tenant(struct scan *scan, json_t *row)
+{
+    const char *identity = json_string_value(json_object_get(row, "uuid")), *first;
+    struct plx_known known = {0};
+    bool is_known;
+
+    if (!identity)
+        return;
+    is_known = plx_known_get(scan->paths, identity, &known, NULL) == 0;
+    json_object_set_new(row, "known", is_known ? json_string(known.name) : json_null());
+    first = first_volume(scan, row, &known);
+    if (first)
+        look_at_tenant(scan, first, row);
+    plx_known_done(&known);
+}
+
+static int probe(struct scan *scan, const char *path, struct plx_superblock_info *ret_info,
+                 bool *ret_opened)
 {
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
-    struct plx_superblock_info info;
     struct plx_device *device;
-    char store[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
-    json_t *row;
-    int rc = plx_device_open(path, &options, &device, &cli->fault);
+    int rc = plx_device_open(path, &options, &device, &scan->cli->fault);
 
+    *ret_opened = !rc;
     if (rc)
-        return must ? rc : 0;
-    rc = plx_superblock_probe(device, &info, &cli->fault);
+        return rc;
+    rc = plx_superblock_probe(device, ret_info, &scan->cli->fault);
     plx_device_close(device);
-    if (rc)
-        return must ? rc : 0;
+    return rc;
+}
+
+/* It is listed, and the others go on. */
+static void keep_problem(struct scan *scan, const char *path)
+{
+    const struct plx_fault *fault = &scan->cli->fault;
+
+    if (!scan->first.code)
+        scan->first = *fault;
+    json_array_append_new(scan->rows, json_pack("{s:o,s:o}", "volume", plx_out_string(path),
+                                                "problem", plx_out_string(fault->text)));
+}
+
+/* named: by the user; else a device of this machine, which need not hold anything. */
+static void scan_volume(struct scan *scan, const char *path, bool named)
+{
+    struct plx_superblock_info info;
+    char store[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
+    bool opened;
+    int rc = probe(scan, path, &info, &opened);
+
+    if (rc) {
+        scan->shut += rc == PLX_ERR_PERMISSION;
+        if (named || (opened && rc != PLX_ERR_NOT_FOUND))
+            keep_problem(scan, path);
+        return;
+    }
     plx_uuid_text(&info.store, store);
     plx_uuid_text(&info.identity, identity);
-    row = json_pack("{s:o,s:o,s:s,s:I,s:I,s:I}", "volume", plx_out_string(path), "store",
-                    plx_out_string(info.store_name), "uuid", identity, "index",
-                    (json_int_t)info.volume_index, "volumes", (json_int_t)info.volumes,
-                    "size_bytes", (json_int_t)info.volume_bytes);
-    set_tenant(scan, path, store, identity, row);
-    plx_table_row(&scan->table, row);
-    scan->found++;
-    return 0;
+    json_array_append_new(scan->rows,
+                          json_pack("{s:o,s:o,s:s,s:s,s:I,s:I,s:I}", "volume", plx_out_string(path),
+                                    "store", plx_out_string(info.store_name), "uuid", identity,
+                                    "store_uuid", store, "index", (json_int_t)info.volume_index,
+                                    "volumes", (json_int_t)info.volumes, "size_bytes",
+                                    (json_int_t)info.volume_bytes));
 }
 
 /* Every block device of this machine. */
-static void scan_devices(struct plx_cli *cli, struct scan *scan)
+static void scan_devices(struct scan *scan)
 {
     DIR *list = opendir("/sys/class/block");
     struct dirent *entry;
@@ -82,13 +140,13 @@ static void scan_devices(struct plx_cli *cli, struct scan *scan)
         if (entry->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "/dev/%s", entry->d_name);
-        scan_volume(cli, scan, path, false);
+        scan_volume(scan, path, false);
     }
     if (list)
         closedir(list);
 }
 
-int plx_cmd_store_scan(struct plx_cli *cli)
+static void print_scan(const struct scan *scan)
 {
     static const struct plx_column columns[] = {
         {"volume", "VOLUME", PLX_COLUMN_TEXT},   {"store", "STORE", PLX_COLUMN_TEXT},
@@ -96,21 +154,49 @@ int plx_cmd_store_scan(struct plx_cli *cli)
         {"size_bytes", "SIZE", PLX_COLUMN_SIZE}, {"host", "HOST", PLX_COLUMN_TEXT},
         {"known", "KNOWN AS", PLX_COLUMN_TEXT},  {NULL, NULL, 0},
     };
-    struct scan scan = {0};
-    int rc = plx_session_paths(cli, &scan.paths);
+    struct plx_cli *cli = scan->cli;
+    struct plx_table table;
+    bool first = true; /* problem: that one is the error */
+    json_t *row;
+    size_t i;
 
-    if (rc)
-        return rc;
-    plx_table_begin(&scan.table, cli, columns);
-    for (unsigned i = 0; i < cli->count && !rc; i++)
-        rc = scan_volume(cli, &scan, cli->arguments[i], true);
-    if (!cli->count)
-        scan_devices(cli, &scan);
-    plx_table_end(&scan.table);
-    if (!rc && !scan.found)
+    plx_table_begin(&table, cli, columns);
+    json_array_foreach(scan->rows, i, row) plx_table_row(&table, json_incref(row));
+    plx_table_end(&table);
+    json_array_foreach(scan->rows, i, row)
+    {
+        const char *problem = json_string_value(json_object_get(row, "problem"));
+
+        if (problem && !first)
+            plx_out_note(cli, "%s", problem);
+        first &= !problem;
+    }
+    if (!table.rows && !scan->shut)
         plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
                           "are looked at when they are named");
-    return rc;
+    else if (!cli->count && scan->shut)
+        plx_out_note(cli, "%u block devices could not be opened; look as root", scan->shut);
+}
+
+int plx_cmd_store_scan(struct plx_cli *cli)
+{
+    struct scan scan = {.cli = cli, .rows = json_array()};
+    json_t *row;
+    size_t i;
+    int rc = plx_session_paths(cli, &scan.paths);
+
+    for (unsigned n = 0; n < cli->count && !rc && !plx_session_stopped(); n++)
+        scan_volume(&scan, cli->arguments[n], true);
+    if (!rc && !cli->count)
+        scan_devices(&scan);
+    json_array_foreach(scan.rows, i, row) set_tenant(&scan, row);
+    if (!rc)
+        print_scan(&scan);
+    json_decref(scan.rows);
+    if (rc || !scan.first.code)
+        return rc;
+    cli->fault = scan.first;
+    return scan.first.code;
 }
 
 /* ---- import, take-over, release, forget -------------------------------------------------------
@@ -119,11 +205,13 @@ int plx_cmd_store_scan(struct plx_cli *cli)
 static int import(struct plx_cli *cli, const struct plx_founding_import *options)
 {
     static struct plx_volumes_given volumes;
+    struct plx_founding_import waiting = *options;
     struct plx_known known;
     int rc;
 
+    waiting.patience = plx_session_patience(cli);
     if ((rc = plx_cmd_volumes_given(cli, &volumes)) ||
-        (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, options, &known,
+        (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &waiting, &known,
                                   &cli->fault)))
         return rc;
     plx_out_note(cli, "%sstore %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
@@ -170,10 +258,12 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
                             from);
     if (!cli->count)
         return import(cli, &(struct plx_founding_import){.from = from});
-    if ((rc = plx_founding_take_over(cli->state_dir, name.store, from, &cli->fault)))
+    if ((rc = plx_founding_take_over(cli->state_dir, name.store, from, plx_session_patience(cli),
+                                     &cli->fault)))
         return rc;
     plx_out_note(cli, "this host has store %s now; its disks are recovered when it is opened next",
                  name.store);
+    plx_out_done(cli, json_pack("{s:s,s:s}", "name", name.store, "from", from));
     return 0;
 }
 
@@ -190,6 +280,7 @@ int plx_cmd_store_release(struct plx_cli *cli)
                  "no host has store %s now; 'parallax store import --volume PATH' takes it, "
                  "here or elsewhere",
                  name.store);
+    plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "released", true));
     return 0;
 }
 
@@ -199,12 +290,14 @@ int plx_cmd_store_forget(struct plx_cli *cli)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_founding_forget(cli->state_dir, name.store, &cli->fault)))
+        (rc = plx_founding_forget(cli->state_dir, name.store, plx_session_patience(cli),
+                                  &cli->fault)))
         return rc;
     plx_out_note(cli,
                  "forgot %s; its volumes were not touched: 'parallax store import' knows it "
                  "again",
                  name.store);
+    plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "forgotten", true));
     return 0;
 }
 
@@ -286,6 +379,8 @@ int plx_cmd_store_export_registry(struct plx_cli *cli)
                  "wrote the registry of store %s to %s, an SQLite file; changing it changes "
                  "nothing of the store",
                  name.store, cli->arguments[1]);
+    plx_out_done(
+        cli, json_pack("{s:s,s:o}", "name", name.store, "file", plx_out_string(cli->arguments[1])));
     return 0;
 }
 
@@ -313,7 +408,8 @@ int plx_cmd_vdi_accept(struct plx_cli *cli)
                        : "%s/%.100s is as it was written last; there is nothing to accept",
                  name.store, name.vdi);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:b}", "name", row.name, "accepted", older));
+        plx_out_json(json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name.store, name.vdi),
+                               "accepted", older));
     return 0;
 }
 
@@ -350,6 +446,6 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     else
         plx_out_note(cli, "gave up %zu; 'parallax gc %s' frees what they used", count, name.store);
     if (cli->json)
-        plx_out_json(json_pack("{s:I}", "forgotten", (json_int_t)count));
+        plx_out_json(json_pack("{s:s,s:I}", "name", name.store, "forgotten", (json_int_t)count));
     return 0;
 }

@@ -599,8 +599,7 @@ static void explain(struct import *import)
     struct plx_fault why = *fault;
 
     if (import->created) { /* B3 */
-        plx_session_vdi_delete(import->cli, &import->name);
-        *fault = why;
+        plx_import_undo(import->cli, &import->name, true, import->touched);
     } else if (import->touched) {
         plx_fault_set(
             fault, why.code,

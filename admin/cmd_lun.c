@@ -266,6 +266,20 @@ static void add_protection(struct plx_cli *cli, json_t *row)
     cli->fault = before;
 }
 
+/* What is exported is listed whether its store is known any more or not; where nothing is, the name
+ * may be wrong. */
+static int check_known(struct plx_cli *cli, const char *store)
+{
+    struct plx_known known = {0};
+    struct plx_paths *paths;
+    int rc = plx_session_paths(cli, &paths);
+
+    if (!rc)
+        rc = plx_known_get(paths, store, &known, &cli->fault);
+    plx_known_done(&known);
+    return rc;
+}
+
 int plx_cmd_lun_list(struct plx_cli *cli)
 {
     json_t *request = json_pack("{s:s}", "op", "list"), *result, *row;
@@ -282,6 +296,8 @@ int plx_cmd_lun_list(struct plx_cli *cli)
         json_object_set_new(request, "store", json_string(name.store));
     if ((rc = ask(cli, request, &result)))
         return rc;
+    if (cli->count && !json_array_size(result))
+        rc = check_known(cli, name.store);
     plx_table_begin(&table, cli, columns);
     json_array_foreach(result, i, row)
     {
@@ -289,10 +305,10 @@ int plx_cmd_lun_list(struct plx_cli *cli)
         plx_table_row(&table, json_incref(row));
     }
     plx_table_end(&table);
-    if (!table.rows)
+    if (!rc && !table.rows)
         plx_out_note(cli, "nothing is exported; 'parallax lun create' exports a virtual disk");
     json_decref(result);
-    return 0;
+    return rc;
 }
 
 static bool is_number(const char *text)
@@ -323,7 +339,8 @@ int plx_cmd_lun_delete(struct plx_cli *cli)
                                               "force", plx_cli_get(cli, "force") != NULL));
     if ((rc = ask(cli, request, &result)))
         return rc;
-    json_decref(result);
     plx_out_note(cli, "%s is not exported any more", cli->arguments[0]);
+    json_object_set_new(result, "name", plx_out_string(cli->arguments[0]));
+    plx_out_done(cli, result);
     return 0;
 }

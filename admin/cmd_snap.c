@@ -295,6 +295,11 @@ int plx_cmd_snap_label(struct plx_cli *cli)
         (rc = plx_session_label_set(cli, &name, label, info.seq, info.time_ns)))
         return rc;
     plx_out_note(cli, "%s/%s@%" PRIu64 " is %s", name.store, name.vdi, info.seq, label);
+    json_t *object = json_pack("{s:o,s:I,s:s}", "name",
+                               json_sprintf("%s/%s@%" PRIu64, name.store, name.vdi, info.seq),
+                               "seq", (json_int_t)info.seq, "label", label);
+    plx_out_set_time(object, "time", info.time_ns);
+    plx_out_done(cli, object);
     return 0;
 }
 
@@ -309,5 +314,7 @@ int plx_cmd_snap_unlabel(struct plx_cli *cli)
         (rc = plx_session_label_remove(cli, &name, name.snapshot)))
         return rc;
     plx_out_note(cli, "%s/%s has no label %s any more", name.store, name.vdi, name.snapshot);
+    plx_out_done(cli, json_pack("{s:o,s:s}", "name", json_sprintf("%s/%s", name.store, name.vdi),
+                                "unlabelled", name.snapshot));
     return 0;
 }

@@ -201,7 +201,8 @@ static int resolve_all(struct deletion *d, const struct plx_name *firsts,
     int rc = plx_session_window(d->cli, &d->row, &d->oldest, &d->newest);
 
     if (!rc && !d->newest.seq)
-        rc = plx_cli_fail(d->cli, PLX_ERR_NOT_FOUND, "%s/%s has no snapshots", d->name.store,
+        rc = plx_cli_fail(d->cli, PLX_ERR_NOT_FOUND,
+                          "%s/%s has no snapshots; 'parallax snap create' takes one", d->name.store,
                           d->name.vdi);
     for (unsigned i = 0; i < d->count && !rc; i++)
         rc = d->targets[i].single ? resolve_single(d, &d->targets[i], &firsts[i])

@@ -325,7 +325,10 @@ int plx_cmd_store_set(struct plx_cli *cli)
         return rc;
     if ((rc = plx_threshold_keep_store(cli->session.registry, store.id, &limit)))
         return plx_session_registry_fault(cli, rc);
-    note_limit(cli, store.name, &limit, bytes);
+    note_limit(cli, name.store, &limit, bytes);
+    json_t *object = json_pack("{s:s,s:I}", "name", name.store, "size_bytes", (json_int_t)bytes);
+    put_limit(object, &limit, bytes, 0);
+    plx_out_done(cli, object);
     return 0;
 }
 

@@ -337,9 +337,9 @@ int plx_cmd_cdp_timeline(struct plx_cli *cli)
     if (!(rc = collect(&t))) {
         if (svg)
             rc = save_svg(&t, svg);
-        else if (cli->json)
+        if (!rc && cli->json && (!svg || strcmp(svg, "-")))
             print_json(&t);
-        else
+        else if (!svg)
             draw(&t);
     }
     free(t.labels);

@@ -215,15 +215,8 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
     rc = import_into(&import, &name);
     int closed = plx_session_vdi_close(cli);
     rc = rc ? rc : closed;
-    if (rc && import.created) { /* T1 */
-        struct plx_fault first = cli->fault;
-        plx_session_vdi_delete(cli, &name);
-        cli->fault = first;
-    } else if (rc && import.touched) {
-        struct plx_fault why = cli->fault;
-        plx_fault_set(&cli->fault, why.code, "%.140s; %s/%.60s holds a part of the image now",
-                      why.text, name.store, name.vdi);
-    }
+    if (rc) /* T1 */
+        plx_import_undo(cli, &name, import.created, import.touched);
     if (!rc)
         plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
                      name.vdi);
@@ -404,8 +397,11 @@ int plx_cmd_vdi_export(struct plx_cli *cli)
         rc = tell_moving(cli, &name);
     bool to_file = export.output.fd > STDOUT_FILENO;
     rc = plx_output_close(&export.output, rc);
-    if (!rc && to_file)
-        plx_out_note(cli, "exported %s to %s", plx_text_size(info.size_bytes, size),
-                     cli->arguments[1]);
-    return rc;
+    if (rc || !to_file)
+        return rc;
+    plx_out_note(cli, "exported %s to %s", plx_text_size(info.size_bytes, size), cli->arguments[1]);
+    plx_out_done(cli, json_pack("{s:s,s:o,s:I}", "name", cli->arguments[0], "file",
+                                plx_out_string(cli->arguments[1]), "size_bytes",
+                                (json_int_t)info.size_bytes));
+    return 0;
 }

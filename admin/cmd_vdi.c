@@ -311,6 +311,8 @@ int plx_cmd_vdi_delete(struct plx_cli *cli)
                  "deleted %s/%s; its space comes back with 'parallax gc %s', or by itself while a "
                  "handler has the store open",
                  name.store, name.vdi, name.store);
+    plx_out_done(cli, json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name.store, name.vdi),
+                                "deleted", true));
     return 0;
 }
 

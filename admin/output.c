@@ -19,6 +19,7 @@
 #include "registry/clock.h"
 
 #define SHOW_INTERVAL_NS 100000000ull
+#define RATE_MIN_NS 1000000000ull /* before that a rate, and what is left by it, are guesses */
 #define CELL_MAX 512
 #define JSON_ONE_LINE (JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) /* O2 */
 #define JSON_FLAGS (JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9))
@@ -208,6 +209,14 @@ void plx_out_json(json_t *value)
     json_dumpf(value, stdout, JSON_FLAGS);
     putchar('\n');
     json_decref(value);
+}
+
+void plx_out_done(const struct plx_cli *cli, json_t *object)
+{
+    if (cli->json)
+        plx_out_json(object);
+    else
+        json_decref(object);
 }
 
 void plx_out_counters(const struct plx_cli *cli, json_t *counters)
@@ -452,15 +461,17 @@ void plx_progress_show(struct plx_progress *progress, uint64_t done)
     progress->shown_ns = now;
     double seconds = (double)(now - progress->started_ns) / 1e9;
     double per_second = seconds > 0 ? (double)done / seconds : 0;
+    bool rated = now - progress->started_ns >= RATE_MIN_NS;
     fprintf(stderr, "\r%s:", progress->what);
     if (!progress->plain)
-        fprintf(stderr, " %s%s%s, %s/s", plx_text_size(done, size), progress->total ? " of " : "",
-                progress->total ? plx_text_size(progress->total, total) : "",
-                plx_text_size((uint64_t)per_second, rate));
+        fprintf(stderr, " %s%s%s", plx_text_size(done, size), progress->total ? " of " : "",
+                progress->total ? plx_text_size(progress->total, total) : "");
+    if (!progress->plain && rated)
+        fprintf(stderr, ", %s/s", plx_text_size((uint64_t)per_second, rate));
     if (progress->total)
         fprintf(stderr, "%s %u %%", progress->plain ? "" : ",",
                 (unsigned)(100.0 * (double)done / (double)progress->total));
-    if (progress->total >= done && progress->total && per_second >= 1)
+    if (progress->total >= done && progress->total && rated && per_second >= 1)
         fprintf(stderr, ", %s left",
                 plx_text_duration((uint64_t)((double)(progress->total - done) / per_second), left));
     fputs("\033[K", stderr);

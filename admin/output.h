@@ -52,6 +52,9 @@ void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns,
 void plx_out_set_time(json_t *object, const char *key, uint64_t time_ns);
 /* JSON only; takes the reference. */
 void plx_out_json(json_t *value);
+/* What a command has changed: with --json this object, for people its notes say it. Takes the
+ * reference. */
+void plx_out_done(const struct plx_cli *cli, json_t *object);
 /* Text that nobody has checked, such as a path: what is no UTF-8 in it is escaped. */
 json_t *plx_out_string(const char *text);
 /* What is neither a table nor an object: a piece of text, a line. What a terminal would obey, a

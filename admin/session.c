@@ -995,11 +995,8 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
         (rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
         return rc;
     if (info.seq != seq)
-        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                            "%s/%.100s has no snapshot %" PRIu64
-                            "; 'parallax snap list' shows what "
-                            "there is",
-                            name->store, name->vdi, seq);
+        return plx_attach_explain_missing(cli->session.attach, &row, name->snapshot, seq,
+                                          &cli->fault);
     *ret_info = info;
     return 0;
 }

@@ -26,7 +26,8 @@ bool plx_text_number_parse(const char *text, uint64_t *ret_number)
     return true;
 }
 
-/* The power of two that a unit stands for, or -1. */
+/* The power of two that a unit stands for, or -1: so is "MB", which is 1000 kB to some programs and
+ * 1024 to others. */
 static int unit_shift(const char *unit)
 {
     static const char letters[] = "kmgtpe";
@@ -34,7 +35,7 @@ static int unit_shift(const char *unit)
     if (!*unit || !strcasecmp(unit, "b"))
         return 0;
     const char *letter = strchr(letters, tolower((unsigned char)*unit));
-    if (!letter || (unit[1] && strcasecmp(unit + 1, "b") && strcasecmp(unit + 1, "ib")))
+    if (!letter || (unit[1] && strcasecmp(unit + 1, "ib")))
         return -1;
     return 10 * (int)(letter - letters + 1);
 }

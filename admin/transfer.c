@@ -342,6 +342,29 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
     return 0;
 }
 
+void plx_import_undo(struct plx_cli *cli, const struct plx_name *name, bool created, bool touched)
+{
+    struct plx_fault why = cli->fault;
+    int length = (int)strcspn(why.text, ";"); /* the rest is general advice */
+    bool deleted = created && plx_session_vdi_delete(cli, name) == 0;
+
+    cli->fault = why;
+    if (deleted && touched)
+        plx_cli_fail(cli, why.code,
+                     "%.*s; %s/%.60s was deleted again, and 'parallax gc %s' frees what it took",
+                     length, why.text, name->store, name->vdi, name->store);
+    else if (created && !deleted)
+        plx_cli_fail(cli, why.code,
+                     "%.*s; %s/%.60s, which holds a part of the image, could not be deleted again: "
+                     "'parallax vdi delete %s/%.60s', then 'parallax gc %s'",
+                     length, why.text, name->store, name->vdi, name->store, name->vdi, name->store);
+    else if (touched && !created)
+        plx_cli_fail(cli, why.code,
+                     "%.*s; %s/%.60s holds a part of the image now: import again with --force, or "
+                     "delete it",
+                     length, why.text, name->store, name->vdi);
+}
+
 /* ---- Files ---- */
 
 int plx_file_error(struct plx_cli *cli, const char *path, const char *what)

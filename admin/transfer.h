@@ -68,6 +68,11 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
                  int (*give)(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length),
                  void *context);
 
+/* After an import that failed: deletes the virtual disk again if it was made for that, else says
+ * that it holds a part, if it was written to. The fault stays, with what is there now and what to
+ * do. */
+void plx_import_undo(struct plx_cli *cli, const struct plx_name *name, bool created, bool touched);
+
 /* ---- Files ---- */
 
 int plx_file_error(struct plx_cli *cli, const char *path, const char *what);

@@ -24,6 +24,7 @@
 #include "device/bytelock.h"
 #include "device/credentials.h"
 #include "device/drivers.h"
+#include "device/portal.h"
 
 #include <errno.h>
 #include <iscsi/iscsi.h>
@@ -514,15 +515,33 @@ static int identify(struct iscsi_device *device, const char *url, const struct i
     return error;
 }
 
+/* libiscsi's words for a portal that is not there are those of its own inside. */
+static int cannot_reach(const struct iscsi_device *device, const char *portal,
+                        struct plx_fault *fault)
+{
+    const char *name = device->base.name, *why = plx_portal_fault(portal);
+    const char *said = iscsi_get_error(device->iscsi);
+
+    if (why)
+        return plx_fault_set(fault, PLX_ERR_LOST,
+                             "cannot reach %s: nothing answers at %.80s (%s); check address, port "
+                             "and network, and that the target runs",
+                             name, portal, why);
+    return plx_fault_set(fault, PLX_ERR_LOST,
+                         "cannot reach %s: %.*s; the portal answers: check the target's name, the "
+                         "LUN, and that this initiator may log in",
+                         name, (int)strcspn(said, "\n"), said);
+}
+
 /* Only libiscsi's text tells a login that was refused from a target that is not there. */
-static int cannot_connect(const struct iscsi_device *device, const struct login *login,
-                          struct plx_fault *fault)
+static int cannot_connect(const struct iscsi_device *device, const char *portal,
+                          const struct login *login, struct plx_fault *fault)
 {
     const char *why = iscsi_get_error(device->iscsi), *name = device->base.name;
     const char *path = plx_credentials_path();
 
     if (!strstr(why, "Authentication") && !strstr(why, "CHAP"))
-        return plx_fault_set(fault, PLX_ERR_LOST, "cannot reach %s: %s", name, why);
+        return cannot_reach(device, portal, fault);
     if (login->line)
         return plx_fault_set(fault, PLX_ERR_PERMISSION,
                              "%.90s: no login with line %u of %.60s; check its users and "
@@ -554,7 +573,7 @@ static int log_in(struct iscsi_device *device, const char *url, const struct isc
     iscsi_set_timeout(device->iscsi, CONNECT_TIMEOUT_S);
     iscsi_set_tcp_user_timeout(device->iscsi, COMMAND_TIMEOUT_S * 1000);
     if (iscsi_full_connect_sync(device->iscsi, parsed->portal, device->lun) != 0)
-        return cannot_connect(device, &login, fault);
+        return cannot_connect(device, parsed->portal, &login, fault);
     iscsi_set_timeout(device->iscsi, COMMAND_TIMEOUT_S);
     iscsi_set_reconnect_max_retries(device->iscsi, RECONNECTS_MAX);
     return 0;

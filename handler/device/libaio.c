@@ -538,12 +538,26 @@ static void aio_close(struct plx_device *base)
     free(device);
 }
 
+/* By the descriptor: another file may have this one's name by now. */
+static int aio_measure(struct plx_device *base, struct plx_fault *fault)
+{
+    struct aio_device *device = aio(base);
+    uint64_t bytes = 0;
+    struct stat st;
+
+    if (fstat(device->fd, &st) || (S_ISBLK(st.st_mode) && ioctl(device->fd, BLKGETSIZE64, &bytes)))
+        return open_error(base->name, "measure", errno, fault);
+    base->bytes = plx_max_u64(base->bytes, S_ISBLK(st.st_mode) ? bytes : (uint64_t)st.st_size);
+    return 0;
+}
+
 static const struct plx_device_ops aio_ops = {
     .submit = aio_submit,
     .kick = aio_kick,
     .poll = aio_poll,
     .wait = aio_wait,
     .interrupt = aio_interrupt,
+    .measure = aio_measure,
     .close = aio_close,
 };
 

@@ -68,6 +68,9 @@ struct plx_device_ops {
     /* Makes a wait() that goes on, or the next one, return: soon, unless a poll() comes between;
      * it ends by itself then. From any thread, one at a time. */
     void (*interrupt)(struct plx_device *device);
+    /* The size that it has now, which becomes device->bytes if that was smaller. Nothing is under
+     * way. NULL: the device cannot tell without being opened anew. */
+    int (*measure)(struct plx_device *device, struct plx_fault *fault);
     void (*close)(struct plx_device *device); /* nothing is under way */
 };
 

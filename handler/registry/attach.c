@@ -727,7 +727,7 @@ static int check_further(struct plx_attach *a, struct plx_device *device, bool u
     if (plx_superblock_probe(device, &info, NULL) == 0)
         plx_uuid_text(&info.store, uuid);
     return strcmp(uuid, a->row.uuid)
-               ? plx_founding_refuse_used(&a->paths, &device, 1, unused, fault)
+               ? plx_founding_refuse_used(&a->paths, &device, 1, unused, a->options.patience, fault)
                : 0;
 }
 
@@ -773,7 +773,7 @@ static void know_further(struct plx_attach *a)
         a->known.volumes += !error;
     }
     if (!error)
-        error = plx_known_put(&a->paths, &a->known, &why);
+        error = plx_known_put(&a->paths, &a->known, NULL, &why);
     if (error)
         env_event(&a->env, error, why.text[0] ? why.text : plx_error_text(error));
 }
@@ -1572,6 +1572,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         options.read_only = true;
         error = plx_embedded_open(&options, &a->registry, fault);
     }
+    options.patience = NULL; /* that is not its thread's */
     if (!error && !a->options.read_only)
         error = plx_embedded_open(&options, &a->claims_registry, fault);
     return error;
@@ -1992,6 +1993,29 @@ static int check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
     return error;
 }
 
+int plx_attach_explain_missing(struct plx_attach *a, const struct plx_registry_vdi *row,
+                               const char *snapshot, uint64_t seq, struct plx_fault *fault)
+{
+    const char *store = a->known.name;
+    struct plx_snapshot_info first = {0}, found = {0};
+    int error;
+
+    lock(a);
+    error = plx_snapshot_first(a->store, row->slot, 1, &first, NULL);
+    if (!error && seq)
+        error = plx_snapshot_first(a->store, row->slot, seq, &found, NULL);
+    unlock(a);
+    if (!error && !first.seq)
+        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                      "%s/%.100s has no snapshots; 'parallax snap create %s/%.100s' takes one",
+                      store, row->name, store, row->name);
+    else if (!error && seq && found.seq != seq)
+        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                      "%s/%.100s has no snapshot %.100s; 'parallax snap list' shows what there is",
+                      store, row->name, snapshot);
+    return PLX_ERR_NOT_FOUND;
+}
+
 static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
                          const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
 {
@@ -2012,6 +2036,8 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
         lock(a);
         error = plx_snapshot_open(a->store, row->slot, seq, &vdi, fault);
         unlock(a);
+        if (error == PLX_ERR_NOT_FOUND && seq)
+            error = plx_attach_explain_missing(a, row, snapshot, seq, fault);
     }
     if (error) {
         release_instant(a, held->hold);
@@ -2350,6 +2376,7 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     struct plx_vdi_create_options filled = *options;
     struct plx_registry_vdi row = {
         .store = a->row.id, .size_bytes = options->size_bytes, .owner = a->instance.row.id};
+    struct plx_registry_vdi from;
     uint64_t hold = 0;
     int error = 0;
 
@@ -2373,6 +2400,8 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
         error = hold_instant(a, row.parent, row.parent_seq, &hold, fault); /* A5 */
     if (!error)
         error = create_filled(a, &filled, &row, ret_info, fault);
+    if (error == PLX_ERR_NOT_FOUND && parent && get_vdi(a, parent, &from, NULL) == 0)
+        error = plx_attach_explain_missing(a, &from, snapshot, filled.parent_seq, fault);
     release_instant(a, hold);
     return error;
 }
@@ -2937,19 +2966,22 @@ static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row
     uint64_t time_ns, now_ns = env_now(&a->env);
     int error;
 
-    if (!plx_instant_parse(text, now_ns, &time_ns))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                             "%s has no snapshot with the label %s; 'parallax snap list' shows "
-                             "what there is",
-                             row->name, text);
+    if (!plx_instant_parse(text, now_ns, &time_ns)) {
+        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                      "%s has no snapshot with the label %s; 'parallax snap list' shows what there "
+                      "is",
+                      row->name, text);
+        return plx_attach_explain_missing(a, row, text, 0, fault);
+    }
     lock(a);
     error = plx_snapshot_at(a->store, row->slot, time_ns, &info, fault);
     unlock(a);
     if (!error && time_ns > now_ns && time_ns > info.time_ns)
         return in_future(row, text, &info, fault);
-    if (error == PLX_ERR_NOT_FOUND)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s has no snapshot at or before %s",
-                             row->name, text);
+    if (error == PLX_ERR_NOT_FOUND) {
+        plx_fault_set(fault, error, "%s has no snapshot at or before %s", row->name, text);
+        return plx_attach_explain_missing(a, row, text, 0, fault);
+    }
     if (!error)
         *ret_seq = info.seq;
     return error;

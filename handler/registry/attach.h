@@ -91,6 +91,11 @@ int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create
 int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, struct plx_fault *fault);
 int plx_attach_snapshot_resolve(struct plx_attach *attach, const char *name, const char *snapshot,
                                 uint64_t *ret_seq, struct plx_fault *fault);
+/* A snapshot, as it was asked for, was not found: is there any at all? seq: the number that it
+ * would have, 0: nobody knows. Another fault, or what was said already, stays. Returns NOT_FOUND.
+ */
+int plx_attach_explain_missing(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                               const char *snapshot, uint64_t seq, struct plx_fault *fault);
 
 /* Changes of an open VDI that the store and the registry both know: the store first, which is the
  * truth. seq 0 removes the label. */

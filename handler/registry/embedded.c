@@ -26,14 +26,18 @@ static void take_spans(const struct plx_superblock_info *info, struct plx_region
     }
 }
 
-/* The driver asks the device itself; its number only says what may be asked for. */
+/* The driver asks the device itself; its number only says what may be asked for. An iscsi:// URL
+ * names the same LUN when it is opened again; a file's path may be another's by then. */
 static int measure(struct plx_device *device, struct plx_fault *fault)
 {
     const struct plx_device_open_options options = {
         .read_only = device->read_only, .queue_depth = 1, .beside = true};
     struct plx_device *now;
-    int error = plx_device_open(device->name, &options, &now, fault);
+    int error;
 
+    if (device->ops->measure)
+        return device->ops->measure(device, fault);
+    error = plx_device_open(device->name, &options, &now, fault);
     if (error)
         return error;
     device->bytes = plx_max_u64(device->bytes, now->bytes);
@@ -105,6 +109,7 @@ static int open_region(const struct plx_embedded_options *options, struct plx_re
     int error;
 
     *ret_region = (struct plx_region){.read_only = options->read_only,
+                                      .patience = options->patience,
                                       .may_write = options->may_write,
                                       .context = options->context,
                                       .look = look};

@@ -21,7 +21,7 @@ struct plx_embedded_options {
     const char *who;      /* for events */
     bool read_only;       /* nothing is written, not even what a crash left to be undone */
     bool beside;          /* this process may have the volume open exclusively (device.h) */
-    const struct plx_patience *patience; /* NULL: device.h's */
+    const struct plx_patience *patience; /* NULL: device.h's, and region.h's */
     /* Asked before each change: may this host write? NULL: it may. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;

@@ -5,7 +5,9 @@
  *     The format has it for itself until its store is known: two of them are one after the other.
  * V2  A format is through when the registry has the store's row. Before that, the volumes hold a
  *     superblock and an empty registry, which every opening refuses with what to do.
- * V3  The list of known stores comes last: it is only the way to what is there.
+ * V3  The list of known stores comes last: it is only the way to what is there. Whether it can be
+ *     written is tried before anything is changed: where it cannot, nothing is. If it fails in the
+ *     end all the same, what is there is said, and how to enter it.
  * V4  A format that fails removes the files that it made, if nothing was in them when it got them
  *     for itself: another's format may have been quicker.
  * V5  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be read,
@@ -49,6 +51,38 @@ static int absolute_paths(const char *const *paths, struct plx_known *known, uns
         known->volumes++;
     }
     return 0;
+}
+
+/* "--volume PATH", once for each; as the manual writes it where that is too long for a message. */
+static void name_volumes(const struct plx_known *known, char *ret_text, size_t size)
+{
+    size_t at = 0;
+
+    for (unsigned i = 0; i < known->volumes && at < size; i++)
+        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
+                               known->volume[i]);
+    if (at >= size)
+        snprintf(ret_text, size, "--volume PATH...");
+}
+
+/* V3 */
+int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
+                       const struct plx_patience *patience, struct plx_fault *fault)
+{
+    char volumes[200];
+    struct plx_fault why;
+    int error = plx_known_put(paths, known, patience, &why);
+
+    name_volumes(known, volumes, sizeof volumes);
+    if (error == PLX_ERR_EXISTS)
+        return plx_fault_set(fault, error, "%s", why.text);
+    return error
+               ? plx_fault_set(fault, error,
+                               "%.*s; store %s is whole, but not known here: when that is mended, "
+                               "'parallax store import %s %s' enters it",
+                               (int)strcspn(why.text, ";"), why.text, known->name, known->name,
+                               volumes)
+               : 0;
 }
 
 /* ---- Formatting ---- */
@@ -114,9 +148,11 @@ static int refuse_untold(const struct plx_device *device, bool unused, const cha
 
 /* V1: a store that another host has, or that is in use through another name of the volume. */
 static int refuse_tenant(const struct plx_paths *paths, const struct plx_device *device,
-                         const char *uuid, bool unused, struct plx_fault *fault)
+                         const char *uuid, bool unused, const struct plx_patience *patience,
+                         struct plx_fault *fault)
 {
-    struct plx_tenancy_options options = {.paths = paths, .volume = device->name};
+    struct plx_tenancy_options options = {
+        .paths = paths, .volume = device->name, .patience = patience};
     const struct plx_embedded_options look = {.volume = device->name, .uuid = uuid, .beside = true};
     struct plx_tenancy *tenancy = NULL;
     struct plx_tenant tenant;
@@ -158,7 +194,7 @@ static bool is_first(struct plx_device *device, const struct plx_uuid *store)
 
 static int refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
                        unsigned count, struct plx_device *device, bool unused,
-                       struct plx_fault *fault)
+                       const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct plx_superblock_info info;
     struct plx_known known;
@@ -187,7 +223,7 @@ static int refuse_used(const struct plx_paths *paths, struct plx_device *const *
     if (error != PLX_ERR_NOT_FOUND)
         return error;
     if (info.volume_index == 0)
-        return refuse_tenant(paths, device, uuid, unused, fault);
+        return refuse_tenant(paths, device, uuid, unused, patience, fault);
     for (unsigned i = 0; i < count; i++)
         if (is_first(devices[i], &info.store))
             return 0; /* it is asked itself */
@@ -197,12 +233,13 @@ static int refuse_used(const struct plx_paths *paths, struct plx_device *const *
 }
 
 int plx_founding_refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
-                             unsigned count, bool unused, struct plx_fault *fault)
+                             unsigned count, bool unused, const struct plx_patience *patience,
+                             struct plx_fault *fault)
 {
     int error = 0;
 
     for (unsigned i = 0; i < count && !error; i++)
-        error = refuse_used(paths, devices, count, devices[i], unused, fault);
+        error = refuse_used(paths, devices, count, devices[i], unused, patience, fault);
     return error;
 }
 
@@ -273,7 +310,7 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     if (!error)
         error = check_distinct(names, count, fault);
     if (!error)
-        error = plx_founding_refuse_used(paths, volumes->devices, count, unused, fault);
+        error = plx_founding_refuse_used(paths, volumes->devices, count, unused, patience, fault);
     return error ? error
                  : plx_store_format(volumes->devices, count, &format, &env, ret_info, fault);
 }
@@ -349,19 +386,22 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
     if (!error)
         error = check_name(paths, options->name, fault);
     if (!error)
-        error = format_volumes(paths, names, count, size, options, unused, patience, &volumes,
-                               ret_info, fault);
-    if (!error)
         error = absolute_paths(names, &known, count, fault);
     if (!error) {
         memcpy(known.name, options->name, sizeof known.name);
+        error = plx_known_try(paths, &known, patience, fault);
+    }
+    if (!error)
+        error = format_volumes(paths, names, count, size, options, unused, patience, &volumes,
+                               ret_info, fault);
+    if (!error) {
         plx_uuid_text(&ret_info->id, known.uuid);
         plx_uuid_text(&ret_info->identity, known.identity);
         error = found_registry(paths, &known, ret_info, fault);
     }
     failed = error != 0;
-    if (!error) { /* V3; but for a name that is taken, the entry may be there */
-        error = plx_known_put(paths, &known, fault);
+    if (!error) { /* but for a name that is taken, the entry may be there */
+        error = plx_founding_enter(paths, &known, patience, fault);
         failed = error == PLX_ERR_EXISTS;
     }
     close_all(&volumes, failed);
@@ -372,10 +412,11 @@ int plx_founding_format(const char *state_dir, const char *const *names, unsigne
 
 /* ---- Importing ---- */
 
-static int identify(const char *const *paths, unsigned count, bool mixed, struct plx_known *known,
+static int identify(const char *const *paths, unsigned count, bool mixed,
+                    const struct plx_patience *patience, struct plx_known *known,
                     struct plx_fault *fault)
 {
-    struct plx_device_open_options options = {.read_only = true};
+    struct plx_device_open_options options = {.read_only = true, .patience = patience};
     struct plx_device *devices[PLX_VOLUMES_MAX];
     const char *ordered[PLX_VOLUMES_MAX] = {0};
     struct plx_superblock_info first = {0};
@@ -427,13 +468,14 @@ static int identify(const char *const *paths, unsigned count, bool mixed, struct
 }
 
 static int identify_all(const char *const *paths, unsigned count, bool mixed,
-                        struct plx_known *ret_known, struct plx_fault *fault)
+                        const struct plx_patience *patience, struct plx_known *ret_known,
+                        struct plx_fault *fault)
 {
     struct plx_known known = {0};
     int error = check_count(count, fault);
 
     if (!error)
-        error = identify(paths, count, mixed, &known, fault);
+        error = identify(paths, count, mixed, patience, &known, fault);
     if (error)
         plx_known_done(&known);
     else
@@ -538,9 +580,10 @@ static void name_it(const struct plx_paths *paths, const char *name, struct plx_
 }
 
 int plx_founding_identify(const struct plx_paths *paths, const char *const *names, unsigned count,
-                          struct plx_known *ret_known, struct plx_fault *fault)
+                          const struct plx_patience *patience, struct plx_known *ret_known,
+                          struct plx_fault *fault)
 {
-    int error = identify_all(names, count, false, ret_known, fault);
+    int error = identify_all(names, count, false, patience, ret_known, fault);
 
     if (error)
         return error;
@@ -552,10 +595,13 @@ int plx_founding_identify(const struct plx_paths *paths, const char *const *name
 }
 
 /* The volumes' paths as this host knows them. */
-static int enter_paths(const struct plx_known *known, struct plx_fault *fault)
+static int enter_paths(const struct plx_known *known, const struct plx_patience *patience,
+                       struct plx_fault *fault)
 {
-    struct plx_embedded_options options = {
-        .volume = known->volume[0], .uuid = known->uuid, .who = "parallax store import"};
+    struct plx_embedded_options options = {.volume = known->volume[0],
+                                           .uuid = known->uuid,
+                                           .who = "parallax store import",
+                                           .patience = patience};
     struct plx_registry_volume *list = NULL;
     struct plx_registry_store row;
     struct plx_registry *registry;
@@ -577,42 +623,37 @@ static int enter_paths(const struct plx_known *known, struct plx_fault *fault)
     return error;
 }
 
-/* "--volume PATH", once for each; as the manual writes it where that is too long for a message. */
-static void name_volumes(const struct plx_known *known, char *ret_text, size_t size)
-{
-    size_t at = 0;
-
-    for (unsigned i = 0; i < known->volumes && at < size; i++)
-        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
-                               known->volume[i]);
-    if (at >= size)
-        snprintf(ret_text, size, "--volume PATH...");
-}
-
 static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,
-                const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+                const char *from, const struct plx_patience *patience,
+                struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
-    struct plx_tenancy_options options = {
-        .paths = paths, .volume = known->volume[0], .take = true, .from = from, .which = which};
+    struct plx_tenancy_options options = {.paths = paths,
+                                          .volume = known->volume[0],
+                                          .take = true,
+                                          .from = from,
+                                          .which = which,
+                                          .patience = patience};
 
     plx_uuid_parse(known->uuid, &options.store);
     return plx_tenancy_begin(&options, ret_tenancy, fault);
 }
 
 int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
-                      const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+                      const char *from, const struct plx_patience *patience,
+                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     char volumes[200];
 
     name_volumes(known, volumes, sizeof volumes);
-    return take(paths, known, volumes, from, ret_tenancy, fault);
+    return take(paths, known, volumes, from, patience, ret_tenancy, fault);
 }
 
 /* The volumes are this process's alone; for the rest see plx_store_set_identity(). What fails may
  * be repeated. */
-static int give_identity(struct plx_known *known, struct plx_fault *fault)
+static int give_identity(struct plx_known *known, const struct plx_patience *patience,
+                         struct plx_fault *fault)
 {
-    const struct plx_device_open_options open = {.exclusive = true};
+    const struct plx_device_open_options open = {.exclusive = true, .patience = patience};
     const struct plx_store_options options = {.instance = 1, .mixed = true};
     struct plx_device *devices[PLX_VOLUMES_MAX];
     struct plx_store *store;
@@ -643,13 +684,14 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
                         struct plx_fault *fault)
 {
     struct plx_paths *paths = malloc(sizeof *paths);
+    const struct plx_patience *patience = options->patience;
     struct plx_tenancy *tenancy = NULL;
     struct plx_known known = {0};
     int error = paths ? plx_paths_init(paths, state_dir, fault)
                       : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     if (!error)
-        error = identify_all(names, count, options->copy, &known, fault);
+        error = identify_all(names, count, options->copy, patience, &known, fault);
     if (!error)
         name_it(paths, options->name, &known);
     if (!error)
@@ -659,13 +701,15 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
     if (!error && options->copy)
         error = check_name(paths, known.name, fault);
     if (!error)
-        error = plx_founding_take(paths, &known, options->from, &tenancy, fault);
-    if (!error && options->copy)
-        error = give_identity(&known, fault);
+        error = plx_known_try(paths, &known, patience, fault);
     if (!error)
-        error = plx_known_put(paths, &known, fault);
+        error = plx_founding_take(paths, &known, options->from, patience, &tenancy, fault);
+    if (!error && options->copy)
+        error = give_identity(&known, patience, fault);
+    if (!error)
+        error = plx_founding_enter(paths, &known, patience, fault);
     if (!error) /* entered by now: what is wrong with the registry can be mended */
-        error = enter_paths(&known, fault);
+        error = enter_paths(&known, patience, fault);
     plx_tenancy_end(tenancy);
     free(paths);
     if (error)
@@ -707,16 +751,17 @@ static void named_free(struct named *named)
 }
 
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
-                           struct plx_fault *fault)
+                           const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct named *named;
     int error = find(state_dir, store, &named, fault);
 
     if (error)
         return error;
-    error = take(&named->paths, &named->known, named->known.name, from, &named->tenancy, fault);
+    error = take(&named->paths, &named->known, named->known.name, from, patience, &named->tenancy,
+                 fault);
     if (!error)
-        error = enter_paths(&named->known, fault);
+        error = enter_paths(&named->known, patience, fault);
     named_free(named);
     return error;
 }
@@ -748,16 +793,18 @@ int plx_founding_release(const char *state_dir, const char *store,
         error = find(state_dir, store, &named, fault);
     if (error)
         return error;
-    error = take(&named->paths, &named->known, named->known.name, NULL, &named->tenancy, fault);
+    error = take(&named->paths, &named->known, named->known.name, NULL, patience, &named->tenancy,
+                 fault);
     if (!error)
         error = plx_tenancy_release(named->tenancy, fault);
     named_free(named);
     return error;
 }
 
-int plx_founding_forget(const char *state_dir, const char *store, struct plx_fault *fault)
+int plx_founding_forget(const char *state_dir, const char *store,
+                        const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct plx_device_open_options options = {.read_only = true};
+    struct plx_device_open_options options = {.read_only = true, .patience = patience};
     struct plx_device *device;
     struct named *named;
     bool busy = false;

@@ -23,7 +23,8 @@ int plx_founding_format(const char *state_dir, const char *const *paths, unsigne
  * it has here. EXISTS: a store of the same identity is known here and lies elsewhere. The result is
  * to be freed by plx_known_done(). */
 int plx_founding_identify(const struct plx_paths *paths, const char *const *names, unsigned count,
-                          struct plx_known *ret_known, struct plx_fault *fault);
+                          const struct plx_patience *patience, struct plx_known *ret_known,
+                          struct plx_fault *fault);
 
 struct plx_founding_import {
     const char *name; /* that it is to have here; NULL: the one it has here, or its own */
@@ -31,6 +32,7 @@ struct plx_founding_import {
      * are a copy of those that it has; NULL: the store is not taken from anybody (BUSY). */
     const char *from;
     bool copy; /* these volumes are a copy: it gets an identity of its own */
+    const struct plx_patience *patience;
 };
 /* Enters a store that lies on these volumes, and takes it if no host has it. EXISTS: a store that
  * is told by the same identity is known here and lies elsewhere. */
@@ -39,18 +41,23 @@ int plx_founding_import(const char *state_dir, const char *const *paths, unsigne
                         struct plx_fault *fault);
 /* Takes a store that is known here from the host that has it, by the operator's word. */
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
-                           struct plx_fault *fault);
+                           const struct plx_patience *patience, struct plx_fault *fault);
 /* Gives a store up, so that another host may import it. BUSY: somebody has it open. */
 int plx_founding_release(const char *state_dir, const char *store,
                          const struct plx_patience *patience, struct plx_fault *fault);
 /* Drops a store from the list of those that are known here; nothing of the store is touched. BUSY:
  * a process of this host has it open. */
-int plx_founding_forget(const char *state_dir, const char *store, struct plx_fault *fault);
+int plx_founding_forget(const char *state_dir, const char *store,
+                        const struct plx_patience *patience, struct plx_fault *fault);
 
 /* For rebuild.c and attach.c. A tenancy of a store whether it is this host's or nobody's; from: as
  * above. */
 int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
-                      const char *from, struct plx_tenancy **ret_tenancy, struct plx_fault *fault);
+                      const char *from, const struct plx_patience *patience,
+                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault);
+/* plx_known_put(), after all else was done. */
+int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
+                       const struct plx_patience *patience, struct plx_fault *fault);
 /* The rows of a store and its volumes. */
 void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
                        struct plx_registry_store *ret_store,
@@ -59,6 +66,7 @@ void plx_founding_rows(const struct plx_store_info *info, const struct plx_known
  * volume of a store that is known here. BUSY: of one that a host has; or nobody can tell that from
  * these devices. unused: the operator's word that nobody uses such a store. */
 int plx_founding_refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
-                             unsigned count, bool unused, struct plx_fault *fault);
+                             unsigned count, bool unused, const struct plx_patience *patience,
+                             struct plx_fault *fault);
 
 #endif

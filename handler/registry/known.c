@@ -25,6 +25,7 @@
 #include "device/credentials.h"
 
 #define SUFFIX ".json"
+#define LOCK_WAIT_MS 5000u
 #define ENTRY_MAX (PLX_PATH_MAX + 128)
 
 static void folder_path(const struct plx_paths *paths, char ret_path[ENTRY_MAX])
@@ -52,6 +53,12 @@ void plx_known_list_free(struct plx_known *list, size_t count)
 }
 
 /* ---- Reading ---- */
+
+static int cannot_read(const char *path, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_SYSTEM,
+                         "cannot read %.200s: %s", path, strerror(errno));
+}
 
 static int no_entry(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
 {
@@ -175,8 +182,7 @@ int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, s
     folder_path(paths, folder);
     entries = opendir(folder);
     if (!entries && errno != ENOENT)
-        return plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_SYSTEM,
-                             "cannot read %.200s: %s", folder, strerror(errno));
+        return cannot_read(folder, fault);
     error = entries ? read_folder(folder, entries, &list, &count, fault) : 0;
     if (entries)
         closedir(entries);
@@ -222,19 +228,22 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
     if (plx_name_check("store", name, why, sizeof why))
         return no_entry(paths, name, fault);
     entry_path(paths, name, path);
-    if (access(path, F_OK) && errno == ENOENT)
-        return no_entry(paths, name, fault);
-    return read_entry(path, name, ret_known, fault);
+    if (access(path, F_OK) == 0)
+        return read_entry(path, name, ret_known, fault);
+    return errno == ENOENT ? no_entry(paths, name, fault) : cannot_read(path, fault);
 }
 
 /* ---- Writing ---- */
 
 static int cannot_write(const char *path, struct plx_fault *fault)
 {
+    bool full = errno == ENOSPC || errno == EDQUOT;
+
     return plx_fault_set(fault,
                          errno == EACCES || errno == EPERM || errno == EROFS ? PLX_ERR_PERMISSION
                                                                              : PLX_ERR_SYSTEM,
-                         "cannot write %.200s: %s", path, strerror(errno));
+                         "cannot write %.200s: %s%s", path, strerror(errno),
+                         full ? "; make room there, or give another --state-dir" : "");
 }
 
 static int sync_folder(const char *folder)
@@ -248,8 +257,8 @@ static int sync_folder(const char *folder)
     return failed;
 }
 
-/* W1 */
-static int write_whole(const char *folder, const char *name, const char *text,
+/* W1. try: it does not get its name. */
+static int write_whole(const char *folder, const char *name, const char *text, bool try,
                        struct plx_fault *fault)
 {
     char path[ENTRY_MAX + 128], hidden[ENTRY_MAX + 128];
@@ -258,12 +267,13 @@ static int write_whole(const char *folder, const char *name, const char *text,
 
     snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
     snprintf(hidden, sizeof hidden, "%s/.%s.%d", folder, name, (int)getpid());
+    errno = ENOSPC; /* of a write that is cut short */
     fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || write(fd, text, length) != (ssize_t)length || fsync(fd) || rename(hidden, path) ||
-        sync_folder(folder)) {
+    if (fd < 0 || write(fd, text, length) != (ssize_t)length || fsync(fd) ||
+        (!try && rename(hidden, path)) || sync_folder(folder))
         error = cannot_write(path, fault);
+    if (try || error)
         unlink(hidden);
-    }
     if (fd >= 0)
         close(fd);
     return error;
@@ -288,24 +298,35 @@ static int check_name_free(const struct plx_paths *paths, const struct plx_known
                                 known->name, known->name);
 }
 
-/* W3. Returns a descriptor or -1 with errno. */
-static int lock_folder(const char *folder)
+/* W3. Another one has it as long as it takes to write an entry. */
+static int lock_folder(const char *folder, const struct plx_patience *patience, int *ret_fd,
+                       struct plx_fault *fault)
 {
-    int fd;
+    static unsigned wait_ms = LOCK_WAIT_MS;
+    static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
+    int fd, failed;
 
     if (mkdir(folder, 0700) && errno != EEXIST)
-        return -1;
+        return cannot_write(folder, fault);
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (fd >= 0 && flock(fd, LOCK_EX)) {
-        int error = errno;
-
-        if (error == EINTR)
-            continue;
-        close(fd);
-        errno = error;
-        return -1;
+    if (fd < 0)
+        return cannot_write(folder, fault);
+    plx_fault_set(&why, PLX_ERR_BUSY, "%.200s: another command enters a store; try again", folder);
+    do
+        failed = flock(fd, LOCK_EX | LOCK_NB);
+    while (failed &&
+           (errno == EINTR || (errno == EWOULDBLOCK &&
+                               plx_patience_waits(patience ? patience : &some, since_ns, &why))));
+    if (!failed) {
+        *ret_fd = fd;
+        return 0;
     }
-    return fd;
+    failed = errno == EWOULDBLOCK ? plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text)
+                                  : cannot_write(folder, fault);
+    close(fd);
+    return failed;
 }
 
 static char *entry_text(const struct plx_known *known)
@@ -322,25 +343,38 @@ static char *entry_text(const struct plx_known *known)
     return text;
 }
 
-int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
-                  struct plx_fault *fault)
+static int enter(const struct plx_paths *paths, const struct plx_known *known, bool try,
+                 const struct plx_patience *patience, struct plx_fault *fault)
 {
     char folder[ENTRY_MAX];
     char *text = entry_text(known);
-    int error, fd;
+    int error, fd = -1;
 
     if (!text)
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "the path of a volume of store %s is not valid UTF-8", known->name);
     folder_path(paths, folder);
-    fd = lock_folder(folder);
-    error = fd < 0 ? cannot_write(folder, fault) : check_name_free(paths, known, fault);
+    error = lock_folder(folder, patience, &fd, fault);
     if (!error)
-        error = write_whole(folder, known->name, text, fault);
+        error = check_name_free(paths, known, fault);
+    if (!error)
+        error = write_whole(folder, known->name, text, try, fault);
     if (fd >= 0)
         close(fd);
     free(text);
     return error;
+}
+
+int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
+                  const struct plx_patience *patience, struct plx_fault *fault)
+{
+    return enter(paths, known, true, patience, fault);
+}
+
+int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
+                  const struct plx_patience *patience, struct plx_fault *fault)
+{
+    return enter(paths, known, false, patience, fault);
 }
 
 int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault)

@@ -10,6 +10,7 @@
 #ifndef PLX_KNOWN_H
 #define PLX_KNOWN_H
 
+#include "device/patience.h"
 #include "registry/paths.h"
 
 struct plx_known {
@@ -28,10 +29,14 @@ int plx_known_get(const struct plx_paths *paths, const char *name_or_identity,
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
                    struct plx_fault *fault);
 void plx_known_list_free(struct plx_known *list, size_t count);
+/* Whether an entry could be entered, of this name and with these volumes; nothing is. For who is
+ * about to change what lies on them. */
+int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
+                  const struct plx_patience *patience, struct plx_fault *fault);
 /* Enters the store, or replaces its entry; durable on return. EXISTS: another store has that name
- * here. */
+ * here. patience, here and above: while others enter one; NULL: for some seconds. */
 int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
-                  struct plx_fault *fault);
+                  const struct plx_patience *patience, struct plx_fault *fault);
 int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault);
 void plx_known_done(struct plx_known *known);
 

@@ -411,9 +411,13 @@ static int open_store(struct rebuild *r)
 static int run(struct rebuild *r)
 {
     struct plx_tenancy *tenancy = NULL;
-    int error =
-        r->options->dry_run ? 0 : plx_founding_take(&r->paths, &r->known, NULL, &tenancy, r->fault);
+    int error = r->options->dry_run
+                    ? 0
+                    : plx_known_try(&r->paths, &r->known, r->options->patience, r->fault);
 
+    if (!error && !r->options->dry_run)
+        error =
+            plx_founding_take(&r->paths, &r->known, NULL, r->options->patience, &tenancy, r->fault);
     if (!error)
         error = open_store(r);
     if (!error)
@@ -421,7 +425,7 @@ static int run(struct rebuild *r)
     if (!error && !r->options->dry_run)
         error = put_file(r);
     if (!error && !r->options->dry_run)
-        error = plx_known_put(&r->paths, &r->known, r->fault);
+        error = plx_founding_enter(&r->paths, &r->known, r->options->patience, r->fault);
     plx_registry_close(r->file);
     if (r->path[0])
         unlink(r->path);
@@ -444,8 +448,8 @@ int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret
     plx_attach_init_env(&r->env);
     error = plx_paths_init(&r->paths, options->state_dir, fault);
     if (!error)
-        error =
-            plx_founding_identify(&r->paths, options->volumes, options->count, &r->known, fault);
+        error = plx_founding_identify(&r->paths, options->volumes, options->count,
+                                      options->patience, &r->known, fault);
     if (!error)
         error = run(r);
     if (error) {

@@ -25,7 +25,8 @@ struct plx_rebuild_options {
     const char *const *volumes;
     unsigned count;
     bool dry_run;
-    const struct plx_patience *patience; /* while others have the volumes open (device.h) */
+    const struct plx_patience
+        *patience; /* while others have the volumes, or the store (device.h) */
     void (*lost)(void *context, const char *text); /* may be NULL */
     void *context;
 };

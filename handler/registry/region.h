@@ -13,6 +13,7 @@
 
 #include "engine/device.h"
 #include "device/bytelock.h"
+#include "device/patience.h"
 
 #define PLX_REGION_SPANS 16
 #define PLX_REGION_UNIT 8192u /* a span's bytes are a multiple of it: a block for each half */
@@ -26,6 +27,9 @@ struct plx_region {
     } span[PLX_REGION_SPANS];
     /* The device cannot be written. A registry that was not closed in order cannot be read then. */
     bool read_only;
+    /* While others have the registry, before the first change that is made here (sqlite.c, S8).
+     * NULL: as after it. */
+    const struct plx_patience *patience;
     /* Asked before a transaction takes its lock, before its journal goes to the device and before a
      * transaction of the dead is rolled back. false, with a fault: the change fails with it, and
      * nothing was changed. NULL: always true. */

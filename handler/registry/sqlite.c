@@ -16,6 +16,10 @@
  *     has found stops where a region could not be made longer any more.
  * S7  A region can become longer while it is open (region.c, F9). The first change that finds it so
  *     raises the limits of pages and of events; until then the old ones hold.
+ * S8  Others have the registry for fractions of a millisecond: for a second their turns are waited
+ *     for by anybody. Longer before the first change as the caller's patience says; who has not
+ *     enough of it does not wait again. From that change on, for something has begun, as long as
+ *     who was given no patience.
  * Threads: one at a time per handle, any number of processes.
  * Crash story: SQLite's. A crash while the file is made leaves an empty one, which the next
  *   opener fills; the schema and all pending migrations are one transaction.
@@ -33,6 +37,7 @@
 #include "registry/schema.h"
 #include "registry/sqlite.h"
 
+#define TURNS_MS 1000 /* S8 */
 #define BUSY_TIMEOUT_MS 30000
 #define CHANGES_APART_MS 10u
 #define TURN_NS 1000000
@@ -110,6 +115,18 @@ static int region_failed(const struct plx_sqlite *lite, int result, const char *
                          text);
 }
 
+/* S8 */
+static bool is_patient(const struct plx_sqlite *lite)
+{
+    return lite->region.patience && !lite->changed_at;
+}
+
+static int kept_busy(const struct plx_sqlite *lite, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, is_patient(lite) ? PLX_ERR_TURN : PLX_ERR_REGISTRY,
+                         "registry %.120s: another process keeps it busy; try again", lite->path);
+}
+
 int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fault)
 {
     const char *text = lite->db ? sqlite3_errmsg(lite->db) : sqlite3_errstr(result);
@@ -133,10 +150,7 @@ int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fau
         return plx_fault_set(fault, PLX_ERR_INVALID, "out of bounds (%.150s)", text);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "registry %.120s: another process has kept "
-                             "it busy for %d s; try again",
-                             lite->path, BUSY_TIMEOUT_MS / 1000);
+        return kept_busy(lite, fault);
     default:
         return lite->vfs ? region_failed(lite, result, text, fault)
                          : file_failed(lite, result, text, fault);
@@ -150,20 +164,27 @@ static uint64_t monotonic_ms(void)
     return plx_clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
-/* SQLite's own busy handler sleeps ever longer, and one process that writes without pause starves
- * the others. A change takes a fraction of a millisecond: ask again as often, at odd times. */
+/* S8. SQLite's own busy handler sleeps ever longer, and one process that writes without pause
+ * starves the others: ask again as often as they change something, at odd times. */
 static int wait_turn(void *context, int asked)
 {
     struct plx_sqlite *lite = context;
     struct timespec pause = {.tv_nsec = 200000 + (long)(plx_id_random() % 1000000)};
-    uint64_t now = monotonic_ms();
+    bool patient = is_patient(lite);
+    unsigned limit_ms = !patient ? BUSY_TIMEOUT_MS : lite->given_up ? 0 : TURNS_MS;
+    struct plx_fault why;
 
     if (asked == 0)
-        lite->busy_since = now;
-    if (now - lite->busy_since > BUSY_TIMEOUT_MS)
+        lite->busy_since_ns = plx_patience_begin();
+    if ((plx_patience_begin() - lite->busy_since_ns) / 1000000 < limit_ms) {
+        nanosleep(&pause, NULL);
+        return 1;
+    }
+    if (!patient || lite->given_up)
         return 0;
-    nanosleep(&pause, NULL);
-    return 1;
+    kept_busy(lite, &why);
+    lite->given_up = !plx_patience_waits(lite->region.patience, lite->busy_since_ns, &why);
+    return !lite->given_up;
 }
 
 /* One that makes change after change leaves room between them. */

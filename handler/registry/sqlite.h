@@ -17,8 +17,9 @@ struct plx_prepared;
 struct plx_sqlite {
     sqlite3 *db;
     struct plx_prepared *prepared; /* most recently used first */
-    uint64_t busy_since;           /* monotonic ms; of the busy handler */
+    uint64_t busy_since_ns;        /* of the busy handler (patience.h) */
     uint64_t changed_at;           /* monotonic ms */
+    bool given_up;                 /* a turn (S8) */
     struct plx_region_vfs *vfs;    /* NULL: a file */
     struct plx_region region;      /* with vfs: its locks and what may be done; its spans: vfs */
     uint32_t pages;                /* with vfs: SQLite's limit (S7) */

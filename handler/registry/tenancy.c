@@ -348,8 +348,9 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
         return refuse_other(t, home, fault);
     if (!any && !names_host(from, home))
         return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%s: the store belongs to host %s, not to %s; nothing was changed",
-                             t->device->name, home->host_name, from);
+                             "%s: nothing was changed: the store belongs to host %s, not to "
+                             "%.64s; give --from %s, if that host is off",
+                             t->device->name, home->host_name, from, home->host_name);
     *ret_watch = true; /* a machine that is not off after all */
     return 0;
 }

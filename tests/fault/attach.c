@@ -51,7 +51,7 @@ static int format(void)
 
     options.force = access(volume, F_OK) == 0;
     if (options.force) /* an earlier try may have come as far as being known */
-        plx_founding_forget(state, "s", NULL);
+        plx_founding_forget(state, "s", NULL, NULL);
     return plx_founding_format(state, paths, 1, 8 * MIB, &options, false, NULL, &info, fault);
 }
 

@@ -46,6 +46,10 @@ says err "--size is missing"
 run 2 vdi create demo/web --size 1025k --sector-size 4096
 says err "no multiple of the sector size 4096"
 run 2 vdi create demo/web --size 1.5.5G
+for size in 10MB 10kb 10Mi; do
+    run 2 vdi create demo/web --size $size
+    says err "no size; write it as 4k, 64M, 1G or 2T, which are KiB, MiB, GiB and TiB"
+done
 run 2 vdi create demo/web --size 1.
 run 2 vdi create demo/web --size 0.00000000001G
 run 2 vdi create demo/web --size 99999999999999999999G
@@ -345,6 +349,27 @@ run 0 store list --json
 run 0 store scan "$DIR/demo.plx" --json
 [[ $(json 0 store) == demo && $(json 0 ours) == true && $(json 0 known) == null ]] || die "the scan does not find it"
 run 3 store import --volume "$DIR/nothing.plx"
+step "a scan goes on behind what it cannot read, and says at the end what that was"
+head -c 1M /dev/zero >noise
+run 0 store format pair --volume "$DIR/pair0.plx" --volume "$DIR/pair1.plx" --size 64M --extent-size 1M
+cp demo.plx damaged.plx
+dd if=/dev/zero of=damaged.plx bs=4k count=2 conv=notrunc status=none
+printf 'PLXSUPER' | tee >(dd of=damaged.plx bs=4k seek=1 conv=notrunc status=none) | dd of=damaged.plx conv=notrunc status=none
+scanned=("$DIR/noise" "$DIR/pair1.plx" "$DIR/nothing.plx" "$DIR/damaged.plx" "$DIR/pair0.plx" "$DIR/demo.plx")
+"$PARALLAX" store scan "${scanned[@]}" >out 2>err
+[[ $? == 3 ]] || die "the scan does not fail as its first volume does"
+for name in noise nothing.plx damaged.plx; do says err "$DIR/$name"; done
+[[ $(wc -l <err) == 3 && $(tail -n 1 err) == "parallax: $DIR/noise"* ]] || die "not each is told once"
+[[ $(grep -c "pair.*$(hostname).*pair$" out) == 2 ]] || die "a further volume does not tell whose it is"
+says out demo.plx
+"$PARALLAX" store scan "${scanned[@]}" --json >out 2>err
+[[ $(json 0 problem) == *noise* && $(json 1 ours) == true && $(json 1 index) == 1 && $(json 5 store) == demo ]] ||
+    die "the scan is not told as JSON"
+run 0 store scan "$DIR/pair1.plx" --json # its volume 0 is known here
+[[ $(json 0 ours) == true ]] || die "a further volume alone does not tell whose it is"
+run 0 store forget pair
+run 0 store scan "$DIR/pair1.plx" --json
+[[ $(<out) != *'"host"'* ]] || die "whose a further volume is cannot be known"
 run 0 store import --volume "$DIR/demo.plx"
 known >after
 same after before
@@ -442,5 +467,9 @@ run 2 lun create demo/none --any-initiator --initiator iqn.2026-11.org.lab:h1
 if ((EUID != 0)); then
     step "LUNs need root"
     run 1 lun list
+elif "$PARALLAX" lun list >out 2>err; then
+    step "a store that is not known has no LUNs to be listed"
+    run 3 lun list nothing
+    says err "there is no store 'nothing'"
 fi
 echo "all is well"

@@ -527,7 +527,8 @@ static void test_refusals(void)
     CU_ASSERT_EQUAL(symlink("nowhere", path_of("link")), 0);
     refused(path_of("link"), &create, PLX_ERR_EXISTS, "File exists");
     refused("iscsi://", &plain, PLX_ERR_INVALID, "iscsi://host");
-    refused("iscsi://127.0.0.1:1/iqn.2026-11.org.test:t/0", &plain, PLX_ERR_LOST, "cannot reach");
+    refused("iscsi://127.0.0.1:1/iqn.2026-11.org.test:t/0", &plain, PLX_ERR_LOST,
+            "nothing answers at 127.0.0.1:1 (Connection refused); check address");
 }
 
 /* A new file of the current folder. */

@@ -78,6 +78,7 @@ says err "belongs to host beta"
 
 step "the operator's word: a host by its right name, that is off"
 alpha 1 store take-over demo --from gamma --i-checked-it-is-off
+says err "give --from beta, if that host is off"
 says err "to host beta, not to gamma"
 alpha 0 store take-over demo --from beta --i-checked-it-is-off
 alpha 0 vdi export demo/web back --force

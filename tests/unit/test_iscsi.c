@@ -925,7 +925,7 @@ static void test_refusals(void)
     refused("iscsi://127.0.0.1/", PLX_ERR_INVALID, "is no iSCSI URL");
     target.login_status = 2;
     target_comes();
-    refused(url_of(""), PLX_ERR_LOST, "cannot reach");
+    refused(url_of(""), PLX_ERR_LOST, "the portal answers: check the target's name");
     target_goes();
     target.login_status = 0;
     target.hides_capacity = true;

@@ -52,6 +52,14 @@ quiet_or "there are no virtual disks" vdi list demo
 run 0 vdi create demo/web --size 16M
 quiet_or "no virtual disk takes snapshots by itself" cdp status
 quiet_or "demo/web has no snapshots" snap list demo/web
+for words in "vdi clone demo/web@SNAPSHOT demo/new" "vdi export demo/web@SNAPSHOT image" "snap label demo/web@SNAPSHOT one" \
+    "rewind demo/web --to SNAPSHOT" "diff demo/web@SNAPSHOT" "snap delete demo/web@SNAPSHOT"; do
+    for snapshot in 1 monday -1s; do
+        # shellcheck disable=SC2086 # words
+        run 3 ${words/SNAPSHOT/$snapshot}
+        says err "demo/web has no snapshots; 'parallax snap create"
+    done
+done
 quiet_or "demo/web has no snapshots" snap list demo/web --all
 quiet_or "demo/web has no labelled snapshots" snap list demo/web --labels
 quiet_or "has no snapshots from 7 on" snap list demo/web --from 7
