@@ -608,6 +608,20 @@ static bool begin_release(struct plx_extent *extent)
     return true;
 }
 
+/* Of all that are on their way out, for what one pass failed to write may be any of them: they name
+ * this instance again with the next one. */
+static void take_back(struct plx_store *store)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+        if (extent->state != -1)
+            continue;
+        if (!extent->sealed)
+            plx_extent_set_ready(extent, true);
+        extent->pages[0].dirty = true;
+        extent->state = LOAD_SYNCED;
+    }
+}
+
 void plx_store_extents_leave(struct plx_store *store)
 {
     for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
@@ -626,9 +640,7 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
                              (unsigned long long)number);
     error = plx_bitmap_sync_run(store);
     if (error) {
-        if (!extent->sealed)
-            plx_extent_set_ready(extent, true);
-        extent->state = LOAD_SYNCED;
+        take_back(store);
         return cannot_write_header(extent, error, fault);
     }
     fill_info(extent, owner, ret_info);
