@@ -10,7 +10,7 @@
  *     after one that failed.
  * I3  A disk is opened only where its part is left, so that it can be closed. One that was not
  *     closed is recovered first, from the part that was left when it was opened, and then keeps its
- *     segments of log (keyframe.c, drop_log): all are recovered before they are opened for use, and
+ *     segments of log (keyframe.c, end_log): all are recovered before they are opened for use, and
  *     the first would take those of the last.
  * I4  The reserve is not what fills a store. It grows by further extents up to a small share of the
  *     store. Beyond that, and where there are none, the disk that needs most writes a key frame
