@@ -2,8 +2,11 @@
  * log, who reads meanwhile, key frames that fail meanwhile, stretches that fit badly, listings.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "engine/cache.h"
 #include "engine/replay.h"
 #include "engine/vdi.h" /* to see key frames under way */
 #include "fault/faultdev.h"
@@ -15,6 +18,7 @@
 #define PLACES 96u /* blocks that are written: more leaves than the reader's cache has nodes */
 #define APART 512u
 #define SNAPS 400u
+#define HISTORIES 8u
 
 /* A disk in one process, and another process that reads it. */
 static struct plx_simenv reader_env;
@@ -280,7 +284,8 @@ static void read_order(struct order *ret_order)
 
             OK(plx_record_next(log.batch, &log.batch_header, &offset, reader->addr_limit, &r));
             order.skips += r.type == PLX_RECORD_SKIP;
-            if (r.type == PLX_RECORD_KEYFRAME && r.keyframe.pos > announced.pos)
+            if (plx_record_announces(&r) && r.keyframe.pos >= announced.pos &&
+                !plx_keyframe_is_past(&record, &r.keyframe))
                 announced = r.keyframe;
             if (r.type == PLX_RECORD_SNAPSHOT && r.seq > record.oldest.snap_seq)
                 order.root[r.seq] = announced.root;
@@ -1939,6 +1944,288 @@ static void test_mark_order(void)
             hold_every(period, first);
 }
 
+/* ---- Random histories ---- */
+
+#define CLONES 24u /* in slots from 1 on */
+#define LABELS 40u
+#define POLICY_LEVELS 3u
+
+/* A disk whose snapshots are cloned, labelled, rewound to and let go in every way, again and again:
+ * what is held is always read through the same key frame, and of all that there is no node and no
+ * block is free. PLX_SEED=n replays one history. */
+static struct {
+    struct plx_simrng rng;
+    struct {
+        uint64_t seq; /* 0: there is none */
+        uint8_t then[PLACES];
+    } clones[CLONES + 1];
+    uint64_t labels[LABELS];
+    unsigned label_count, clone_count; /* clones that there ever were */
+    uint64_t held[CLONES + LABELS];    /* ascending */
+    size_t held_count;
+    uint64_t after[POLICY_LEVELS];
+    struct order order; /* before what is looked at */
+} tale;
+
+static uint64_t below(uint64_t n)
+{
+    return plx_simrng_below(&tale.rng, n);
+}
+
+static bool chance(unsigned percent)
+{
+    return plx_simrng_chance(&tale.rng, percent);
+}
+
+static void expect_nodes_allocated(uint64_t entry, unsigned level)
+{
+    uint8_t copy[BLOCK];
+    const void *node;
+
+    if (!plx_entry_addr(entry))
+        return;
+    CU_ASSERT_FATAL(allocated(plx_entry_addr(entry), 1));
+    if (level == 1)
+        return;
+    OK(plx_cache_get_sync(reader->cache, entry, level, &node));
+    memcpy(copy, node, BLOCK);
+    for (unsigned i = 0; i < PLX_NODE_ENTRIES; i++)
+        expect_nodes_allocated(plx_node_entry(copy, i), level - 1);
+}
+
+static void expect_block_allocated(void *context, uint64_t vblock,
+                                   const struct plx_mapping *mapping)
+{
+    CU_ASSERT_FATAL(allocated(plx_addr_block(mapping->addr), 1));
+}
+
+/* A snapshot, or with seq 0 a clone as it is. */
+static void expect_whole(uint32_t slot, uint64_t seq, const uint8_t *places)
+{
+    struct plx_vdi *instant = NULL;
+    uint64_t vblock = 0;
+
+    OK(plx_snapshot_open(reader, slot, seq, &instant, &fault));
+    expect_nodes_allocated(instant->map.base.root, instant->map.base.levels);
+    while (vblock != UINT64_MAX)
+        OK(plx_vdi_each_mapping(instant, 1000, &vblock, expect_block_allocated, NULL, &fault));
+    CU_ASSERT_FATAL(holds(instant, places));
+    plx_vdi_abandon(instant);
+}
+
+static void look_at_all(void)
+{
+    expect_order(&tale.order, tale.held, tale.held_count);
+    read_order(&tale.order);
+    for (uint64_t seq = 1; seq <= model.newest; seq++)
+        if (tale.order.root[seq] &&
+            (contains(tale.held, tale.held_count, seq) || seq % 5 == tale.order.root[seq] % 5))
+            expect_whole(0, seq, model.then[seq]);
+    for (uint32_t slot = 1; slot <= CLONES; slot++)
+        if (tale.clones[slot].seq)
+            expect_whole(slot, 0, tale.clones[slot].then);
+    CU_ASSERT_FATAL(holds(vdi, model.now));
+}
+
+static void hold(uint64_t seq)
+{
+    size_t at = tale.held_count;
+
+    if (contains(tale.held, tale.held_count, seq))
+        return;
+    for (; at && tale.held[at - 1] > seq; at--)
+        tale.held[at] = tale.held[at - 1];
+    tale.held[at] = seq;
+    tale.held_count++;
+}
+
+static void find_held(void)
+{
+    tale.held_count = 0;
+    for (unsigned i = 0; i < tale.label_count; i++)
+        hold(tale.labels[i]);
+    for (uint32_t slot = 1; slot <= CLONES; slot++)
+        if (tale.clones[slot].seq)
+            hold(tale.clones[slot].seq);
+    read_order(&tale.order);
+}
+
+/* One that there is, rather a new one; 0: there is none. */
+static uint64_t any_snapshot(void)
+{
+    uint64_t newest = model.newest, seq;
+
+    for (unsigned tries = 0; tries < 20 && newest; tries++) {
+        seq = chance(60) ? newest - below(plx_min_u64(newest, 5)) : 1 + below(newest);
+        if (tale.order.root[seq])
+            return seq;
+    }
+    return 0;
+}
+
+static void write_any(unsigned keyframes)
+{
+    env.ns += SECOND_NS;
+    for (uint64_t n = 1 + below(4); n; n--) {
+        write_places(1 + (unsigned)below(12));
+        if (chance(80))
+            snapshot();
+        if (chance(25))
+            approach_end();
+        if (chance(10))
+            plx_log_leave_segment(&vdi->log);
+        if (!chance(keyframes))
+            continue;
+        if (chance(50))
+            keyframe();
+        else
+            keyframe_around_snapshot();
+    }
+}
+
+static void clone_any(void)
+{
+    struct plx_vdi_create_options clone = {.sector_size = 512, .is_clone = true};
+
+    clone.parent_seq = any_snapshot();
+    if (!clone.parent_seq || tale.clone_count == CLONES)
+        return;
+    clone.slot = ++tale.clone_count;
+    snprintf(clone.name, sizeof clone.name, "clone%u", tale.clone_count);
+    OK(plx_vdi_create(store, &clone, NULL, &fault));
+    tale.clones[clone.slot].seq = clone.parent_seq;
+    memcpy(tale.clones[clone.slot].then, model.then[clone.parent_seq], PLACES);
+}
+
+static void delete_any(void)
+{
+    uint32_t slot = 1 + (uint32_t)below(CLONES);
+
+    if (!tale.clones[slot].seq)
+        return;
+    OK(plx_vdi_delete(store, slot, false, &fault));
+    tale.clones[slot].seq = 0;
+}
+
+static void label_any(uint64_t seq)
+{
+    if (seq && tale.label_count < LABELS)
+        tale.labels[tale.label_count++] = seq;
+}
+
+static void unlabel_any(void)
+{
+    if (tale.label_count)
+        tale.labels[below(tale.label_count)] = tale.labels[tale.label_count - 1];
+    tale.label_count -= tale.label_count > 0;
+}
+
+static void rewind_any(void)
+{
+    struct plx_rewind_options options = {.seq = any_snapshot()};
+    struct plx_snapshot_info before;
+
+    if (!options.seq || vdi->record.rewinds == 5)
+        return;
+    OK(plx_vdi_rewind(vdi, &options, &before, &fault));
+    note_snapshot(before.seq);
+    memcpy(model.now, model.then[options.seq], PLACES);
+    if (chance(60))
+        label_any(before.seq);
+}
+
+static void reopen_any(bool killed)
+{
+    if (!killed) {
+        OK(plx_vdi_close(vdi));
+        vdi = open_vdi(0);
+        return;
+    }
+    kill_store();
+    OK(try_open_vdi(0, true, &vdi));
+}
+
+/* What was asked for, once more or by a policy of three levels. */
+static void let_any_go(bool exactly)
+{
+    static const struct {
+        uint64_t every_ns, age_ns;
+    } levels[POLICY_LEVELS] = {
+        {0, 14 * SECOND_NS}, {3 * SECOND_NS, 4 * SECOND_NS}, {7 * SECOND_NS, 8 * SECOND_NS}};
+
+    if (exactly) {
+        uint64_t from = below(model.newest + 1);
+
+        let_go(from, plx_min_u64(model.newest, from + 1 + below(20)), tale.held, tale.held_count);
+        look_at_all();
+    }
+    for (unsigned i = 0; i < 3 * POLICY_LEVELS; i++) {
+        unsigned level = i % POLICY_LEVELS;
+        struct plx_thin thin = {.after = tale.after[level],
+                                .upto = UINT64_MAX,
+                                .every_ns = levels[level].every_ns,
+                                .before_ns = plx_env_now_ns(&env.env) - levels[level].age_ns,
+                                .kept = tale.held,
+                                .kept_count = tale.held_count,
+                                .thrifty = true};
+        struct plx_thinned thinned;
+
+        OK(plx_vdi_thin(vdi, &thin, &thinned, &fault));
+        tale.after[level] = level ? thinned.upto : 0;
+        if (thinned.snapshots)
+            look_at_all();
+    }
+}
+
+static void tell(uint64_t seed)
+{
+    unsigned clones, rewinds, exactly, reopened, keyframes;
+
+    memset(&tale, 0, sizeof tale);
+    tale.rng.state = fixture.disk.seed = seed;
+    clones = (unsigned)below(25);
+    rewinds = chance(40) ? (unsigned)below(12) : 0;
+    exactly = chance(50) ? (unsigned)below(25) : 0;
+    reopened = chance(30) ? (unsigned)below(12) : 0;
+    keyframes = 20 + (unsigned)below(80);
+    make_disk();
+    for (unsigned step = 0; step < 60 && model.newest + 12 < SNAPS; step++) {
+        write_any(keyframes);
+        read_order(&tale.order);
+        if (chance(clones))
+            clone_any();
+        if (chance(8))
+            label_any(any_snapshot());
+        if (chance(5))
+            unlabel_any();
+        if (chance(5))
+            delete_any();
+        if (chance(rewinds))
+            rewind_any();
+        if (chance(reopened))
+            reopen_any(chance(50));
+        find_held();
+        let_any_go(chance(exactly));
+    }
+    look_at_all();
+    end_disk(true);
+}
+
+static void test_random(void)
+{
+    const struct plx_simdisk_options usual = fixture.disk;
+    const char *one = getenv("PLX_SEED");
+    uint64_t first = one ? strtoull(one, NULL, 0) : (uint64_t)time(NULL);
+
+    printf("\n  seeds from %llu on\n", (unsigned long long)first);
+    for (uint64_t seed = first; seed < first + (one ? 1 : HISTORIES); seed++) {
+        printf("  seed %llu\r", (unsigned long long)seed);
+        fflush(stdout);
+        tell(seed);
+    }
+    fixture.disk = usual;
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -1968,6 +2255,7 @@ int main(void)
         {"pages of a list", test_pages},
         {"what a mark has passed", test_mark_passed},
         {"the order behind a mark", test_mark_order},
+        {"random histories", test_random},
     };
 
     fixture.format.segment_bytes = SEGMENT;
