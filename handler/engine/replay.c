@@ -25,9 +25,6 @@
  *     record at hand, or a damaged one.
  * R7  On a shelf nothing is read twice, and of a segment no more than the batches asked for, the
  *     readahead, and all of it where one is wanting. What was not read yet is zero there.
- * R8  An instant is not found before it is whole: its log can be read while its data is under way,
- *     and may be written again without it (log.c, L4). So R2 holds for who comes beside a writer,
- *     too. Whoever makes something durable of what was read flushes all volumes first.
  */
 #include "engine/replay.h"
 
@@ -956,18 +953,6 @@ static int apply_batch(struct replay *replay, struct plx_fault *fault)
     return 0;
 }
 
-/* The newest mark in the chain from here on, beside a writer. Where the chain is broken a later
- * mark says that all before it was durable. */
-static uint64_t mark_ahead(struct plx_log_reader *reader)
-{
-    uint64_t mark = 0;
-    int error;
-
-    while ((error = plx_log_reader_next(reader, NULL)) == 0)
-        mark = plx_max_u64(mark, reader->batch_header.durable_seq);
-    return error == PLX_ERR_NOT_FOUND ? mark : UINT64_MAX;
-}
-
 /* First pass: how far the chain goes, and the newest mark in it. */
 static int find_mark(struct plx_log_reader *reader, uint64_t *ret_mark, uint64_t *ret_last,
                      struct plx_fault *fault)
@@ -993,9 +978,8 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
                             .from_pos = from->pos,
                             .until_seq = until_seq,
                             .recover = recover};
-    uint64_t mark = reader->record->keyframe.batch_seq, last = 0;
+    uint64_t mark = UINT64_MAX, last = 0;
     uint8_t *buffer = aligned_alloc(PLX_BLOCK_SIZE, PROOF_BLOCKS * PLX_BLOCK_SIZE);
-    bool looked_ahead = !until_seq;
     int error = buffer ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     plx_log_reader_seek(reader, from);
@@ -1012,12 +996,6 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
         error = plx_log_reader_next(reader, fault);
         if (error)
             break;
-        if (reader->batch_header.seq > mark && !looked_ahead) { /* R8 */
-            mark = mark_ahead(reader);
-            looked_ahead = true;
-            reader->cursor = before;
-            continue;
-        }
         if (reader->batch_header.seq > mark) {
             replay.result.written_again = recover;
             error = prove_batch(reader, recover, buffer, &proven, fault);
@@ -1025,7 +1003,6 @@ int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, s
         if (!error && !proven) {
             reader->cursor = before;
             replay.result.dropped = last - (before.seq - 1);
-            error = PLX_ERR_NOT_FOUND;
             break;
         }
         if (!error)

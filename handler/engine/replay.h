@@ -80,8 +80,8 @@ int plx_log_each_record(struct plx_log_reader *reader,
                         bool (*visit)(void *context, const struct plx_record *record),
                         void *context, struct plx_fault *fault);
 
-/* Replay into a fresh map. until_seq: stop at that snapshot (0: at the end of the log); what lies
- * behind the durable mark is verified. recover: mark blocks as allocated, and write again
+/* Replay into a fresh map. until_seq: stop at that snapshot (0: at the end of the log, and what
+ * lies behind the durable mark is verified). recover: mark blocks as allocated, and write again
  * what lies behind the mark and is believed; it is durable after the next flush, if none has failed
  * since before the call. */
 struct plx_replay_result {

@@ -232,7 +232,7 @@ static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_o
     record->parent_seq = options->parent_seq;
     record->sector_size = parent->record.sector_size;
     record->keyframe.size_bytes = plx_max_u64(parent->size_bytes, options->size_bytes);
-    error = plx_store_flush_others(store); /* replay.c, R8: its writer's flush may yet fail */
+    error = plx_store_flush_others(store); /* another process may have written there */
     if (!error)
         error = plx_vdi_write_whole(parent, record->keyframe.size_bytes, &whole);
     if (error)

@@ -339,62 +339,6 @@ static void test_stopped_beside(void)
     }
 }
 
-/* v0, a new block of it whose data is held, and a snapshot behind it whose batch is on the disk. */
-static struct plx_vdi *make_unfinished(uint64_t *ret_seq)
-{
-    struct plx_vdi *vdi;
-
-    fixture.attach = attach_holding;
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, MIB));
-    vdi = open_vdi(0);
-    OK(write_byte(vdi, BLOCK, BLOCK, 2));
-    memset(buffer, 3, BLOCK);
-    ended = 0;
-    held.wanted = true;
-    plx_vdi_submit(vdi, request_for(0, PLX_WRITE));
-    order_snapshot(vdi);
-    turns();
-    CU_ASSERT_FATAL(!held.wanted && !ended && many[1].request.seq);
-    *ret_seq = many[1].request.seq;
-    return vdi;
-}
-
-/* A snapshot that can be read in the log while data that it names is still under way: nobody is
- * given it, for that may fail, and the log be written again without it. Once it is whole it is
- * found, though nothing in the log says so yet, and what comes of it is durable. */
-static void test_unfinished_snapshot(void)
-{
-    for (unsigned fails = 0; fails < 2; fails++) {
-        struct plx_vdi *instant, *vdi;
-        uint64_t seq;
-
-        vdi = make_unfinished(&seq);
-        FAILS(NOT_FOUND, plx_snapshot_open(store, 0, seq, &instant, &fault));
-        FAILS(NOT_FOUND, clone_vdi(1, 0, seq));
-        if (fails) {
-            held.io->result = PLX_ERR_IO_WRITE;
-            held.io->done(held.io);
-        } else {
-            disk_ops->submit(opened, held.io);
-        }
-        while (ended < 2)
-            if (!plx_store_tick(store))
-                plx_store_wait(store);
-        CU_ASSERT_EQUAL(many[0].request.result, fails ? PLX_ERR_IO_WRITE : 0);
-        OK(many[1].request.result);
-        OK(clone_vdi(1, 0, seq));
-        crash_store();
-        OK(try_open_vdi(0, true, &vdi));
-        CU_ASSERT(reads_as(vdi, 0, BLOCK, fails ? 0 : 3));
-        OK(plx_snapshot_open(store, 1, 0, &instant, &fault));
-        CU_ASSERT(reads_as(instant, 0, BLOCK, fails ? 0 : 3));
-        CU_ASSERT(reads_as(instant, BLOCK, BLOCK, 2));
-        plx_vdi_abandon(instant);
-        end_held(vdi, true);
-    }
-}
-
 /* A write in place and of a new block at once, with nothing cached: one flush makes both durable.
  */
 static void test_flush_of_both(void)
@@ -729,7 +673,6 @@ int main(void)
         {"ahead of those that wait", test_ahead},
         {"a snapshot beside a write in place", test_snapshot_beside},
         {"a disk that stops beside both", test_stopped_beside},
-        {"a snapshot that is not whole", test_unfinished_snapshot},
         {"a flush of data in place and logged", test_flush_of_both},
         {"no room beside both", test_no_room_beside},
         {"written while it is closed", test_written_while_closed},
