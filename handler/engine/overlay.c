@@ -2,8 +2,6 @@
  *
  * O1  count + reserved <= capacity * 3 / 4, and sorted holds that many.
  * O2  At most one slot per kind and index.
- * O3  A merge builds at most `leaves` nodes on any level: counted is each change of place from one
- *     new slot to the next. An unmapped leaf has no node, but the one above it has.
  * Loop: the VDI's. Crash story: memory only; rebuilt by replay.
  */
 #include "engine/overlay.h"
@@ -54,11 +52,7 @@ uint64_t plx_slot_leaf(const struct plx_slot *slot)
 
 void plx_overlay_init(struct plx_overlay *overlay, uint64_t first_gen)
 {
-    *overlay = (struct plx_overlay){
-        .first_gen = first_gen,
-        .last_leaf = UINT64_MAX,
-        .last_table = UINT64_MAX,
-    };
+    *overlay = (struct plx_overlay){.first_gen = first_gen};
 }
 
 void plx_overlay_done(struct plx_overlay *overlay)
@@ -97,17 +91,6 @@ static bool grow(struct plx_overlay *overlay, size_t capacity)
     free(overlay->sorted);
     *overlay = bigger;
     return true;
-}
-
-/* O3 */
-static void count_leaf(struct plx_overlay *overlay, enum plx_overlay_kind kind, uint64_t index)
-{
-    uint64_t leaf = kind == PLX_OVERLAY_BLOCK ? index >> PLX_NODE_SHIFT : index;
-    uint64_t place = kind == PLX_OVERLAY_UNMAPPED ? leaf >> PLX_NODE_SHIFT : leaf;
-    uint64_t *last = kind == PLX_OVERLAY_UNMAPPED ? &overlay->last_table : &overlay->last_leaf;
-
-    overlay->leaves += place != *last;
-    *last = place;
 }
 
 bool plx_overlay_reserve(struct plx_overlay *overlay, size_t slots)
@@ -159,7 +142,6 @@ struct plx_slot *plx_overlay_put(struct plx_overlay *overlay, enum plx_overlay_k
         overlay->count++;
         overlay->unmapped += kind == PLX_OVERLAY_UNMAPPED;
         overlay->voided += kind == PLX_OVERLAY_VOIDED;
-        count_leaf(overlay, kind, index);
         PLX_ASSERT(overlay->count <= overlay->capacity / 4 * 3); /* O1 */
     }
     return slot;
@@ -249,8 +231,7 @@ void plx_overlay_clear(struct plx_overlay *overlay, uint64_t first_gen)
 {
     if (overlay->capacity)
         memset(overlay->slots, 0xff, overlay->capacity * sizeof *overlay->slots);
-    overlay->count = overlay->unmapped = overlay->voided = overlay->leaves = 0;
-    overlay->last_leaf = overlay->last_table = UINT64_MAX;
+    overlay->count = overlay->unmapped = overlay->voided = 0;
     PLX_ASSERT(overlay->reserved == 0);
     overlay->first_gen = first_gen;
 }
