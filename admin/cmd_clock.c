@@ -40,7 +40,7 @@ int plx_cmd_clock_of(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
     if ((rc = plx_witness_load(cli->session.registry, vdi->id, &clock.witness)))
         return plx_session_registry_fault(cli, rc);
     clock.ends.forgotten = oldest.seq ? oldest.seq - 1 : 0;
-    clock.ends.newest_seq = newest.seq;
+    clock.ends.taken_seq = clock.ends.newest_seq = newest.seq;
     clock.ends.newest_ns = newest.time_ns;
     plx_witness_look(&clock.witness, &clock.now, &clock.ends);
     *ret_clock = clock;

@@ -150,13 +150,12 @@ void plx_protect_ordered(struct plx_vdi *vdi, const struct plx_request *request)
 
 /* ---- The clock ---- */
 
-/* What was submitted counts as taken: a stretch without dates (witness.c, N5) must not be too
- * short. */
 static void read_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
 {
     ret_clock->now = plx_clocks_read(vdi->store->env);
     ret_clock->ends = (struct plx_history_ends){
         .forgotten = vdi->record.oldest.snap_seq,
+        .taken_seq = vdi->map.gen,
         .newest_seq = plx_max_u64(vdi->map.gen_submitted, vdi->log.cursor.snap_seq),
         .newest_ns = vdi->last_snapshot_ns,
     };

@@ -28,10 +28,13 @@
  *     until the end of the doubt is old enough itself they stay: all of them, for of such times
  *     there is no telling which is the first of its hour. When there is no room for another
  *     stretch, two become one, with what lies between them.
- * N6  A stretch begins behind the newest snapshot that a believed look has seen, so one that began
- *     unseen is none too short. The operator's word ends it. Where his word was that snapshots in
- *     the future keep their times, what is taken after them is one, until the clock has come so
- *     far: their times, a nanosecond apart (N4), say nothing either.
+ * N6  A stretch begins behind the newest snapshot that a believed look has seen taken, so one that
+ *     began unseen is none too short, and ends with the newest that was ordered. A snapshot that
+ *     was never logged, or that power took away, gives its number back, and the next to have it
+ *     may be taken in doubt: a look that finds fewer snapshots goes back with them. The operator's
+ *     word ends a stretch. Where his word was that snapshots in the future keep their times, what
+ *     is taken after them is one, until the clock has come so far: their times, a nanosecond apart
+ *     (N4), say nothing either.
  * N7  The first look at a disk has nothing to go by: the clock is believed unless FUTURE.
  *
  * What is not noticed: a machine that starts with a clock between what was seen last and an hour
@@ -203,11 +206,22 @@ static void follow(struct plx_witness *witness, const struct plx_clocks *now)
     witness->wall_ns = wall_ns;
 }
 
+/* N6: numbers behind it are given out again. */
+static void go_back_to(struct plx_witness *witness, uint64_t taken_seq)
+{
+    struct plx_undated *last = last_undated(witness);
+
+    witness->seq = plx_min_u64(witness->seq, taken_seq);
+    if (is_open(last))
+        last->after = plx_min_u64(last->after, taken_seq);
+}
+
 void plx_witness_look(struct plx_witness *witness, const struct plx_clocks *now,
                       const struct plx_history_ends *ends)
 {
     if (!witness->boot_id)
-        witness->seq = plx_max_u64(witness->seq, ends->newest_seq);
+        witness->seq = ends->taken_seq;
+    go_back_to(witness, ends->taken_seq);
     witness->doubt = judge(witness, now, ends);
     if (witness->doubt || runs_ahead(witness, now, ends))
         begin_undated(witness);
@@ -215,7 +229,7 @@ void plx_witness_look(struct plx_witness *witness, const struct plx_clocks *now,
         end_undated(witness, now->wall_ns, ends->newest_seq);
     if (!witness->doubt) {
         follow(witness, now);
-        witness->seq = ends->newest_seq;
+        witness->seq = ends->taken_seq;
     }
     while (witness->undated_count && witness->undated[0].upto <= ends->forgotten)
         remove_first(witness);
@@ -230,7 +244,7 @@ void plx_witness_resume(struct plx_witness *witness, const struct plx_clocks *no
     if (is_later(ends->newest_ns, now->wall_ns, 0))
         witness->future_ns = ends->newest_ns;
     end_undated(witness, now->wall_ns, ends->newest_seq);
-    witness->seq = ends->newest_seq;
+    witness->seq = ends->taken_seq;
     plx_witness_look(witness, now, ends);
 }
 

@@ -40,7 +40,7 @@ struct plx_undated {
 struct plx_witness {
     uint64_t boot_id;          /* 0: nothing was seen yet */
     uint64_t boot_ns, wall_ns; /* the clocks when they were last believed ... */
-    uint64_t seq;              /* ... and the newest snapshot by then */
+    uint64_t seq;              /* ... and the newest snapshot taken by then */
     uint64_t future_ns;        /* operator's word: snapshots up to here are right */
     enum plx_doubt doubt;      /* as of the last look */
     unsigned undated_count;    /* oldest first; only the last may not be over */
@@ -49,8 +49,9 @@ struct plx_witness {
 
 /* Where a disk's history begins and ends. */
 struct plx_history_ends {
-    uint64_t forgotten; /* snapshots up to this one are gone */
-    uint64_t newest_seq, newest_ns;
+    uint64_t forgotten;             /* snapshots up to this one are gone */
+    uint64_t taken_seq;             /* the newest of which the log holds the record ... */
+    uint64_t newest_seq, newest_ns; /* ... and the newest that was ordered */
 };
 
 struct plx_clocks plx_clocks_read(struct plx_env *env);

@@ -2717,15 +2717,18 @@ static uint64_t time_of_next(struct plx_vdi *vdi)
     return request.time_ns;
 }
 
-static struct plx_vdi *reopen_with(struct plx_vdi *vdi, const struct plx_witness *witness)
+/* closed: what closing says. */
+static struct plx_vdi *reopen_with(struct plx_vdi *vdi, const struct plx_witness *witness,
+                                   int closed)
 {
-    struct plx_vdi_open_options options = {.epoch = 100, .overwrite = -1, .witness = witness};
+    struct plx_vdi_open_options options = {
+        .take_over = closed, .overwrite = -1, .witness = witness};
     struct plx_vdi_info info;
     struct plx_vdi *again;
 
     plx_vdi_get_info(vdi, &info);
     options.epoch = info.epoch + 1;
-    OK(plx_vdi_close(vdi));
+    CU_ASSERT_EQUAL(plx_vdi_close(vdi), closed);
     OK(plx_vdi_open(store, &options, &again, &fault));
     return again;
 }
@@ -2762,7 +2765,7 @@ static void test_clock_jumps(void)
     CU_ASSERT_EQUAL(thinned.snapshots, 2);
     /* The next process knows, whether the clock goes on or not. */
     plx_vdi_look_at_clock(vdi, &clock);
-    vdi = reopen_with(vdi, &clock.witness);
+    vdi = reopen_with(vdi, &clock.witness, 0);
     env.ns += (uint64_t)day_ns;
     CU_ASSERT_EQUAL(time_of_next(vdi), last + 3);
     FAILS(CLOCK, plx_vdi_thin(vdi, &by_time, &thinned, &fault));
@@ -2792,6 +2795,34 @@ static void test_clock_jumps(void)
     OK(plx_vdi_thin(vdi, &by_time, &thinned, &fault));
     by_time.before_ns = plx_simenv_wall_ns(&env) + (uint64_t)day_ns;
     FAILS(CLOCK, plx_vdi_thin(vdi, &by_time, &thinned, &fault)); /* nobody knows that time yet */
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
+/* A snapshot that could not be logged, and one in doubt that has its number (witness.c, N6). */
+static void test_clock_number_again(void)
+{
+    struct plx_request in_vain = {.op = PLX_SNAPSHOT};
+    struct plx_vdi_clock clock;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 3; i++)
+        time_of_next(vdi);
+    OK(write_byte(vdi, 0, BLOCK, 200));
+    plx_simdisk_fail_range(disk, 0, 64 * MIB, false, true);
+    FAILS(STICKY, plx_vdi_run(vdi, &in_vain));
+    env.off_ns = 10 * 86400 * 1000000000ll;
+    plx_vdi_look_at_clock(vdi, &clock);
+    plx_simdisk_fail_range(disk, 0, 0, false, false);
+    vdi = reopen_with(vdi, &clock.witness, PLX_ERR_STICKY);
+    time_of_next(vdi);
+    plx_vdi_look_at_clock(vdi, &clock);
+    CU_ASSERT(plx_witness_is_undated(&clock.witness, 4));
+    CU_ASSERT(!plx_witness_is_undated(&clock.witness, 3));
+    env.off_ns = 0;
     OK(plx_vdi_close(vdi));
     end_store();
 }
@@ -3244,6 +3275,7 @@ int main(void)
         {"a clone's snapshot is not", test_thin_clone},
         {"snapshots by their time", test_snapshot_at},
         {"clocks that jump", test_clock_jumps},
+        {"a snapshot that was not logged, and a clock that jumps", test_clock_number_again},
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},

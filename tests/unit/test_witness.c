@@ -22,7 +22,7 @@ static void begin(void)
 {
     witness = (struct plx_witness){0};
     now = (struct plx_clocks){.wall_ns = START, .boot_ns = DAY, .boot_id = 7};
-    ends = (struct plx_history_ends){.newest_seq = 100, .newest_ns = START - S};
+    ends = (struct plx_history_ends){.taken_seq = 100, .newest_seq = 100, .newest_ns = START - S};
     plx_witness_look(&witness, &now, &ends);
 }
 
@@ -55,7 +55,7 @@ static void take_snapshot(void)
     time_ns = plx_witness_stamp(&witness, now.wall_ns, ends.newest_ns);
     CU_ASSERT(time_ns > ends.newest_ns);
     ends.newest_ns = time_ns;
-    ends.newest_seq++;
+    ends.taken_seq = ++ends.newest_seq;
 }
 
 /* The process has ended; the next one knows what was kept. */
@@ -333,9 +333,39 @@ static void test_begins_early(void)
     begin();
     restart();
     for (unsigned i = 0; i < 5; i++)
-        ends.newest_ns += S, ends.newest_seq++;
+        ends.newest_ns += S, ends.taken_seq = ++ends.newest_seq;
     set_clock((int64_t)DAY);
     CU_ASSERT(plx_witness_is_undated(&witness, 101) && !plx_witness_is_undated(&witness, 100));
+}
+
+/* N6: ordered while the clock was right, never logged; the next one has its number. */
+static void test_ordered_in_vain(void)
+{
+    begin();
+    ends.newest_seq = 101;
+    pass(S);
+    ends.newest_seq = 100;
+    set_clock((int64_t)DAY);
+    take_snapshot();
+    CU_ASSERT(plx_witness_is_undated(&witness, 101) && !plx_witness_is_undated(&witness, 100));
+}
+
+/* N6: power took them away, whether the doubt had begun or not. */
+static void test_numbers_again(void)
+{
+    for (unsigned in_doubt = 0; in_doubt < 2; in_doubt++) {
+        begin();
+        for (unsigned i = 0; i < 5; i++)
+            take_snapshot();
+        pass(S);
+        if (in_doubt)
+            set_clock((int64_t)DAY);
+        ends.taken_seq = ends.newest_seq = 102;
+        reboot(0, in_doubt ? 0 : 2 * (int64_t)HOUR);
+        take_snapshot();
+        CU_ASSERT_NOT_EQUAL(witness.doubt, PLX_DOUBT_NONE);
+        CU_ASSERT(!plx_witness_is_undated(&witness, 102) && plx_witness_is_undated(&witness, 103));
+    }
 }
 
 /* ---- As text ---- */
@@ -391,6 +421,8 @@ int main(void)
         {"the operator's word on a history that runs ahead", test_resume_ahead},
         {"snapshots without dates", test_undated},
         {"a doubt that began unseen", test_begins_early},
+        {"a number given out again", test_ordered_in_vain},
+        {"numbers that power took away", test_numbers_again},
         {"text", test_text},
     };
 
