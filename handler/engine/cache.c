@@ -6,6 +6,8 @@
  * C3  At most one node per address.
  * C4  A block that is freed while it is being loaded (ahead, for somebody who has given up since)
  *     may hold something else when it arrives: it is not looked at, and who waits asks again.
+ * C5  A load fails only those who ask for the same contents. A reader that follows a record which
+ *     has moved on (a collection, a list of snapshots) may ask for what was there before.
  * Loop: the store's.
  */
 #include "engine/cache.h"
@@ -29,7 +31,7 @@ struct cached_node {
     uint8_t state, level;
     bool stale;        /* while it is being loaded its block was freed */
     uint8_t chances;   /* clock hands to survive */
-    uint32_t checksum; /* 24 bits of the contents, once READY */
+    uint32_t checksum; /* 24 bits of the contents: LOADING, as they should be; 0: unknown */
     struct plx_queue waiters;
 };
 
@@ -54,7 +56,7 @@ struct plx_cache {
     uint8_t *data;
     struct load loads[LOADS];
     struct load *free_loads;
-    struct plx_queue starved; /* waiting for a load structure or an evictable node */
+    struct plx_queue starved; /* waiting for a load structure, an evictable node, another load */
 };
 
 static uint32_t chain_of(const struct plx_cache *cache, uint64_t addr)
@@ -216,6 +218,7 @@ static void load_start(struct plx_cache *cache, struct load *load, uint32_t at, 
     load->join = (struct plx_join){.task = &load->task};
     load->iov = (struct iovec){data_of(cache, at), PLX_BLOCK_SIZE};
     cache->nodes[at].state = NODE_LOADING;
+    cache->nodes[at].checksum = plx_entry_checksum(entry);
     plx_store_xfer(cache->store, &load->xfer, PLX_IO_READ, PLX_KIND_NODE, plx_entry_addr(entry), 0,
                    PLX_BLOCK_SIZE, &load->iov, 1, &load->join);
 }
@@ -259,7 +262,10 @@ int plx_cache_get(struct plx_cache *cache, uint64_t entry, unsigned level, struc
     }
     if (!at)
         at = load_entry(cache, entry, level);
-    plx_queue_push(at ? &cache->nodes[at - 1].waiters : &cache->starved, task);
+    if (at && cache->nodes[at - 1].checksum == plx_entry_checksum(entry))
+        plx_queue_push(&cache->nodes[at - 1].waiters, task);
+    else
+        plx_queue_push(&cache->starved, task); /* C5: asks again when that load has ended */
     return PLX_WAIT;
 }
 

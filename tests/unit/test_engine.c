@@ -331,6 +331,20 @@ static void test_built_while_loading(void)
     end_store();
 }
 
+/* Somebody who follows an older record reads what its block held before: he fails alone (C5). */
+static void test_older_while_loading(void)
+{
+    const struct plx_keyframe root = make_cold_root();
+    const void *node = NULL;
+    uint64_t older = plx_entry_make(plx_entry_addr(root.root), plx_entry_checksum(root.root) ^ 6);
+
+    CU_ASSERT_PTR_NULL(plx_cache_ahead(store->cache, older, root.levels));
+    OK(plx_cache_get_sync(store->cache, root.root, root.levels, &node));
+    CU_ASSERT(node && plx_entry_addr(plx_node_entry(node, 0)));
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "radix node"), 1);
+    end_store();
+}
+
 /* ---- Contents ---- */
 
 static void test_sub_block(void)
@@ -3219,6 +3233,7 @@ int main(void)
         {"blind writes read no node", test_blind_after_keyframe},
         {"key frames read ahead", test_keyframe_reads_ahead},
         {"freed while it is loaded", test_freed_while_loading},
+        {"an older one asked for while it is loaded", test_older_while_loading},
         {"more loads than there may be", test_many_loads},
         {"built while it is loaded", test_built_while_loading},
         {"sub-block writes", test_sub_block},
