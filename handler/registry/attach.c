@@ -8,7 +8,8 @@
  *     crash in between leaves a locked row, which recovery finishes.
  * A4  Size, labels and protection: the store first, then the registry. What the registry missed it
  *     is told by recovery, when the disk is closed, or before snapshots are let go; until that has
- *     worked the lock stays (A2), and no snapshot goes that only the store knows a label of.
+ *     worked the lock stays (A2), and no snapshot goes that only the store knows a label of. (Of an
+ *     owner that died, the labels at the last SETTLE_SNAPSHOTS: those before were refused.)
  * A5  An instant is held from before it is opened until after it was closed, the one that a clone
  *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
  *     until there is something to hold.
@@ -73,7 +74,8 @@
 #include "registry/tenancy.h"
 #include "registry/volumes.h"
 
-/* How far back a label may lie that the registry missed: some 10 MB of log to read. */
+/* How far back a label may lie that the registry of a dead owner missed: some 10 MB of log to read.
+ * One that lies further back was never acknowledged. */
 #define SETTLE_SNAPSHOTS 20000u
 #define RESERVE_MAX 8u /* unused extents that data leaves to metadata */
 #define MOVE_SHARE 16u /* of the store: blocks are moved only while that much is free */
@@ -85,7 +87,7 @@ struct held_extent {
 
 struct held_vdi {
     struct plx_vdi *vdi;
-    bool behind;                   /* A4: the registry has missed something */
+    uint64_t behind;               /* A4: since this snapshot; 0: the registry has missed nothing */
     struct plx_registry_lock lock; /* instance 0: a snapshot */
     uint64_t hold;                 /* A5; 0: none */
     struct plx_witness kept;       /* of the clocks: as the registry has it */
@@ -993,10 +995,9 @@ static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *
 
 /* What has become of labels lately. A log that cannot be read is the check's affair: the disk must
  * not stay locked for it. */
-static int read_labels(struct plx_attach *a, const struct plx_vdi_info *info,
+static int read_labels(struct plx_attach *a, const struct plx_vdi_info *info, uint64_t from,
                        struct plx_labels *ret_labels, struct plx_fault *fault)
 {
-    uint64_t from = info->snapshots > SETTLE_SNAPSHOTS ? info->snapshots - SETTLE_SNAPSHOTS : 1;
     struct plx_fault why = {0};
     int error;
 
@@ -1048,7 +1049,7 @@ static int drop_forgotten(struct plx_attach *a, const struct plx_registry_lock *
 
 /* A4 */
 static int settle(struct plx_attach *a, const struct plx_registry_lock *held,
-                  const struct plx_vdi_info *info, struct plx_fault *fault)
+                  const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault)
 {
     struct plx_registry_vdi row;
     struct plx_labels labels;
@@ -1062,11 +1063,34 @@ static int settle(struct plx_attach *a, const struct plx_registry_lock *held,
         error = drop_forgotten(a, held, info);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    error = read_labels(a, info, &labels, fault);
+    error = read_labels(a, info, from, &labels, fault);
     if (!error)
         error = tell_labels(a, held, info->slot, &labels, fault);
     plx_labels_done(&labels);
     return error;
+}
+
+/* Of a disk whose owner died. */
+static uint64_t settle_from(uint64_t newest)
+{
+    return newest > SETTLE_SNAPSHOTS ? newest - SETTLE_SNAPSHOTS : 1;
+}
+
+static uint64_t newest_of(struct plx_attach *a, const struct plx_vdi *vdi)
+{
+    struct plx_vdi_info info;
+
+    lock(a);
+    plx_vdi_get_info(vdi, &info);
+    unlock(a);
+    return info.snapshots;
+}
+
+/* A4. newest: the newest snapshot before that of which the registry was to be told. */
+static void note_told(struct held_vdi *held, uint64_t newest, int error)
+{
+    if (error && !held->behind)
+        held->behind = plx_max_u64(newest, 1);
 }
 
 static int finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
@@ -1152,7 +1176,7 @@ static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *r
     unlock(a);
     return error ? plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
                                  plx_error_text(error))
-                 : settle(a, ours, &info, fault);
+                 : settle(a, ours, &info, settle_from(info.snapshots), fault);
 }
 
 /* A14 */
@@ -1178,8 +1202,8 @@ static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row
     lock(a);
     plx_vdi_get_info(held->vdi, &info);
     unlock(a);
-    error = settle(a, ours, &info, fault);
-    held->behind = error != 0;
+    error = settle(a, ours, &info, settle_from(info.snapshots), fault);
+    held->behind = error ? settle_from(info.snapshots) : 0;
     return error;
 }
 
@@ -2155,8 +2179,8 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
         free(held);
         return error;
     }
-    held->behind = open.take_over;
     hold_vdi(a, held, vdi);
+    held->behind = open.take_over ? settle_from(newest_of(a, vdi)) : 0;
     look_at_clock(a, held, false, &clock);
     *ret_vdi = vdi;
     return 0;
@@ -2205,7 +2229,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     error = plx_vdi_close(vdi);
     unlock(a);
     if (!error && held->behind)
-        error = settle(a, &held->lock, &info, NULL);
+        error = settle(a, &held->lock, &info, held->behind, NULL);
     if (!error && held->lock.instance) /* A2 */
         error = unlock_closed(a, &held->lock, info.slot, closings(a));
     release_instant(a, held->hold);
@@ -2530,6 +2554,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     struct held_vdi *held = find_vdi(a, vdi);
     struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = seq == 0};
     struct plx_registry_label row;
+    uint64_t newest;
     char why[200];
     int error = plx_name_check("label", label, why, sizeof why);
 
@@ -2552,6 +2577,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     } else if ((error = plx_registry_has_room(a->registry))) { /* before the log hears of it */
         return plx_registry_fault(a->registry, error, fault);
     }
+    newest = newest_of(a, held->vdi);
     error = run_request(a, vdi, &request, fault);
     if (error)
         return error;
@@ -2559,7 +2585,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     snprintf(row.name, sizeof row.name, "%s", label);
     error = request.remove ? plx_registry_label_remove(a->registry, &held->lock, label)
                            : plx_registry_label_set(a->registry, &held->lock, &row);
-    held->behind = held->behind || error;
+    note_told(held, newest, error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -2573,7 +2599,7 @@ int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_b
     if (error)
         return error;
     error = plx_registry_vdi_resize(a->registry, &held->lock, size_bytes);
-    held->behind = held->behind || error;
+    note_told(held, newest_of(a, held->vdi), error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -2591,7 +2617,7 @@ int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
     if (error)
         return error;
     error = plx_policy_keep(a->registry, held->lock.vdi, protection);
-    held->behind = held->behind || error;
+    note_told(held, newest_of(a, held->vdi), error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -2657,11 +2683,12 @@ int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
     lock(a);
     error = plx_vdi_rewind(vdi, &options, ret_before, fault);
     unlock(a);
-    held->behind = held->behind || (error && ret_before->seq); /* the label, perhaps */
+    if (ret_before->seq) /* the label, perhaps */
+        note_told(held, ret_before->seq, error);
     if (error)
         return error;
     error = enter_rewind(a, held, seq, ret_label, ret_before);
-    held->behind = held->behind || error;
+    note_told(held, ret_before->seq, error);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
@@ -2701,8 +2728,8 @@ static int catch_up(struct plx_attach *a, struct held_vdi *held, struct plx_faul
     lock(a);
     plx_vdi_get_info(held->vdi, &info);
     unlock(a);
-    error = settle(a, &held->lock, &info, fault);
-    held->behind = error != 0;
+    error = settle(a, &held->lock, &info, held->behind, fault);
+    held->behind = error ? held->behind : 0;
     return error;
 }
 
@@ -2726,7 +2753,7 @@ static int remove_labels(struct plx_attach *a, struct held_vdi *held, const stru
                         ? plx_attach_label(a, held->vdi, mark->label, 0, 0, fault)
                         : 0;
     }
-    held->behind = held->behind || error;
+    note_told(held, newest_of(a, held->vdi), error);
     return error;
 }
 
