@@ -17,8 +17,8 @@ from sides import BLOCK, MIB, Failure, Skip
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 # A row is a disk, what is done to it before, and a load. goals: by peer; snapshots: how many there are of the disk;
-# live: it is snapshots that are measured, while the load goes on.
-Row = collections.namedtuple("Row", "name disk load goals snapshots durable cold live", defaults=({}, 0, False, False, False))
+# live: it is snapshots that are measured, while the load goes on; copies: with overwrite=copy, where there is that.
+Row = collections.namedtuple("Row", "name disk load goals snapshots durable cold live copies", defaults=({}, 0, False, False, False, False))
 WARM_UP = "randread 4096 32"
 SKIPPED = 77
 LIVE_SNAPSHOTS = 4  # in a slice
@@ -62,6 +62,7 @@ class Bench:
 
 
 def prepare(bench, row, side):
+    side.copies = row.copies
     if row.disk != "full":
         side.make(row.disk)
     for _ in range(row.snapshots):

@@ -36,6 +36,7 @@ static const struct load {
     bool filled, frozen;    /* written before; and a snapshot has all of it */
     bool many;              /* as many changes before, each with a snapshot */
     bool durable; /* when it is complete; else the device has a cache, and so has the disk */
+    bool copies;  /* overwrite=copy */
 } loads[] = {
     {"random read 4k (1)", PLX_READ, RANDOM, 1, 1, .filled = true},
     {"random read 4k (32)", PLX_READ, RANDOM, 32, 1, .filled = true},
@@ -43,6 +44,8 @@ static const struct load {
     {"overwrite 4k (32)", PLX_WRITE, RANDOM, 32, 1, .filled = true},
     {"durable overwrite 4k (1)", PLX_WRITE, RANDOM, 1, 1, .filled = true, .durable = true},
     {"durable overwrite 4k (32)", PLX_WRITE, RANDOM, 32, 1, .filled = true, .durable = true},
+    {"overwrite=copy 4k (1)", PLX_WRITE, RANDOM, 1, 1, .filled = true, .copies = true},
+    {"overwrite=copy 4k (32)", PLX_WRITE, RANDOM, 32, 1, .filled = true, .copies = true},
     {"first write 4k (1)", PLX_WRITE, ONCE, 1, 1, .filled = false},
     {"first write 4k (32)", PLX_WRITE, ONCE, 32, 1, .filled = false},
     {"durable first write 4k (1)", PLX_WRITE, ONCE, 1, 1, .durable = true},
@@ -164,6 +167,10 @@ __attribute__((noinline)) void measure(void)
 static void prepare(void)
 {
     struct plx_protection each = {.mode = PLX_PROTECT_WRITE}, none = {.mode = PLX_PROTECT_OFF};
+    struct plx_vdi_open_options use = {
+        .write_back = !load->durable,
+        .overwrite = load->copies ? PLX_OVERWRITE_COPY : PLX_OVERWRITE_IN_PLACE,
+    };
 
     random_word = 88172645463325252u;
     placed = 0;
@@ -171,7 +178,7 @@ static void prepare(void)
     make_store(STORE + many / 256 * EXTENT, EXTENT);
     OK(create_vdi(0, DISK));
     vdi = open_vdi(0);
-    plx_vdi_set_write_back(vdi, !load->durable);
+    CU_ASSERT(plx_vdi_use(vdi, &use));
     if (load->filled)
         drive(PLX_WRITE, IN_ORDER, 4, 256, DISK / MIB);
     if (load->many) {

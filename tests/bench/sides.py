@@ -61,7 +61,7 @@ def wait_for(path, process):
 
 class Side:
     name = handler = None
-    essential = False  # nothing can be said without it
+    essential = copies = False  # nothing can be said without it; overwrite=copy
     environment = None
 
     def __init__(self, bench):
@@ -262,7 +262,7 @@ class Parallax(Side):
         self.parallax("vdi", "create", f"{self.store}/{disk}", "--size", self.size)
 
     def address(self, disk, durable):
-        return f"parallax/{self.store}/{disk};cache={'off' if durable else 'on'}"
+        return f"parallax/{self.store}/{disk};cache={'off' if durable else 'on'}{';overwrite=copy' if self.copies else ''}"
 
     def file(self, disk):
         return self.volume
