@@ -16,11 +16,13 @@
 struct space {
     uint64_t size, used, available; /* blocks; what is left is reserved */
     uint64_t system;                /* of what is used: the store's own */
+    uint64_t recovery;              /* of what is reserved: what open disks need after a crash */
 };
 
 /* An instance that has the store open, and what is free in its extents, if it answers. */
 struct owner {
-    uint64_t id, data_free, meta_free;
+    uint64_t id;
+    struct plx_session_room room;
     bool answers;
 };
 
@@ -44,8 +46,7 @@ static int ask_owners(struct plx_cli *cli, int64_t store, struct owners *ret_own
         struct owner *owner = &owners.list[i];
 
         owner->id = list[i].id;
-        owner->answers =
-            plx_session_free_blocks(cli, owner->id, &owner->data_free, &owner->meta_free);
+        owner->answers = plx_session_ask_room(cli, owner->id, &owner->room);
     }
     free(list);
     *ret_owners = owners;
@@ -84,8 +85,11 @@ static void add_answers(const struct owners *owners, uint64_t blocks, struct spa
     uint64_t free_blocks = 0, data_free = 0;
 
     for (size_t i = 0; i < owners->count; i++) {
-        free_blocks += owners->list[i].data_free + owners->list[i].meta_free;
-        data_free += owners->list[i].data_free;
+        const struct plx_session_room *room = &owners->list[i].room;
+
+        free_blocks += room->data_free + room->meta_free;
+        data_free += room->data_free;
+        space->recovery += room->recovery;
     }
     space->used += blocks - plx_min_u64(free_blocks, blocks);
     space->available += plx_min_u64(data_free, blocks);
@@ -181,6 +185,7 @@ int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store 
     put_blocks(object, "free", space.size - space.used);
     put_blocks(object, "available", space.available);
     put_blocks(object, "reserved", space.size - space.used - space.available);
+    put_blocks(object, "recovery", space.recovery);
     json_object_set_new(object, "reclaimable_bytes", reclaimable(cli, store->id));
     if ((rc = plx_threshold_load_store(cli->session.registry, store->id, &limit)))
         return plx_session_registry_fault(cli, rc);

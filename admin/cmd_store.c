@@ -224,6 +224,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
         {"free_bytes", "Free", PLX_COLUMN_SIZE},
         {"available_bytes", "  for data", PLX_COLUMN_SIZE},
         {"reserved_bytes", "  reserved", PLX_COLUMN_SIZE},
+        {"recovery_bytes", "    for recovery", PLX_COLUMN_SIZE},
         {"reclaimable_bytes", "Reclaimable", PLX_COLUMN_SIZE},
         {"warn_at", "Warn at", PLX_COLUMN_TEXT},
         {"warning", "Warning", PLX_COLUMN_TEXT},

@@ -78,7 +78,9 @@ const struct plx_command plx_commands[] = {
      "Handlers of this host are asked; of other extents the blocks are counted from their bitmaps, "
      "in which what somebody has allocated since they were last written is missing. Of what is "
      "free some is reserved: for "
-     "metadata, so that a full store can still flush, take and delete snapshots, and unmap.",
+     "metadata, so that a full store can still flush, take and delete snapshots, and unmap; of "
+     "that, what all disks that are open need to be opened again after a crash is left alone by "
+     "everything else.",
      "store info demo\n"
      "store info demo --json",
      NULL, plx_cmd_store_info},

@@ -852,18 +852,19 @@ int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret
     return rc;
 }
 
-bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *ret_data,
-                             uint64_t *ret_meta)
+bool plx_session_ask_room(struct plx_cli *cli, uint64_t instance, struct plx_session_room *ret_room)
 {
     json_t *request = json_pack("{s:s}", "command", "stats"), *result = NULL;
     struct plx_control_client *client = NULL;
     struct plx_fault none = {0}; /* who does not answer is nothing wrong */
     bool answered = !connect_to(cli, instance, &client, &none) &&
                     !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
-    if (answered) {
-        *ret_data = number_of(result, "data_free_blocks");
-        *ret_meta = number_of(result, "meta_free_blocks");
-    }
+    if (answered)
+        *ret_room = (struct plx_session_room){
+            .data_free = number_of(result, "data_free_blocks"),
+            .meta_free = number_of(result, "meta_free_blocks"),
+            .recovery = number_of(result, "recovery_blocks"),
+        };
     plx_control_disconnect(client);
     json_decref(result);
     json_decref(request);

@@ -137,10 +137,13 @@ int plx_session_window(struct plx_cli *cli, const struct plx_registry_vdi *row,
 /* The counters of a store or a disk that a handler has open; NOT_FOUND when none has. */
 int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret_stats);
 int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats);
-/* The blocks that are free now in the extents of an instance; false: none of that number answers on
- * this host. */
-bool plx_session_free_blocks(struct plx_cli *cli, uint64_t instance, uint64_t *ret_data,
-                             uint64_t *ret_meta);
+/* What an instance has: free blocks in its extents, and how many of them recovering the disks that
+ * are open there needs. false: none of that number answers on this host. */
+struct plx_session_room {
+    uint64_t data_free, meta_free, recovery;
+};
+bool plx_session_ask_room(struct plx_cli *cli, uint64_t instance,
+                          struct plx_session_room *ret_room);
 
 /* What name->snapshot stands for; NOT_FOUND when there is no such snapshot. */
 int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,

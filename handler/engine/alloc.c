@@ -18,7 +18,7 @@
  */
 #include <stdlib.h>
 
-#include "engine/store.h"
+#include "engine/reserve.h"
 
 #define DENIED_RETRY_NS 1000000000ull
 #define REFUSED_MAX 3u /* as many extents in a row say that it is not the extents */
@@ -165,6 +165,11 @@ int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct pl
     return PLX_WAIT;
 }
 
+bool plx_alloc_asks(const struct plx_store *store)
+{
+    return store->wanted[PLX_EXTENT_DATA].asked || store->wanted[PLX_EXTENT_META].asked;
+}
+
 static bool usable(const struct plx_extent *extent, enum plx_extent_type type)
 {
     return extent->ready && extent->type == type && extent->free_blocks; /* A2 */
@@ -298,6 +303,7 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
         return;
     }
     set_bits(extent, addr - extent->base, 1, false);
+    plx_reserve_freed(store, extent->type == PLX_EXTENT_META);
     store->counters.blocks_freed++;
 }
 

@@ -701,6 +701,7 @@ struct plx_counters {
     uint64_t snapshot_latency[PLX_HISTOGRAM_BUCKETS];
     uint64_t read_latency[PLX_HISTOGRAM_BUCKETS], write_latency[PLX_HISTOGRAM_BUCKETS];
     uint64_t data_free_blocks, meta_free_blocks; /* in owned extents, now */
+    uint64_t recovery_blocks; /* of meta_free_blocks: left to recovering what is open here */
 };
 void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_counters);
 void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counters);

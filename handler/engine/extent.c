@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/store.h"
+#include "engine/reserve.h"
 
 #define PAGE_BYTES (PLX_EXTENT_PAGE_BITS / 8)
 
@@ -781,6 +781,8 @@ static uint64_t sweep_bits(struct plx_extent *extent, const uint64_t *garbage)
     extent->free_blocks += swept;
     if (extent->ready)
         store->free_blocks[extent->type] += swept;
+    if (extent->ready && extent->type == PLX_EXTENT_META)
+        plx_reserve_freed(store, swept);
     store->counters.blocks_collected += swept;
     return swept;
 }
@@ -846,6 +848,7 @@ static void sync_start(struct plx_store *store)
     if (sync->flush_mark != store->flush_failures)
         pages_flushed(store, false); /* an earlier pass's pages, if it did not get to its flush */
     sync->flush_mark = store->flush_failures;
+    plx_reserve_pass_begins(store);
     sync->running = sync->joining;
     sync->joining = (struct plx_queue){0};
     sync->state = SYNC_ROUND;
@@ -953,6 +956,7 @@ static void sync_step(struct plx_task *task)
             for (unsigned i = 0; i < sync->count; i++)
                 sync->written[i]->dirty = true;
             sync->error = sync->join.error;
+            plx_reserve_pass_ended(store, sync->error);
             sync_finish(store);
             return;
         }
@@ -967,6 +971,7 @@ static void sync_step(struct plx_task *task)
     case SYNC_FLUSHED:
         sync->error = task->error;
         pages_flushed(store, sync->error == 0);
+        plx_reserve_pass_ended(store, sync->error);
         sync_rewind(store, true);
         sync->state = SYNC_MIRRORED;
         /* fall through */

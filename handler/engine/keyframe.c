@@ -34,6 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/reserve.h"
 #include "engine/vdi.h"
 
 #define DEATHS_DUE 16384u
@@ -130,6 +131,21 @@ static bool may_retry(const struct plx_keyframe_op *op)
     return !op->vdi->log.sticky && env->monotonic_ns(env) - op->failed_at_ns > RETRY_NS;
 }
 
+bool plx_keyframe_would_help(const struct plx_vdi *vdi)
+{
+    const struct plx_keyframe_op *op = &vdi->keyframe;
+
+    if (vdi->snapshot || vdi->log.sticky)
+        return false;
+    return op->running || (!vdi->closing && (vdi->map.active.count || vdi->map.is_frozen) &&
+                           (!op->error || may_retry(op)));
+}
+
+bool plx_keyframe_goes_on(const struct plx_vdi *vdi)
+{
+    return vdi->keyframe.running && vdi->keyframe.state >= KEYFRAME_ANNOUNCED;
+}
+
 void plx_keyframe_pump(struct plx_vdi *vdi)
 {
     struct plx_keyframe_op *op = &vdi->keyframe;
@@ -213,6 +229,7 @@ static void finish(struct plx_keyframe_op *op, int error)
     if (error)
         plx_store_event(store, error, "virtual disk %s: no key frame could be written: %s",
                         op->vdi->record.name, plx_error_text(error));
+    plx_reserve_keyframe_ended(op->vdi);
     while ((task = plx_queue_pop(&op->waiters)) != NULL) {
         task->error = error;
         plx_task_ready(store, task);
@@ -472,6 +489,8 @@ static void announce(struct plx_keyframe_op *op)
         .changes = op->detour != NULL,
     };
     op->state = KEYFRAME_ANNOUNCED;
+    if (op->vdi->log.spare_waiting)
+        plx_alloc_wake(op->vdi->store); /* reserve.c, I5 */
     /* Snapshots wait for it, or they may have been logged before and be so again. */
     if (op->alone)
         plx_log_prepend(&op->vdi->log, &op->item);
@@ -491,7 +510,8 @@ bool plx_keyframe_announce(struct plx_vdi *vdi)
     return true;
 }
 
-/* K5. A disk without snapshots needs none of its log then. */
+/* K5. A disk without snapshots needs none of its log then. One that was recovered is opened again
+ * soon, and is to have its segments then (reserve.c, I3). */
 static void end_log(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -500,7 +520,7 @@ static void end_log(struct plx_keyframe_op *op)
     if (!op->quiet || op->at.seq != vdi->log.cursor.seq || vdi->log.head)
         return;
     vdi->log.ended = true;
-    if (!keeps_nothing(op))
+    if (!keeps_nothing(op) || vdi->recovered)
         return;
     op->at.pos = op->target.pos = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
     op->at.addr = op->at.next_addr = 0;
@@ -527,6 +547,7 @@ static void keyframe_step(struct plx_task *task)
     case KEYFRAME_TREE:
         if (!error)
             error = build_tree(op);
+        plx_reserve_count(vdi); /* of what is left to be made */
         if (error == PLX_WAIT)
             return;
         if (error) {
@@ -612,7 +633,6 @@ static void keyframe_step(struct plx_task *task)
         plx_deaths_give_back(store, &op->node_deaths, &op->since);
         plx_deaths_give_back(store, &op->index_deaths, &op->since);
         plx_deaths_give_back(store, &op->segment_deaths, &op->since);
-        plx_alloc_wake(store);
         finish(op, 0);
         return;
     }

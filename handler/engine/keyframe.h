@@ -74,6 +74,11 @@ bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_
 const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record);
 /* Whether no snapshot may be logged before the announcement of the one under way (K3). */
 bool plx_keyframe_goes_first(const struct plx_vdi *vdi);
+/* Whether one would leave recovery less to do: there are changes, and the last one did not fail
+ * just now. */
+bool plx_keyframe_would_help(const struct plx_vdi *vdi);
+/* Whether one under way has nothing left but what the disk's log and its operations have to do. */
+bool plx_keyframe_goes_on(const struct plx_vdi *vdi);
 /* Logs that the record's key frame exists; needed before a snapshot in a segment that began
  * earlier. The op's task. Returns false when it is not needed. */
 bool plx_keyframe_announce(struct plx_vdi *vdi);

@@ -25,6 +25,7 @@
 
 #include "engine/gather.h"
 #include "engine/map.h"
+#include "engine/reserve.h"
 #include "engine/vdi.h"
 
 #define RETRIES_MAX 3u
@@ -127,10 +128,15 @@ void plx_log_want_spare(struct plx_log *log)
     if (log->spare_addr || log->spare_waiting)
         return;
     /* A spare has its place in the list, so that going on in it cannot fail (L5). */
-    error = segments_reserve(log)
-                ? plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr)
-                : PLX_ERR_NOMEM;
+    if (!segments_reserve(log))
+        error = PLX_ERR_NOMEM;
+    else if (!plx_keyframe_goes_on(log->vdi) &&
+             !plx_reserve_room(log->vdi, 0, log->store->info.segment_blocks))
+        error = plx_reserve_wait(log->store, &log->spare_task, &log->spare_waits);
+    else
+        error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
     log->spare_waiting = error == PLX_WAIT;
+    log->spare_waits = log->spare_waiting ? log->spare_waits : 0;
     log->spare_error = log->spare_waiting ? 0 : error;
 }
 
@@ -202,10 +208,17 @@ void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed)
 
 /* ---- Failing for good ---- */
 
+static void unreserve(struct plx_log *log, struct plx_log_item *item)
+{
+    plx_overlay_unreserve(&log->vdi->map.active, item->slots);
+    log->changing -= item->slots > 0;
+    item->slots = 0;
+}
+
 /* For an item that stands in no batch. */
 static void fail_item(struct plx_log *log, struct plx_log_item *item, int error)
 {
-    plx_overlay_unreserve(&log->vdi->map.active, item->slots);
+    unreserve(log, item);
     item->task->error = error;
     plx_task_ready(log->store, item->task);
 }
@@ -239,8 +252,10 @@ void plx_log_fail(struct plx_log *log, int cause)
 int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
 {
     item->flush_mark = log->store->flush_failures;
-    return !item->slots || plx_overlay_reserve(&log->vdi->map.active, item->slots) ? 0
-                                                                                   : PLX_ERR_NOMEM;
+    if (item->slots && !plx_overlay_reserve(&log->vdi->map.active, item->slots))
+        return PLX_ERR_NOMEM;
+    log->changing += item->slots > 0;
+    return 0;
 }
 
 /* false: it failed at once. */
@@ -380,7 +395,6 @@ static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t ro
         struct plx_log_item *item = log->head;
         size_t used;
 
-        batch->slots += item->slots;
         log->head = item->next;
         if (!log->head)
             log->tail = NULL;
@@ -451,7 +465,7 @@ static bool form_batch(struct plx_log *log)
 
     batch->items = batch->last_item = NULL;
     batch->unsettled = 1; /* the log I/O itself */
-    batch->slots = batch->snapshot_bytes = 0;
+    batch->snapshot_bytes = 0;
     batch->flush_mark = log->store->flush_failures;
     batch->needs_durable = batch->held = false;
     batch->before = log->cursor;
@@ -555,10 +569,10 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
 {
     struct plx_log_item *item = batch->items;
 
-    plx_overlay_unreserve(&log->vdi->map.active, batch->slots);
     while (item) {
         struct plx_log_item *next = item->next;
 
+        unreserve(log, item);
         if (!item->failed)
             item->ops->apply(item);
         apply_snapshot(log, item, batch->state == BATCH_DURABLE);
@@ -597,10 +611,10 @@ static void roll_back(struct plx_log *log)
             last->batch = NULL;
             take_back_snapshot(log, last);
             if (last->data_error) {
-                plx_overlay_unreserve(&log->vdi->map.active, last->slots);
+                unreserve(log, last);
                 last->failed = true;
                 last->changes = false;
-                last->bytes = last->slots = 0;
+                last->bytes = 0;
             }
         }
     }

@@ -59,8 +59,7 @@ struct plx_batch {
     uint8_t *buffer, *header; /* header: of a segment that begins with this batch */
     struct plx_log_item *items, *last_item;
     struct plx_log_cursor before, after;
-    unsigned unsettled; /* the log I/O, and items whose data is under way */
-    size_t slots;
+    unsigned unsettled;    /* the log I/O, and items whose data is under way */
     size_t snapshot_bytes; /* of the records that automatic snapshots have in it */
     uint64_t flush_mark;   /* the oldest of its items' */
     int state;
@@ -75,9 +74,11 @@ struct plx_log {
     uint64_t first_segment; /* retained */
     uint64_t *segments;     /* addresses of first_segment...; 0: none of that number any more */
     size_t segment_count, segment_capacity;
+    size_t changing;     /* items that have slots reserved */
     uint64_t spare_addr; /* allocated ahead for next_addr */
     struct plx_task spare_task;
     bool spare_waiting;
+    unsigned spare_waits;             /* plx_reserve_wait() */
     int spare_error;                  /* why there is no spare */
     struct plx_log_item *head, *tail; /* waiting to be formed */
     struct plx_batch batches[PLX_BATCHES];

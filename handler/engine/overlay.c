@@ -2,7 +2,9 @@
  *
  * O1  count + reserved <= capacity * 3 / 4, and sorted holds that many.
  * O2  At most one slot per kind and index.
- * Loop: the VDI's. Crash story: memory only; rebuilt by replay.
+ * O3  A merge builds at most `leaves` nodes on any level: counted is the place of each new slot
+ * that was not counted lately. An unmapped leaf has no node, but the one above it has. Loop: the
+ * VDI's. Crash story: memory only; rebuilt by replay.
  */
 #include "engine/overlay.h"
 
@@ -93,6 +95,19 @@ static bool grow(struct plx_overlay *overlay, size_t capacity)
     return true;
 }
 
+/* O3 */
+static void count_leaf(struct plx_overlay *overlay, enum plx_overlay_kind kind, uint64_t index)
+{
+    bool of_table = kind == PLX_OVERLAY_UNMAPPED;
+    uint64_t leaf = kind == PLX_OVERLAY_BLOCK ? index >> PLX_NODE_SHIFT : index;
+    uint64_t place = of_table ? leaf >> PLX_NODE_SHIFT : leaf;
+    uint64_t *counted = &overlay->counted[place % PLX_OVERLAY_COUNTED];
+    uint64_t word = (place << 1 | of_table) + 1; /* 0: none */
+
+    overlay->leaves += *counted != word;
+    *counted = word;
+}
+
 bool plx_overlay_reserve(struct plx_overlay *overlay, size_t slots)
 {
     size_t need = overlay->count + overlay->reserved + slots;
@@ -142,6 +157,7 @@ struct plx_slot *plx_overlay_put(struct plx_overlay *overlay, enum plx_overlay_k
         overlay->count++;
         overlay->unmapped += kind == PLX_OVERLAY_UNMAPPED;
         overlay->voided += kind == PLX_OVERLAY_VOIDED;
+        count_leaf(overlay, kind, index);
         PLX_ASSERT(overlay->count <= overlay->capacity / 4 * 3); /* O1 */
     }
     return slot;
@@ -231,7 +247,8 @@ void plx_overlay_clear(struct plx_overlay *overlay, uint64_t first_gen)
 {
     if (overlay->capacity)
         memset(overlay->slots, 0xff, overlay->capacity * sizeof *overlay->slots);
-    overlay->count = overlay->unmapped = overlay->voided = 0;
+    overlay->count = overlay->unmapped = overlay->voided = overlay->leaves = 0;
+    memset(overlay->counted, 0, sizeof overlay->counted);
     PLX_ASSERT(overlay->reserved == 0);
     overlay->first_gen = first_gen;
 }

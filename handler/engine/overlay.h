@@ -30,10 +30,15 @@ struct plx_slot {
     uint64_t value;
 };
 
+/* Places counted lately, so many that streams side by side count each of theirs once. */
+#define PLX_OVERLAY_COUNTED 16u
+
 struct plx_overlay {
     struct plx_slot *slots;
     size_t capacity, count, reserved;
     size_t unmapped, voided; /* slots of these kinds */
+    size_t leaves;           /* O3 */
+    uint64_t counted[PLX_OVERLAY_COUNTED];
     uint64_t first_gen;      /* generations are stored relative to it */
     struct plx_slot *sorted; /* room for plx_overlay_sort: capacity * 3 / 4 slots */
 };

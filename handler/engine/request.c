@@ -27,12 +27,14 @@
 #include <string.h>
 
 #include "engine/move.h"
+#include "engine/reserve.h"
 #include "engine/share.h"
 
 /* Q8 */
 #define OWN_OPS 2u /* a synchronous call and an automatic snapshot, at most one of each */
 #define AHEAD_OPS 2u
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
+#define EDGE_LEAVES 2u  /* of a run: those at its ends keep other blocks */
 #define READ_RETRIES 16u
 #define MOVE_RETRIES 256u
 #define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
@@ -359,7 +361,7 @@ static struct plx_op *begin(struct plx_vdi *vdi, struct plx_request *request)
     op->request = request;
     op->done_bytes = 0;
     op->in_place = op->locks = false;
-    op->retries = 0;
+    op->retries = op->room_waits = 0;
     op->compared = op->compare_held = false;
     if (request->op == PLX_MOVE)
         plx_move_begin(op);
@@ -1102,31 +1104,32 @@ static void release_pieces(struct plx_op *op)
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks)
 {
     struct plx_store *store = vdi->store;
-    const struct plx_map *map = &vdi->map;
-    uint64_t slots = map->active.count + map->active.reserved + map->frozen.count + blocks;
-    uint64_t leaves = plx_min_u64(slots, plx_div_up(vdi->size_bytes, 2u << 20));
-    uint64_t inner = plx_min_u64(leaves, plx_div_up(vdi->size_bytes, 1u << 30)) + 8;
-    uint64_t need = leaves + inner + 2 * store->info.segment_blocks;
+    uint64_t leaves = blocks ? (blocks >> PLX_NODE_SHIFT) + EDGE_LEAVES : 0;
+    bool room = plx_reserve_room(vdi, leaves, 2 * (uint64_t)store->info.segment_blocks);
 
-    plx_alloc_spare(store, PLX_EXTENT_META, 2 * need);
-    if (plx_alloc_free_blocks(store, PLX_EXTENT_META) < need)
-        plx_alloc_give_way(store);
-    return plx_alloc_free_blocks(store, PLX_EXTENT_META) >= need ? plx_log_room(&vdi->log)
-                                                                 : PLX_ERR_NOSPACE;
+    plx_reserve_ahead(store);
+    return room ? plx_log_room(&vdi->log) : PLX_ERR_NOSPACE;
 }
 
 int plx_vdi_wait_metadata_room(struct plx_vdi *vdi)
 {
+    unsigned waits = 0;
+
     for (;;) {
         struct plx_waiter waiter = PLX_WAITER;
         int error = plx_vdi_metadata_room(vdi, 0);
 
         if (error == PLX_ERR_NOSPACE)
-            error = plx_alloc_wait(vdi->store, PLX_EXTENT_META, &waiter.task);
+            error = plx_reserve_wait(vdi->store, &waiter.task, &waits);
         if (error != PLX_WAIT)
             return error;
         plx_waiter_wait(vdi->store, &waiter); /* then look again */
     }
+}
+
+static int wait_for_metadata(struct plx_op *op)
+{
+    return plx_reserve_wait(op->vdi->store, &op->task, &op->room_waits);
 }
 
 /* 0, PLX_WAIT or NOSPACE (INV-8). */
@@ -1134,9 +1137,16 @@ static int metadata_room(struct plx_op *op)
 {
     int error = plx_vdi_metadata_room(op->vdi, op->blocks);
 
-    if (!error || error == PLX_ERR_NOMEM)
-        return error;
-    return plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
+    return !error || error == PLX_ERR_NOMEM ? error : wait_for_metadata(op);
+}
+
+/* The same, for what changes so many leaves and needs no block: as long as the reserve is left. */
+static int room_for_changes(struct plx_op *op, uint64_t leaves)
+{
+    int error =
+        plx_reserve_room(op->vdi, leaves, 0) ? plx_log_room(&op->vdi->log) : PLX_ERR_NOSPACE;
+
+    return !error || error == PLX_ERR_NOMEM ? error : wait_for_metadata(op);
 }
 
 /* From a run of adjacent blocks, which is refilled about 1 MiB at a time. */
@@ -1406,7 +1416,7 @@ static int fit_window(struct plx_op *op)
 /* Everything is known and in memory: allocate, submit data and log in one step (Q2). */
 static int issue(struct plx_op *op)
 {
-    bool has_in_place = false, has_new = false;
+    bool has_in_place = false, has_new = false, unmaps = false;
     unsigned in_place;
     int error;
 
@@ -1416,10 +1426,13 @@ static int issue(struct plx_op *op)
     for (unsigned i = 0; i < op->blocks; i++) {
         has_in_place = has_in_place || op->actions[i] == PLX_ACTION_IN_PLACE;
         has_new = has_new || op->actions[i] == PLX_ACTION_NEW;
+        unmaps = unmaps || op->actions[i] == PLX_ACTION_UNMAP;
     }
     op->piece_count = 0;
     if (has_new)
         error = metadata_room(op);
+    else if (unmaps)
+        error = room_for_changes(op, EDGE_LEAVES);
     if (!error)
         error = moving(op)    ? lay_out_move(op)
                 : sharing(op) ? lay_out_share(op)
@@ -1479,8 +1492,8 @@ static int wait_for_history(struct plx_op *op)
 /* What issuing came to: PLX_WAIT when the op will be ready again, and looks up anew. */
 static int wait_for_room(struct plx_op *op, int error)
 {
-    if (error == PLX_WAIT) { /* for an extent: the registry is asked */
-        op->vdi->store->counters.registry_calls_on_data_path++;
+    if (error == PLX_WAIT) {
+        op->vdi->store->counters.registry_calls_on_data_path += plx_alloc_asks(op->vdi->store);
         op->state = OP_RETRY;
     } else if (error == PLX_ERR_NOSPACE && !keeps_contents(op)) { /* Q7 */
         error = wait_for_deaths(op);
@@ -1496,11 +1509,9 @@ static int wait_for_room(struct plx_op *op, int error)
  * spare segment at hand it does not. */
 static int room_for_void(struct plx_op *op)
 {
-    struct plx_log *log = &op->vdi->log;
-    int error = plx_log_room(log);
+    int error = room_for_changes(op, op->void_count);
 
-    return error || log->spare_addr ? error
-                                    : plx_alloc_wait(op->vdi->store, PLX_EXTENT_META, &op->task);
+    return error || op->vdi->log.spare_addr ? error : wait_for_metadata(op);
 }
 
 /* ---- The other requests ---- */
@@ -1822,6 +1833,11 @@ static void op_run(struct plx_op *op)
             break;
         case OP_ISSUE:
             if (whole_unmap(op)) {
+                error = wait_for_room(op, room_for_changes(op, EDGE_LEAVES));
+                if (error == PLX_WAIT)
+                    return;
+                if (error)
+                    goto fail;
                 op->pieces[0] = (struct plx_piece){.vblock = op->first_block, .count = op->blocks};
                 op->piece_count = 1;
                 error = make_item(op);

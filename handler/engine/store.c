@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/reserve.h"
 #include "engine/vdi.h"
 #include "engine/volume.h"
 
@@ -407,7 +408,7 @@ void plx_store_settle(struct plx_store *store)
 {
     /* After a fence no extent is granted any more for what was freed. */
     while ((!store->fenced && (store->foreign.count || store->foreign.asked)) ||
-           store->wanted[PLX_EXTENT_DATA].asked || store->wanted[PLX_EXTENT_META].asked)
+           plx_alloc_asks(store))
         if (!plx_store_tick(store))
             plx_store_wait(store);
 }
@@ -520,6 +521,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
     for (unsigned i = 0; i < count; i++)
         store->volumes[i].dirty = store->options.instance != 0;
     plx_bitmap_sync_init(store);
+    plx_reserve_init(store);
     store->cache = plx_cache_new(store, store->options.cache_bytes);
     store->bitmap_sync.buffer = malloc(PLX_BITMAP_ROUND * PLX_BLOCK_SIZE);
     if (!store->cache || !store->bitmap_sync.buffer) {
@@ -684,4 +686,5 @@ void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_
         ret_counters->snapshot_rate += plx_protect_rate(vdi);
     ret_counters->data_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
     ret_counters->meta_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);
+    ret_counters->recovery_blocks = store->reserve.blocks;
 }

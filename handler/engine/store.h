@@ -160,6 +160,15 @@ struct plx_store {
         bool on, broken; /* broken: some had to come back all the same */
     } held_back;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
+    struct plx_reserve { /* of metadata: reserve.h */
+        uint64_t blocks;
+        uint64_t freed;        /* since the last bitmap pass: allocated on the store */
+        uint64_t freed_before; /* the pass that is under way began */
+        struct plx_task task;
+        bool passing;           /* a pass is made to have them */
+        uint64_t failed_at_ns;  /* monotonic: the last pass; 0: it did not fail */
+        struct plx_vdi *relief; /* whose key frame is written to need less */
+    } reserve;
     struct plx_queue space_waiters;
     struct plx_queue room_waiters; /* writes, for history to give way */
     struct plx_vdi *vdis;
@@ -267,6 +276,8 @@ uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_ty
 /* Queues the task until an extent arrives or space is freed (PLX_WAIT), or why none will: NOSPACE,
  * or what went wrong with the last one asked for. */
 int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task);
+/* Whether the registry has been asked for one. */
+bool plx_alloc_asks(const struct plx_store *store);
 /* Nothing came of an extent asked for: it is not asked for again at once. */
 void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error);
 /* The extent that came was of no use: another one is asked for, unless it is one too many. */

@@ -134,6 +134,7 @@ static const struct counter of_store[] = {
     COUNTER(registry_calls_on_data_path),
     COUNTER(data_free_blocks),
     COUNTER(meta_free_blocks),
+    COUNTER(recovery_blocks),
 };
 
 bool plx_counter_at(const struct plx_counters *counters, unsigned index, bool disk,

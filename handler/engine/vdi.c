@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "engine/replay.h"
+#include "engine/reserve.h"
 
 #define TRIES 4u /* to read a disk that is open elsewhere and moves on */
 
@@ -192,8 +193,10 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
     int error;
 
     PLX_ASSERT(instant->snapshot && map->is_frozen);
-    error = plx_tree_begin_map(&tree, map, plx_map_levels_for(size_bytes), &waiter.task, NULL,
-                               NULL); /* the deaths in it are not ours to record */
+    error = plx_reserve_obtain(instant, plx_reserve_nodes(instant, map->frozen.leaves));
+    if (!error)
+        error = plx_tree_begin_map(&tree, map, plx_map_levels_for(size_bytes), &waiter.task, NULL,
+                                   NULL); /* the deaths in it are not ours to record */
     if (error)
         return error;
     while ((error = plx_tree_step(&tree, &whole.root)) == PLX_WAIT) {
@@ -411,6 +414,7 @@ static void vdi_free(struct plx_vdi *vdi)
         link = &(*link)->next;
     if (*link)
         *link = vdi->next;
+    plx_reserve_forget(vdi);
     plx_keyframe_done(vdi);
     plx_log_done(&vdi->log);
     plx_map_done(&vdi->map);
@@ -506,8 +510,10 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
                           bool unclean, bool *ret_unwritten)
 {
     struct plx_store *store = vdi->store;
-    int error = plx_log_ensure_segments(&vdi->log);
+    int error;
 
+    plx_reserve_count(vdi);
+    error = plx_log_ensure_segments(&vdi->log);
     *ret_unwritten = true;
     if (error)
         return error;
@@ -520,6 +526,9 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
         *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
         return error;
     }
+    error = plx_reserve_obtain(vdi, 0); /* reserve.c, I3 */
+    if (error)
+        return error;
     vdi->record.segment_addr = vdi->log.cursor.addr;
     vdi->record.next_addr = vdi->log.cursor.next_addr;
     error = plx_bitmap_sync_run(store);
@@ -606,6 +615,7 @@ bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options
     if (vdi->log.sticky || (vdi->vouch.quiet_ns && vdi->vouch.quiet_ns != options->quiet_ns))
         return false;
     set_writing(vdi, options);
+    vdi->recovered = false;
     if (!vdi->vouch.quiet_ns)
         plx_vouch_start(vdi, options->quiet_ns);
     return true;
@@ -632,7 +642,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     set_writing(vdi, options);
-    unclean = record.owner != 0;
+    unclean = vdi->recovered = record.owner != 0;
     error = replay_into(vdi, unclean, &result, fault);
     if (!error)
         error = check_counters(vdi, options, fault);

@@ -57,6 +57,7 @@ struct plx_op {
     uint64_t flush_seq, cache_changes; /* when a flush began */
     uint64_t flush_mark;               /* store->flush_failures before the window's first write */
     unsigned retries;
+    unsigned room_waits;               /* plx_reserve_wait() */
     uint64_t windows_left, moves_left; /* of a move; and how much of this window has been read */
     unsigned moves_read;
     struct plx_walk walk;
@@ -88,7 +89,8 @@ struct plx_vdi {
     bool unflushed;         /* what can be read may lie in the device's cache only */
     uint64_t flush_mark;    /* store->flush_failures when it began to */
     bool closing;
-    bool thinning; /* plx_vdi_thin() is under way */
+    bool recovered; /* it was not closed before it was opened */
+    bool thinning;  /* plx_vdi_thin() is under way */
     struct plx_thrift thrift;
     bool rewinding;                      /* plx_vdi_rewind() is */
     bool barrier;                        /* nothing that is submitted begins */
@@ -113,6 +115,7 @@ struct plx_vdi {
     struct plx_protect protect;
     struct plx_vouch vouch;
     struct plx_run run; /* to allocate from */
+    uint64_t reserve;   /* its part of store->reserve.blocks */
     struct plx_gather gather;
     struct plx_counters counters;
     struct plx_fault fault;
@@ -127,8 +130,7 @@ void plx_vdi_pump(struct plx_vdi *vdi);
 bool plx_vdi_idle(const struct plx_vdi *vdi);
 /* The automatic snapshot, ahead of requests that wait (request.c, Q8). */
 void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
-/* Room for what a key frame of everything, and so many blocks more, would need (INV-8): 0, NOSPACE
- * or NOMEM. */
+/* Room for a write to so many new blocks (INV-8, reserve.h): 0, NOSPACE or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
 /* Waits for it, as long as extents may come. Synchronous. */
 int plx_vdi_wait_metadata_room(struct plx_vdi *vdi);

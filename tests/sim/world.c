@@ -459,6 +459,16 @@ static void settle_rewind(struct plx_world *w, struct plx_sim_disk *disk, unsign
     disk->rewinding = NULL;
 }
 
+/* It was open when somebody died, and room was left to recover it (reserve.h). */
+static bool unclean(const struct plx_world *w, const struct plx_sim_host *host,
+                    const struct plx_sim_disk *disk)
+{
+    struct plx_vdi_info info;
+
+    return !plx_sim_interrupted(w) && !host->dead && !plx_sim_faulty(w) &&
+           plx_vdi_read_info(host->store, disk->slot, &info, NULL) == 0 && info.owner;
+}
+
 void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim_disk *disk)
 {
     struct plx_vdi_open_options options = {
@@ -491,7 +501,8 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
         plx_sim_keep_clock(w, disk);
         settle_unknown(disk, before, info.snapshots, plx_simpower_dropped(&w->power));
         settle_rewind(w, disk, info.rewinds);
-    } else if (!plx_sim_excused(w, host, error)) {
+    } else if (!plx_sim_excused(w, host, error) ||
+               (error == PLX_ERR_NOSPACE && unclean(w, host, disk))) {
         plx_sim_fail(w, "VDI %u does not open: %s", disk->slot, fault.text);
     }
 }
@@ -516,7 +527,8 @@ void plx_sim_close(struct plx_world *w, struct plx_sim_disk *disk)
     if (!error && !w->power.off && !host->dead) {
         disk->holder = 0;
         plx_oracle_flush_end(disk->oracle, plx_oracle_flush_begin(disk->oracle));
-    } else if (!plx_sim_excused(w, host, error)) {
+    } else if (!plx_sim_excused(w, host, error) ||
+               (error == PLX_ERR_NOSPACE && unclean(w, host, disk))) {
         plx_sim_fail(w, "VDI %u does not close: %s", disk->slot, plx_error_text(error));
     }
 }

@@ -1,6 +1,6 @@
-/* test_short.c - a store that is short of metadata, as a full one may be, and whose process died:
- * disks are recovered one by one, again after the others; who wants one for which there is no room
- * waits, and is told; nothing is collected.
+/* test_short.c - a store that is short of metadata, as one may be that was full before there was a
+ * reserve (engine/reserve.h), and whose process died: disks are recovered one by one, again after
+ * the others; who wants one for which there is no room waits, and is told; nothing is collected.
  *
  * The process that dies is a child, with the store's volume in a file.
  */
