@@ -600,8 +600,12 @@ static int run(struct plx_cli *cli, int argc, char **argv)
         return plx_cli_help(cli, cli->command ? cli->command->noun : cli->arguments[0],
                             cli->command ? cli->command->verb : NULL);
     rc = cli->command->run(cli);
+    struct plx_fault said = cli->fault;
     int closed = plx_session_close(cli);
-    return rc ? rc : closed;
+    if (!rc || closed == PLX_ERR_FENCED)
+        return closed;
+    cli->fault = said;
+    return rc;
 }
 
 int main(int argc, char **argv)

@@ -227,11 +227,17 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
 int plx_session_close(struct plx_cli *cli)
 {
     struct plx_session *s = &cli->session;
+    struct plx_fault fenced = {0};
     int rc = plx_session_vdi_close(cli);
 
     if (s->attach) {
+        int lost = plx_attach_fenced(s->attach, &fenced);
         int closed = plx_attach_close(s->attach);
-        if (!rc && closed)
+        if (lost) /* everything else that went wrong follows from it */
+            rc = plx_cli_fail(cli, lost,
+                              "%s; what this command had not done by then was not done",
+                              fenced.text);
+        else if (!rc && closed)
             rc = plx_cli_fail(cli, closed, "closing the store: %s", plx_error_text(closed));
     }
     free(s->paths);

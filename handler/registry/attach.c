@@ -1549,6 +1549,11 @@ static bool may_write(void *context, struct plx_fault *fault)
     return plx_tenancy_look(a->tenancy, fault) == 0;
 }
 
+int plx_attach_fenced(struct plx_attach *a, struct plx_fault *fault)
+{
+    return a->tenancy ? plx_tenancy_fenced(a->tenancy, fault) : 0;
+}
+
 /* For who only reads: whose is the store? *ret_ours: what a crash left in its registry may be
  * undone, for locks tell who else is at it. */
 static int look_at_tenant(struct plx_attach *a, bool *ret_ours, struct plx_fault *fault)

@@ -53,6 +53,9 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
 /* All VDIs are closed before. Gives the extents back. The attach is gone, whatever is returned. */
 int plx_attach_close(struct plx_attach *attach);
 
+/* FENCED, and who has the store now, if another host was found to have taken it. */
+int plx_attach_fenced(struct plx_attach *attach, struct plx_fault *fault);
+
 struct plx_store *plx_attach_store(struct plx_attach *attach); /* NULL: registry_only */
 struct plx_registry *plx_attach_registry(struct plx_attach *attach);
 /* The store's row. */

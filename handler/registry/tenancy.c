@@ -261,21 +261,34 @@ static void unlock_home(struct plx_tenancy *t)
     t->locks->ops->set(t->locks, PLX_BYTE_HOME, PLX_BYTE_UNLOCKED);
 }
 
-/* Whether the counter moves, or anything else. */
+/* Whether the counter has moved, or anything else; *ret_now: as it is. What could not be read
+ * before, and the operator gave his word in its place, need not be readable now. */
+static int look_whether_moved(struct plx_tenancy *t, const struct page *before,
+                              struct page *ret_now, bool *ret_moved, struct plx_fault *fault)
+{
+    struct page now = {0};
+    int error = read_page(t->device, &t->options.store, &now, fault);
+
+    if (error && !before->found)
+        error = 0;
+    *ret_moved = !error && !now.damaged && /* T6 */
+                 (now.found != before->found || now.home.generation != before->home.generation);
+    *ret_now = now;
+    return error;
+}
+
+/* Whether it moves. */
 static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bool *ret_moved,
                  struct plx_fault *fault)
 {
     uint64_t since = boot_ns();
+    struct page now;
     int error = 0;
 
     *ret_moved = false;
     while (!error && !*ret_moved && boot_ns() - since < ns) {
-        struct page now;
-
         rest(STEP_NS);
-        error = read_page(t->device, &t->options.store, &now, fault);
-        *ret_moved = !error && !now.damaged && /* T6 */
-                     (!now.found || now.home.generation != page->home.generation);
+        error = look_whether_moved(t, page, &now, ret_moved, fault);
     }
     return error;
 }
@@ -355,11 +368,30 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
     return 0;
 }
 
+/* Watches without the lock: where that reaches the other one, he would raise nothing as long as it
+ * is held. *ret_page: as it is then, locked again. */
+static int watch_unlocked(struct plx_tenancy *t, struct page *page, bool *ret_moved,
+                          struct plx_fault *fault)
+{
+    struct page before = *page;
+    int error;
+
+    unlock_home(t);
+    error = watch(t, &before, WATCH_NS, ret_moved, fault);
+    if (!error)
+        error = lock_home(t, t->options.patience, fault);
+    if (!error && !*ret_moved)
+        error = look_whether_moved(t, &before, page, ret_moved, fault);
+    else if (!error)
+        error = read_page(t->device, &t->options.store, page, fault);
+    return error;
+}
+
 /* With the home locked. */
 static int take(struct plx_tenancy *t, struct plx_fault *fault)
 {
     struct page page;
-    bool watched, moved = false;
+    bool watched = false, moved = false;
     int error = read_page(t->device, &t->options.store, &page, fault);
 
     if (error && t->options.from && strcmp(t->options.from, PLX_TENANCY_ANY) == 0) {
@@ -373,7 +405,11 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
     if (!error)
         error = judge(t, &page, &watched, fault);
     if (!error && watched)
-        error = watch(t, &page, WATCH_NS, &moved, fault);
+        error = watch_unlocked(t, &page, &moved, fault);
+    if (!error && moved && is_ours(t, &page)) { /* another process of ours has taken it */
+        t->page = page;
+        return 0;
+    }
     if (!error && moved)
         error = plx_fault_set(fault, PLX_ERR_BUSY,
                               "%s: the store is in use by host %s%s; stop it there first",
@@ -465,6 +501,11 @@ int plx_tenancy_look(struct plx_tenancy *t, struct plx_fault *fault)
     error = look(t, fault);
     pthread_mutex_unlock(&t->lock);
     return error;
+}
+
+int plx_tenancy_fenced(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    return atomic_load(&t->fenced) ? plx_tenancy_look(t, fault) : 0;
 }
 
 bool plx_tenancy_ok(struct plx_tenancy *t)

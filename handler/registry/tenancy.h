@@ -60,6 +60,8 @@ void plx_tenancy_end(struct plx_tenancy *tenancy);
 
 /* Reads the page now. FENCED, or an error of the device. */
 int plx_tenancy_look(struct plx_tenancy *tenancy, struct plx_fault *fault);
+/* Whether somebody else was found to have the store; *fault says who. Reads nothing. */
+int plx_tenancy_fenced(struct plx_tenancy *tenancy, struct plx_fault *fault);
 /* Whether it still holds: a comparison, and a look when the last one is too long ago. */
 bool plx_tenancy_ok(struct plx_tenancy *tenancy);
 

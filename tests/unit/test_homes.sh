@@ -109,3 +109,81 @@ says out "\"admin $lost on alpha, gone\""
 beta 0 vdi create demo/later --size 1M
 beta 0 vdi list demo --json
 [[ $(<out) != *'"open_by"'* ]] || die "a disk is open though nobody lives who had it"
+
+# An import on alpha that waits for the rest of its data: $running, and the pipe's end as $held.
+begin_on_alpha() { # DISK
+    mkfifo "pipe-$1"
+    exec {held}<>"pipe-$1"
+    PLX_STAGE_HOST=alpha PLX_STAGE_BOOT=$DIR/alpha/boot PARALLAX_STATE_DIR=$DIR/alpha "$PARALLAX" \
+        vdi import "pipe-$1" "demo/$1" --size 1M >"$1.out" 2>"$1.err" {held}>&- &
+    running=$!
+    for _ in {1..100}; do
+        alpha 0 vdi list demo --json
+        [[ $(<out) != *"\"admin $running on alpha\""* ]] || return 0
+        sleep 0.1
+    done
+    die "the import of $1 does not begin"
+}
+# Its data, and the exit code it ends with.
+end_on_alpha() { # DISK STATUS
+    local status=0
+
+    cat image >&"$held"
+    exec {held}>&-
+    wait "$running" || status=$?
+    [[ $status == "$2" ]] || die "the import of $1 ends with $status, not $2: $(<"$1.err")"
+}
+
+step "the operator's word against what lives: a machine that is not off keeps its store"
+beta 0 store release demo
+alpha 0 store import --volume "$DIR/demo.plx"
+begin_on_alpha alive
+beta 4 store take-over demo --from alpha --i-checked-it-is-off
+says err "the store is in use by host alpha, which is running"
+end_on_alpha alive 0
+
+step "a machine that was paused for so long that another one took its store writes nothing more"
+begin_on_alpha paused
+kill -STOP "$running"
+beta 0 store take-over demo --from alpha --i-checked-it-is-off
+beta 0 vdi import image demo/taken
+beta 0 gc demo
+cp --sparse=always demo.plx before.plx
+kill -CONT "$running"
+end_on_alpha paused 4
+[[ $(<paused.err) == *"host beta has taken the store over"* ]] || die "it does not say who took it: $(<paused.err)"
+same demo.plx before.plx
+beta 0 store check demo --data
+beta 0 vdi export demo/taken back --force
+same back image
+
+step "a volume that went back to what it was while it was in use"
+beta 0 store release demo
+alpha 0 store import --volume "$DIR/demo.plx"
+begin_on_alpha older
+kill -STOP "$running"
+cp --sparse=always demo.plx before.plx
+kill -CONT "$running"
+sleep 2.5
+kill -STOP "$running"
+dd if=before.plx of=demo.plx bs=1M conv=notrunc status=none
+kill -CONT "$running"
+end_on_alpha older 4
+[[ $(<older.err) == *"went back to an older state"* ]] || die "it does not say that it went back: $(<older.err)"
+
+step "the same machine through another name of the volume: a container, say"
+mkdir box
+cp alpha/boot box/boot
+cat /proc/sys/kernel/random/uuid >box/host-id
+if loop=$(losetup --find --show demo.plx 2>losetup.err); then
+    trap 'losetup --detach "$loop"; rm -rf "$DIR"' EXIT
+    begin_on_alpha named
+    on box 4 store import --volume "$loop"
+    says err "through another name of the volume"
+    end_on_alpha named 0
+    on box 0 store import --volume "$loop"
+    on box 0 vdi export demo/named back --force
+    same back image
+else
+    echo "skipped: no loop device ($(<losetup.err))"
+fi
