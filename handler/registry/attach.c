@@ -2283,6 +2283,7 @@ static void let_all_go(struct plx_attach *a)
 void plx_attach_let_go(struct plx_attach *a, const char *name)
 {
     struct plx_registry_vdi row;
+    struct plx_fault why;
     int error;
 
     if (!a->unasked)
@@ -2294,8 +2295,21 @@ void plx_attach_let_go(struct plx_attach *a, const char *name)
     }
     let_all_go(a);
     error = plx_registry_settle(a->registry);
-    if (error)
-        env_event(&a->env, error, "closed disks stay locked until the store is opened again");
+    if (!error)
+        return;
+    if (plx_registry_is_behind(a->registry))
+        plx_fault_set(
+            &why, error,
+            "virtual disks that were just closed may still be locked, for the registry "
+            "could not be told: %.200s; that is tried again whenever this process uses the "
+            "registry, at the latest when it ends",
+            plx_registry_error(a->registry));
+    else
+        plx_fault_set(&why, error,
+                      "a virtual disk that was just closed was not this process's any more; "
+                      "'parallax store check %s' compares registry and store",
+                      a->known.name);
+    env_event(&a->env, error, why.text);
 }
 
 static int fill_parent(struct plx_attach *a, const char *parent, const char *snapshot,

@@ -70,9 +70,11 @@ enum plx_put_off {
     PLX_PUT_OFF_UNSEEN,
 };
 void plx_registry_put_off(struct plx_registry *reg, enum plx_put_off how);
-/* Makes what was put off now. REGISTRY, FENCED: a part of it may not have been made, and is not
- * tried again. */
+/* Makes what was put off now. FENCED, and this handle is not behind: some of it was refused, and
+ * dropped; the rest was made. After any other failure what was not made is tried again (kept.c). */
 int plx_registry_settle(struct plx_registry *reg);
+/* Whether something that was put off failed, and waits to be tried again. */
+bool plx_registry_is_behind(const struct plx_registry *reg);
 /* Drops what was put off as unseen; false: there is nothing, or it was made. */
 bool plx_registry_take_back(struct plx_registry *reg);
 /* Pages in use, and how many a region has; 0 for a file. */
