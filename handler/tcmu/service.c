@@ -544,6 +544,7 @@ static void *serve(void *argument)
         }
         apply_policies(s, now_ns);
     }
+    tell_room(s, false); /* V5 */
     return NULL;
 }
 
