@@ -827,7 +827,7 @@ static int begin_growth(struct plx_attach *a, struct plx_fault *fault)
 /* The store has grown. That its registry cannot is no failure of that. */
 static int grow_registry(struct plx_attach *a, struct plx_grown *grown, struct plx_fault *fault)
 {
-    int error = plx_spans_grow(a->registry, a->row.id, a->store, fault);
+    int error = plx_spans_grow(a->registry, a->row.id, a->store, grown, fault);
 
     grown->registry_stays = plx_store_registry_stays(a->store);
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
