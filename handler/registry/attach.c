@@ -129,6 +129,7 @@ struct plx_attach {
     struct held_vdi *vdis;
     bool keeps;               /* A14: just now */
     struct held_vdi *unasked; /* A14 */
+    uint64_t unasked_changes; /* of that list */
     bool together;            /* A13: disks are being closed */
 };
 
@@ -1156,6 +1157,13 @@ static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *r
 }
 
 /* A14 */
+static void wait_to_be_asked(struct plx_attach *a, struct held_vdi *held)
+{
+    held->next = a->unasked;
+    a->unasked = held;
+    a->unasked_changes++;
+}
+
 static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row,
                         const struct plx_registry_lock *ours, struct plx_fault *fault)
 {
@@ -1172,8 +1180,7 @@ static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row
         free(held);
         return error;
     }
-    held->next = a->unasked;
-    a->unasked = held;
+    wait_to_be_asked(a, held);
     look_at_clock(a, held, false, &clock);
     lock(a);
     plx_vdi_get_info(held->vdi, &info);
@@ -1865,6 +1872,7 @@ static struct held_vdi *ask_for(struct plx_attach *a, const char *id)
     *link = held->next;
     held->next = a->vdis;
     a->vdis = held;
+    a->unasked_changes++;
     return held;
 }
 
@@ -2232,17 +2240,18 @@ int plx_attach_vdi_leave(struct plx_attach *a, struct plx_vdi *vdi)
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
-    held->next = a->unasked;
-    a->unasked = held;
+    wait_to_be_asked(a, held);
     return 0;
 }
 
-unsigned plx_attach_unasked(const struct plx_attach *a)
+unsigned plx_attach_unasked(const struct plx_attach *a, uint64_t *ret_changes)
 {
     unsigned count = 0;
 
     for (const struct held_vdi *held = a->unasked; held; held = held->next)
         count++;
+    if (ret_changes)
+        *ret_changes = a->unasked_changes;
     return count;
 }
 

@@ -315,12 +315,12 @@ void plx_home_leave(struct plx_lun *lun)
     pthread_mutex_unlock(&homes_lock);
 }
 
-unsigned plx_home_unasked(struct plx_store_home *home)
+unsigned plx_home_unasked(struct plx_store_home *home, uint64_t *ret_changes)
 {
     unsigned count;
 
     pthread_mutex_lock(&home->attach_lock);
-    count = plx_attach_unasked(home->attach);
+    count = plx_attach_unasked(home->attach, ret_changes);
     pthread_mutex_unlock(&home->attach_lock);
     return count;
 }

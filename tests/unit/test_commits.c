@@ -216,14 +216,32 @@ static void test_luns(void)
     die_with_luns();
     count_from_here();
     open_as("handler");
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), LUNS);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), LUNS);
     check("recovered after a kill", 40, 390);
     count_from_here();
     for (unsigned i = 0; i < LUNS; i++)
         open_disk(i);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 0);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 0);
     check("and open", 0, 0);
     leave_luns(LUNS);
+    close_attach();
+}
+
+/* As many as before, and not the same: who waits until nothing changes must see it. */
+static void test_left_in_turns(void)
+{
+    uint64_t before, after;
+
+    open_luns(2);
+    OK(plx_attach_vdi_leave(attach, vdis[0]));
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, &before), 1);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, &after), 1);
+    CU_ASSERT_EQUAL(before, after);
+    OK(plx_attach_vdi_leave(attach, vdis[1]));
+    open_disk(0);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, &after), 1);
+    CU_ASSERT_NOT_EQUAL(before, after);
+    leave_luns(1);
     close_attach();
 }
 
@@ -239,15 +257,15 @@ static void test_closing(void)
     open_luns(8);
     write_luns(8, 'c');
     leave_luns(8);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 8);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 8);
     count_from_here();
     for (unsigned i = 0; i < 4; i++)
         open_disk(i);
     check("4 of 8 are opened again", 0, 0);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 4);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 4);
     count_from_here();
     plx_attach_let_go(attach, NULL);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 0);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 0);
     check("the others are let go", 1, 16);
     count_from_here();
     OK(plx_attach_vdi_close(attach, vdis[0]));
@@ -322,6 +340,7 @@ int main(void)
         {"commands", test_commands},
         {"64 LUNs", test_luns},
         {"closing", test_closing},
+        {"LUNs that leave and come in turns", test_left_in_turns},
         {"commits that fail", test_untold},
     };
 
