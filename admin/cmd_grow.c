@@ -35,6 +35,26 @@ static void tell_stays(struct plx_cli *cli, const char *store, const struct plx_
                      "before that is full");
 }
 
+static json_t *sealed_json(const struct plx_grown *grown)
+{
+    json_t *list = json_array();
+
+    for (unsigned i = 0; i < grown->sealed_count; i++)
+        json_array_append_new(list, json_integer((json_int_t)grown->sealed[i]));
+    return list;
+}
+
+/* Also when it has failed. */
+static void tell_sealed(struct plx_cli *cli, const char *store, const struct plx_grown *grown)
+{
+    for (unsigned i = 0; i < grown->sealed_count; i++)
+        plx_out_note(cli,
+                     "extent %" PRIu64 " was to be the registry's, was never used, and its header "
+                     "is damaged: nothing is lost, nobody uses it from now on; 'parallax store "
+                     "check %s' says what it finds there",
+                     grown->sealed[i], store);
+}
+
 static void print_grown(struct plx_cli *cli, const char *store, const struct plx_grown *grown,
                         unsigned told)
 {
@@ -52,11 +72,12 @@ static void print_grown(struct plx_cli *cli, const char *store, const struct plx
         plx_out_note(cli, "%s %s by %s to %s", store, dry ? "would grow" : "grew", added, size);
     tell_stays(cli, store, &info, grown->registry_stays);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i,s:b}", "store", store, "dry_run", dry,
+        plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i,s:b,s:o}", "store", store, "dry_run", dry,
                                "added_bytes", (json_int_t)(grown->added * extent_bytes),
                                "size_bytes", (json_int_t)(grown->extents * extent_bytes),
                                "added_extents", (json_int_t)grown->added, "told", (int)told,
-                               "registry_stays", grown->registry_stays != PLX_REGISTRY_FITS));
+                               "registry_stays", grown->registry_stays != PLX_REGISTRY_FITS,
+                               "sealed_extents", sealed_json(grown)));
 }
 
 static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_growth *growth)
@@ -66,9 +87,11 @@ static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_
     int rc;
 
     if ((rc = plx_session_open(cli, store,
-                               growth->how.dry_run ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
-        (rc = plx_attach_grow(cli->session.attach, growth, &grown, &cli->fault)) ||
-        (!growth->how.dry_run && (rc = tell(cli, store, &told))))
+                               growth->how.dry_run ? PLX_SESSION_READ : PLX_SESSION_WRITE)))
+        return rc;
+    rc = plx_attach_grow(cli->session.attach, growth, &grown, &cli->fault);
+    tell_sealed(cli, store, &grown);
+    if (rc || (!growth->how.dry_run && (rc = tell(cli, store, &told))))
         return rc;
     print_grown(cli, store, &grown, told);
     return 0;

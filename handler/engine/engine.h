@@ -151,11 +151,17 @@ enum plx_registry_stays {
     PLX_REGISTRY_NO_SPANS,   /* it got longer as often as it can */
 };
 
+#define PLX_GROWN_SEALED_MAX 3
+
 struct plx_grown {
     uint64_t extents;                       /* of the store, afterwards */
     uint64_t added;                         /* of them, by this call */
     unsigned volume;                        /* add: its index */
     enum plx_registry_stays registry_stays; /* attach.h: of its registry, afterwards */
+    /* attach.h: extents that were to be its registry's, were never used, and have headers that
+     * cannot be believed; nobody uses them from now on. Also after an error. */
+    unsigned sealed_count;
+    uint64_t sealed[PLX_GROWN_SEALED_MAX];
 };
 
 /* Takes into use what volumes have become larger by, in whole extents, and finishes what a crash

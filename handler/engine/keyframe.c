@@ -226,7 +226,7 @@ static void finish(struct plx_keyframe_op *op, int error)
     op->detour = NULL;
     if (error)
         op->failed_at_ns = store->env->monotonic_ns(store->env);
-    if (error)
+    if (error && error != op->vdi->log.sticky) /* the disk has stopped: that was said already */
         plx_store_event(store, error, "virtual disk %s: no key frame could be written: %s",
                         op->vdi->record.name, plx_error_text(error));
     plx_reserve_keyframe_ended(op->vdi);

@@ -131,6 +131,7 @@ struct plx_attach {
     struct held_vdi *vdis;
     bool keeps;               /* A14: just now */
     struct held_vdi *unasked; /* A14 */
+    uint64_t unasked_changes; /* of that list */
     bool together;            /* A13: disks are being closed */
 };
 
@@ -829,7 +830,7 @@ static int begin_growth(struct plx_attach *a, struct plx_fault *fault)
 /* The store has grown. That its registry cannot is no failure of that. */
 static int grow_registry(struct plx_attach *a, struct plx_grown *grown, struct plx_fault *fault)
 {
-    int error = plx_spans_grow(a->registry, a->row.id, a->store, fault);
+    int error = plx_spans_grow(a->registry, a->row.id, a->store, grown, fault);
 
     grown->registry_stays = plx_store_registry_stays(a->store);
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
@@ -1180,6 +1181,13 @@ static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *r
 }
 
 /* A14 */
+static void wait_to_be_asked(struct plx_attach *a, struct held_vdi *held)
+{
+    held->next = a->unasked;
+    a->unasked = held;
+    a->unasked_changes++;
+}
+
 static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row,
                         const struct plx_registry_lock *ours, struct plx_fault *fault)
 {
@@ -1196,8 +1204,7 @@ static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row
         free(held);
         return error;
     }
-    held->next = a->unasked;
-    a->unasked = held;
+    wait_to_be_asked(a, held);
     look_at_clock(a, held, false, &clock);
     lock(a);
     plx_vdi_get_info(held->vdi, &info);
@@ -1894,6 +1901,7 @@ static struct held_vdi *ask_for(struct plx_attach *a, const char *id)
     *link = held->next;
     held->next = a->vdis;
     a->vdis = held;
+    a->unasked_changes++;
     return held;
 }
 
@@ -2261,17 +2269,18 @@ int plx_attach_vdi_leave(struct plx_attach *a, struct plx_vdi *vdi)
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
-    held->next = a->unasked;
-    a->unasked = held;
+    wait_to_be_asked(a, held);
     return 0;
 }
 
-unsigned plx_attach_unasked(const struct plx_attach *a)
+unsigned plx_attach_unasked(const struct plx_attach *a, uint64_t *ret_changes)
 {
     unsigned count = 0;
 
     for (const struct held_vdi *held = a->unasked; held; held = held->next)
         count++;
+    if (ret_changes)
+        *ret_changes = a->unasked_changes;
     return count;
 }
 
@@ -2312,6 +2321,7 @@ static void let_all_go(struct plx_attach *a)
 void plx_attach_let_go(struct plx_attach *a, const char *name)
 {
     struct plx_registry_vdi row;
+    struct plx_fault why;
     int error;
 
     if (!a->unasked)
@@ -2323,8 +2333,21 @@ void plx_attach_let_go(struct plx_attach *a, const char *name)
     }
     let_all_go(a);
     error = plx_registry_settle(a->registry);
-    if (error)
-        env_event(&a->env, error, "closed disks stay locked until the store is opened again");
+    if (!error)
+        return;
+    if (plx_registry_is_behind(a->registry))
+        plx_fault_set(
+            &why, error,
+            "virtual disks that were just closed may still be locked, for the registry "
+            "could not be told: %.200s; that is tried again whenever this process uses the "
+            "registry, at the latest when it ends",
+            plx_registry_error(a->registry));
+    else
+        plx_fault_set(&why, error,
+                      "a virtual disk that was just closed was not this process's any more; "
+                      "'parallax store check %s' compares registry and store",
+                      a->known.name);
+    env_event(&a->env, error, why.text);
 }
 
 static int fill_parent(struct plx_attach *a, const char *parent, const char *snapshot,

@@ -85,8 +85,9 @@ int plx_attach_vdi_leave(struct plx_attach *attach, struct plx_vdi *vdi);
 /* With options.reopens the disks that dead instances of this role had open are still open when they
  * have been recovered: opening one costs nothing then. Those that nobody asks for are closed by
  * this (name NULL: all of them, together), or with the attach. */
-unsigned plx_attach_unasked(const struct plx_attach *attach); /* how many there are */
 void plx_attach_let_go(struct plx_attach *attach, const char *name);
+/* How many of them there are, and how often one came to them or left them; NULL is fine. */
+unsigned plx_attach_unasked(const struct plx_attach *attach, uint64_t *ret_changes);
 /* options->slot and parent_slot are filled in here. parent NULL: not a clone. */
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,

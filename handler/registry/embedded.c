@@ -112,6 +112,7 @@ static int open_region(const struct plx_embedded_options *options, struct plx_re
                                       .patience = options->patience,
                                       .may_write = options->may_write,
                                       .context = options->context,
+                                      .damaged = options->damaged,
                                       .look = look};
     error = plx_device_open(options->volume, &device_options, &ret_region->device, fault);
     if (!error)

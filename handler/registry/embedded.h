@@ -25,6 +25,7 @@ struct plx_embedded_options {
     /* Asked before each change: may this host write? NULL: it may. */
     bool (*may_write)(void *context, struct plx_fault *fault);
     void *context;
+    bool *damaged; /* region.h; until the registry is closed */
 };
 
 int plx_embedded_open(const struct plx_embedded_options *options, struct plx_registry **ret_reg,

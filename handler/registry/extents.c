@@ -198,6 +198,23 @@ int plx_registry_extent_system(struct plx_registry *reg, int64_t store,
     return plx_sql_list(reg, &statement, &extent_shape, (void **)ret_list, ret_count);
 }
 
+int plx_registry_extent_seal(struct plx_registry *reg, int64_t store, uint64_t no)
+{
+    static const char seal[] = "UPDATE extents SET type = 'data', sealed = 1, states = ?3,"
+                               " free_blocks = 0, request_id = ?4"
+                               " WHERE store = ?1 AND no = ?2 AND type = 'system' RETURNING no";
+    uint64_t request = plx_id_random();
+    struct plx_sql batch[] = {
+        SQL_MUST(seal, SQL_INT(store), SQL_INT(no), SQL_INT(PLX_STATES_NEVER), SQL_INT(request)),
+        SQL_EVENT_EXTENT(reg, "extent seal", request),
+    };
+    int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
+
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "extent %llu is not the system's",
+                                   (unsigned long long)no)
+                    : code;
+}
+
 static int get_extent(struct plx_registry *reg, int64_t store, uint64_t no,
                       struct plx_registry_extent *ret_extent)
 {

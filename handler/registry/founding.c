@@ -801,26 +801,36 @@ int plx_founding_release(const char *state_dir, const char *store,
     return error;
 }
 
+/* Where its volume is not there, or cannot be opened, nobody here uses it. */
+static int wait_until_unused(const struct plx_known *known, const struct plx_patience *patience,
+                             struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_bytelock *locks;
+    struct plx_fault why;
+    bool busy;
+
+    if (plx_bytelock_open(known->volume[0], &locks, NULL))
+        return 0;
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  "store %s is open: a handler or a command uses it; stop that first", known->name);
+    do
+        busy = !locks->ops->probe(locks, PLX_BYTE_USED, &busy) && busy;
+    while (busy && plx_patience_waits(patience, since_ns, &why));
+    plx_bytelock_close(locks);
+    return busy ? plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text) : 0;
+}
+
 int plx_founding_forget(const char *state_dir, const char *store,
                         const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct plx_device_open_options options = {.read_only = true, .patience = patience};
-    struct plx_device *device;
     struct named *named;
-    bool busy = false;
     int error = find(state_dir, store, &named, fault);
 
     if (error)
         return error;
-    if (plx_device_open(named->known.volume[0], &options, &device, NULL) == 0) {
-        busy = plx_device_others(device);
-        plx_device_close(device);
-    }
-    if (busy)
-        error = plx_fault_set(fault, PLX_ERR_BUSY,
-                              "store %s is open: a handler or a command uses it; stop that first",
-                              named->known.name);
-    else
+    error = wait_until_unused(&named->known, patience, fault);
+    if (!error)
         error = plx_known_remove(&named->paths, named->known.name, fault);
     named_free(named);
     return error;

@@ -6,10 +6,11 @@
  * K1  What was put off goes before the next change, in its transaction. So nobody ever sees the
  *     later one without it.
  * K2  Who reads by this handle reads it, too, unless it was put off as unseen.
- * K3  It does not fail a change that would have been made without it. When both together are
- *     refused it is made alone, and the change after it, so that each gets its own answer. After
- *     any other failure it waits for the next change. Where nobody knows (REGISTRY) it may have
- *     been made, and is refused then.
+ * K3  What is refused is dropped, and nothing else goes with it: when all together are refused,
+ *     each change is made alone, those that were put off first, so that each gets its own answer.
+ *     After any other failure it waits, and is tried again with the next change, and before the
+ *     next read unless it is unseen. Nobody knows whether it was made then, so when it is refused
+ *     later nobody is told.
  * Threads: as registry.c.
  * Crash story: a crash loses what was put off. So only what may be lost is: registration of an
  *   instance that owns nothing yet, release of what the dead are recovered from.
@@ -49,19 +50,33 @@ static bool copy_statement(const struct plx_sql *from, struct plx_sql *ret_to)
     return true;
 }
 
-static void drop_from(struct plx_sql_kept *kept, size_t first)
+static void drop(struct plx_sql_kept *kept, size_t first, size_t count)
 {
-    while (kept->count > first)
-        free((void *)(uintptr_t)kept->batch[--kept->count].args);
+    for (size_t i = 0; i < count; i++)
+        free((void *)(uintptr_t)kept->batch[first + i].args);
+    kept->count -= count;
+    memmove(kept->batch + first, kept->batch + first + count,
+            (kept->count - first) * sizeof *kept->batch);
     if (kept->count)
         return;
     free(kept->batch);
     *kept = (struct plx_sql_kept){0};
 }
 
-void plx_sql_drop_kept(struct plx_registry *reg)
+void plx_sql_drop_kept(struct plx_registry *reg, size_t count)
 {
-    drop_from(&reg->kept, 0);
+    if (!count)
+        return;
+    reg->kept.tried -= plx_min_u64(reg->kept.tried, count);
+    drop(&reg->kept, 0, count);
+}
+
+size_t plx_sql_next_kept(const struct plx_sql_kept *kept, size_t at)
+{
+    do
+        at++;
+    while (at < kept->count && kept->batch[at].joined);
+    return at;
 }
 
 bool plx_sql_keep(struct plx_registry *reg, const struct plx_sql *batch, size_t count)
@@ -75,9 +90,11 @@ bool plx_sql_keep(struct plx_registry *reg, const struct plx_sql *batch, size_t 
     kept->batch = longer;
     for (size_t i = 0; i < count; i++) {
         if (!copy_statement(&batch[i], &longer[before + i])) {
-            drop_from(kept, before);
+            if (kept->count)
+                drop(kept, before, kept->count - before);
             return false;
         }
+        longer[before + i].joined = i > 0;
         kept->count++;
     }
     kept->seen = kept->seen || reg->next == PLX_PUT_OFF;
@@ -88,6 +105,11 @@ bool plx_registry_take_back(struct plx_registry *reg)
 {
     if (!reg->kept.count || reg->kept.seen)
         return false;
-    plx_sql_drop_kept(reg);
+    plx_sql_drop_kept(reg, reg->kept.count);
     return true;
+}
+
+bool plx_registry_is_behind(const struct plx_registry *reg)
+{
+    return reg->kept.tried > 0;
 }

@@ -4,13 +4,14 @@
  *     the old one's place: nobody lives whose rows could be wrong, and nobody begins.
  * B2  The new registry is made in a file of its own and checked there. It takes the old one's place
  *     in one transaction; where the old one is so damaged that it cannot be opened, the region is
- *     made blank first, which every opening refuses (founding.c, V2) until that is through.
+ *     made blank first, which every opening refuses (founding.c, V2) until that is through. That
+ *     it cannot be read or written just now is no damage: the old one stays, and the call fails.
  * B3  What cannot be read costs itself only: a record's slot and a disk's labels are entered as
  *     lost, an extent whose header cannot be read is sealed and nobody's.
  * B4  Owners are entered with no boot: no process of this boot is among them (B1), so each is dead,
  *     and the next opening recovers what it held.
  * B5  What only the registry knew (limits that an operator set) is taken over from the old one as
- *     far as that can be read.
+ *     far as that is not damaged.
  * B6  An extent's header that is older than the old registry knows is not believed either, nor is
  *     one that the old registry does not believe: however old it is, it knows too little, never
  *     too much.
@@ -46,7 +47,8 @@ struct rebuild {
     struct plx_store_info info;
     struct plx_registry *file; /* B2 */
     char path[PLX_PATH_MAX + 64];
-    int64_t row; /* of the store in the file */
+    int64_t row;  /* of the store in the file */
+    bool damaged; /* B2, B5, B6: the old one, where it was read */
     struct plx_rebuilt rebuilt;
     /* What the store says, for the import calls. */
     struct plx_registry_extent *extents;
@@ -304,19 +306,45 @@ static int make_file(struct rebuild *r)
 
 /* ---- Putting it in ---- */
 
+/* Of a call that reads the old registry: what is damaged is as if it were not there. */
+static int read_old(struct rebuild *r, struct plx_registry *old, int error)
+{
+    if (error && error != PLX_ERR_NOT_FOUND && !r->damaged)
+        return plx_registry_fault(old, error, r->fault);
+    r->damaged = false;
+    return error ? PLX_ERR_NOT_FOUND : 0;
+}
+
 /* B5 */
-static void keep_limits(struct rebuild *r, struct plx_registry *old)
+static int keep_limit(struct rebuild *r, struct plx_registry *old, const char *vdi)
+{
+    char value[PLX_POLICY_VALUE_MAX + 1];
+    int error = read_old(r, old, plx_registry_policy_get(old, vdi, PLX_POLICY_WARN_AT, value));
+
+    if (!error)
+        error = registry_fault(r, r->file,
+                               plx_registry_policy_set(r->file, vdi, PLX_POLICY_WARN_AT, value));
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+static int keep_limits(struct rebuild *r, struct plx_registry *old)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
     struct plx_registry_store row;
+    int error = read_old(r, old, plx_registry_store_get(old, r->known.uuid, &row));
 
-    if (plx_registry_store_get(old, r->known.uuid, &row) == 0 &&
-        plx_registry_store_policy_get(old, row.id, PLX_POLICY_WARN_AT, value) == 0)
-        plx_registry_store_policy_set(r->file, r->row, PLX_POLICY_WARN_AT, value);
-    for (size_t i = 0; i < r->vdi_count; i++)
-        if (!r->vdis[i].deleted &&
-            plx_registry_policy_get(old, r->vdis[i].id, PLX_POLICY_WARN_AT, value) == 0)
-            plx_registry_policy_set(r->file, r->vdis[i].id, PLX_POLICY_WARN_AT, value);
+    if (!error)
+        error =
+            read_old(r, old, plx_registry_store_policy_get(old, row.id, PLX_POLICY_WARN_AT, value));
+    if (!error)
+        error = registry_fault(
+            r, r->file, plx_registry_store_policy_set(r->file, r->row, PLX_POLICY_WARN_AT, value));
+    if (error == PLX_ERR_NOT_FOUND)
+        error = 0;
+    for (size_t i = 0; i < r->vdi_count && !error; i++)
+        if (!r->vdis[i].deleted)
+            error = keep_limit(r, old, r->vdis[i].id);
+    return error;
 }
 
 static int never_believe(struct rebuild *r, uint64_t number)
@@ -338,10 +366,13 @@ static int keep_seals(struct rebuild *r, struct plx_registry *old)
     struct plx_registry_extent *list = NULL;
     struct plx_registry_store row;
     size_t count = 0, at = 0;
-    int error = 0;
+    int error = read_old(r, old, plx_registry_store_get(old, r->known.uuid, &row));
 
-    if (plx_registry_store_get(old, r->known.uuid, &row) == 0)
-        plx_registry_extent_list(old, row.id, PLX_REGISTRY_ANY, &list, &count);
+    if (!error)
+        error = read_old(r, old,
+                         plx_registry_extent_list(old, row.id, PLX_REGISTRY_ANY, &list, &count));
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
     for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
         const struct plx_registry_extent none = {0}, *here = &none;
 
@@ -366,16 +397,16 @@ static int put_file(struct rebuild *r)
         .uuid = r->known.uuid,
         .who = "parallax store rebuild-registry",
         .beside = true, /* B1 */
+        .damaged = &r->damaged,
     };
     struct plx_registry *old;
     int error = plx_embedded_open(&options, &old, r->fault), kept = 0;
 
     if (!error) {
-        keep_limits(r, old);
-        kept = keep_seals(r, old);
-    } else if (error == PLX_ERR_REGISTRY || error == PLX_ERR_NOSPACE) { /* not what a newer program
-                                                                          wrote, nor what cannot be
-                                                                          read */
+        kept = keep_limits(r, old);
+        if (!kept)
+            kept = keep_seals(r, old);
+    } else if (r->damaged) { /* not what a newer program wrote */
         error = plx_embedded_create(&options, &old, r->fault);
     }
     plx_registry_close(r->file); /* whole, and nobody else's */

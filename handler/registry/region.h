@@ -38,6 +38,9 @@ struct plx_region {
     /* Asked with each lock: the spans as they are now, of which there may be more than before, and
      * the device, which may be larger, written into the region. NULL: it stays as it is. */
     int (*look)(struct plx_region *region, struct plx_fault *fault);
+    /* Becomes true when something fails because what lies there is damaged, or no registry, for
+     * certain. NULL: nobody asks. */
+    bool *damaged;
 };
 
 /* Makes the region an empty database, durably. What it held is gone then, whatever it was; a power

@@ -80,7 +80,7 @@ void plx_registry_close(struct plx_registry *reg)
         return;
     if (reg->kept.seen)
         plx_registry_settle(reg);
-    plx_sql_drop_kept(reg);
+    plx_sql_drop_kept(reg, reg->kept.count);
     reg->ops->close(reg->driver);
     plx_bytelock_close(reg->locks);
     plx_device_close(reg->device);
@@ -255,7 +255,36 @@ static int run_alone(struct plx_registry *reg, bool change, const struct plx_sql
     return code;
 }
 
-/* Alone; it is not tried again (kept.c, K3). */
+static bool is_refusal(int code)
+{
+    return code > 0 || code == PLX_ERR_EXISTS || code == PLX_ERR_BUSY || code == PLX_ERR_INVALID;
+}
+
+/* K3 of kept.c, of what is refused when all of it is made at once. */
+static int settle_each(struct plx_registry *reg)
+{
+    struct plx_sql_kept *kept = &reg->kept;
+    bool refused = false;
+    int code = 0;
+
+    while (kept->count) {
+        size_t count = plx_sql_next_kept(kept, 0);
+        struct sink sink = {0};
+
+        code = run_alone(reg, true, kept->batch, count, &sink);
+        if (code && !is_refusal(code)) {
+            kept->tried = plx_max_u64(kept->tried, count);
+            break;
+        }
+        refused = refused || (code && !kept->tried);
+        code = 0;
+        plx_sql_drop_kept(reg, count);
+    }
+    if (!code && refused)
+        code = plx_sql_fail(reg, PLX_ERR_FENCED, "a lock was not this process's any more");
+    return code;
+}
+
 int plx_registry_settle(struct plx_registry *reg)
 {
     struct sink sink = {0};
@@ -263,10 +292,13 @@ int plx_registry_settle(struct plx_registry *reg)
 
     if (reg->kept.count)
         code = run_alone(reg, true, reg->kept.batch, reg->kept.count, &sink);
-
-    plx_sql_drop_kept(reg);
-    return code > 0 ? plx_sql_fail(reg, PLX_ERR_FENCED, "a lock was not this process's any more")
-                    : code;
+    if (is_refusal(code))
+        return settle_each(reg);
+    if (code)
+        reg->kept.tried = reg->kept.count;
+    else
+        plx_sql_drop_kept(reg, reg->kept.count);
+    return code;
 }
 
 /* K1, K3 of kept.c. */
@@ -285,13 +317,17 @@ static int run_together(struct plx_registry *reg, const struct plx_sql *batch, s
     free(both);
     if (code > (int)kept) /* refused for its own sake: the other one waits for the next */
         return code - (int)kept;
-    if (code > 0 || code == PLX_ERR_EXISTS || code == PLX_ERR_BUSY || code == PLX_ERR_INVALID) {
-        plx_registry_settle(reg);
+    if (is_refusal(code)) {
+        code = settle_each(reg);
+        if (reg->kept.count)
+            return code;
         sink->count = 0;
         return run_alone(reg, true, batch, count, sink);
     }
-    if (!code)
-        plx_sql_drop_kept(reg);
+    if (code)
+        reg->kept.tried = kept;
+    else
+        plx_sql_drop_kept(reg, kept);
     return code;
 }
 

@@ -70,9 +70,11 @@ enum plx_put_off {
     PLX_PUT_OFF_UNSEEN,
 };
 void plx_registry_put_off(struct plx_registry *reg, enum plx_put_off how);
-/* Makes what was put off now. REGISTRY, FENCED: a part of it may not have been made, and is not
- * tried again. */
+/* Makes what was put off now. FENCED, and this handle is not behind: some of it was refused, and
+ * dropped; the rest was made. After any other failure what was not made is tried again (kept.c). */
 int plx_registry_settle(struct plx_registry *reg);
+/* Whether something that was put off failed, and waits to be tried again. */
+bool plx_registry_is_behind(const struct plx_registry *reg);
 /* Drops what was put off as unseen; false: there is nothing, or it was made. */
 bool plx_registry_take_back(struct plx_registry *reg);
 /* Pages in use, and how many a region has; 0 for a file. */
@@ -212,6 +214,9 @@ int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_
 /* Those that are the system's, by their numbers; to be freed. */
 int plx_registry_extent_system(struct plx_registry *reg, int64_t store,
                                struct plx_registry_extent **ret_list, size_t *ret_count);
+/* Such a one, which the superblock does not name: its header is not to be believed, and from now on
+ * it is sealed and nobody's. */
+int plx_registry_extent_seal(struct plx_registry *reg, int64_t store, uint64_t no);
 /* Gives the instance this very extent, sealed or not: to free blocks in it, or from a dead
  * instance (owner, 0: from nobody). BUSY when it has another owner. Unseals it. */
 int plx_registry_extent_take(struct plx_registry *reg, int64_t store, uint64_t no, uint64_t owner,

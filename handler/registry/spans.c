@@ -10,10 +10,12 @@
  * P3  What the superblock names is the system's in a registry that is made anew (rebuild.c), and
  *     what it does not name is not: P1 holds there, too.
  * P4  That they were never used is only what the registry says, which may have lost a write. Their
- *     headers are read before the superblock names them: one that was ever written puts the store
- *     in doubt, and one that cannot be believed is left alone likewise.
+ *     headers are read before the superblock names them. One that was ever written puts the store
+ *     in doubt. One that cannot be believed is sealed, as where extents are claimed (attach.c,
+ *     A10), and what is left around it is taken; a call does so three times.
  * P5  No more at once than there is room for rows of, in what the registry has so far: at least
- *     half as much as it has (engine/grow.c, G7) is that always.
+ *     half as much as it has (engine/grow.c, G7) is that always, but for what P4 or a crash has
+ *     left.
  * Threads: the caller's, who has the right to grow (growth.c, D1). Crash story: before P1's commit
  *   nothing has happened. After it there are extents of the system that the superblock does not
  *   name: nobody's, until the next growth takes them. While the superblock is written one of its
@@ -54,9 +56,23 @@ static int find_left(struct plx_registry *registry, int64_t store_row,
     return 0;
 }
 
-/* P4 */
+static int doubt(struct plx_registry *registry, int64_t store_row, uint64_t no,
+                 struct plx_fault *fault)
+{
+    int error = plx_fault_set(fault, PLX_ERR_REGISTRY,
+                              "extent %llu was used, and the registry does not know: the registry "
+                              "lost a write; 'parallax store rebuild-registry' makes it anew from "
+                              "the store",
+                              (unsigned long long)no);
+
+    plx_registry_doubt(registry, store_row, fault ? fault->text : plx_error_text(error));
+    return error;
+}
+
+/* P4. *ret_no: after CORRUPT, whose header cannot be believed. */
 static int check_unused(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
-                        const struct plx_registry_range *run, struct plx_fault *fault)
+                        const struct plx_registry_range *run, uint64_t *ret_no,
+                        struct plx_fault *fault)
 {
     struct plx_extent_info info;
     struct plx_fault why;
@@ -64,18 +80,12 @@ static int check_unused(struct plx_registry *registry, int64_t store_row, struct
     for (uint64_t no = run->first; no < run->first + run->extents; no++) {
         int error = plx_store_extent_read(store, no, &info, &why);
 
+        *ret_no = no;
         if (error)
             return plx_fault_set(fault, error, "%.200s; the registry's space stays as it was",
                                  why.text);
-        if (info.type == PLX_EXTENT_UNUSED)
-            continue;
-        error = plx_fault_set(fault, PLX_ERR_REGISTRY,
-                              "extent %llu was used, and the registry does not know: the registry "
-                              "lost a write; 'parallax store rebuild-registry' makes it anew from "
-                              "the store",
-                              (unsigned long long)no);
-        plx_registry_doubt(registry, store_row, fault ? fault->text : plx_error_text(error));
-        return error;
+        if (info.type != PLX_EXTENT_UNUSED)
+            return doubt(registry, store_row, no, fault);
     }
     return 0;
 }
@@ -100,23 +110,39 @@ static int limit(struct plx_registry *registry, uint64_t least, uint64_t *most)
     return error;
 }
 
+/* P1 */
+static int find_run(struct plx_registry *registry, int64_t store_row, const struct plx_store *store,
+                    uint64_t least, uint64_t most, struct plx_registry_range *ret_run)
+{
+    int error = limit(registry, least, &most);
+
+    if (!error)
+        error = find_left(registry, store_row, store, ret_run);
+    if (!error && !ret_run->extents)
+        error = plx_registry_extent_reserve(registry, store_row, least, most, ret_run);
+    return error;
+}
+
 int plx_spans_grow(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
-                   struct plx_fault *fault)
+                   struct plx_grown *grown, struct plx_fault *fault)
 {
     struct addition addition = {.store = store};
-    uint64_t least, most;
+    uint64_t least, most, no;
     int error = 0;
 
     plx_store_registry_due(store, &least, &most);
     while (!error && most) {
-        error = limit(registry, least, &most);
-        if (!error)
-            error = find_left(registry, store_row, store, &addition.run);
-        if (!error && !addition.run.extents) /* P1 */
-            error = plx_registry_extent_reserve(registry, store_row, least, most, &addition.run);
+        error = find_run(registry, store_row, store, least, most, &addition.run);
         if (error)
             return plx_registry_fault(registry, error, fault);
-        error = check_unused(registry, store_row, store, &addition.run, fault);
+        error = check_unused(registry, store_row, store, &addition.run, &no, fault);
+        if (error == PLX_ERR_CORRUPT && grown->sealed_count < PLX_GROWN_SEALED_MAX) {
+            error = plx_registry_extent_seal(registry, store_row, no);
+            if (error)
+                return plx_registry_fault(registry, error, fault);
+            grown->sealed[grown->sealed_count++] = no;
+            continue;
+        }
         if (!error)
             error = plx_registry_alone(registry, add_span, &addition, fault);
         plx_store_registry_due(store, &least, &most);

@@ -7,8 +7,9 @@
 
 /* Gives the registry more of volume 0 if the store has outgrown what it has (engine.h:
  * plx_store_registry_due()), and finishes what a crash has left of that. NOT_FOUND: volume 0 has no
- * extents left for it; the store is as good as before. Under the conditions of plx_store_grow(). */
+ * extents left for it; the store is as good as before. Under the conditions of plx_store_grow().
+ * Adds to grown what had to be sealed. */
 int plx_spans_grow(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
-                   struct plx_fault *fault);
+                   struct plx_grown *grown, struct plx_fault *fault);
 
 #endif

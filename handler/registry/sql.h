@@ -26,6 +26,7 @@ struct plx_sql {
     bool must;        /* it must return a row, else the whole batch is rolled back */
     unsigned leaves;  /* it is left out where less than this part of a region is free; 0: never */
     bool quiet;       /* its rows are not handed up */
+    bool joined;      /* it is of one change with the statement before it (kept.c) */
     size_t count;
     const struct plx_sql_value *args; /* ?1 and on */
 };
@@ -95,7 +96,8 @@ struct plx_registry_ops {
 struct plx_sql_kept {
     struct plx_sql *batch;
     size_t count;
-    bool seen; /* some of it must be there for who reads */
+    size_t tried; /* so many of the first: that failed, and they may have been made */
+    bool seen;    /* some of it must be there for who reads */
 };
 
 struct plx_registry {
@@ -125,7 +127,10 @@ bool plx_sql_left_out(struct plx_registry *reg, unsigned leaves);
 
 /* What was put off (kept.c): a copy of this batch joins it; false: no memory for that. */
 bool plx_sql_keep(struct plx_registry *reg, const struct plx_sql *batch, size_t count);
-void plx_sql_drop_kept(struct plx_registry *reg);
+/* The first so many statements of it: whole changes. */
+void plx_sql_drop_kept(struct plx_registry *reg, size_t count);
+/* Where the change after that at `at` begins. */
+size_t plx_sql_next_kept(const struct plx_sql_kept *kept, size_t at);
 
 /* How a row becomes an item: read fills a zeroed one from the columns of its statement. */
 struct plx_sql_shape {

@@ -127,10 +127,25 @@ static int kept_busy(const struct plx_sqlite *lite, struct plx_fault *fault)
                          "registry %.120s: another process keeps it busy; try again", lite->path);
 }
 
+/* By its contents: a page's stamp (region.c, F2), its structure, tables that are not there. */
+static bool is_damage(int result)
+{
+    return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||
+           (result & 0xff) == SQLITE_NOTADB || (result & 0xff) == SQLITE_ERROR;
+}
+
+static void note_damage(struct plx_sqlite *lite)
+{
+    if (lite->region.damaged)
+        *lite->region.damaged = true;
+}
+
 int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fault)
 {
     const char *text = lite->db ? sqlite3_errmsg(lite->db) : sqlite3_errstr(result);
 
+    if (is_damage(result))
+        note_damage(lite);
     switch (result & 0xff) {
     case SQLITE_NOMEM:
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory in the registry");
@@ -473,11 +488,13 @@ int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct pl
                               "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name"
                               " IN ('migrations', 'volumes', 'extents', 'vdis')",
                               &ours);
-    if (!result && tables && ours != 4)
+    if (!result && tables && ours != 4) {
+        note_damage(lite);
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "%.150s is an SQLite file, but not a "
                              "Parallax registry; it was left alone",
                              lite->path);
+    }
     if (!result && tables)
         result = plx_sqlite_scalar(lite, "SELECT max(number) FROM migrations", &number);
     if (result)

@@ -110,12 +110,25 @@ static int start_control(struct plx_store_home *home, struct plx_fault *fault)
     return plx_control_start(&options, &home->control, fault);
 }
 
+/* Closing disks may want room, and wake it, to the end. */
+static void stop_service(struct plx_store_home *home)
+{
+    struct plx_service *service = home->service;
+
+    if (!service)
+        return;
+    plx_loop_lock(home->loop);
+    home->service = NULL;
+    plx_loop_unlock(home->loop);
+    plx_retention_stop(service);
+}
+
 static void close_home(struct plx_store_home *home)
 {
     int result = 0;
 
     plx_control_stop(home->control);
-    plx_retention_stop(home->service);
+    stop_service(home);
     plx_collector_stop(home->collector);
     if (home->attach) {
         plx_loop_stop(home->loop);
@@ -302,12 +315,12 @@ void plx_home_leave(struct plx_lun *lun)
     pthread_mutex_unlock(&homes_lock);
 }
 
-unsigned plx_home_unasked(struct plx_store_home *home)
+unsigned plx_home_unasked(struct plx_store_home *home, uint64_t *ret_changes)
 {
     unsigned count;
 
     pthread_mutex_lock(&home->attach_lock);
-    count = plx_attach_unasked(home->attach);
+    count = plx_attach_unasked(home->attach, ret_changes);
     pthread_mutex_unlock(&home->attach_lock);
     return count;
 }

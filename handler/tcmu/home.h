@@ -35,7 +35,7 @@ int plx_home_enter(struct plx_lun *lun, struct plx_fault *fault);
 void plx_home_leave(struct plx_lun *lun);
 /* Disks that are open and have no LUN: it has not come yet since they were recovered, or it has
  * left; vdi NULL: all. */
-unsigned plx_home_unasked(struct plx_store_home *home);
+unsigned plx_home_unasked(struct plx_store_home *home, uint64_t *ret_changes); /* attach.h */
 void plx_home_let_go(struct plx_store_home *home, const char *vdi);
 /* Grows the VDI; nothing to do when it has that size already. Waits; any thread but the loop's. */
 int plx_home_resize(struct plx_lun *lun, uint64_t bytes, struct plx_fault *fault);

@@ -75,7 +75,7 @@ struct plx_service {
     struct disk *disks;
     struct disk *at; /* that is worked on */
     uint64_t space_due_ns, limits_due_ns;
-    unsigned unasked; /* V8, as of the last look at limits */
+    uint64_t unasked_changes; /* V8, as of the last look at limits */
 };
 
 static bool is_stopping(struct plx_service *s)
@@ -487,11 +487,11 @@ static void make_room(struct plx_service *s, bool hurry)
 /* V8 */
 static void let_go_unasked(struct plx_service *s)
 {
-    unsigned unasked = plx_home_unasked(s->home);
+    uint64_t changes;
 
-    if (unasked && unasked == s->unasked)
+    if (plx_home_unasked(s->home, &changes) && changes == s->unasked_changes)
         plx_home_let_go(s->home, NULL);
-    s->unasked = unasked;
+    s->unasked_changes = changes;
 }
 
 /* ---- The thread ---- */
@@ -544,6 +544,7 @@ static void *serve(void *argument)
         }
         apply_policies(s, now_ns);
     }
+    tell_room(s, false); /* V5 */
     return NULL;
 }
 

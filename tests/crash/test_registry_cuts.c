@@ -222,7 +222,7 @@ static int grow(struct plx_registry *reg, struct plx_store *grows)
     if (!error)
         error = plx_volumes_register(reg, store.id, grows, paths, &fault);
     if (!error)
-        error = plx_spans_grow(reg, store.id, grows, &fault);
+        error = plx_spans_grow(reg, store.id, grows, &grown, &fault);
     plx_store_registry_due(grows, &least, &most);
     return error ? error : least || most ? PLX_ERR_INVALID : 0;
 }
@@ -637,7 +637,7 @@ static void test_growth(void)
     next_step();
     OK(plx_volumes_register(host.reg, store.id, grows, paths, &fault));
     next_step();
-    OK(plx_spans_grow(host.reg, store.id, grows, &fault));
+    OK(plx_spans_grow(host.reg, store.id, grows, &grown, &fault));
     next_step();
     end_steps();
     fill(150, 2000, "written to it");

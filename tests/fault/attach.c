@@ -16,6 +16,7 @@
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "registry/sql.h"
+#include "registry/threshold.h"
 
 #define MIB (1ull << 20)
 #define LENGTH 65536u
@@ -428,10 +429,26 @@ static int inner_with_much_room(void)
     return with_room_of(inner(), REGISTRY_GROWS);
 }
 
+static int limit_of_store(bool set)
+{
+    struct plx_registry *registry = plx_attach_registry(attach);
+    char value[PLX_POLICY_VALUE_MAX + 1];
+    struct plx_registry_store row;
+    int error;
+
+    plx_attach_row(attach, &row);
+    error = set ? plx_registry_store_policy_set(registry, row.id, PLX_POLICY_WARN_AT, "80%")
+                : plx_registry_store_policy_get(registry, row.id, PLX_POLICY_WARN_AT, value);
+    return error ? say(error, plx_registry_error(registry)) : 0;
+}
+
+/* It has a soft limit, which only the registry knows. */
 static int forgotten(void)
 {
     int error = labelled();
 
+    if (!error)
+        error = limit_of_store(true);
     if (!error)
         error = close_attach();
     if (!error)
@@ -648,6 +665,13 @@ static int is_labelled(void)
     return plx_attach_snapshot_resolve(attach, "v", "first", &seq, fault);
 }
 
+static int is_rebuilt(void)
+{
+    int error = is_labelled();
+
+    return error ? error : limit_of_store(false);
+}
+
 static int is_unlabelled(void)
 {
     int error = is_labelled();
@@ -783,7 +807,7 @@ static const struct fault_operation operations[] = {
     {.name = "rebuild",
      .prepare = forgotten,
      .run = rebuild,
-     .effect = is_labelled,
+     .effect = is_rebuilt,
      .written = true},
 };
 #define OPERATIONS (sizeof operations / sizeof operations[0])

@@ -29,7 +29,8 @@ static struct plx_fault fault;
 
 /* ---- Counting ---------------------------------------------------------------------------- */
 
-static unsigned commits, flushes;
+static unsigned commits, flushes, commits_failing;
+static char event[512];
 
 int __real_fdatasync(int fd);
 int __wrap_fdatasync(int fd);
@@ -59,6 +60,10 @@ int __wrap_sqlite3_exec(sqlite3 *db, const char *sql, sqlite3_callback row, void
                         char **ret_text)
 {
     commits += strcmp(sql, "COMMIT") == 0;
+    if (strcmp(sql, "COMMIT") == 0 && commits_failing) {
+        commits_failing--;
+        return SQLITE_FULL;
+    }
     return __real_sqlite3_exec(db, sql, row, context, ret_text);
 }
 
@@ -76,11 +81,21 @@ static void check(const char *what, unsigned commits_max, unsigned flushes_max)
 
 /* ---- Steps ------------------------------------------------------------------------------- */
 
+static void take_event(void *context, int error, const char *text)
+{
+    if (error)
+        snprintf(event, sizeof event, "%s", text);
+}
+
 static void open_as(const char *role)
 {
     bool handler = strcmp(role, "handler") == 0;
-    struct plx_attach_options options = {
-        .store = "s", .state_dir = folder, .role = role, .brief = !handler, .reopens = handler};
+    struct plx_attach_options options = {.store = "s",
+                                         .state_dir = folder,
+                                         .role = role,
+                                         .brief = !handler,
+                                         .reopens = handler,
+                                         .event = take_event};
 
     OK(plx_attach_open(&options, &attach, &fault));
 }
@@ -201,14 +216,32 @@ static void test_luns(void)
     die_with_luns();
     count_from_here();
     open_as("handler");
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), LUNS);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), LUNS);
     check("recovered after a kill", 40, 390);
     count_from_here();
     for (unsigned i = 0; i < LUNS; i++)
         open_disk(i);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 0);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 0);
     check("and open", 0, 0);
     leave_luns(LUNS);
+    close_attach();
+}
+
+/* As many as before, and not the same: who waits until nothing changes must see it. */
+static void test_left_in_turns(void)
+{
+    uint64_t before, after;
+
+    open_luns(2);
+    OK(plx_attach_vdi_leave(attach, vdis[0]));
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, &before), 1);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, &after), 1);
+    CU_ASSERT_EQUAL(before, after);
+    OK(plx_attach_vdi_leave(attach, vdis[1]));
+    open_disk(0);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, &after), 1);
+    CU_ASSERT_NOT_EQUAL(before, after);
+    leave_luns(1);
     close_attach();
 }
 
@@ -224,21 +257,57 @@ static void test_closing(void)
     open_luns(8);
     write_luns(8, 'c');
     leave_luns(8);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 8);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 8);
     count_from_here();
     for (unsigned i = 0; i < 4; i++)
         open_disk(i);
     check("4 of 8 are opened again", 0, 0);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 4);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 4);
     count_from_here();
     plx_attach_let_go(attach, NULL);
-    CU_ASSERT_EQUAL(plx_attach_unasked(attach), 0);
+    CU_ASSERT_EQUAL(plx_attach_unasked(attach, NULL), 0);
     check("the others are let go", 1, 16);
     count_from_here();
     OK(plx_attach_vdi_close(attach, vdis[0]));
     check("one disk closes", 1, 6);
     for (unsigned i = 1; i < 4; i++)
         OK(plx_attach_vdi_leave(attach, vdis[i]));
+    close_attach();
+}
+
+static uint64_t owner_of(unsigned number)
+{
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    char name[16];
+
+    snprintf(name, sizeof name, "v%u", number);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, name, &row));
+    return row.owner;
+}
+
+/* The registry is told later of what it could not be told of at once. */
+static void test_untold(void)
+{
+    open_luns(2);
+    write_luns(2, 'd');
+    leave_luns(2);
+    event[0] = 0;
+    commits_failing = 1;
+    plx_attach_let_go(attach, NULL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(event, "could not be told"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(event, "is tried again"));
+    CU_ASSERT(owner_of(0) == 0 && owner_of(1) == 0);
+
+    /* Nor does it keep this process from opening them. */
+    open_disk(0);
+    write_luns(1, 'e');
+    leave_luns(1);
+    commits_failing = 1;
+    plx_attach_let_go(attach, NULL);
+    open_disk(0);
+    leave_luns(1);
     close_attach();
 }
 
@@ -271,6 +340,8 @@ int main(void)
         {"commands", test_commands},
         {"64 LUNs", test_luns},
         {"closing", test_closing},
+        {"LUNs that leave and come in turns", test_left_in_turns},
+        {"commits that fail", test_untold},
     };
 
     return SUITE_RUN_IN(&((struct suite_frame){.init = make_store, .clean = remove_store}),

@@ -142,6 +142,74 @@ run 0 store format tiny --volume six --size 16M --extent-size 1M
 run 0 store add-volume tiny seven --size 9G
 says err "six has no more for it"
 
+step "no span left in the superblock"
+run 0 store format often --volume ten --size 1G --extent-size 1M
+registry_edit ten "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39)
+    INSERT INTO extents (store, no, type) SELECT store, touched + i, iif(i % 2, 'system', 'unused') FROM volumes, n;
+    UPDATE volumes SET touched = touched + 40"
+run 0 store add-volume often eleven --size 120G
+says err "as often as it can be"
+says err "make a further store"
+run 0 store check often
+
+# damage VOLUME EXTENT...: neither zero nor valid, in both copies of the first header page
+damage() {
+    local volume=$1 no
+    shift
+    for no in "$@"; do dd if=/dev/urandom of="$volume" bs=4k seek=$((no * 256)) count=2 conv=notrunc status=none; done
+}
+
+step "headers of extents that were never used, and are damaged"
+for damaged in "0" "1 2" "0 2 3"; do
+    rm -f twelve
+    run 0 store format worn --volume twelve --size 16M --extent-size 1M
+    run 0 vdi import part worn/w
+    run 0 store info worn --json
+    before=$(json registry_bytes)
+    truncate -s 1G twelve
+    cp twelve twelve.kept
+    run 0 store grow worn --json
+    [[ $(json sealed_extents) == "[]" ]] || die "what is whole was sealed"
+    PARALLAX_STATE_DIR=$DIR/state "$PARALLAX" store export-registry worn grown >out 2>err || die "no export"
+    mv twelve.kept twelve
+    first=$(python3 -c '
+import sqlite3
+print(sqlite3.connect("grown").execute("SELECT max(no) FROM extents WHERE type = ?", ("system",)).fetchone()[0] - 2)')
+    rm grown
+    for d in $damaged; do damage twelve $((first + d)); done
+    cp twelve twelve.kept
+    run 0 store grow worn
+    for d in $damaged; do says err "extent $((first + d)) was to be the registry's"; done
+    mv twelve.kept twelve
+    run 0 store grow worn --json
+    [[ $(json sealed_extents | tr -d '[],' | wc -w) == $(wc -w <<<"$damaged") ]] || die "$(json sealed_extents) were sealed"
+    run 5 store info worn --json # as for any extent that cannot be read
+    (($(json registry_bytes) > 3 * before)) || die "it has not grown"
+    registry_edit twelve "$(rows 1 800 | sed "s/'v'/'w'/")"
+    run 0 vdi export worn/w back --force
+    same part back
+    "$PARALLAX" store check worn --data >out 2>err
+    for d in $damaged; do says out "extent $((first + d))"; done
+    grep -q "kept for the registry" out && die "something is left over"
+    "$PARALLAX" -q store rebuild-registry --volume twelve >out 2>err; [[ $? == 5 ]] || die "a rebuild reads them"
+    run 0 store grow worn --json
+    [[ $(json sealed_extents) == "[]" ]] || die "a rebuild forgot what was sealed"
+    run 0 store forget worn
+done
+
+step "too many of them"
+rm -f twelve
+run 0 store format worn --volume twelve --size 16M --extent-size 1M
+truncate -s 1G twelve
+run 0 store info worn --json
+before=$(json registry_bytes)
+damage twelve {2..15}
+"$PARALLAX" store grow worn >out 2>err && die "it grew"
+[[ $(grep -c "nobody uses it from now on" err) == 3 ]] || die "not three were sealed"
+says err "the registry's space stays as it was"
+run 5 store info worn --json
+[[ $(json registry_bytes) == "$before" ]] || die "it grew"
+
 step "a volume that was added is known, though the registry has lost a write"
 run 0 store format lost2 --volume eight --size 128M --extent-size 1M
 run 0 vdi import part lost2/w

@@ -7,6 +7,7 @@
  */
 #include <arpa/inet.h>
 #include <iscsi/iscsi.h>
+#include <math.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -100,12 +101,13 @@ static struct target {
     uint32_t block_size, transfer_max; /* the latter in blocks */
     int write_cache;                   /* -1: there is no such page */
     bool hides_capacity, wants_chap;
-    atomic_bool must_prove;    /* the initiator wants the target to know a password */
-    atomic_uchar login_status; /* its class; 0: success */
-    atomic_bool mute;          /* reads get no answer */
-    atomic_bool drops_reads;   /* the connection ends instead */
-    atomic_bool sends_away;    /* the initiator is asked to log out instead, once */
-    atomic_uint short_by;      /* so many bytes less are read, and it says so */
+    const char *proof_user, *proof_password; /* it proves itself by these; NULL: it does not */
+    atomic_bool must_prove;                  /* the initiator wants the target to know a password */
+    atomic_uchar login_status;               /* its class; 0: success */
+    atomic_bool mute;                        /* reads get no answer */
+    atomic_bool drops_reads;                 /* the connection ends instead */
+    atomic_bool sends_away;                  /* the initiator is asked to log out instead, once */
+    atomic_uint short_by;                    /* so many bytes less are read, and it says so */
     atomic_uint logins, reads, writes, flushes, longest;
     pthread_mutex_t mutex;
     struct answer answers[8]; /* instead of executing the next commands */
@@ -229,6 +231,89 @@ static bool refuse_login(struct connection *on, uint8_t *head)
     return send_pdu(on, head, true, NULL, 0);
 }
 
+/* ---- Mutual CHAP: what RFC 1994 says of the target's answer ---- */
+
+#define MD5_BYTES 16
+#define HASHED_MAX 1024
+
+static uint32_t rotated(uint32_t word, unsigned by)
+{
+    return word << by | word >> (32 - by);
+}
+
+/* Of one block of 64 bytes, as RFC 1321 has it. */
+static void md5_block(uint32_t state[4], const uint8_t *block)
+{
+    static const uint8_t turns[4][4] = {
+        {7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3], words[16];
+
+    for (unsigned i = 0; i < 16; i++)
+        words[i] = block[4 * i] | block[4 * i + 1] << 8 | block[4 * i + 2] << 16 |
+                   (uint32_t)block[4 * i + 3] << 24;
+    for (unsigned i = 0; i < 64; i++) {
+        uint32_t mixed[4] = {(b & c) | (~b & d), (b & d) | (c & ~d), b ^ c ^ d, c ^ (b | ~d)};
+        unsigned places[4] = {i, 5 * i + 1, 3 * i + 5, 7 * i}, round = i / 16;
+        uint32_t sum = a + mixed[round] + words[places[round] % 16] +
+                       (uint32_t)(4294967296.0 * fabs(sin(i + 1.0)));
+
+        a = d;
+        d = c;
+        c = b;
+        b += rotated(sum, turns[round][i % 4]);
+    }
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+}
+
+/* bytes: there is room for 72 more behind them. */
+static void md5(uint8_t *bytes, size_t count, uint8_t ret_sum[MD5_BYTES])
+{
+    uint32_t state[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
+    size_t whole = (count + 8) / 64 * 64 + 64;
+
+    memset(bytes + count, 0, whole - count);
+    bytes[count] = 0x80;
+    for (unsigned i = 0; i < 8; i++)
+        bytes[whole - 8 + i] = (uint8_t)((uint64_t)count * 8 >> 8 * i);
+    for (size_t at = 0; at < whole; at += 64)
+        md5_block(state, bytes + at);
+    for (unsigned i = 0; i < MD5_BYTES; i++)
+        ret_sum[i] = (uint8_t)(state[i / 4] >> 8 * (i % 4));
+}
+
+/* The value of a key, of the text that ends with the data. */
+static const char *value_of(const uint8_t *data, uint32_t bytes, const char *key)
+{
+    for (uint32_t i = 0; i < bytes; i += (uint32_t)strlen((const char *)data + i) + 1)
+        if (strncmp((const char *)data + i, key, strlen(key)) == 0)
+            return (const char *)data + i + strlen(key);
+    return "";
+}
+
+/* CHAP_N and CHAP_R: of the identifier, the password and the challenge that came. */
+static bool send_proof(struct connection *on, uint8_t *head, const uint8_t *data, uint32_t bytes)
+{
+    const char *challenge = value_of(data, bytes, "CHAP_C=0x");
+    uint8_t hashed[HASHED_MAX + 72], sum[MD5_BYTES];
+    char text[128];
+    unsigned byte;
+    size_t count = 0, length;
+
+    hashed[count++] = (uint8_t)strtoul(value_of(data, bytes, "CHAP_I="), NULL, 10);
+    count += (size_t)sprintf((char *)hashed + count, "%s", target.proof_password);
+    for (; count < HASHED_MAX && sscanf(challenge, "%2x", &byte) == 1; challenge += 2)
+        hashed[count++] = (uint8_t)byte;
+    md5(hashed, count, sum);
+    length = (size_t)sprintf(text, "CHAP_N=%s", target.proof_user) + 1;
+    length += (size_t)sprintf(text + length, "CHAP_R=0x");
+    for (unsigned i = 0; i < MD5_BYTES; i++)
+        length += (size_t)sprintf(text + length, "%02x", sum[i]);
+    return send_pdu(on, head, true, text, length + 1);
+}
+
 /* The security stage: the method, a challenge, and whether the response is right. */
 static bool answer_chap(struct connection *on, uint8_t *head, const uint8_t *data, uint32_t bytes)
 {
@@ -245,7 +330,8 @@ static bool answer_chap(struct connection *on, uint8_t *head, const uint8_t *dat
     target.must_prove = says(data, bytes, "CHAP_I=");
     on->proven = true;
     head[1] = 0x81;
-    return send_pdu(on, head, true, NULL, 0);
+    return target.must_prove && target.proof_user ? send_proof(on, head, data, bytes)
+                                                  : send_pdu(on, head, true, NULL, 0);
 }
 
 static bool answer_login(struct connection *on, const uint8_t *request, const uint8_t *data,
@@ -1089,16 +1175,62 @@ static void test_chap_comes_back(void)
     target_goes();
 }
 
+static void test_md5(void)
+{
+    static const uint8_t expected[MD5_BYTES] = {0x90, 0x01, 0x50, 0x98, 0x3c, 0xd2, 0x4f, 0xb0,
+                                                0xd6, 0x96, 0x3f, 0x7d, 0x28, 0xe1, 0x7f, 0x72};
+    uint8_t text[3 + 72] = "abc", sum[MD5_BYTES];
+
+    md5(text, 3, sum);
+    CU_ASSERT_EQUAL(memcmp(sum, expected, MD5_BYTES), 0);
+}
+
+static void refuses_proof(const char *user, const char *password)
+{
+    target.proof_user = user;
+    target.proof_password = password;
+    target.must_prove = false;
+    refused(url_of(""), PLX_ERR_PERMISSION, "no login with line 1");
+    CU_ASSERT(target.must_prove);
+    CU_ASSERT_EQUAL(target.logins, 0);
+}
+
 /* A target that cannot prove itself is none to read from. */
 static void test_mutual_chap(void)
 {
     target.wants_chap = true;
     target_comes();
     write_credentials(TARGET " me " CHAP_PASSWORD " them their-password\n");
-    refused(url_of(""), PLX_ERR_PERMISSION, "no login with line 1");
-    CU_ASSERT(target.must_prove);
-    CU_ASSERT_EQUAL(target.logins, 0);
+    refuses_proof(NULL, NULL);
+    refuses_proof("them", "their-passwort");
+    refuses_proof("them", CHAP_PASSWORD);
+    refuses_proof("they", "their-password");
+    target.proof_user = "them";
+    target.proof_password = "their-password";
+    opens(url_of(""));
+    CU_ASSERT_EQUAL(target.logins, 1);
     write_credentials("");
+    target_goes();
+}
+
+/* Nor is one that was gone for a while. */
+static void test_mutual_chap_comes_back(void)
+{
+    static uint8_t buffer[512];
+    struct session session;
+
+    target.wants_chap = true;
+    target.proof_user = "them";
+    target.proof_password = "their-password";
+    write_credentials(TARGET " me " CHAP_PASSWORD " them their-password\n");
+    session_open(&session);
+    write_credentials("");
+    target_goes();
+    target.must_prove = false;
+    target_comes();
+    CU_ASSERT_EQUAL(run(&session, PLX_IO_READ, 0, buffer, 512), 0);
+    CU_ASSERT(target.must_prove);
+    session_close(&session);
     target_goes();
 }
 
@@ -1391,7 +1523,9 @@ int main(void)
         {"a password in the URL is refused (device.c, V3)", test_password_in_url},
         {"CHAP by the file (I6)", test_chap},
         {"CHAP when the target comes back", test_chap_comes_back},
+        {"the target's MD5", test_md5},
         {"mutual CHAP (I6)", test_mutual_chap},
+        {"mutual CHAP when the target comes back", test_mutual_chap_comes_back},
         {"CHAP by libiscsi's variables (I6)", test_chap_by_variables},
         {"the target's errors", test_errors},
         {"what is worth another try", test_tried_again},

@@ -204,6 +204,22 @@ static void test_flush_fails_beside(void)
     CU_ASSERT(stopped > 0);
 }
 
+/* It was told when it stopped: closing it says nothing more. */
+static void test_stopped_closes(void)
+{
+    struct planned none[3] = {0};
+    uint64_t told;
+
+    begin_beside(none);
+    wait_beside();
+    fail_flush();
+    CU_ASSERT_EQUAL(plx_simenv_heard(&env, "v1: its log cannot be written"), 1);
+    told = env.event_count;
+    FAILS(STICKY, plx_vdi_close(beside.neighbour));
+    CU_ASSERT_EQUAL(env.event_count, told);
+    end_beside(&(bool[3]){false}[0]);
+}
+
 /* It writes through from some moment on, while what it wrote back is under way: a write that has to
  * be durable, another one behind it, then the change and a flush. */
 static void test_write_back_ends(void)
@@ -700,6 +716,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"a device of larger blocks", test_larger_blocks},
         {"a flush that fails beside", test_flush_fails_beside},
+        {"a disk that has stopped is closed", test_stopped_closes},
         {"writing back ends", test_write_back_ends},
         {"snapshots that are written back", test_write_back_snapshots},
         {"a segment that is begun in vain", test_begun_in_vain},

@@ -21,6 +21,7 @@
 #include "registry/threshold.h"
 #include "registry/registry.h"
 #include "registry/schema.h"
+#include "registry/sql.h"
 #include "place.h"
 #include "suite.h"
 
@@ -644,6 +645,102 @@ static void test_put_off(void)
 
     close_registry(other);
     plx_instance_close(&later);
+    plx_instance_close(&a);
+}
+
+/* The driver, but for changes that fail. */
+static const struct plx_registry_ops *real_ops;
+static unsigned to_fail;
+static bool made_nevertheless;
+
+static int failing_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
+                       void (*row)(void *context, const struct plx_sql_value *columns,
+                                   size_t columns_count),
+                       void *context, struct plx_fault *ret_fault)
+{
+    if (!change || !to_fail)
+        return real_ops->run(driver, change, batch, count, row, context, ret_fault);
+    to_fail--;
+    if (made_nevertheless)
+        OK(real_ops->run(driver, change, batch, count, row, context, ret_fault));
+    return plx_fault_set(ret_fault, PLX_ERR_REGISTRY, "a commit that nobody knows of");
+}
+
+static uint64_t owner_seen_by(struct plx_registry *by, const struct plx_registry_vdi *vdi)
+{
+    struct plx_registry_vdi row;
+
+    OK(plx_registry_vdi_get_by_id(by, vdi->id, &row));
+    return row.owner;
+}
+
+/* kept.c, K3: of three disks that are closed together one was taken over, and commits fail. */
+static void test_put_off_fails(void)
+{
+    struct plx_instance a = new_instance(), b = new_instance();
+    struct plx_registry_vdi vdi[] = {new_vdi("web", 0), new_vdi("mail", 0), new_vdi("db", 0)};
+    struct plx_registry_lock locks[3], taken;
+    struct plx_registry_ops failing;
+    struct plx_registry *other;
+
+    OK(open_registry(registry_path, "other", &other, &fault));
+    real_ops = reg->ops;
+    failing = *real_ops;
+    failing.run = failing_run;
+    reg->ops = &failing;
+
+    /* One that is refused takes no other one along. */
+    for (unsigned i = 0; i < 3; i++)
+        OK(plx_registry_vdi_lock(reg, vdi[i].id, a.row.id, &locks[i]));
+    OK(plx_registry_vdi_takeover(other, &locks[1], b.row.id, &taken));
+    for (unsigned i = 0; i < 3; i++) {
+        plx_registry_put_off(reg, PLX_PUT_OFF);
+        OK(plx_registry_vdi_unlock(reg, &locks[i], NULL));
+    }
+    FAILS(FENCED, plx_registry_settle(reg));
+    CU_ASSERT_FALSE(plx_registry_is_behind(reg));
+    CU_ASSERT_EQUAL(owner_seen_by(other, &vdi[0]), 0);
+    CU_ASSERT_EQUAL(owner_seen_by(other, &vdi[1]), b.row.id);
+    CU_ASSERT_EQUAL(owner_seen_by(other, &vdi[2]), 0);
+    OK(plx_registry_vdi_unlock(other, &taken, NULL));
+
+    /* What fails is tried again: before each read, by hand, and with the next change. */
+    for (unsigned i = 0; i < 3; i++)
+        OK(plx_registry_vdi_lock(reg, vdi[i].id, a.row.id, &locks[i]));
+    for (unsigned i = 0; i < 2; i++) {
+        plx_registry_put_off(reg, PLX_PUT_OFF);
+        OK(plx_registry_vdi_unlock(reg, &locks[i], NULL));
+    }
+    to_fail = 2;
+    FAILS(REGISTRY, plx_registry_settle(reg));
+    CU_ASSERT_TRUE(plx_registry_is_behind(reg));
+    CU_ASSERT_EQUAL(owner_seen_by(reg, &vdi[0]), a.row.id);
+    CU_ASSERT_EQUAL(owner_seen_by(reg, &vdi[0]), 0);
+    CU_ASSERT_EQUAL(owner_seen_by(other, &vdi[1]), 0);
+    CU_ASSERT_FALSE(plx_registry_is_behind(reg));
+
+    /* What was made nevertheless is refused then: it is no news, and keeps nothing else back. */
+    plx_registry_put_off(reg, PLX_PUT_OFF);
+    OK(plx_registry_vdi_unlock(reg, &locks[2], NULL));
+    to_fail = 1;
+    made_nevertheless = true;
+    FAILS(REGISTRY, plx_registry_settle(reg));
+    CU_ASSERT_EQUAL(owner_seen_by(other, &vdi[2]), 0);
+    OK(plx_registry_settle(reg));
+    CU_ASSERT_FALSE(plx_registry_is_behind(reg));
+    OK(plx_registry_vdi_lock(reg, vdi[2].id, a.row.id, &locks[2]));
+    plx_registry_put_off(reg, PLX_PUT_OFF);
+    OK(plx_registry_vdi_unlock(reg, &locks[2], NULL));
+    to_fail = 1;
+    FAILS(REGISTRY, plx_registry_vdi_lock(reg, vdi[0].id, a.row.id, &locks[0]));
+    OK(plx_registry_vdi_lock(reg, vdi[1].id, a.row.id, &locks[1]));
+    CU_ASSERT_EQUAL(owner_seen_by(other, &vdi[2]), 0);
+    CU_ASSERT_EQUAL(owner_seen_by(other, &vdi[1]), a.row.id);
+
+    made_nevertheless = false;
+    reg->ops = real_ops;
+    close_registry(other);
+    plx_instance_close(&b);
     plx_instance_close(&a);
 }
 
@@ -1730,6 +1827,7 @@ int main(void)
         {"extents claimed by several at once", test_extent_race},
         {"virtual disks", test_vdis},
         {"changes that are put off", test_put_off},
+        {"changes that were put off and fail", test_put_off_fails},
         {"locks (INV-5)", test_locks},
         {"one lock wanted by several at once", test_lock_race},
         {"labels, policies, events", test_labels},

@@ -5,17 +5,17 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
 
-# hold FILE BYTE: has a lock of bytelock.h for itself, or (BYTE "list") the list of stores.
+# hold FILE BYTE [shared]: has a lock of bytelock.h, for itself or not, or (BYTE "list") the list of stores.
 hold() {
     rm -f held
-    python3 - "$1" "$2" held 3>&- <<'PYTHON' &
+    python3 - "$1" "$2" held "${3:-}" 3>&- <<'PYTHON' &
 import fcntl, os, struct, sys, time
 if sys.argv[2] == "list":
     fd = os.open(sys.argv[1], os.O_RDONLY)
     fcntl.flock(fd, fcntl.LOCK_EX)
 else:
     fd = os.open(sys.argv[1], os.O_RDWR)
-    lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, (1 << 62) + int(sys.argv[2]), 1, 0)
+    lock = struct.pack("hhqqi4x", fcntl.F_RDLCK if sys.argv[4] else fcntl.F_WRLCK, os.SEEK_SET, (1 << 62) + int(sys.argv[2]), 1, 0)
     fcntl.fcntl(fd, 37, lock)  # F_OFD_SETLK
 open(sys.argv[3], "w").close()
 time.sleep(600)
@@ -62,6 +62,10 @@ waits vdi create demo/new --size 16M
 waits store import "${demo[@]}"
 waits store release demo
 waits store rebuild-registry "${demo[@]}" --dry-run
+waits store forget demo
+let_go
+hold demo.plx 11 shared # by one that has the store open
+waits store forget demo
 let_go
 hold foreign 11
 waits store format new --volume "$DIR/foreign"
@@ -99,5 +103,10 @@ step "and what is given up in time is taken"
 hold demo.plx 0
 (sleep 2 && kill "$holder") &
 run 0 vdi create demo/new --size 16M
+run 0 store check demo
+hold demo.plx 11 shared
+(sleep 2 && kill "$holder") &
+run 0 store forget demo
+run 0 store import "${demo[@]}"
 run 0 store check demo
 echo "all is well"
