@@ -234,8 +234,7 @@ int plx_session_close(struct plx_cli *cli)
         int lost = plx_attach_fenced(s->attach, &fenced);
         int closed = plx_attach_close(s->attach);
         if (lost) /* everything else that went wrong follows from it */
-            rc = plx_cli_fail(cli, lost,
-                              "%s; what this command had not done by then was not done",
+            rc = plx_cli_fail(cli, lost, "%s; what this command had not done by then was not done",
                               fenced.text);
         else if (!rc && closed)
             rc = plx_cli_fail(cli, closed, "closing the store: %s", plx_error_text(closed));
