@@ -1,0 +1,30 @@
+# A canary is a known bug, planted in one source file by a patch: a test that lets one live is worth nothing.
+find_program(PATCH_PROGRAM patch)
+if(NOT TARGET canaries)
+    add_custom_target(canaries)
+endif()
+
+# The file that a patch changes, with the bug in it: ret_planted. Linked before the archive of what it is a part
+# of, it comes in the place of the archive's own.
+function(plant_canary patch ret_planted)
+    get_filename_component(name ${patch} NAME_WE)
+    file(STRINGS ${patch} changed REGEX "^\\+\\+\\+ " LIMIT_COUNT 1)
+    string(REGEX REPLACE "^\\+\\+\\+ ([^ \t]+).*" "\\1" changed "${changed}")
+    get_filename_component(file ${changed} NAME)
+    set(planted ${CMAKE_CURRENT_BINARY_DIR}/canary/${name}/${file})
+    add_custom_command(OUTPUT ${planted}
+        COMMAND ${PATCH_PROGRAM} --quiet --no-backup-if-mismatch -o ${planted}
+                ${CMAKE_SOURCE_DIR}/${changed} ${patch}
+        DEPENDS ${patch} ${CMAKE_SOURCE_DIR}/${changed})
+    set(${ret_planted} ${planted} PARENT_SCOPE)
+endfunction()
+
+# What a patch says behind a word of its text: ret_said, or the default.
+function(canary_says patch word default ret_said)
+    file(STRINGS ${patch} said REGEX "^${word}: " LIMIT_COUNT 1)
+    string(REGEX REPLACE "^${word}: " "" said "${said}")
+    if(NOT said)
+        set(said ${default})
+    endif()
+    set(${ret_said} ${said} PARENT_SCOPE)
+endfunction()
