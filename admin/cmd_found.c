@@ -328,31 +328,42 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     options.count = volumes.count;
     if ((rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault)))
         return rc;
-    lost = rebuilt.lost_records + rebuilt.lost_labels + rebuilt.sealed_extents;
+    lost = rebuilt.lost_records + rebuilt.lost_labels;
+    if (rebuilt.unknown)
+        plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
+                          "cannot be told");
     plx_out_note(cli, "%s the registry of store %s: %" PRIu64 " virtual disks, %" PRIu64 " deleted",
                  options.dry_run ? "would rebuild" : "rebuilt", known.name, rebuilt.disks,
                  rebuilt.deleted);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid",
-                               known.uuid, "dry_run", options.dry_run, "vdis",
-                               (json_int_t)rebuilt.disks, "deleted", (json_int_t)rebuilt.deleted,
-                               "lost_records", (json_int_t)rebuilt.lost_records, "lost_labels",
-                               (json_int_t)rebuilt.lost_labels, "sealed_extents",
-                               (json_int_t)rebuilt.sealed_extents));
-    if (lost && !rebuilt.lost_records && !rebuilt.lost_labels)
+        plx_out_json(json_pack(
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid", known.uuid,
+            "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
+            (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
+            "older_records", (json_int_t)rebuilt.older_records, "lost_labels",
+            (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents));
+    if (lost)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
+                          " are older than what was written, the labels of %" PRIu64
+                          " disks and %" PRIu64
+                          " extents could not be read; nothing is collected or let go until the "
+                          "store is restored, or 'parallax vdi forget %s --lost' gives up what is "
+                          "lost",
+                          known.name, rebuilt.lost_records, rebuilt.older_records,
+                          rebuilt.lost_labels, rebuilt.sealed_extents, known.name);
+    else if (rebuilt.older_records)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: %" PRIu64 " records are older than what was written; these "
+                          "disks are refused until the store is restored, or 'parallax vdi "
+                          "accept-older' accepts each",
+                          known.name, rebuilt.older_records);
+    else if (rebuilt.sealed_extents)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: the headers of %" PRIu64
                           " extents could not be read; nothing is "
                           "allocated in them any more, and all else works",
                           known.name, rebuilt.sealed_extents);
-    else if (lost)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " records, the labels of %" PRIu64
-                          " disks and %" PRIu64
-                          " extents could not be read; all else works, and nothing is collected or "
-                          "let go until 'parallax vdi forget %s --lost' gives up what is lost",
-                          known.name, rebuilt.lost_records, rebuilt.lost_labels,
-                          rebuilt.sealed_extents, known.name);
     plx_known_done(&known);
     return rc;
 }
@@ -431,8 +442,7 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, &count)))
         return plx_session_registry_fault(cli, rc);
     for (size_t i = 0; i < count; i++)
-        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
-                     list[i].why);
+        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "record", list[i].why);
     free(list);
     if (!count)
         plx_out_note(cli, "nothing of store %s is lost", name.store);

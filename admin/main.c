@@ -170,8 +170,9 @@ const struct plx_command plx_commands[] = {
     {"store", "rebuild-registry", NULL, "Make a store's registry anew from the store.",
      "For a registry that is damaged: all that it knows is read back from the store's structures. "
      "Give every volume. It takes the old one's place as a whole, or nothing changes. What cannot "
-     "be read is named, exit status 5, and held until 'vdi forget --lost'. Refused while anybody "
-     "has the store open.",
+     "be read is named, exit status 5, and held until 'vdi forget --lost'; so are virtual disks "
+     "that the old registry knows and the store does not hold. Those whose record went back stay "
+     "refused until 'vdi accept-older'. Refused while anybody has the store open.",
      "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
      "store rebuild-registry --volume /srv/demo.plx",
      OPTIONS({"volume", "PATH...", "once for each volume of the store"},

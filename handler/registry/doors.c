@@ -45,7 +45,7 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
     return strcmp(id, row->id) ? refuse_other(row, ret_info, fault) : 0;
 }
 
-static bool is_older(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
+bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
 {
     return row->written.state &&
            (info->epoch < row->written.epoch ||
@@ -59,7 +59,7 @@ int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *ro
     int error = read_own(store, row, &info, fault);
 
     if (!error)
-        *ret_older = is_older(row, &info);
+        *ret_older = plx_door_is_back(row, &info);
     return error;
 }
 
@@ -70,7 +70,7 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
 
     if (error)
         return error;
-    if (is_older(row, ret_info)) /* G2 */
+    if (plx_door_is_back(row, ret_info)) /* G2 */
         return plx_fault_set(
             fault, PLX_ERR_CORRUPT,
             "virtual disk %.80s: its record on the store is older than what was "

@@ -23,6 +23,8 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
  * accept. */
 int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
                       struct plx_fault *fault);
+/* The same, of a record that was read. */
+bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info);
 /* Whether the row may be that of a disk that is being created, or whose creation was cut off: its
  * slot may have been used by nobody. */
 bool plx_door_is_unmade(const struct plx_registry_vdi *row);
