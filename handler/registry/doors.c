@@ -3,9 +3,10 @@
  * G1  What a row says was written is what its last holder closed the disk with. So a record is
  *     never older; and where nobody has had the lock since (the row's epoch is that of what was
  *     written), it is not newer either.
- * G2  An older record costs its own disk only: it is refused until the operator accepts it, as is
- *     another disk's. A newer one says that the registry lost a write: then all that it says is in
- *     doubt (plx_registry_doubt).
+ * G2  An older record costs its own disk only: it is refused until the operator accepts it; so is
+ *     that of another disk, which was deleted. A newer one says that the registry lost a write:
+ * then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive: it
+ * is the one that had the slot before, and the store lost writes, or the one that has it now.
  * Threads: the caller's. Crash story: reads only.
  */
 #include "registry/doors.h"
@@ -16,12 +17,15 @@
 static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi_info *info,
                         struct plx_fault *fault)
 {
+    bool deleted = info->state == PLX_VDI_DELETED;
+
     return plx_fault_set(
-        fault, PLX_ERR_CORRUPT,
-        "virtual disk %.80s: slot %u of the store holds another one (%.80s); the "
-        "device lost a write that it had acknowledged; restore the store, or, to go "
-        "on with what it holds, 'parallax store rebuild-registry'",
-        row->name, row->slot, info->name);
+        fault, deleted ? PLX_ERR_CORRUPT : PLX_ERR_REGISTRY,
+        "virtual disk %.48s: slot %u of the store holds %s (%.48s): %s; restore the store, or go "
+        "on without it by 'parallax store rebuild-registry', which frees nothing of it",
+        row->name, row->slot, deleted ? "another one, which was deleted" : "another one",
+        info->name,
+        deleted ? "the device lost a write" : "the device or the registry lost a write");
 }
 
 bool plx_door_is_unmade(const struct plx_registry_vdi *row)

@@ -455,7 +455,8 @@ static int is_absent(struct rebuild *r, const struct plx_registry_vdi *old, bool
         return 0;
     if (error && error != PLX_ERR_NOT_FOUND)
         return plx_fault_set(r->fault, error, "%s", why.text);
-    *ret_absent = !plx_door_is_unmade(old) || (!error && vdi.state == PLX_VDI_LIVE);
+    *ret_absent = !old->owner || old->written.state || /* else it was being made (doors.c) */
+                  (!error && vdi.state == PLX_VDI_LIVE);
     return 0;
 }
 

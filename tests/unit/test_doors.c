@@ -636,12 +636,11 @@ static void test_older_rebuilt(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
-/* The slot's earlier disk came back: it is refused, and the one that was there is lost. */
-static void test_earlier_rebuilt(void)
+/* Disk kept lies in a slot that is now that of disk gone, as it was before it was deleted. */
+static void bring_earlier_back(void)
 {
     uint8_t before[RECORD_BYTES], deleted[RECORD_BYTES];
     struct plx_collected collected;
-    struct plx_vdi *vdi;
 
     OK(make_store());
     open_attach();
@@ -658,17 +657,61 @@ static void test_earlier_rebuilt(void)
     open_attach();
     OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
     create("kept");
+    create("other");
     close_attach();
     record(0, before, true);
-    for (int i = 0; i < 2; i++) {
-        struct plx_rebuilt rebuilt = rebuild(false);
+}
 
+/* What is refused then, to any disk. */
+static void check_doubt(void)
+{
+    struct plx_registry_store store;
+    struct plx_collected collected;
+    struct plx_vdi *vdi;
+
+    store_row(&store);
+    CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "slot 0 of the store holds another one (gone)"));
+    CU_ASSERT_EQUAL(open_disk("other", &vdi), PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "other", &fault), PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault),
+                    PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(collected.swept, 0);
+}
+
+/* The slot's earlier disk came back, or the registry does not know the present one: that is not to
+ * be told, so nothing goes on. A rebuild refuses the one and counts the other as lost. */
+static void test_earlier(void)
+{
+    struct plx_rebuilt rebuilt;
+    struct plx_vdi *vdi;
+
+    bring_earlier_back();
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("kept", &vdi), PLX_ERR_REGISTRY);
+    check_doubt();
+    close_attach();
+    for (int i = 0; i < 2; i++) {
+        rebuilt = rebuild(false);
         CU_ASSERT(rebuilt.lost_records == 1 && rebuilt.older_records == 1);
         open_attach();
         CU_ASSERT_EQUAL(lost_count(), 1);
         CU_ASSERT_EQUAL(open_disk("gone", &vdi), PLX_ERR_CORRUPT);
+        write_disk("other", 3);
         close_attach();
     }
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_earlier_collected(void)
+{
+    struct plx_collected collected;
+
+    bring_earlier_back();
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault),
+                    PLX_ERR_REGISTRY);
+    check_doubt();
+    close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
@@ -686,7 +729,8 @@ int main(void)
         {"a doubt is told at once", test_told_at_once},
         {"a forgotten disk and a rebuild", test_forgotten_rebuilt},
         {"a record that went back and a rebuild", test_older_rebuilt},
-        {"a slot's earlier disk and a rebuild", test_earlier_rebuilt},
+        {"a slot's earlier disk, and a rebuild", test_earlier},
+        {"a slot's earlier disk, and a collection", test_earlier_collected},
     };
 
     return SUITE_RUN("doors", tests);
