@@ -624,12 +624,13 @@ static int enter_paths(const struct plx_known *known, const struct plx_patience 
 }
 
 static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,
-                const char *from, const struct plx_patience *patience,
+                const char *from, bool dry_run, const struct plx_patience *patience,
                 struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     struct plx_tenancy_options options = {.paths = paths,
                                           .volume = known->volume[0],
                                           .take = true,
+                                          .dry_run = dry_run,
                                           .from = from,
                                           .which = which,
                                           .patience = patience};
@@ -638,14 +639,21 @@ static int take(const struct plx_paths *paths, const struct plx_known *known, co
     return plx_tenancy_begin(&options, ret_tenancy, fault);
 }
 
-int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
-                      const char *from, const struct plx_patience *patience,
-                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+static int take_volumes(const struct plx_paths *paths, const struct plx_known *known,
+                        const char *from, bool dry_run, const struct plx_patience *patience,
+                        struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     char volumes[200];
 
     name_volumes(known, volumes, sizeof volumes);
-    return take(paths, known, volumes, from, patience, ret_tenancy, fault);
+    return take(paths, known, volumes, from, dry_run, patience, ret_tenancy, fault);
+}
+
+int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
+                      const char *from, const struct plx_patience *patience,
+                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+{
+    return take_volumes(paths, known, from, false, patience, ret_tenancy, fault);
 }
 
 /* The volumes are this process's alone; for the rest see plx_store_set_identity(). What fails may
@@ -703,12 +711,14 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
     if (!error)
         error = plx_known_try(paths, &known, patience, fault);
     if (!error)
-        error = plx_founding_take(paths, &known, options->from, patience, &tenancy, fault);
+        error =
+            take_volumes(paths, &known, options->from, options->dry_run, patience, &tenancy, fault);
     if (!error && options->copy)
         error = give_identity(&known, patience, fault);
-    if (!error)
+    if (!error && !options->dry_run)
         error = plx_founding_enter(paths, &known, patience, fault);
-    if (!error) /* entered by now: what is wrong with the registry can be mended */
+    if (!error &&
+        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
         error = enter_paths(&known, patience, fault);
     plx_tenancy_end(tenancy);
     free(paths);
@@ -750,7 +760,7 @@ static void named_free(struct named *named)
     free(named);
 }
 
-int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
+int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,
                            const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct named *named;
@@ -758,9 +768,9 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
 
     if (error)
         return error;
-    error = take(&named->paths, &named->known, named->known.name, from, patience, &named->tenancy,
-                 fault);
-    if (!error)
+    error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
+                 &named->tenancy, fault);
+    if (!error && !dry_run)
         error = enter_paths(&named->known, patience, fault);
     named_free(named);
     return error;
@@ -783,19 +793,39 @@ static int recover(const char *state_dir, const char *store, const struct plx_pa
     return error ? error : closed;
 }
 
-int plx_founding_release(const char *state_dir, const char *store,
+static int refuse_open(const struct plx_known *known, const struct plx_patience *patience,
+                       struct plx_fault *fault)
+{
+    struct plx_device_open_options options = {.read_only = true, .patience = patience};
+    struct plx_device *device;
+    bool busy = false;
+
+    if (plx_device_open(known->volume[0], &options, &device, NULL) == 0) {
+        busy = plx_device_others(device);
+        plx_device_close(device);
+    }
+    return busy ? plx_fault_set(fault, PLX_ERR_BUSY,
+                                "store %s is open: a handler or a command uses it; stop that first",
+                                known->name)
+                : 0;
+}
+
+int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
                          const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct named *named;
-    int error = recover(state_dir, store, patience, fault);
+    int error = dry_run ? 0 : recover(state_dir, store, patience, fault);
 
     if (!error)
         error = find(state_dir, store, &named, fault);
     if (error)
         return error;
-    error = take(&named->paths, &named->known, named->known.name, NULL, patience, &named->tenancy,
-                 fault);
+    if (dry_run)
+        error = refuse_open(&named->known, patience, fault);
     if (!error)
+        error = take(&named->paths, &named->known, named->known.name, NULL, dry_run, patience,
+                     &named->tenancy, fault);
+    if (!error && !dry_run)
         error = plx_tenancy_release(named->tenancy, fault);
     named_free(named);
     return error;
@@ -804,23 +834,13 @@ int plx_founding_release(const char *state_dir, const char *store,
 int plx_founding_forget(const char *state_dir, const char *store,
                         const struct plx_patience *patience, struct plx_fault *fault)
 {
-    struct plx_device_open_options options = {.read_only = true, .patience = patience};
-    struct plx_device *device;
     struct named *named;
-    bool busy = false;
     int error = find(state_dir, store, &named, fault);
 
     if (error)
         return error;
-    if (plx_device_open(named->known.volume[0], &options, &device, NULL) == 0) {
-        busy = plx_device_others(device);
-        plx_device_close(device);
-    }
-    if (busy)
-        error = plx_fault_set(fault, PLX_ERR_BUSY,
-                              "store %s is open: a handler or a command uses it; stop that first",
-                              named->known.name);
-    else
+    error = refuse_open(&named->known, patience, fault);
+    if (!error)
         error = plx_known_remove(&named->paths, named->known.name, fault);
     named_free(named);
     return error;
