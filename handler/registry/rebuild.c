@@ -189,9 +189,10 @@ static const struct plx_registry_vdi *old_in_slot(const struct rebuild *r, uint3
     return NULL;
 }
 
-static int lose_record(struct rebuild *r, uint32_t slot, const char *why)
+/* old: which disk's it was, as far as that is known. */
+static int lose_record(struct rebuild *r, uint32_t slot, const struct plx_registry_vdi *old,
+                       const char *why)
 {
-    const struct plx_registry_vdi *old = old_in_slot(r, slot);
     char text[256];
 
     snprintf(text, sizeof text, "%s%.64s%s%.160s", old ? "virtual disk " : "", old ? old->name : "",
@@ -229,7 +230,7 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
     if (error == PLX_ERR_NOT_FOUND)
         return 0;
     if (error == PLX_ERR_CORRUPT) /* B3 */
-        return lose_record(r, slot, why.text);
+        return lose_record(r, slot, old_in_slot(r, slot), why.text);
     if (error)
         return plx_fault_set(r->fault, error, "%s", why.text);
     *row = (struct plx_registry_vdi){
@@ -439,45 +440,39 @@ static int keep_seals(struct rebuild *r)
     return error;
 }
 
-/* B7. Whether the store does not hold it; what cannot be read is lost anyway. */
-static int is_absent(struct rebuild *r, const struct plx_registry_vdi *old, bool *ret_absent)
+/* B7. What cannot be read is lost anyway. */
+static int keep_vdi(struct rebuild *r, const struct plx_registry_vdi *old)
 {
     struct plx_registry_vdi here;
     struct plx_vdi_info vdi;
     struct plx_fault why;
+    char text[64];
+    bool taken;
     int error = plx_registry_vdi_get_by_id(r->file, old->id, &here);
 
-    *ret_absent = false;
     if (error != PLX_ERR_NOT_FOUND)
         return registry_fault(r, r->file, error);
     error = plx_vdi_read_info(r->store, old->slot, &vdi, &why);
-    if (error == PLX_ERR_CORRUPT)
-        return 0;
     if (error && error != PLX_ERR_NOT_FOUND)
-        return plx_fault_set(r->fault, error, "%s", why.text);
-    *ret_absent = !old->owner || old->written.state || /* else it was being made (doors.c) */
-                  (!error && vdi.state == PLX_VDI_LIVE);
-    return 0;
+        return error == PLX_ERR_CORRUPT ? 0 : plx_fault_set(r->fault, error, "%s", why.text);
+    taken = !error && vdi.state == PLX_VDI_LIVE;
+    if (old->owner && !old->written.state && !taken) /* it was being made (doors.c) */
+        return 0;
+    snprintf(text, sizeof text, "slot %u of the store does not hold it", old->slot);
+    /* One whose slot is another disk's is lost in a slot that there is not. */
+    return lose_record(r, old->slot + (taken ? r->info.vdi_slots : 0), old, text);
 }
 
-/* B7 */
 static int keep_vdis(struct rebuild *r)
 {
-    bool absent;
     int error = 0;
 
-    for (size_t i = 0; i < r->old_count && !error; i++) {
-        char why[64];
-
-        error = is_absent(r, &r->old_vdis[i], &absent);
-        snprintf(why, sizeof why, "slot %u of the store does not hold it", r->old_vdis[i].slot);
-        if (!error && absent)
-            error = lose_record(r, r->old_vdis[i].slot, why);
-    }
+    for (size_t i = 0; i < r->old_count && !error; i++)
+        error = keep_vdi(r, &r->old_vdis[i]);
     return error;
 }
 
-/* B7. What an earlier rebuild lost, unless its slot has a record again. */
+/* B7. What an earlier rebuild lost, unless its slot has a live record again. */
 static int keep_lost(struct rebuild *r)
 {
     struct plx_registry_lost *list = NULL;
@@ -490,8 +485,7 @@ static int keep_lost(struct rebuild *r)
         if (list[i].labels)
             continue;
         error = plx_vdi_read_info(r->store, list[i].slot, &vdi, NULL);
-        if (error == PLX_ERR_CORRUPT ||
-            (!error && vdi.state == PLX_VDI_LIVE && !old_in_slot(r, list[i].slot)))
+        if (error == PLX_ERR_CORRUPT || (!error && vdi.state == PLX_VDI_LIVE))
             error = 0;
         else if (!error || error == PLX_ERR_NOT_FOUND)
             error = enter_lost(r, list[i].slot, list[i].why, "");

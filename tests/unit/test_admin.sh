@@ -377,6 +377,7 @@ run 0 store rebuild-registry --volume "$DIR/demo.plx" --dry-run
 # Nothing that is said of a full state directory leads to the store's loss.
 # full WORDS...: with one that has no room. A mount needs a namespace where there is no root.
 full() {
+    # shellcheck disable=SC2016 # expanded inside
     unshare -rm bash -c 'mkdir -p full && mount -t tmpfs -o size=1m none full && mkdir full/run || exit 99
         cp -r state/stores full && cat /dev/zero >full/ballast 2>/dev/null
         exec "$PARALLAX" --state-dir full "$@"' - "$@" >out 2>err </dev/null
