@@ -200,16 +200,35 @@ static int lose_record(struct rebuild *r, uint32_t slot, const struct plx_regist
     return enter_lost(r, slot, text, old ? "" : ": a virtual disk, or one that was deleted");
 }
 
+/* B7. One that went back may have a name that was given to another since; it keeps its new one. */
+static void free_name(const struct rebuild *r, const struct plx_registry_vdi *old, bool back,
+                      struct plx_registry_vdi *row)
+{
+    char name[sizeof row->name];
+    bool taken = false;
+
+    snprintf(name, sizeof name, "%.200s-slot-%u", row->name, row->slot);
+    for (size_t i = 0; i < r->old_count && !taken; i++)
+        taken =
+            strcmp(r->old_vdis[i].name, row->name) == 0 && strcmp(r->old_vdis[i].id, row->id) != 0;
+    if (taken && (back || (old && strcmp(old->name, name) == 0)))
+        memcpy(row->name, name, sizeof name);
+}
+
 /* B7. old: what was known of it; NULL: nothing. */
 static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
                        const struct plx_registry_vdi *old, struct plx_registry_vdi *row)
 {
     const struct plx_registry_vdi *later = old ? NULL : old_in_slot(r, vdi->slot);
     bool gone = old ? old->deleted : later && vdi->created_ns < later->created_ns;
+    bool back = gone || (old && plx_door_is_back(old, vdi));
 
+    if (row->deleted)
+        return;
     if (old)
         row->epoch = plx_max_u64(row->epoch, old->epoch);
-    if (row->deleted || (!gone && !(old && plx_door_is_back(old, vdi))))
+    free_name(r, old, back, row);
+    if (!back)
         return;
     row->written = gone ? (struct plx_registry_written){row->epoch + 1, 1} : old->written;
     r->rebuilt.older_records++;

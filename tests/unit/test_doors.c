@@ -658,6 +658,7 @@ static void bring_earlier_back(void)
     OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
     create("kept");
     create("other");
+    create("gone"); /* another one of that name */
     close_attach();
     record(0, before, true);
 }
@@ -682,8 +683,10 @@ static void check_doubt(void)
  * be told, so nothing goes on. A rebuild refuses the one and counts the other as lost. */
 static void test_earlier(void)
 {
+    struct plx_registry_vdi row;
     struct plx_rebuilt rebuilt;
     struct plx_vdi *vdi;
+    bool older;
 
     bring_earlier_back();
     open_attach();
@@ -695,10 +698,20 @@ static void test_earlier(void)
         CU_ASSERT(rebuilt.lost_records == 1 && rebuilt.older_records == 1);
         open_attach();
         CU_ASSERT_EQUAL(lost_count(), 1);
-        CU_ASSERT_EQUAL(open_disk("gone", &vdi), PLX_ERR_CORRUPT);
+        CU_ASSERT_EQUAL(open_disk("gone-slot-0", &vdi), PLX_ERR_CORRUPT);
+        write_disk("gone", 2);
         write_disk("other", 3);
         close_attach();
     }
+    open_attach();
+    OK(is_older("gone-slot-0", &row, &older));
+    OK(plx_registry_vdi_accept(plx_attach_registry(attach), row.id));
+    close_attach();
+    CU_ASSERT_EQUAL(rebuild(false).older_records, 0);
+    open_attach();
+    OK(open_disk("gone-slot-0", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
