@@ -328,6 +328,7 @@ static int status_of(struct plx_cli *cli, const struct plx_name *name,
 
     for (size_t i = 0; i < sizeof maybe / sizeof maybe[0]; i++) /* a key is always there */
         json_object_set_new(row, maybe[i], json_null());
+    json_object_set_new(row, "store_doubt", plx_session_doubt(cli));
     plx_cmd_cdp_describe(row, &info->protection);
     if ((rc = plx_cmd_clock_of(cli, vdi, &clock)) ||
         (rc = put_ends(cli, vdi, &info->protection, row)) || (rc = put_holds(cli, vdi->id, row)) ||
@@ -348,6 +349,7 @@ static int print_one(struct plx_cli *cli, const struct plx_name *name)
     json_t *row;
     int rc;
 
+    plx_session_tell_doubt(cli);
     if ((rc = plx_session_vdi_row(cli, name, &vdi)) ||
         (rc = plx_door_read(plx_session_store(cli), &vdi, &info, &cli->fault)) ||
         (rc = status_of(cli, name, &vdi, &info, &row)))
@@ -370,6 +372,7 @@ static int list_store(struct plx_cli *cli, const char *store, struct plx_table *
     if (rc)
         return rc;
     plx_session_row(cli, &store_row);
+    plx_session_tell_doubt(cli);
     if ((rc = plx_registry_vdi_list(cli->session.registry, store_row.id, false, NULL, 0, &vdis,
                                     &count)))
         return plx_session_registry_fault(cli, rc);

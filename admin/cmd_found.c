@@ -202,6 +202,50 @@ int plx_cmd_store_scan(struct plx_cli *cli)
 /* ---- import, take-over, release, forget -------------------------------------------------------
  */
 
+/* The disks that have an owner, as far as the registry can be read without writing. */
+static json_t *list_open(const struct plx_known *known)
+{
+    const struct plx_embedded_options look = {
+        .volume = known->volume[0], .uuid = known->uuid, .who = "parallax", .read_only = true};
+    struct plx_registry_vdi *vdis = NULL;
+    struct plx_registry_store row;
+    struct plx_registry *registry;
+    json_t *names = json_array();
+    size_t count = 0;
+
+    if (plx_embedded_open(&look, &registry, NULL)) {
+        json_decref(names);
+        return json_null();
+    }
+    if (plx_registry_store_get(registry, known->uuid, &row) == 0)
+        plx_registry_vdi_list(registry, row.id, false, NULL, 0, &vdis, &count);
+    for (size_t i = 0; i < count; i++)
+        if (vdis[i].owner)
+            json_array_append_new(names, plx_out_string(vdis[i].name));
+    free(vdis);
+    plx_registry_close(registry);
+    return names;
+}
+
+static void print_would_take(struct plx_cli *cli, const char *store, const struct plx_known *known,
+                             const char *from)
+{
+    json_t *open = list_open(known), *name;
+    size_t i;
+
+    plx_out_note(cli,
+                 "would take store %s from host %.64s, which was not seen to run; nothing was "
+                 "changed",
+                 store, from);
+    json_array_foreach(open, i, name) plx_out_note(
+        cli, "%s was open there: it would be recovered, with all that was acknowledged",
+        json_string_value(name));
+    if (cli->json)
+        plx_out_json(json_pack("{s:s,s:s,s:b,s:O}", "name", store, "from", from, "dry_run", true,
+                               "open", open));
+    json_decref(open);
+}
+
 static int import(struct plx_cli *cli, const struct plx_founding_import *options)
 {
     static struct plx_volumes_given volumes;
@@ -214,6 +258,11 @@ static int import(struct plx_cli *cli, const struct plx_founding_import *options
         (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &waiting, &known,
                                   &cli->fault)))
         return rc;
+    if (options->dry_run) {
+        print_would_take(cli, known.name, &known, options->from);
+        plx_known_done(&known);
+        return 0;
+    }
     plx_out_note(cli, "%sstore %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
                  options->from ? "this host has the store now; " : "", known.name,
                  options->copy ? ", by an identity of its own" : "", known.name);
@@ -242,6 +291,9 @@ int plx_cmd_store_import(struct plx_cli *cli)
 int plx_cmd_store_take_over(struct plx_cli *cli)
 {
     const char *from = plx_cli_get(cli, "any") ? PLX_TENANCY_ANY : plx_cli_get(cli, "from");
+    bool dry_run = plx_cli_get(cli, "dry-run");
+    struct plx_known known;
+    struct plx_paths *paths;
     struct plx_name name;
     int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
 
@@ -250,37 +302,49 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
     if (!from)
         return plx_cli_usage(cli, "--from is missing: the host that has the store, as 'parallax "
                                   "store scan' shows it");
-    if (!plx_cli_get(cli, "i-checked-it-is-off"))
+    if (!dry_run && !plx_cli_get(cli, "i-checked-it-is-off"))
         return plx_cli_fail(cli, PLX_ERR_BUSY,
                             "nothing was changed: if host %.64s still runs, both would write and "
                             "destroy the store; when you have seen that it is off, add "
                             "--i-checked-it-is-off",
                             from);
     if (!cli->count)
-        return import(cli, &(struct plx_founding_import){.from = from});
-    if ((rc = plx_founding_take_over(cli->state_dir, name.store, from, plx_session_patience(cli),
-                                     &cli->fault)))
+        return import(cli, &(struct plx_founding_import){.from = from, .dry_run = dry_run});
+    if ((rc = plx_founding_take_over(cli->state_dir, name.store, from, dry_run,
+                                     plx_session_patience(cli), &cli->fault)))
         return rc;
+    if (dry_run) {
+        if ((rc = plx_session_paths(cli, &paths)) ||
+            (rc = plx_known_get(paths, name.store, &known, &cli->fault)))
+            return rc;
+        print_would_take(cli, name.store, &known, from);
+        plx_known_done(&known);
+        return 0;
+    }
     plx_out_note(cli, "this host has store %s now; its disks are recovered when it is opened next",
                  name.store);
-    plx_out_done(cli, json_pack("{s:s,s:s}", "name", name.store, "from", from));
+    plx_out_done(cli,
+                 json_pack("{s:s,s:s,s:b}", "name", name.store, "from", from, "dry_run", false));
     return 0;
 }
 
 int plx_cmd_store_release(struct plx_cli *cli)
 {
+    bool dry_run = plx_cli_get(cli, "dry-run");
     struct plx_name name;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_founding_release(cli->state_dir, name.store, plx_session_patience(cli),
+        (rc = plx_founding_release(cli->state_dir, name.store, dry_run, plx_session_patience(cli),
                                    &cli->fault)))
         return rc;
     plx_out_note(cli,
-                 "no host has store %s now; 'parallax store import --volume PATH' takes it, "
-                 "here or elsewhere",
+                 dry_run ? "would give store %s up: nobody has it open; nothing was changed"
+                         : "no host has store %s now; 'parallax store import --volume PATH' takes "
+                           "it, here or elsewhere",
                  name.store);
-    plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "released", true));
+    plx_out_done(cli, json_pack("{s:s,s:b,s:b}", "name", name.store, "released", !dry_run,
+                                "dry_run", dry_run));
     return 0;
 }
 
@@ -328,31 +392,42 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     options.count = volumes.count;
     if ((rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault)))
         return rc;
-    lost = rebuilt.lost_records + rebuilt.lost_labels + rebuilt.sealed_extents;
+    lost = rebuilt.lost_records + rebuilt.lost_labels;
+    if (rebuilt.unknown)
+        plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
+                          "cannot be told");
     plx_out_note(cli, "%s the registry of store %s: %" PRIu64 " virtual disks, %" PRIu64 " deleted",
                  options.dry_run ? "would rebuild" : "rebuilt", known.name, rebuilt.disks,
                  rebuilt.deleted);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid",
-                               known.uuid, "dry_run", options.dry_run, "vdis",
-                               (json_int_t)rebuilt.disks, "deleted", (json_int_t)rebuilt.deleted,
-                               "lost_records", (json_int_t)rebuilt.lost_records, "lost_labels",
-                               (json_int_t)rebuilt.lost_labels, "sealed_extents",
-                               (json_int_t)rebuilt.sealed_extents));
-    if (lost && !rebuilt.lost_records && !rebuilt.lost_labels)
+        plx_out_json(json_pack(
+            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid", known.uuid,
+            "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
+            (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
+            "older_records", (json_int_t)rebuilt.older_records, "lost_labels",
+            (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents));
+    if (lost)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
+                          " are older than what was written, the labels of %" PRIu64
+                          " disks and %" PRIu64
+                          " extents could not be read; nothing is collected or let go until the "
+                          "store is restored, or 'parallax vdi forget %s --lost' gives up what is "
+                          "lost",
+                          known.name, rebuilt.lost_records, rebuilt.older_records,
+                          rebuilt.lost_labels, rebuilt.sealed_extents, known.name);
+    else if (rebuilt.older_records)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: %" PRIu64 " records are older than what was written; these "
+                          "disks are refused until the store is restored, or 'parallax vdi "
+                          "accept-older' accepts each",
+                          known.name, rebuilt.older_records);
+    else if (rebuilt.sealed_extents)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: the headers of %" PRIu64
                           " extents could not be read; nothing is "
                           "allocated in them any more, and all else works",
                           known.name, rebuilt.sealed_extents);
-    else if (lost)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " records, the labels of %" PRIu64
-                          " disks and %" PRIu64
-                          " extents could not be read; all else works, and nothing is collected or "
-                          "let go until 'parallax vdi forget %s --lost' gives up what is lost",
-                          known.name, rebuilt.lost_records, rebuilt.lost_labels,
-                          rebuilt.sealed_extents, known.name);
     plx_known_done(&known);
     return rc;
 }
@@ -384,6 +459,20 @@ int plx_cmd_store_export_registry(struct plx_cli *cli)
     return 0;
 }
 
+/* By --dry-run. done: the key of what was not done. */
+static int print_only_told(struct plx_cli *cli, const struct plx_name *name, const char *done,
+                           const char *text)
+{
+    plx_out_note(cli, "%s%s%.100s: %s; nothing was changed", name->store, *name->vdi ? "/" : "",
+                 name->vdi, text);
+    if (cli->json)
+        plx_out_json(
+            json_pack("{s:o,s:b,s:b}", "name",
+                      json_sprintf("%s%s%s", name->store, *name->vdi ? "/" : "", name->vdi), done,
+                      false, "dry_run", true));
+    return 0;
+}
+
 int plx_cmd_vdi_accept(struct plx_cli *cli)
 {
     struct plx_registry_vdi row;
@@ -396,6 +485,9 @@ int plx_cmd_vdi_accept(struct plx_cli *cli)
         (rc = plx_session_vdi_row(cli, &name, &row)) ||
         (rc = plx_door_is_older(plx_session_store(cli), &row, &older, &cli->fault)))
         return rc;
+    if (older && plx_cli_get(cli, "dry-run"))
+        return print_only_told(cli, &name, "accepted",
+                               "would give up what was written after the state that it is in");
     if (older && !plx_cli_get(cli, "yes"))
         return plx_cli_fail(cli, PLX_ERR_BUSY,
                             "%s/%.100s is older than what was written last; nothing was changed: "
@@ -431,11 +523,13 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, &count)))
         return plx_session_registry_fault(cli, rc);
     for (size_t i = 0; i < count; i++)
-        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
-                     list[i].why);
+        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "record", list[i].why);
     free(list);
     if (!count)
         plx_out_note(cli, "nothing of store %s is lost", name.store);
+    else if (plx_cli_get(cli, "dry-run"))
+        return print_only_told(cli, &name, "forgotten",
+                               "would make garbage of what these disks used");
     else if (!plx_cli_get(cli, "yes"))
         return plx_cli_fail(
             cli, PLX_ERR_BUSY,

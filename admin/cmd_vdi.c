@@ -68,6 +68,7 @@ static json_t *describe(struct plx_cli *cli, const char *store, const struct plx
                     (int)vdi->sector_size);
 
     json_object_set_new(row, "name", json_sprintf("%s/%s", store, vdi->name));
+    json_object_set_new(row, "store_doubt", plx_session_doubt(cli));
     if (*vdi->parent) {
         bool known = plx_registry_vdi_get_by_id(registry, vdi->parent, &parent) == 0;
         json_object_set_new(row, "parent",
@@ -216,6 +217,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
 
     if (rc)
         return rc;
+    plx_session_tell_doubt(cli);
     if ((rc =
              plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis, &count)))
         plx_session_registry_fault(cli, rc);

@@ -155,16 +155,18 @@ const struct plx_command plx_commands[] = {
      "A host that is seen to be alive is refused all the same. Then the virtual disks that it had "
      "open are recovered, with all that was acknowledged. A store that is not known here is named "
      "by its volumes.",
+     "store take-over demo --from web1 --dry-run\n"
      "store take-over demo --from web1 --i-checked-it-is-off\n"
      "store take-over --volume /dev/sdb --from web1 --i-checked-it-is-off",
      OPTIONS({"from", "HOST", "the host that has it, as 'store scan' shows it"},
              {"any", NULL, "whichever has it, when the store cannot tell"},
              {"i-checked-it-is-off", NULL, "your word"},
+             {"dry-run", NULL, "only look; change nothing"},
              {"volume", "PATH...", "once for each volume, of a store that is not known here"}),
      plx_cmd_store_take_over},
     {"store", "release", "STORE", "Give a store up, so that another host can import it.",
-     "Refused while a handler or a command has it open.", "store release demo", NULL,
-     plx_cmd_store_release},
+     "Refused while a handler or a command has it open.", "store release demo",
+     OPTIONS({"dry-run", NULL, "only look; change nothing"}), plx_cmd_store_release},
     {"store", "forget", "STORE", "Drop a store from those known here; its volumes are not touched.",
      "The way back is 'store import'. Refused while a handler or a command of this host has it "
      "open.",
@@ -172,8 +174,9 @@ const struct plx_command plx_commands[] = {
     {"store", "rebuild-registry", NULL, "Make a store's registry anew from the store.",
      "For a registry that is damaged: all that it knows is read back from the store's structures. "
      "Give every volume. It takes the old one's place as a whole, or nothing changes. What cannot "
-     "be read is named, exit status 5, and held until 'vdi forget --lost'. Refused while anybody "
-     "has the store open.",
+     "be read is named, exit status 5, and held until 'vdi forget --lost'; so are virtual disks "
+     "that the old registry knows and the store does not hold. Those whose record went back stay "
+     "refused until 'vdi accept-older'. Refused while anybody has the store open.",
      "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
      "store rebuild-registry --volume /srv/demo.plx",
      OPTIONS({"volume", "PATH...", "once for each volume of the store"},
@@ -227,15 +230,18 @@ const struct plx_command plx_commands[] = {
      "can "
      "bring back an older state of a virtual disk. Such a disk is refused, since what was written "
      "later is missing. This command accepts the older state.",
-     "vdi accept-older demo/web\n"
+     "vdi accept-older demo/web --dry-run\n"
      "vdi accept-older demo/web --yes",
-     OPTIONS({"yes", NULL, "do it, rather than tell"}), plx_cmd_vdi_accept},
+     OPTIONS({"yes", NULL, "do it, rather than tell"},
+             {"dry-run", NULL, "tell, and that is what was wanted: exit status 0"}),
+     plx_cmd_vdi_accept},
     {"vdi", "forget", "STORE", "Give up what a rebuild of the registry could not read.",
      "Virtual disks whose record is damaged on the store, and labels. Until then nothing is "
      "collected and no snapshot goes, since the lost disks may use any block.",
-     "vdi forget demo --lost\n"
+     "vdi forget demo --lost --dry-run\n"
      "vdi forget demo --lost --yes",
-     OPTIONS({"lost", NULL, "what is lost is meant"}, {"yes", NULL, "do it, rather than tell"}),
+     OPTIONS({"lost", NULL, "what is lost is meant"}, {"yes", NULL, "do it, rather than tell"},
+             {"dry-run", NULL, "tell, and that is what was wanted: exit status 0"}),
      plx_cmd_vdi_forget},
     {"vdi", "clone", "STORE/VDI@SNAPSHOT STORE/NEW",
      "Make a writable virtual disk from a snapshot.",

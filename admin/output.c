@@ -383,13 +383,11 @@ static const char *advice(int code)
     case PLX_ERR_NOSPACE:
         return "delete what is not needed or use a larger store";
     case PLX_ERR_CORRUPT:
+    case PLX_ERR_REGISTRY:
         return "run 'parallax store check'";
     case PLX_ERR_STICKY:
     case PLX_ERR_FENCED:
         return "nothing was lost that was acknowledged; try again";
-    case PLX_ERR_REGISTRY:
-        return "if its file is lost or damaged, move it away and run "
-               "'parallax store rebuild-registry'";
     case PLX_ERR_PERMISSION:
         return "run it as root, or choose your own --state-dir and files";
     default:

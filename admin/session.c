@@ -146,6 +146,24 @@ void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row)
     plx_attach_row(cli->session.attach, ret_row);
 }
 
+void plx_session_tell_doubt(struct plx_cli *cli)
+{
+    struct plx_registry_store row;
+
+    plx_session_row(cli, &row);
+    if (row.doubt[0])
+        plx_out_note(cli, "store %s is in doubt, so nothing new is opened for writing: %s",
+                     row.name, row.doubt);
+}
+
+json_t *plx_session_doubt(struct plx_cli *cli)
+{
+    struct plx_registry_store row;
+
+    plx_session_row(cli, &row);
+    return row.doubt[0] ? plx_out_string(row.doubt) : json_null();
+}
+
 /* Without a tenancy, which a command that only reads has not: the page says that this boot has one,
  * or had one, so no other machine has the store. */
 static bool is_gone(struct plx_session *s, const struct plx_registry_instance *instance)

@@ -74,6 +74,11 @@ struct plx_store *plx_session_store(struct plx_cli *cli);
  * them took it, *ret_why (code 0 before) says what the last one said that did not. */
 int plx_session_tell(struct plx_cli *cli, const char *store, const char *command,
                      unsigned *ret_told, struct plx_fault *ret_why);
+/* Says so when the store is in doubt (registry.h), which only what adds or changes something finds
+ * out otherwise. */
+void plx_session_tell_doubt(struct plx_cli *cli);
+/* What was seen, for people; null: nothing. */
+json_t *plx_session_doubt(struct plx_cli *cli);
 /* "handler 802 on web1", for people; with ", gone" when it is proven dead: what it had open is
  * recovered by the next command or handler that opens the store for writing. */
 json_t *plx_session_instance_text(struct plx_cli *cli,

@@ -709,8 +709,8 @@ static void tell_leaks(struct plx_verify *v, uint64_t held, uint64_t left)
     if (left)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
                         "%llu blocks are allocated but unused in extents that nobody holds: left "
-                        "by a crash, or common and mapped by nobody any more; to be collected, "
-                        "nothing is lost",
+                        "by a crash, common and mapped by nobody any more, or of a disk that the "
+                        "store does not hold any more",
                         (unsigned long long)left);
 }
 

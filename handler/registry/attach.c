@@ -1264,6 +1264,15 @@ static bool never_made(const struct plx_registry_vdi *row, int error,
     return strcmp(id, row->id) != 0;
 }
 
+/* A9: what the door said of a disk that is ours. */
+static int in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault)
+{
+    if (error == PLX_ERR_REGISTRY)
+        plx_registry_doubt(a->registry, a->row.id,
+                           fault ? fault->text : "a record is not as the registry knows it");
+    return error;
+}
+
 /* A disk whose lock was a dead instance's and is ours now. */
 static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, bool keep,
                        struct plx_fault *fault)
@@ -1279,7 +1288,7 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     if (never_made(row, error, &info)) /* A3: its record was never written */
         return finish_creation(a, &ours, fault);
     if (error)
-        return error;
+        return in_doubt(a, error, fault);
     if (info.state == PLX_VDI_DELETED || row->deleted) {
         if (info.state != PLX_VDI_DELETED) {
             lock(a);
@@ -2129,10 +2138,7 @@ static int check_locked(struct plx_attach *a, const struct plx_registry_lock *he
     error = recovers ? plx_door_read(a->store, &row, &info, fault)
                      : plx_door_read_closed(a->store, &row, &info, fault);
     unlock(a);
-    if (error == PLX_ERR_REGISTRY)
-        plx_registry_doubt(a->registry, a->row.id,
-                           fault ? fault->text : "a record is newer than the registry knows");
-    return error;
+    return in_doubt(a, error, fault);
 }
 
 static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi *row,

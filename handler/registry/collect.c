@@ -632,7 +632,11 @@ static int check_record(struct collect *c, const struct plx_registry_vdi *row)
                           "the disk",
                           row->name);
     }
-    return error && unchanged(c, row) ? plx_fault_set(c->fault, error, "%s", why.text) : 0;
+    if (!error || !unchanged(c, row))
+        return 0;
+    if (error == PLX_ERR_REGISTRY && !c->work->dry_run) /* doors.c, G2 */
+        plx_registry_doubt(c->in.registry, c->in.store_row, why.text);
+    return plx_fault_set(c->fault, error, "%s", why.text);
 }
 
 static int check_records(struct collect *c)

@@ -9,6 +9,8 @@
  *     So its volumes are looked at again before each comparison: it may have grown since it was
  *     opened, which is long ago when a check has read all of it.
  * R4  What is the system's on the store is so in the registry, which knows first (spans.c).
+ * R5  No advice here loses anything: of a disk that the store lost, or has in an older state, what
+ *     the registry still knows is not taken for its mistake.
  */
 #include "registry/compare.h"
 
@@ -18,7 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "registry/doors.h"
 #include "registry/labels.h"
+#include "registry/lost.h"
 #include "registry/policy.h"
 
 #define AGAIN_US 200000
@@ -401,6 +405,16 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
                     ret_vdi->name);
         return 0;
     }
+    /* R5; read again, for it may have been closed since. */
+    if (plx_door_is_back(&row, ret_vdi) && plx_vdi_read_info(c->store, slot, ret_vdi, NULL) == 0 &&
+        plx_door_is_back(&row, ret_vdi)) {
+        differs(c, PLX_FINDING_ERROR, ret_vdi->name,
+                "virtual disk %s: its record is older than what was written last: the device lost "
+                "a write that it had acknowledged; restore the store, or go on with the older "
+                "state by 'parallax vdi accept-older'",
+                ret_vdi->name);
+        return 0;
+    }
     compare_live(c, &row, ret_vdi);
     snprintf(what, sizeof what, "virtual disk %s", ret_vdi->name);
     error = check_instance(c, ret_vdi->owner, ret_vdi->name, what);
@@ -434,9 +448,28 @@ static int compare_vdis(struct compare *c)
         if (!list[i].owner) /* else it is being made (A3) */
             differs(c, PLX_FINDING_ERROR, list[i].name,
                     "virtual disk %s is in the registry, and slot %u of the store does not hold "
-                    "it; 'parallax store forget', then 'parallax store rebuild-registry'",
+                    "it: the device lost a write that it had acknowledged; restore the store; "
+                    "until then nothing of it is freed",
                     list[i].name, list[i].slot);
     }
+    free(list);
+    return 0;
+}
+
+/* ---- What is known to be wrong ---- */
+
+static int compare_lost(struct compare *c)
+{
+    struct plx_registry_lost *list;
+    size_t count;
+    int error = plx_registry_lost_list(c->registry, c->row.id, &list, &count);
+
+    if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    for (size_t i = 0; i < count; i++)
+        differs(c, PLX_FINDING_ERROR, "",
+                "lost: %s; restore the store, or give it up by 'parallax vdi forget --lost'",
+                list[i].why);
     free(list);
     return 0;
 }
@@ -448,6 +481,10 @@ static int compare_once(struct compare *c)
     struct plx_fault why;
     int error;
 
+    if (c->row.doubt[0])
+        differs(c, PLX_FINDING_ERROR, "",
+                "the store is in doubt, so nothing new is opened for writing: %s", c->row.doubt);
+
     plx_attach_volumes_changed(c->attach, &why); /* R3; if it cannot be, the old ones stay */
     plx_store_get_info(c->store, &c->info);
     error = compare_volumes(c);
@@ -455,6 +492,8 @@ static int compare_once(struct compare *c)
         error = compare_extents(c);
     if (!error)
         error = compare_vdis(c);
+    if (!error)
+        error = compare_lost(c);
     return error ? error : c->error;
 }
 

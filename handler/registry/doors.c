@@ -3,9 +3,10 @@
  * G1  What a row says was written is what its last holder closed the disk with. So a record is
  *     never older; and where nobody has had the lock since (the row's epoch is that of what was
  *     written), it is not newer either.
- * G2  An older record costs its own disk only: it is refused until the operator accepts it, as is
- *     another disk's. A newer one says that the registry lost a write: then all that it says is in
- *     doubt (plx_registry_doubt).
+ * G2  An older record costs its own disk only: it is refused until the operator accepts it; so is
+ *     that of another disk, which was deleted. A newer one says that the registry lost a write:
+ * then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive: it
+ * is the one that had the slot before, and the store lost writes, or the one that has it now.
  * Threads: the caller's. Crash story: reads only.
  */
 #include "registry/doors.h"
@@ -16,12 +17,15 @@
 static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi_info *info,
                         struct plx_fault *fault)
 {
+    bool deleted = info->state == PLX_VDI_DELETED;
+
     return plx_fault_set(
-        fault, PLX_ERR_CORRUPT,
-        "virtual disk %.80s: slot %u of the store holds another one (%.80s); the "
-        "device lost a write that it had acknowledged; restore the store, or, to go "
-        "on with what it holds, 'parallax store rebuild-registry'",
-        row->name, row->slot, info->name);
+        fault, deleted ? PLX_ERR_CORRUPT : PLX_ERR_REGISTRY,
+        "virtual disk %.48s: slot %u of the store holds %s (%.48s): %s; restore the store, or go "
+        "on without it by 'parallax store rebuild-registry', which frees nothing of it",
+        row->name, row->slot, deleted ? "another one, which was deleted" : "another one",
+        info->name,
+        deleted ? "the device lost a write" : "the device or the registry lost a write");
 }
 
 bool plx_door_is_unmade(const struct plx_registry_vdi *row)
@@ -45,7 +49,7 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
     return strcmp(id, row->id) ? refuse_other(row, ret_info, fault) : 0;
 }
 
-static bool is_older(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
+bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
 {
     return row->written.state &&
            (info->epoch < row->written.epoch ||
@@ -59,7 +63,7 @@ int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *ro
     int error = read_own(store, row, &info, fault);
 
     if (!error)
-        *ret_older = is_older(row, &info);
+        *ret_older = plx_door_is_back(row, &info);
     return error;
 }
 
@@ -70,7 +74,7 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
 
     if (error)
         return error;
-    if (is_older(row, ret_info)) /* G2 */
+    if (plx_door_is_back(row, ret_info)) /* G2 */
         return plx_fault_set(
             fault, PLX_ERR_CORRUPT,
             "virtual disk %.80s: its record on the store is older than what was "

@@ -12,17 +12,20 @@
 #include "engine/engine.h"
 #include "registry/registry.h"
 
-/* Reads the record that the row means. NOT_FOUND: its slot was never used. CORRUPT: it is another
- * disk's, or older than what the registry knows to have been written. */
+/* Reads the record that the row means. NOT_FOUND: its slot was never used. CORRUPT: it is that of
+ * another disk, which was deleted, or older than what the registry knows to have been written.
+ * REGISTRY: it is another disk's, which lives. */
 int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
                   struct plx_vdi_info *ret_info, struct plx_fault *fault);
-/* As above, of a row that nobody had locked when it was read. REGISTRY: it is newer. */
+/* As above, of a row that nobody had locked when it was read. REGISTRY: or it is newer. */
 int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
                          struct plx_vdi_info *ret_info, struct plx_fault *fault);
 /* Whether the record is the row's, and older than what was written last: what an operator may
  * accept. */
 int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
                       struct plx_fault *fault);
+/* The same, of a record that was read. */
+bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info);
 /* Whether the row may be that of a disk that is being created, or whose creation was cut off: its
  * slot may have been used by nobody. */
 bool plx_door_is_unmade(const struct plx_registry_vdi *row);

@@ -624,12 +624,13 @@ static int enter_paths(const struct plx_known *known, const struct plx_patience 
 }
 
 static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,
-                const char *from, const struct plx_patience *patience,
+                const char *from, bool dry_run, const struct plx_patience *patience,
                 struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     struct plx_tenancy_options options = {.paths = paths,
                                           .volume = known->volume[0],
                                           .take = true,
+                                          .dry_run = dry_run,
                                           .from = from,
                                           .which = which,
                                           .patience = patience};
@@ -638,14 +639,21 @@ static int take(const struct plx_paths *paths, const struct plx_known *known, co
     return plx_tenancy_begin(&options, ret_tenancy, fault);
 }
 
-int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
-                      const char *from, const struct plx_patience *patience,
-                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+static int take_volumes(const struct plx_paths *paths, const struct plx_known *known,
+                        const char *from, bool dry_run, const struct plx_patience *patience,
+                        struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
     char volumes[200];
 
     name_volumes(known, volumes, sizeof volumes);
-    return take(paths, known, volumes, from, patience, ret_tenancy, fault);
+    return take(paths, known, volumes, from, dry_run, patience, ret_tenancy, fault);
+}
+
+int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
+                      const char *from, const struct plx_patience *patience,
+                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+{
+    return take_volumes(paths, known, from, false, patience, ret_tenancy, fault);
 }
 
 /* The volumes are this process's alone; for the rest see plx_store_set_identity(). What fails may
@@ -703,12 +711,14 @@ int plx_founding_import(const char *state_dir, const char *const *names, unsigne
     if (!error)
         error = plx_known_try(paths, &known, patience, fault);
     if (!error)
-        error = plx_founding_take(paths, &known, options->from, patience, &tenancy, fault);
+        error =
+            take_volumes(paths, &known, options->from, options->dry_run, patience, &tenancy, fault);
     if (!error && options->copy)
         error = give_identity(&known, patience, fault);
-    if (!error)
+    if (!error && !options->dry_run)
         error = plx_founding_enter(paths, &known, patience, fault);
-    if (!error) /* entered by now: what is wrong with the registry can be mended */
+    if (!error &&
+        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
         error = enter_paths(&known, patience, fault);
     plx_tenancy_end(tenancy);
     free(paths);
@@ -750,7 +760,7 @@ static void named_free(struct named *named)
     free(named);
 }
 
-int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
+int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,
                            const struct plx_patience *patience, struct plx_fault *fault)
 {
     struct named *named;
@@ -758,9 +768,9 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
 
     if (error)
         return error;
-    error = take(&named->paths, &named->known, named->known.name, from, patience, &named->tenancy,
-                 fault);
-    if (!error)
+    error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
+                 &named->tenancy, fault);
+    if (!error && !dry_run)
         error = enter_paths(&named->known, patience, fault);
     named_free(named);
     return error;
@@ -783,24 +793,6 @@ static int recover(const char *state_dir, const char *store, const struct plx_pa
     return error ? error : closed;
 }
 
-int plx_founding_release(const char *state_dir, const char *store,
-                         const struct plx_patience *patience, struct plx_fault *fault)
-{
-    struct named *named;
-    int error = recover(state_dir, store, patience, fault);
-
-    if (!error)
-        error = find(state_dir, store, &named, fault);
-    if (error)
-        return error;
-    error = take(&named->paths, &named->known, named->known.name, NULL, patience, &named->tenancy,
-                 fault);
-    if (!error)
-        error = plx_tenancy_release(named->tenancy, fault);
-    named_free(named);
-    return error;
-}
-
 /* Where its volume is not there, or cannot be opened, nobody here uses it. */
 static int wait_until_unused(const struct plx_known *known, const struct plx_patience *patience,
                              struct plx_fault *fault)
@@ -819,6 +811,27 @@ static int wait_until_unused(const struct plx_known *known, const struct plx_pat
     while (busy && plx_patience_waits(patience, since_ns, &why));
     plx_bytelock_close(locks);
     return busy ? plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text) : 0;
+}
+
+int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
+                         const struct plx_patience *patience, struct plx_fault *fault)
+{
+    struct named *named;
+    int error = dry_run ? 0 : recover(state_dir, store, patience, fault);
+
+    if (!error)
+        error = find(state_dir, store, &named, fault);
+    if (error)
+        return error;
+    if (dry_run)
+        error = wait_until_unused(&named->known, patience, fault);
+    if (!error)
+        error = take(&named->paths, &named->known, named->known.name, NULL, dry_run, patience,
+                     &named->tenancy, fault);
+    if (!error && !dry_run)
+        error = plx_tenancy_release(named->tenancy, fault);
+    named_free(named);
+    return error;
 }
 
 int plx_founding_forget(const char *state_dir, const char *store,

@@ -31,7 +31,8 @@ struct plx_founding_import {
     /* The operator's word that this host, which has it, is off (tenancy.h), or that these volumes
      * are a copy of those that it has; NULL: the store is not taken from anybody (BUSY). */
     const char *from;
-    bool copy; /* these volumes are a copy: it gets an identity of its own */
+    bool copy;    /* these volumes are a copy: it gets an identity of its own */
+    bool dry_run; /* only looks whether it would work; not of a copy */
     const struct plx_patience *patience;
 };
 /* Enters a store that lies on these volumes, and takes it if no host has it. EXISTS: a store that
@@ -39,11 +40,13 @@ struct plx_founding_import {
 int plx_founding_import(const char *state_dir, const char *const *paths, unsigned count,
                         const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault);
-/* Takes a store that is known here from the host that has it, by the operator's word. */
-int plx_founding_take_over(const char *state_dir, const char *store, const char *from,
+/* Takes a store that is known here from the host that has it, by the operator's word. dry_run: only
+ * looks whether it would be given. */
+int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,
                            const struct plx_patience *patience, struct plx_fault *fault);
-/* Gives a store up, so that another host may import it. BUSY: somebody has it open. */
-int plx_founding_release(const char *state_dir, const char *store,
+/* Gives a store up, so that another host may import it; dry_run: likewise. BUSY: somebody has it
+ * open. */
+int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
                          const struct plx_patience *patience, struct plx_fault *fault);
 /* Drops a store from the list of those that are known here; nothing of the store is touched. BUSY:
  * a process of this host has it open. */

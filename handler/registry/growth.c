@@ -6,6 +6,7 @@
  * D2  The path of a volume that is being added is in growth before the store counts it, and stays
  *     until the volume has a row of its own: whoever opens the store in between finds all of it.
  * D3  A range is entered where the numbering ends, or makes the last one longer (stores.c, O1).
+ * D4  Nothing is added to a store in doubt (plx_registry_doubt).
  * Threads and crash story: as registry.c.
  */
 #include <stdio.h>
@@ -31,14 +32,17 @@ static const struct plx_sql_shape who_shape = {160, read_who};
 int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t instance)
 {
     static const char begin[] =
-        "INSERT INTO growth (store, instance) VALUES (?1, ?2)"
+        "INSERT INTO growth (store, instance) SELECT ?1, ?2" /* D4 */
+        " WHERE NOT EXISTS (SELECT 1 FROM store WHERE id = ?1 AND doubt IS NOT NULL)"
         " ON CONFLICT (store) DO UPDATE SET instance = ?2 WHERE instance IS NULL OR instance = ?2"
         " RETURNING store";
     static const char user[] = "SELECT i.role, i.pid FROM growth g JOIN instances i"
                                " ON i.id = g.instance WHERE g.store = ?1";
     struct plx_sql batch[] = {SQL_MUST(begin, SQL_INT(store), SQL_INT(instance))};
     struct plx_sql who_statement = SQL(user, SQL_INT(store));
-    char who[160];
+    static const char doubt[] = "SELECT doubt FROM store WHERE id = ?1 AND doubt IS NOT NULL";
+    struct plx_sql doubt_statement = SQL(doubt, SQL_INT(store));
+    char who[160], why[PLX_PATH_MAX];
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
     if (code == PLX_ERR_BUSY) /* a reference */
@@ -46,6 +50,9 @@ int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t 
                             "the store or this instance is not in the registry (any more)");
     if (code <= 0)
         return code;
+    if (plx_sql_get(reg, &doubt_statement, &path_shape, why) == 0)
+        return plx_sql_fail(reg, PLX_ERR_REGISTRY,
+                            "the store is in doubt, and does not grow: %.255s", why);
     if (plx_sql_get(reg, &who_statement, &who_shape, who))
         snprintf(who, sizeof who, "another process");
     return plx_sql_fail(reg, PLX_ERR_BUSY,

@@ -237,13 +237,11 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
 
 static int cannot_write(const char *path, struct plx_fault *fault)
 {
-    bool full = errno == ENOSPC || errno == EDQUOT;
+    int error = plx_paths_error(errno);
 
-    return plx_fault_set(fault,
-                         errno == EACCES || errno == EPERM || errno == EROFS ? PLX_ERR_PERMISSION
-                                                                             : PLX_ERR_SYSTEM,
-                         "cannot write %.200s: %s%s", path, strerror(errno),
-                         full ? "; make room there, or give another --state-dir" : "");
+    return plx_fault_set(fault, error, "cannot write %.200s: %s%s", path, strerror(errno),
+                         error == PLX_ERR_NOSPACE ? "; make room there, or give another --state-dir"
+                                                  : "");
 }
 
 static int sync_folder(const char *folder)

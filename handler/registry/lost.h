@@ -1,4 +1,4 @@
-/* lost.h - what a rebuild could not read (rebuild.h), until the operator gives it up.
+/* lost.h - what a rebuild could not read or find (rebuild.h), until the operator gives it up.
  *
  * A record that cannot be read may be that of a disk, which may have been cloned from any snapshot
  * of any other one. So while there is one, nothing is collected, no snapshot goes, and its slot is

@@ -37,6 +37,13 @@ static int read_line(const char *path, char *line, size_t size)
     return 0;
 }
 
+int plx_paths_error(int number)
+{
+    return number == EACCES || number == EPERM || number == EROFS ? PLX_ERR_PERMISSION
+           : number == ENOSPC || number == EDQUOT                 ? PLX_ERR_NOSPACE
+                                                                  : PLX_ERR_SYSTEM;
+}
+
 static int make_directory(const char *path, struct plx_fault *fault)
 {
     struct stat st;
@@ -48,7 +55,7 @@ static int make_directory(const char *path, struct plx_fault *fault)
                              "cannot make %.150s: %s; run as root, or "
                              "give --state-dir",
                              path, strerror(errno));
-    return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot make directory %.150s: %s", path,
+    return plx_fault_set(fault, plx_paths_error(errno), "cannot make directory %.150s: %s", path,
                          strerror(errno));
 }
 
@@ -64,8 +71,8 @@ static int make_host_id(const char *path, struct plx_fault *fault)
     done = fd >= 0 && dprintf(fd, "%s\n", id) == PLX_UUID_TEXT && !fsync(fd) &&
            (!link(temporary, path) || errno == EEXIST);
     if (!done)
-        plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_SYSTEM,
-                      "cannot make %.150s: %s", path, strerror(errno));
+        plx_fault_set(fault, plx_paths_error(errno), "cannot make %.150s: %s", path,
+                      strerror(errno));
     if (fd >= 0) {
         close(fd);
         unlink(temporary);

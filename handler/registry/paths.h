@@ -21,6 +21,9 @@ struct plx_paths {
 /* state_dir NULL: from the environment, else the default. Makes what is missing, mode 0700. */
 int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fault *fault);
 
+/* The error that an errno stands for: PERMISSION, NOSPACE, else SYSTEM. */
+int plx_paths_error(int number);
+
 /* RUN/control/<instance>.sock */
 void plx_paths_control(const struct plx_paths *paths, uint64_t instance,
                        char ret_path[PLX_PATH_MAX]);

@@ -15,6 +15,11 @@
  * B6  An extent's header that is older than the old registry knows is not believed either, nor is
  *     one that the old registry does not believe: however old it is, it knows too little, never
  *     too much.
+ * B7  Nor does the store's word alone end a disk. A live one of the old registry whose record is
+ *     gone is lost, as if its record could not be read (B3), until the operator gives it up. One
+ *     whose record went back stays refused (doors.h) until the operator accepts that, with the
+ *     labels and the epoch that the old registry knew: numbers of the lost state must not come
+ *     again. An old registry may take for live what was deleted since: then this costs a question.
  * Threads: the caller's. Crash story: B2; the file is left behind, and made anew by the next call.
  */
 #include "registry/rebuild.h"
@@ -27,6 +32,7 @@
 #include <unistd.h>
 
 #include "registry/attach_inside.h"
+#include "registry/doors.h"
 #include "registry/embedded.h"
 #include "registry/founding.h"
 #include "registry/labels.h"
@@ -47,8 +53,13 @@ struct rebuild {
     struct plx_store_info info;
     struct plx_registry *file; /* B2 */
     char path[PLX_PATH_MAX + 64];
-    int64_t row;  /* of the store in the file */
-    bool damaged; /* B2, B5, B6: the old one, where it was read */
+    int64_t row;              /* of the store in the file */
+    struct plx_registry *old; /* NULL: it cannot be opened */
+    bool damaged;             /* B2, B5, B6: the old one, where it was read */
+    bool knows;               /* what follows, and more: it can be read */
+    int64_t old_row;
+    struct plx_registry_vdi *old_vdis; /* live ones */
+    size_t old_count;
     struct plx_rebuilt rebuilt;
     /* What the store says, for the import calls. */
     struct plx_registry_extent *extents;
@@ -160,20 +171,96 @@ static int add_lost(struct rebuild *r, uint32_t slot, const char *vdi, const cha
     return registry_fault(r, r->file, plx_registry_lost_add(r->file, r->row, &lost));
 }
 
+/* Once for each slot. */
+static int enter_lost(struct rebuild *r, uint32_t slot, const char *why, const char *more)
+{
+    int error = add_lost(r, slot, NULL, why);
+
+    if (error)
+        return error == PLX_ERR_EXISTS ? 0 : error;
+    r->rebuilt.lost_records++;
+    tell_lost(r, "%s%s", why, more);
+    return 0;
+}
+
+static const struct plx_registry_vdi *old_in_slot(const struct rebuild *r, uint32_t slot)
+{
+    for (size_t i = 0; i < r->old_count; i++)
+        if (r->old_vdis[i].slot == slot)
+            return &r->old_vdis[i];
+    return NULL;
+}
+
+/* old: which disk's it was, as far as that is known. */
+static int lose_record(struct rebuild *r, uint32_t slot, const struct plx_registry_vdi *old,
+                       const char *why)
+{
+    char text[256];
+
+    snprintf(text, sizeof text, "%s%.64s%s%.160s", old ? "virtual disk " : "", old ? old->name : "",
+             old ? ": " : "", why);
+    return enter_lost(r, slot, text, old ? "" : ": a virtual disk, or one that was deleted");
+}
+
+/* B7. One that went back may have a name that was given to another since; it keeps its new one. */
+static void free_name(const struct rebuild *r, const struct plx_registry_vdi *old, bool back,
+                      struct plx_registry_vdi *row)
+{
+    char name[sizeof row->name];
+    bool taken = false;
+
+    snprintf(name, sizeof name, "%.200s-slot-%u", row->name, row->slot);
+    for (size_t i = 0; i < r->old_count && !taken; i++)
+        taken =
+            strcmp(r->old_vdis[i].name, row->name) == 0 && strcmp(r->old_vdis[i].id, row->id) != 0;
+    if (taken && (back || (old && strcmp(old->name, name) == 0)))
+        memcpy(row->name, name, sizeof name);
+}
+
+/* B7. old: what was known of it; NULL: nothing. */
+static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
+                       const struct plx_registry_vdi *old, struct plx_registry_vdi *row)
+{
+    const struct plx_registry_vdi *later = old ? NULL : old_in_slot(r, vdi->slot);
+    bool gone = old ? old->deleted : later && vdi->created_ns < later->created_ns;
+    bool back = gone || (old && plx_door_is_back(old, vdi));
+
+    if (row->deleted)
+        return;
+    if (old)
+        row->epoch = plx_max_u64(row->epoch, old->epoch);
+    free_name(r, old, back, row);
+    if (!back)
+        return;
+    row->written = gone ? (struct plx_registry_written){row->epoch + 1, 1} : old->written;
+    r->rebuilt.older_records++;
+    tell_lost(r,
+              "virtual disk %s: its record is older than what was written last; it is refused "
+              "until the store is restored, or 'parallax vdi accept-older' accepts that",
+              row->name);
+}
+
+/* Of a call that reads the old registry: what is damaged is as if it were not there. */
+static int read_old(struct rebuild *r, int error)
+{
+    if (error && error != PLX_ERR_NOT_FOUND && !r->damaged)
+        return plx_registry_fault(r->old, error, r->fault);
+    r->damaged = false;
+    return error ? PLX_ERR_NOT_FOUND : 0;
+}
+
 static int scan_vdi(struct rebuild *r, uint32_t slot)
 {
-    struct plx_registry_vdi *row = &r->vdis[r->vdi_count];
+    struct plx_registry_vdi *row = &r->vdis[r->vdi_count], old;
     struct plx_vdi_info vdi;
     struct plx_fault why;
     int error = plx_vdi_read_info(r->store, slot, &vdi, &why);
+    bool known = false;
 
     if (error == PLX_ERR_NOT_FOUND)
         return 0;
-    if (error == PLX_ERR_CORRUPT) { /* B3 */
-        r->rebuilt.lost_records++;
-        tell_lost(r, "%s: a virtual disk, or one that was deleted", why.text);
-        return add_lost(r, slot, NULL, why.text);
-    }
+    if (error == PLX_ERR_CORRUPT) /* B3 */
+        return lose_record(r, slot, old_in_slot(r, slot), why.text);
     if (error)
         return plx_fault_set(r->fault, error, "%s", why.text);
     *row = (struct plx_registry_vdi){
@@ -193,6 +280,13 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
     memcpy(row->name, vdi.name, sizeof row->name);
     if (vdi.parent_seq)
         plx_uuid_text(&vdi.parent, row->parent);
+    if (r->knows) {
+        error = read_old(r, plx_registry_vdi_get_by_id(r->old, row->id, &old));
+        if (error && error != PLX_ERR_NOT_FOUND)
+            return error;
+        known = !error;
+    }
+    keep_known(r, &vdi, known ? &old : NULL, row);
     r->vdi_count++;
     r->rebuilt.disks += !row->deleted;
     r->rebuilt.deleted += row->deleted;
@@ -258,6 +352,19 @@ static int import_labels(struct rebuild *r, const struct plx_registry_vdi *row)
     return error;
 }
 
+/* B7 */
+static int keep_labels(struct rebuild *r, const char *vdi)
+{
+    struct plx_registry_label *list = NULL;
+    size_t count = 0;
+    int error = r->knows ? read_old(r, plx_registry_label_list(r->old, vdi, &list, &count)) : 0;
+
+    if (!error)
+        error = registry_fault(r, r->file, plx_registry_import_labels(r->file, vdi, list, count));
+    free(list);
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
 static int import_vdi(struct rebuild *r, const struct plx_registry_vdi *row)
 {
     struct plx_vdi_info info;
@@ -266,7 +373,11 @@ static int import_vdi(struct rebuild *r, const struct plx_registry_vdi *row)
     if (error || row->deleted)
         return error;
     error = registry_fault(r, r->file, plx_policy_keep(r->file, row->id, &info.protection));
-    return error ? error : import_labels(r, row);
+    if (!error)
+        error = import_labels(r, row);
+    if (!error && plx_door_is_back(row, &info))
+        error = keep_labels(r, row->id);
+    return error;
 }
 
 static int import_found(struct rebuild *r)
@@ -283,43 +394,50 @@ static int import_found(struct rebuild *r)
     return error;
 }
 
-/* B2. The file has the store and its volumes when the store is scanned, for what is lost. */
-static int make_file(struct rebuild *r)
-{
-    int error;
+/* ---- What the old registry knows ---- */
 
-    snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
-    unlink(r->path);
-    error = plx_registry_open(r->path, "parallax store rebuild-registry", &r->file, r->fault);
-    if (!error)
-        error = enter_store(r);
-    if (!error)
-        error = scan_extents(r);
-    if (!error)
-        error = scan_vdis(r);
-    if (!error)
-        error = import_found(r);
-    if (!error)
-        error = registry_fault(r, r->file, plx_registry_check(r->file));
-    return error;
+static struct plx_embedded_options embedded(struct rebuild *r)
+{
+    return (struct plx_embedded_options){
+        .volume = r->known.volume[0],
+        .uuid = r->known.uuid,
+        .who = "parallax store rebuild-registry",
+        .beside = true, /* B1 */
+        .damaged = &r->damaged,
+    };
 }
 
-/* ---- Putting it in ---- */
-
-/* Of a call that reads the old registry: what is damaged is as if it were not there. */
-static int read_old(struct rebuild *r, struct plx_registry *old, int error)
+/* B5. One that is damaged says nothing; what a newer program wrote, or what cannot be read just
+ * now, may say much. */
+static int open_old(struct rebuild *r)
 {
-    if (error && error != PLX_ERR_NOT_FOUND && !r->damaged)
-        return plx_registry_fault(old, error, r->fault);
-    r->damaged = false;
-    return error ? PLX_ERR_NOT_FOUND : 0;
+    struct plx_embedded_options options = embedded(r);
+    struct plx_registry_store row;
+    int error;
+
+    options.read_only = r->options->dry_run;
+    error = plx_embedded_open(&options, &r->old, r->fault);
+    if (error && !r->damaged)
+        return error;
+    if (!error)
+        error = read_old(r, plx_registry_store_get(r->old, r->known.uuid, &row));
+    if (!error)
+        error = read_old(
+            r, plx_registry_vdi_list(r->old, row.id, false, NULL, 0, &r->old_vdis, &r->old_count));
+    if (error && r->old && error != PLX_ERR_NOT_FOUND)
+        return error;
+    r->knows = !error;
+    r->rebuilt.unknown = !r->knows;
+    if (r->knows)
+        r->old_row = row.id;
+    return 0;
 }
 
 /* B5 */
-static int keep_limit(struct rebuild *r, struct plx_registry *old, const char *vdi)
+static int keep_limit(struct rebuild *r, const char *vdi)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
-    int error = read_old(r, old, plx_registry_policy_get(old, vdi, PLX_POLICY_WARN_AT, value));
+    int error = read_old(r, plx_registry_policy_get(r->old, vdi, PLX_POLICY_WARN_AT, value));
 
     if (!error)
         error = registry_fault(r, r->file,
@@ -327,15 +445,12 @@ static int keep_limit(struct rebuild *r, struct plx_registry *old, const char *v
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
-static int keep_limits(struct rebuild *r, struct plx_registry *old)
+static int keep_limits(struct rebuild *r)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
-    struct plx_registry_store row;
-    int error = read_old(r, old, plx_registry_store_get(old, r->known.uuid, &row));
+    int error =
+        read_old(r, plx_registry_store_policy_get(r->old, r->old_row, PLX_POLICY_WARN_AT, value));
 
-    if (!error)
-        error =
-            read_old(r, old, plx_registry_store_policy_get(old, row.id, PLX_POLICY_WARN_AT, value));
     if (!error)
         error = registry_fault(
             r, r->file, plx_registry_store_policy_set(r->file, r->row, PLX_POLICY_WARN_AT, value));
@@ -343,7 +458,7 @@ static int keep_limits(struct rebuild *r, struct plx_registry *old)
         error = 0;
     for (size_t i = 0; i < r->vdi_count && !error; i++)
         if (!r->vdis[i].deleted)
-            error = keep_limit(r, old, r->vdis[i].id);
+            error = keep_limit(r, r->vdis[i].id);
     return error;
 }
 
@@ -361,16 +476,13 @@ static int never_believe(struct rebuild *r, uint64_t number)
 }
 
 /* B6 */
-static int keep_seals(struct rebuild *r, struct plx_registry *old)
+static int keep_seals(struct rebuild *r)
 {
     struct plx_registry_extent *list = NULL;
-    struct plx_registry_store row;
     size_t count = 0, at = 0;
-    int error = read_old(r, old, plx_registry_store_get(old, r->known.uuid, &row));
+    int error =
+        read_old(r, plx_registry_extent_list(r->old, r->old_row, PLX_REGISTRY_ANY, &list, &count));
 
-    if (!error)
-        error = read_old(r, old,
-                         plx_registry_extent_list(old, row.id, PLX_REGISTRY_ANY, &list, &count));
     if (error)
         return error == PLX_ERR_NOT_FOUND ? 0 : error;
     for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
@@ -389,33 +501,108 @@ static int keep_seals(struct rebuild *r, struct plx_registry *old)
     return error;
 }
 
+/* B7. What cannot be read is lost anyway. */
+static int keep_vdi(struct rebuild *r, const struct plx_registry_vdi *old)
+{
+    struct plx_registry_vdi here;
+    struct plx_vdi_info vdi;
+    struct plx_fault why;
+    char text[64];
+    bool taken;
+    int error = plx_registry_vdi_get_by_id(r->file, old->id, &here);
+
+    if (error != PLX_ERR_NOT_FOUND)
+        return registry_fault(r, r->file, error);
+    error = plx_vdi_read_info(r->store, old->slot, &vdi, &why);
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return error == PLX_ERR_CORRUPT ? 0 : plx_fault_set(r->fault, error, "%s", why.text);
+    taken = !error && vdi.state == PLX_VDI_LIVE;
+    if (old->owner && !old->written.state && !taken) /* it was being made (doors.c) */
+        return 0;
+    snprintf(text, sizeof text, "slot %u of the store does not hold it", old->slot);
+    /* One whose slot is another disk's is lost in a slot that there is not. */
+    return lose_record(r, old->slot + (taken ? r->info.vdi_slots : 0), old, text);
+}
+
+static int keep_vdis(struct rebuild *r)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < r->old_count && !error; i++)
+        error = keep_vdi(r, &r->old_vdis[i]);
+    return error;
+}
+
+/* B7. What an earlier rebuild lost, unless its slot has a live record again. */
+static int keep_lost(struct rebuild *r)
+{
+    struct plx_registry_lost *list = NULL;
+    struct plx_vdi_info vdi;
+    size_t count = 0;
+    int error = read_old(r, plx_registry_lost_list(r->old, r->old_row, &list, &count));
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    for (size_t i = 0; i < count && !error; i++) {
+        if (list[i].labels)
+            continue;
+        error = plx_vdi_read_info(r->store, list[i].slot, &vdi, NULL);
+        if (error == PLX_ERR_CORRUPT || (!error && vdi.state == PLX_VDI_LIVE))
+            error = 0;
+        else if (!error || error == PLX_ERR_NOT_FOUND)
+            error = enter_lost(r, list[i].slot, list[i].why, "");
+    }
+    free(list);
+    return error;
+}
+
+static int keep_old(struct rebuild *r)
+{
+    int error = keep_seals(r);
+
+    if (!error)
+        error = keep_limits(r);
+    if (!error)
+        error = keep_vdis(r);
+    return error ? error : keep_lost(r);
+}
+
+/* ---- Making the file ---- */
+
+/* B2. The file has the store and its volumes when the store is scanned, for what is lost. */
+static int make_file(struct rebuild *r)
+{
+    int error;
+
+    snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
+    unlink(r->path);
+    error = plx_registry_open(r->path, "parallax store rebuild-registry", &r->file, r->fault);
+    if (!error)
+        error = enter_store(r);
+    if (!error)
+        error = scan_extents(r);
+    if (!error)
+        error = scan_vdis(r);
+    if (!error)
+        error = import_found(r);
+    if (!error && r->knows)
+        error = keep_old(r);
+    if (!error)
+        error = registry_fault(r, r->file, plx_registry_check(r->file));
+    return error;
+}
+
+/* ---- Putting it in ---- */
+
 /* B2 */
 static int put_file(struct rebuild *r)
 {
-    struct plx_embedded_options options = {
-        .volume = r->known.volume[0],
-        .uuid = r->known.uuid,
-        .who = "parallax store rebuild-registry",
-        .beside = true, /* B1 */
-        .damaged = &r->damaged,
-    };
-    struct plx_registry *old;
-    int error = plx_embedded_open(&options, &old, r->fault), kept = 0;
+    const struct plx_embedded_options options = embedded(r);
+    int error = r->old ? 0 : plx_embedded_create(&options, &r->old, r->fault);
 
-    if (!error) {
-        kept = keep_limits(r, old);
-        if (!kept)
-            kept = keep_seals(r, old);
-    } else if (r->damaged) { /* not what a newer program wrote */
-        error = plx_embedded_create(&options, &old, r->fault);
-    }
     plx_registry_close(r->file); /* whole, and nobody else's */
     r->file = NULL;
-    if (error)
-        return error;
-    error = kept ? kept : plx_registry_put(old, r->path, r->fault);
-    plx_registry_close(old);
-    return error;
+    return error ? error : plx_registry_put(r->old, r->path, r->fault);
 }
 
 /* ---- The whole ---- */
@@ -452,12 +639,15 @@ static int run(struct rebuild *r)
     if (!error)
         error = open_store(r);
     if (!error)
+        error = open_old(r);
+    if (!error)
         error = make_file(r);
     if (!error && !r->options->dry_run)
         error = put_file(r);
     if (!error && !r->options->dry_run)
         error = plx_founding_enter(&r->paths, &r->known, r->options->patience, r->fault);
     plx_registry_close(r->file);
+    plx_registry_close(r->old);
     if (r->path[0])
         unlink(r->path);
     if (r->store)
@@ -491,6 +681,7 @@ int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret
     }
     free(r->extents);
     free(r->vdis);
+    free(r->old_vdis);
     free(r->instances);
     free(r);
     return error;

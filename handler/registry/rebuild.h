@@ -11,15 +11,19 @@
 /* What a rebuild found, and what it could not read. */
 struct plx_rebuilt {
     uint64_t disks, deleted; /* virtual disks */
-    uint64_t lost_records; /* slots whose record cannot be read: a disk, or one that was deleted */
-    uint64_t lost_labels;  /* disks whose labels were not all read */
+    uint64_t lost_records; /* slots whose record cannot be read: a disk, or one that was deleted; or
+                              does not hold the disk that the old registry knows there */
+    uint64_t older_records;  /* of disks that are refused: they went back (doors.h) */
+    uint64_t lost_labels;    /* disks whose labels were not all read */
+    bool unknown;            /* the old registry could not be read */
     uint64_t sealed_extents; /* whose header cannot be read: nothing is allocated in them */
 };
 
 /* The volumes of one store, all of them. Either the new registry takes the old one's place as a
  * whole, or nothing has changed; the store is known here afterwards. BUSY: somebody has a volume
  * open, or another host has the store. What cannot be read is reported, kept in the registry
- * (lost.h), and fails nothing. dry_run: only looks. */
+ * (lost.h), and fails nothing; so is what the old registry knows of disks, as far as that can be
+ * read, and the store does not hold any more. dry_run: only looks. */
 struct plx_rebuild_options {
     const char *state_dir;
     const char *const *volumes;

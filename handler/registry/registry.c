@@ -114,8 +114,8 @@ int plx_registry_check(struct plx_registry *reg)
 
     if (!code && strcmp(text, "ok"))
         return plx_sql_fail(reg, PLX_ERR_REGISTRY,
-                            "the registry is damaged: %.120s; move it away "
-                            "and run 'parallax store rebuild-registry'",
+                            "the registry is damaged: %.120s; run 'parallax store "
+                            "rebuild-registry'",
                             text);
     if (!code)
         code = plx_sql_get(reg, &(struct plx_sql){.text = references}, &text_shape, text);

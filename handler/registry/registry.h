@@ -127,8 +127,8 @@ int plx_registry_store_get(struct plx_registry *reg, const char *name_or_uuid,
 int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store **ret_list,
                             size_t *ret_count);
 /* Something was seen on the store that shows that the registry lost writes: it stands until a
- * rebuild. Meanwhile nothing is registered, claimed, taken, locked, let go of or collected
- * (REGISTRY); what is open goes on. The first word stays. */
+ * rebuild. Meanwhile nothing is created, claimed, taken, locked, let go of or collected, nor does
+ * the store grow (REGISTRY); what is open goes on. The first word stays. */
 int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why);
 
 int plx_registry_volume_add(struct plx_registry *reg, int64_t store,
@@ -146,7 +146,7 @@ int plx_registry_range_add(struct plx_registry *reg, int64_t store,
                            const struct plx_registry_range *range);
 
 /* The right to make a store larger, until plx_registry_growth_end() or the instance's end. BUSY:
- * another has it. */
+ * another has it. REGISTRY: the store is in doubt. */
 int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t instance);
 /* The volume that the store may count from now on; it is remembered when the instance dies. */
 int plx_registry_growth_join(struct plx_registry *reg, int64_t store, uint64_t instance,

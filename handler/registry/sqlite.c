@@ -61,11 +61,12 @@ static int file_failed(const struct plx_sqlite *lite, int result, const char *te
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "registry %.80s is damaged (%.60s); move it "
-                             "away and run 'parallax store rebuild-registry'",
+                             "registry %.80s is damaged (%.60s); run 'parallax store "
+                             "rebuild-registry'",
                              lite->path, text);
     case SQLITE_FULL:
-        return plx_fault_set(fault, PLX_ERR_REGISTRY, "registry %.120s: its file system is full",
+        return plx_fault_set(fault, PLX_ERR_NOSPACE,
+                             "registry %.120s: its file system is full; make room there",
                              lite->path);
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:

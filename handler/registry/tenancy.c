@@ -417,7 +417,7 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
                               is_our_boot(t, &page.home)
                                   ? ", that is this machine, through another name of the volume"
                                   : ", which is running");
-    if (!error)
+    if (!error && !t->options.dry_run)
         error = write_taken(t, &page, fault);
     if (!error)
         t->page = page;
@@ -580,9 +580,9 @@ static int begin(struct plx_tenancy *t, struct plx_fault *fault)
     if (error)
         return error;
     error = take(t, fault);
-    if (!error)
+    if (!error && !t->options.dry_run)
         error = set_open(t, true, fault);
-    if (!error) {
+    if (!error && !t->options.dry_run) {
         error = t->locks->ops->set(t->locks, PLX_BYTE_OPEN, PLX_BYTE_SHARED);
         if (error)
             plx_fault_set(fault, error, "%s: cannot be locked", t->device->name);
@@ -594,7 +594,8 @@ static int begin(struct plx_tenancy *t, struct plx_fault *fault)
 int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tenancy **ret_tenancy,
                       struct plx_fault *fault)
 {
-    struct plx_device_open_options device_options = {.queue_depth = 1, .beside = true};
+    struct plx_device_open_options device_options = {
+        .queue_depth = 1, .beside = true, .read_only = options->dry_run};
     struct plx_tenancy *t = calloc(1, sizeof *t);
     pthread_condattr_t attributes;
     int error, result;
@@ -620,19 +621,20 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
         error = plx_bytelock_open(options->volume, &t->locks, fault);
     if (!error)
         error = begin(t, fault);
-    if (!error) {
+    if (!error && !options->dry_run) {
         atomic_store(&t->looked_ns, boot_ns());
         result = pthread_create(&t->thread, NULL, run, t);
         if (result)
             error =
                 plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot start a thread: %s", strerror(result));
     }
-    if (error) {
+    if (error || options->dry_run) {
         tenancy_free(t);
-        return error;
+        t = NULL;
     }
-    *ret_tenancy = t;
-    return 0;
+    if (!error)
+        *ret_tenancy = t;
+    return error;
 }
 
 /* The last one of this machine: nobody else holds the lock. */

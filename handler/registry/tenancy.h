@@ -37,7 +37,8 @@ struct plx_tenancy_options {
     const struct plx_paths *paths;
     const char *volume; /* volume 0 */
     struct plx_uuid store;
-    bool take; /* a store that was released, or is new, is taken */
+    bool take;    /* a store that was released, or is new, is taken */
+    bool dry_run; /* only looks whether it would be granted; there is no tenancy then */
     /* The operator's word: the host of this name, or id, is off. NULL: nobody's. */
     const char *from;
     /* What 'parallax store take-over' is to be told for this store: a name that is known here, or
@@ -52,7 +53,7 @@ struct plx_tenancy_options {
 };
 
 /* BUSY: another host has it, or another machine that says it is this one; the text says what comes
- * next. */
+ * next. *ret_tenancy is NULL after a dry run. */
 int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tenancy **ret_tenancy,
                       struct plx_fault *fault);
 /* The last one of this host to end it clears the page's "open". NULL is fine. */

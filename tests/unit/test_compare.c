@@ -333,7 +333,25 @@ static void test_disks(void)
         {"DELETE FROM vdis WHERE name = 'w'", ERROR, NULL, NULL}, /* nothing is lost with it */
         {"INSERT INTO vdis SELECT 'ghost-ghost-ghost-ghost-ghost-ghost-', store, 60, 'ghost',"
          " 4096, 512, NULL, 0, 'live', NULL, 0, 1, NULL, 0, 0 FROM vdis WHERE name = 'v'",
-         ERROR, "disk ghost is in the registry, and slot 60 of the store does not hold it", NULL},
+         ERROR, "restore the store; until then nothing of it is freed", NULL},
+        /* Of a disk that went back, what only the registry knows is no mistake. */
+        {"UPDATE vdis SET written_epoch = 9, size_bytes = 4096 WHERE name = 'v';"
+         "INSERT INTO labels SELECT vdi, 'later', seq + 1, 1, NULL FROM labels",
+         ERROR, "disk v: its record is older than what was written last", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
+        check(QUIET, &differences[i]);
+}
+
+/* What is told of the store as a whole, and of what a rebuild lost. */
+static void test_doubt(void)
+{
+    static const struct difference differences[] = {
+        {"UPDATE store SET doubt = 'something newer was seen'", ERROR,
+         "in doubt, so nothing new is opened for writing: something newer was seen", NULL},
+        {"INSERT INTO lost SELECT id, 7, 'record', NULL, 'slot 7 is gone' FROM store", ERROR,
+         "lost: slot 7 is gone; restore the store", NULL},
     };
 
     for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++)
@@ -553,6 +571,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"no difference", test_no_difference},
         {"virtual disks", test_disks},
+        {"doubt, and what is lost", test_doubt},
         {"labels and protection", test_labels_and_protection},
         {"extents and volumes", test_extents},
         {"a store that grows meanwhile", test_grown},

@@ -18,6 +18,7 @@
 #include "registry/doors.h"
 #include "registry/embedded.h"
 #include "registry/founding.h"
+#include "registry/lost.h"
 #include "registry/rebuild.h"
 #include "suite.h"
 
@@ -302,15 +303,22 @@ static uint64_t make_disks(uint8_t ret_between[HEADER_BYTES])
     return extent;
 }
 
-static void rebuild_registry(void)
+static struct plx_rebuilt rebuild(bool dry_run)
 {
     const char *const volumes[] = {volume};
-    struct plx_rebuild_options options = {.state_dir = folder, .volumes = volumes, .count = 1};
-    struct plx_rebuilt rebuilt;
+    struct plx_rebuild_options options = {
+        .state_dir = folder, .volumes = volumes, .count = 1, .dry_run = dry_run};
+    struct plx_rebuilt rebuilt = {0};
     struct plx_known known;
 
     OK(plx_rebuild(&options, &known, &rebuilt, &fault));
     plx_known_done(&known);
+    return rebuilt;
+}
+
+static void rebuild_registry(void)
+{
+    rebuild(false);
 }
 
 /* The header of an extent of nobody is another one now: the first write of another disk finds room
@@ -523,6 +531,203 @@ static void test_told_at_once(void)
     tell_at_once(true);
 }
 
+/* ---- What a rebuild does not forget ---- */
+
+static size_t lost_count(void)
+{
+    struct plx_registry_lost *list;
+    struct plx_registry_store store;
+    size_t count;
+
+    plx_attach_row(attach, &store);
+    OK(plx_registry_lost_list(plx_attach_registry(attach), store.id, &list, &count));
+    free(list);
+    return count;
+}
+
+/* A live disk whose record is gone: it is lost, and nothing is collected, however often the
+ * registry is made anew; once the store is restored it is there again. */
+static void test_forgotten_rebuilt(void)
+{
+    uint8_t kept[RECORD_BYTES], none[RECORD_BYTES] = {0};
+    struct plx_collected collected;
+
+    OK(make_store());
+    open_attach();
+    create("other");
+    create("kept");
+    fill("kept", 0, 5);
+    close_attach();
+    record(1, kept, false);
+    record(1, none, true);
+    CU_ASSERT_EQUAL(rebuild(true).lost_records, 1);
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(rebuild(false).lost_records, 1);
+        open_attach();
+        CU_ASSERT_EQUAL(lost_count(), 1);
+        CU_ASSERT(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault) !=
+                  0);
+        CU_ASSERT_EQUAL(collected.swept, 0);
+        close_attach();
+    }
+    record(1, kept, true);
+    CU_ASSERT_EQUAL(rebuild(false).lost_records, 0);
+    open_attach();
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    CU_ASSERT(holds("kept", 0, 5));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void label_disk(const char *name, const char *label)
+{
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
+    struct plx_vdi *vdi;
+
+    OK(open_disk(name, &vdi));
+    OK(plx_vdi_run(vdi, &snapshot));
+    OK(plx_attach_label(attach, vdi, label, snapshot.seq, 1, &fault));
+    OK(plx_attach_vdi_close(attach, vdi));
+}
+
+/* A record that went back stays refused, with what the registry knew of it, until that is
+ * accepted. */
+static void test_older_rebuilt(void)
+{
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_label label;
+    struct plx_registry_vdi row, now;
+    struct plx_vdi *vdi;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    label_disk("old", "first");
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    write_disk("old", 2);
+    label_disk("old", "second");
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_FALSE(older);
+    close_attach();
+    CU_ASSERT_EQUAL(rebuild(true).older_records, 0);
+    record(0, before, true);
+    CU_ASSERT_EQUAL(rebuild(true).older_records, 1);
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(rebuild(false).older_records, 1);
+        open_attach();
+        CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
+        OK(is_older("old", &now, &older));
+        CU_ASSERT(older && now.epoch >= row.epoch);
+        OK(plx_registry_label_get(plx_attach_registry(attach), now.id, "second", &label));
+        CU_ASSERT_EQUAL(label.seq, 2);
+        close_attach();
+    }
+    open_attach();
+    OK(plx_registry_vdi_accept(plx_attach_registry(attach), now.id));
+    OK(open_disk("old", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    write_disk("other", 3);
+    close_attach();
+    CU_ASSERT_EQUAL(rebuild(false).older_records, 0);
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Disk kept lies in a slot that is now that of disk gone, as it was before it was deleted. */
+static void bring_earlier_back(void)
+{
+    uint8_t before[RECORD_BYTES], deleted[RECORD_BYTES];
+    struct plx_collected collected;
+
+    OK(make_store());
+    open_attach();
+    create("gone");
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    OK(plx_attach_vdi_delete(attach, "gone", &fault));
+    close_attach();
+    record(0, deleted, false);
+    record(0, before, true);
+    CU_ASSERT_EQUAL(rebuild(true).older_records, 1); /* deleted, as far as is known */
+    record(0, deleted, true);
+    open_attach();
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    create("kept");
+    create("other");
+    create("gone"); /* another one of that name */
+    close_attach();
+    record(0, before, true);
+}
+
+/* What is refused then, to any disk. */
+static void check_doubt(void)
+{
+    struct plx_registry_store store;
+    struct plx_collected collected;
+    struct plx_vdi *vdi;
+
+    store_row(&store);
+    CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "slot 0 of the store holds another one (gone)"));
+    CU_ASSERT_EQUAL(open_disk("other", &vdi), PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "other", &fault), PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault),
+                    PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(collected.swept, 0);
+}
+
+/* The slot's earlier disk came back, or the registry does not know the present one: that is not to
+ * be told, so nothing goes on. A rebuild refuses the one and counts the other as lost. */
+static void test_earlier(void)
+{
+    struct plx_registry_vdi row;
+    struct plx_rebuilt rebuilt;
+    struct plx_vdi *vdi;
+    bool older;
+
+    bring_earlier_back();
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("kept", &vdi), PLX_ERR_REGISTRY);
+    check_doubt();
+    close_attach();
+    for (int i = 0; i < 2; i++) {
+        rebuilt = rebuild(false);
+        CU_ASSERT(rebuilt.lost_records == 1 && rebuilt.older_records == 1);
+        open_attach();
+        CU_ASSERT_EQUAL(lost_count(), 1);
+        CU_ASSERT_EQUAL(open_disk("gone-slot-0", &vdi), PLX_ERR_CORRUPT);
+        write_disk("gone", 2);
+        write_disk("other", 3);
+        close_attach();
+    }
+    open_attach();
+    OK(is_older("gone-slot-0", &row, &older));
+    OK(plx_registry_vdi_accept(plx_attach_registry(attach), row.id));
+    close_attach();
+    CU_ASSERT_EQUAL(rebuild(false).older_records, 0);
+    open_attach();
+    OK(open_disk("gone-slot-0", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_earlier_collected(void)
+{
+    struct plx_collected collected;
+
+    bring_earlier_back();
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault),
+                    PLX_ERR_REGISTRY);
+    check_doubt();
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -535,6 +740,10 @@ int main(void)
         {"an extent's header and a rebuild", test_header_rebuilt},
         {"a registry that went back", test_older_registry},
         {"a doubt is told at once", test_told_at_once},
+        {"a forgotten disk and a rebuild", test_forgotten_rebuilt},
+        {"a record that went back and a rebuild", test_older_rebuilt},
+        {"a slot's earlier disk, and a rebuild", test_earlier},
+        {"a slot's earlier disk, and a collection", test_earlier_collected},
     };
 
     return SUITE_RUN("doors", tests);

@@ -85,6 +85,29 @@ run 0 store check demo --json
 run 0 vdi export demo/v copy
 cmp -n $((30 << 20)) after copy || die "the disk's contents changed"
 
+step "a store in doubt: everybody says so, and nothing is added to it"
+registry_edit one "UPDATE store SET doubt = 'something newer was seen'"
+for command in "store grow demo" "store add-volume demo in-doubt --size 8M"; do
+    # shellcheck disable=SC2086 # words
+    run 1 $command
+    says err "something newer was seen"
+done
+[[ ! -e in-doubt ]] || die "a volume was made for a store in doubt"
+for command in "vdi list" "vdi list demo" "cdp status demo" "cdp status demo/v"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $command
+    says err "demo is in doubt, so nothing new is opened for writing: something newer was seen"
+    # shellcheck disable=SC2086 # words
+    run 0 $command --json
+    [[ ! -s err ]] || die "$command --json: something on standard error"
+done
+run 0 vdi list demo --json
+[[ $(json 0 store_doubt) == "something newer was seen" ]] || die "the list in JSON does not say it"
+run 5 store check demo
+says out "error: the store is in doubt"
+run 0 store rebuild-registry --volume data --volume one --volume two
+run 0 store check demo
+
 step "a truncated volume"
 truncate -s 23M one
 "$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"

@@ -66,7 +66,16 @@ step "the host that has it says so, and the other finds it"
 beta 0 store scan "$DIR/demo.plx" --json
 [[ $(json 0 host) == alpha && $(json 0 ours) == false ]] || die "scan does not say whose it is"
 
+# unchanged HOST WORDS...: succeeds, and nothing of the store is another one afterwards.
+unchanged() {
+    cp demo.plx before.plx
+    "$1" 0 "${@:2}"
+    says err "nothing was changed"
+    same demo.plx before.plx
+}
+
 step "given up there, taken here; what was there goes on"
+unchanged alpha store release demo --dry-run
 alpha 0 store release demo
 alpha 4 vdi create demo/late --size 1M
 says err "no host has the store"
@@ -75,11 +84,17 @@ beta 0 vdi export demo/web back
 same back image
 alpha 4 vdi create demo/late --size 1M
 says err "belongs to host beta"
+alpha 4 store release demo --dry-run
+says err "belongs to host beta"
 
 step "the operator's word: a host by its right name, that is off"
 alpha 1 store take-over demo --from gamma --i-checked-it-is-off
 says err "give --from beta, if that host is off"
 says err "to host beta, not to gamma"
+alpha 1 store take-over demo --from gamma --dry-run
+says err "to host beta, not to gamma"
+unchanged alpha store take-over demo --from beta --dry-run
+alpha 4 vdi create demo/late --size 1M
 alpha 0 store take-over demo --from beta --i-checked-it-is-off
 alpha 0 vdi export demo/web back --force
 same back image
@@ -103,6 +118,9 @@ says out "\"admin $lost on alpha, gone\""
 rm beta/stores/*
 beta 4 store import --volume "$DIR/demo.plx"
 says err "'parallax store take-over --volume $DIR/demo.plx --from alpha --i-checked-it-is-off'"
+unchanged beta store take-over --volume "$DIR/demo.plx" --from alpha --dry-run
+says err "late was open there: it would be recovered"
+beta 3 vdi list demo
 beta 0 store take-over --volume "$DIR/demo.plx" --from alpha --i-checked-it-is-off
 beta 0 vdi list demo --json
 says out "\"admin $lost on alpha, gone\""

@@ -41,8 +41,10 @@ defrag demo/db: name demo/db
 vdi delete demo/web --yes: deleted true
 gc demo: dry_run false
 dedup demo: dry_run false
+store release demo --dry-run: released false
 store release demo: released true
 store import --volume $DIR/demo.plx --volume $DIR/more.plx: name demo
+store take-over demo --any --dry-run: dry_run true
 store take-over demo --any --i-checked-it-is-off: name demo
 store forget demo: forgotten true
 store rebuild-registry --volume $DIR/demo.plx --volume $DIR/more.plx: name demo

@@ -1071,6 +1071,9 @@ static void test_growth(void)
     OK(plx_registry_growth_path(reg, store.id, path));
     OK(plx_registry_growth_end(reg, store.id, b.row.id));
     FAILS(NOT_FOUND, plx_registry_growth_path(reg, store.id, path));
+    OK(plx_registry_doubt(reg, store.id, "something newer was seen"));
+    FAILS(REGISTRY, plx_registry_growth_begin(reg, store.id, b.row.id));
+    CU_ASSERT_PTR_NOT_NULL(strstr(plx_registry_error(reg), "something newer was seen"));
     plx_instance_close(&a);
     plx_instance_close(&b);
 }
