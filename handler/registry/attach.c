@@ -1183,6 +1183,12 @@ static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
+/* Created under this lock, and not opened since: its record has no epoch yet. */
+static bool is_new(const struct plx_registry_lock *held, const struct plx_vdi_info *info)
+{
+    return held->epoch == 1 && info->epoch == 0;
+}
+
 /* A9: the lock of a disk that was closed. */
 static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
                          enum plx_put_off put_off)
@@ -1198,7 +1204,7 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
     lock(a);
     if (plx_vdi_read_info(a->store, slot, &info, NULL) == 0) {
         plx_uuid_text(&info.id, id);
-        if (strcmp(id, held->vdi) == 0 && info.epoch == held->epoch)
+        if (strcmp(id, held->vdi) == 0 && (info.epoch == held->epoch || is_new(held, &info)))
             written = (struct plx_registry_written){info.epoch, info.record_state};
     }
     extents = plx_store_extents_risen(a->store, &count); /* A10 */
@@ -1216,36 +1222,19 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
     return error;
 }
 
-/* A row that was never released since its creation, and its slot is empty, or still holds what was
- * deleted before. info: LIVE where nothing could be read. */
-static bool never_made(const struct plx_registry_vdi *row, int error,
-                       const struct plx_vdi_info *info)
-{
-    char id[PLX_UUID_TEXT];
-
-    if (row->written.state)
-        return false;
-    if (error == PLX_ERR_NOT_FOUND)
-        return true;
-    if (error != PLX_ERR_CORRUPT || info->state != PLX_VDI_DELETED)
-        return false;
-    plx_uuid_text(&info->id, id);
-    return strcmp(id, row->id) != 0;
-}
-
 /* A disk whose lock was a dead instance's and is ours now. */
 static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, bool keep,
                        struct plx_fault *fault)
 {
     struct plx_registry_lock ours = {.instance = row->owner, .epoch = row->epoch};
-    struct plx_vdi_info info = {.state = PLX_VDI_LIVE};
+    struct plx_vdi_info info;
     int error;
 
     memcpy(ours.vdi, row->id, sizeof ours.vdi);
     lock(a);
     error = plx_door_read(a->store, row, &info, fault);
     unlock(a);
-    if (never_made(row, error, &info)) /* A3: its record was never written */
+    if (error == PLX_ERR_NOT_FOUND) /* A3: its record was never written */
         return finish_creation(a, &ours, fault);
     if (error)
         return error;
@@ -1267,14 +1256,20 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     return error;
 }
 
-/* A1. When a log cannot be read, nothing is allocated from the extents it may name. */
+/* A1. When a log cannot be read, or found by a record that is to be believed (A9), nothing is
+ * allocated from the extents it may name. */
 static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
 {
     struct plx_fault why = {0};
+    struct plx_vdi_info info;
     int error;
 
     lock(a);
-    error = plx_vdi_mark(a->store, row->slot, &why);
+    error = plx_door_read(a->store, row, &info, &why);
+    if (!error)
+        error = plx_vdi_mark(a->store, row->slot, &why);
+    if (error == PLX_ERR_NOT_FOUND) /* it was never written to */
+        error = 0;
     if (error)
         plx_store_extents_seal(a->store);
     unlock(a);
@@ -2086,8 +2081,10 @@ static int check_locked(struct plx_attach *a, const struct plx_registry_lock *he
 
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    row.owner = 0; /* as it was before */
-    row.epoch = held->epoch - 1;
+    if (!recovers) { /* as it was before */
+        row.owner = 0;
+        row.epoch = held->epoch - 1;
+    }
     lock(a);
     error = recovers ? plx_door_read(a->store, &row, &info, fault)
                      : plx_door_read_closed(a->store, &row, &info, fault);
@@ -2347,15 +2344,13 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     error = plx_vdi_create(a->store, options, ret_info, fault);
     unlock(a);
     if (error) {
-        struct plx_vdi_info now = {.state = PLX_VDI_LIVE};
+        struct plx_vdi_info now;
         int undone;
 
         lock(a); /* A9: nothing but a record of our own is undone */
         undone = plx_door_read(a->store, row, &now, NULL);
         if (!undone)
             undone = plx_vdi_delete(a->store, row->slot, false, NULL);
-        else if (never_made(row, undone, &now))
-            undone = PLX_ERR_NOT_FOUND;
         unlock(a);
         /* Else it stays locked, and recovery finds out what the record says. */
         if (!undone || undone == PLX_ERR_NOT_FOUND)

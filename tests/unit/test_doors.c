@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "engine/format.h"
@@ -178,11 +179,34 @@ static void test_another(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+static void forget(uint32_t slot)
+{
+    uint8_t none[RECORD_BYTES] = {0};
+
+    record(slot, none, true);
+}
+
+/* Nothing is collected, and the disk is not taken for one that was never made. */
+static void refuse_to_collect(const char *name)
+{
+    const struct plx_attach_work work = {0};
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_collected collected;
+
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &work, &collected, &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is not on the store any more"));
+    CU_ASSERT_EQUAL(collected.swept, 0);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, name, &row));
+    CU_ASSERT_FALSE(row.deleted);
+}
+
 /* A live disk that the store has forgotten stops collections. */
 static void test_forgotten(void)
 {
     const struct plx_attach_work work = {0};
-    uint8_t kept[RECORD_BYTES], none[RECORD_BYTES] = {0};
+    uint8_t kept[RECORD_BYTES];
     struct plx_collected collected;
     struct plx_vdi *vdi;
 
@@ -192,17 +216,40 @@ static void test_forgotten(void)
     write_disk("kept", 5);
     close_attach();
     record(0, kept, false);
-    record(0, none, true);
+    forget(0);
     open_attach();
-    CU_ASSERT_EQUAL(plx_attach_collect(attach, &work, &collected, &fault), PLX_ERR_CORRUPT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "kept is not on the store"));
-    CU_ASSERT_EQUAL(collected.swept, 0);
+    refuse_to_collect("kept");
     CU_ASSERT(open_disk("kept", &vdi) != 0);
     close_attach();
     record(0, kept, true);
     open_attach();
     OK(plx_attach_collect(attach, &work, &collected, &fault));
     OK(open_disk("kept", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* As that, while another process has it open. */
+static void test_open_and_forgotten(void)
+{
+    struct plx_attach *holder;
+    uint8_t kept[RECORD_BYTES];
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("kept");
+    write_disk("kept", 5);
+    OK(open_disk("kept", &vdi));
+    holder = attach;
+    record(0, kept, false);
+    forget(0);
+    open_attach();
+    refuse_to_collect("kept");
+    close_attach();
+    record(0, kept, true);
+    attach = holder;
     OK(plx_attach_vdi_close(attach, vdi));
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
@@ -311,6 +358,67 @@ static void rebuild_registry(void)
 
     OK(plx_rebuild(&options, &known, &rebuilt, &fault));
     plx_known_done(&known);
+}
+
+/* Writes, and leaves it to its log. */
+static void write_and_die(const char *name, uint8_t with)
+{
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request request = {
+        .op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    pid_t child = fork();
+    struct plx_vdi *vdi;
+    int status = 0;
+
+    CU_ASSERT_FATAL(child >= 0);
+    if (!child) {
+        memset(bytes, with, sizeof bytes);
+        open_attach();
+        if (open_disk(name, &vdi))
+            _exit(1);
+        for (; !status && request.offset < 4 * sizeof bytes; request.offset += sizeof bytes)
+            status = plx_vdi_run(vdi, &request);
+        _exit(status != 0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+}
+
+/* A disk that the store has forgotten, and who had it open has died: what recovers him does not
+ * undo its creation, and nothing is written where its log may lie; also when the registry was made
+ * anew meanwhile. */
+static void forget_of_dead(bool rebuilt)
+{
+    uint8_t kept[RECORD_BYTES];
+
+    OK(make_store());
+    open_attach();
+    create("kept");
+    create("other");
+    close_attach();
+    write_and_die("kept", 6);
+    if (rebuilt)
+        rebuild_registry();
+    record(0, kept, false);
+    forget(0);
+    open_attach();
+    refuse_to_collect("kept");
+    for (unsigned part = 0; part < 20; part++)
+        fill("other", part * PART, 7);
+    close_attach();
+    record(0, kept, true);
+    open_attach();
+    for (unsigned part = 0; part < 4; part++)
+        CU_ASSERT(holds("kept", part * PART, 6));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_dead_and_forgotten(void)
+{
+    forget_of_dead(false);
+    forget_of_dead(true);
 }
 
 /* The header of an extent of nobody is another one now: the first write of another disk finds room
@@ -529,6 +637,8 @@ int main(void)
         {"a record that went back", test_older},
         {"another disk's record", test_another},
         {"a disk that the store has forgotten", test_forgotten},
+        {"open, and forgotten", test_open_and_forgotten},
+        {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
         {"an extent's header that went back", test_header_older},
         {"an extent's header that is damaged", test_header_damaged},
         {"an extent's header that is zero", test_header_zero},
