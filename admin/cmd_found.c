@@ -413,11 +413,29 @@ int plx_cmd_vdi_accept(struct plx_cli *cli)
     return 0;
 }
 
-int plx_cmd_vdi_forget(struct plx_cli *cli)
+/* Tells what is lost. *ret_labels: a log is damaged, which stays. */
+static int list_lost(struct plx_cli *cli, size_t *ret_count, bool *ret_labels)
 {
     struct plx_registry_lost *list = NULL;
     struct plx_registry_store row;
+    int rc;
+
+    plx_session_row(cli, &row);
+    if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, ret_count)))
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < *ret_count; i++) {
+        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
+                     list[i].why);
+        *ret_labels = *ret_labels || list[i].labels;
+    }
+    free(list);
+    return 0;
+}
+
+int plx_cmd_vdi_forget(struct plx_cli *cli)
+{
     struct plx_name name;
+    bool labels = false;
     size_t count = 0;
     int rc;
 
@@ -426,14 +444,10 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     if (!plx_cli_get(cli, "lost"))
         return plx_cli_usage(cli, "--lost is missing: only what cannot be read is forgotten; "
                                   "'parallax vdi delete' deletes a virtual disk");
-    if ((rc = plx_session_registry(cli, name.store, &row)))
+    if ((rc = plx_session_open(cli, name.store,
+                               plx_cli_get(cli, "yes") ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
+        (rc = list_lost(cli, &count, &labels)))
         return rc;
-    if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, &count)))
-        return plx_session_registry_fault(cli, rc);
-    for (size_t i = 0; i < count; i++)
-        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
-                     list[i].why);
-    free(list);
     if (!count)
         plx_out_note(cli, "nothing of store %s is lost", name.store);
     else if (!plx_cli_get(cli, "yes"))
@@ -441,10 +455,18 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
             cli, PLX_ERR_BUSY,
             "nothing was changed: with --yes, what these disks used becomes garbage, "
             "which 'parallax gc' frees, and snapshots may go again");
-    else if ((rc = plx_registry_lost_forget(cli->session.registry, row.id, &count)))
-        return plx_session_registry_fault(cli, rc);
+    else if ((rc = plx_attach_forget_lost(cli->session.attach, &count, &cli->fault)))
+        return rc;
     else
-        plx_out_note(cli, "gave up %zu; 'parallax gc %s' frees what they used", count, name.store);
+        plx_out_note(cli,
+                     "gave up %zu; 'parallax gc %s --dry-run' counts what became garbage by that, "
+                     "and without --dry-run frees it",
+                     count, name.store);
+    if (count && labels)
+        plx_out_note(cli,
+                     "a damaged log stays damaged, and nothing is collected before its virtual "
+                     "disk is deleted: export what can be read of it, then 'parallax vdi "
+                     "delete'");
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:I}", "name", name.store, "forgotten", (json_int_t)count));
     return 0;

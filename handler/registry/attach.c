@@ -1425,7 +1425,7 @@ static int list_dead(struct plx_attach *a, struct plx_registry_instance **ret_li
 }
 
 /* A11 */
-static int lock_recovery(struct plx_attach *a, struct plx_fault *fault)
+int plx_attach_lock_recovery(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = plx_registry_locks(a->registry);
     uint64_t since_ns = plx_patience_begin();
@@ -1443,6 +1443,13 @@ static int lock_recovery(struct plx_attach *a, struct plx_fault *fault)
     return error ? plx_fault_set(fault, error, "%.200s: cannot be locked for recovery",
                                  a->known.volume[0])
                  : 0;
+}
+
+void plx_attach_unlock_recovery(struct plx_attach *a)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+
+    locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
 }
 
 /* Under that lock. The store may have grown while we waited for it. */
@@ -1466,7 +1473,6 @@ static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
 
 int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
 {
-    struct plx_bytelock *locks = plx_registry_locks(a->registry);
     struct plx_registry_instance *list;
     size_t count;
     int error = keep_up(a, fault);
@@ -1478,11 +1484,11 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
     free(list);
     if (!count)
         return 0;
-    error = lock_recovery(a, fault);
+    error = plx_attach_lock_recovery(a, fault);
     if (error)
         return error;
     error = recover_dead(a, fault);
-    locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
+    plx_attach_unlock_recovery(a);
     return error;
 }
 

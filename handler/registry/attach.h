@@ -89,6 +89,9 @@ int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
                           struct plx_fault *fault);
 int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, struct plx_fault *fault);
+/* The operator's word: what is in `lost` (lost.h) is given up, and slots whose record could not be
+ * read are free again. EXISTS: one can be read by now. */
+int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault);
 int plx_attach_snapshot_resolve(struct plx_attach *attach, const char *name, const char *snapshot,
                                 uint64_t *ret_seq, struct plx_fault *fault);
 /* A snapshot, as it was asked for, was not found: is there any at all? seq: the number that it

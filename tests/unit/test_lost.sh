@@ -1,0 +1,127 @@
+#!/bin/bash
+# What cannot be read on a store any more: the others keep everything and all commands work, and what
+# is given up is gone for good.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+# damage MAGIC ID BYTES: writes over each block of the volume that begins with MAGIC and names the id,
+# and over what follows it: so many bytes in all.
+damage() {
+    python3 - "$DIR/demo.plx" "$@" <<'END' || die "there is no such block"
+import sys, uuid
+file, magic, name, count = sys.argv[1:]
+with open(file, "r+b") as volume:
+    data = volume.read()
+    blocks = [at for at in range(0, len(data), 4096)
+              if data[at:at + 8] == magic.encode() and uuid.UUID(name).bytes in data[at:at + 4096]]
+    for at in blocks:
+        volume.seek(at)
+        volume.write(b"\xa5" * int(count))
+sys.exit(not blocks)
+END
+}
+
+# made: a store with disks a, b and c, each with snapshots, labels and policies; b is the second.
+made() {
+    rm -rf demo.plx state
+    run 0 store format demo --volume "$DIR/demo.plx" --size 256M --extent-size 1M
+    for disk in a b c; do
+        run 0 vdi import one.raw "demo/$disk"
+        run 0 snap create "demo/$disk@one"
+        run 0 vdi import two.raw "demo/$disk" --force
+        run 0 snap create "demo/$disk@two"
+        run 0 vdi set "demo/$disk" --warn-at 75%
+        run 0 cdp on "demo/$disk" --every 1h --keep all:1d
+    done
+    id=$(registry "SELECT id FROM vdis WHERE name = 'b'")
+}
+
+# kept DISK: all that there was of it.
+kept() {
+    for label in one two; do
+        run 0 vdi export "demo/$1@$label" out.raw --force
+        same "$label.raw" out.raw
+    done
+    run 0 vdi info "demo/$1" --json
+    [[ $(json warn_at_bytes) == $((3 << 20)) && $(json protection) == "every 1h" ]] || die "$1 has lost its policies"
+}
+
+# rebuilt STATUS: what is lost is in err.
+rebuilt() {
+    "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" >out 2>err
+    [[ $? == "$1" ]] || die "the rebuild did not end with $1"
+}
+
+# all_else_works: commands that have nothing to do with what is lost.
+all_else_works() {
+    kept a
+    kept c
+    run 0 vdi create demo/new --size 1M
+    run 0 vdi clone demo/a@one demo/clone
+    run 0 vdi export demo/clone out.raw --force
+    same one.raw out.raw
+    run 0 vdi import one.raw demo/more
+    run 0 snap create demo/c@three
+    run 0 vdi list demo
+}
+
+head -c 4M /dev/urandom >one.raw
+head -c 4M /dev/urandom >two.raw
+
+step "a damaged record"
+made
+damage PLXVDREC "$id" 8192
+rebuilt 5
+says err "lost: VDI slot 1"
+all_else_works
+run 0 store info demo
+[[ -z $(registry "SELECT 1 FROM vdis WHERE slot = 1") ]] || die "the slot was given out"
+run 1 gc demo
+run 1 snap delete demo/a@one
+run 4 vdi forget demo --lost -q
+run 0 vdi forget demo --lost --yes
+says err "gave up 1"
+run 0 gc demo --json
+(($(json freed_bytes) >= 8 << 20)) || die "what it used did not come back"
+run 0 vdi create demo/again --size 1M
+[[ $(registry "SELECT name FROM vdis WHERE slot = 1") == again ]] || die "the slot is not free"
+run 0 store check demo
+rebuilt 0
+kept a
+kept c
+run 0 gc demo
+run 0 snap delete demo/a@two
+
+step "a damaged record that can be read again is not given up"
+made
+cp demo.plx good.plx
+damage PLXVDREC "$id" 8192
+rebuilt 5
+python3 -c '
+import sys
+good, volume = open(sys.argv[1], "rb"), open(sys.argv[2], "r+b")
+data = good.read(1 << 20)
+first = data.index(b"PLXVDREC")
+volume.seek(first + 8192)
+volume.write(data[first + 8192:first + 16384])' good.plx demo.plx
+run 1 vdi forget demo --lost --yes -q
+says err "rebuild-registry"
+rebuilt 0
+run 0 vdi export demo/b@one out.raw --force # (its soft limit was known to the registry alone)
+same one.raw out.raw
+
+step "a damaged log"
+made
+damage PLXLOGSG "$id" 4096
+rebuilt 5
+says err "lost: labels of b"
+all_else_works
+run 0 vdi forget demo --lost --yes
+says err "vdi delete"
+run 0 snap delete demo/a@two
+run 0 vdi delete demo/b --yes
+run 0 gc demo --json
+(($(json freed_bytes) >= 8 << 20)) || die "what it used did not come back"
+rebuilt 0
+kept c
