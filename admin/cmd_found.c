@@ -384,33 +384,76 @@ int plx_cmd_store_export_registry(struct plx_cli *cli)
     return 0;
 }
 
-int plx_cmd_vdi_accept(struct plx_cli *cli)
+#define LABELS_TOLD 20u
+
+static void tell_older(struct plx_cli *cli, const struct plx_name *name,
+                       const struct plx_older *older)
 {
-    struct plx_registry_vdi row;
-    struct plx_name name;
-    bool older;
+    plx_out_note(cli, "%s/%.100s goes back to after snapshot %" PRIu64, name->store, name->vdi,
+                 older->newest);
+    for (size_t i = 0; i < older->gone_count && i < LABELS_TOLD; i++)
+        plx_out_note(cli, "the label %s goes: snapshot %" PRIu64 " is not there any more",
+                     older->gone[i].name, older->gone[i].seq);
+    if (older->gone_count > LABELS_TOLD)
+        plx_out_note(cli, "so do %zu more", older->gone_count - LABELS_TOLD);
+}
+
+static void print_accepted(struct plx_cli *cli, const struct plx_name *name,
+                           const struct plx_older *older)
+{
+    json_t *object = json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name->store, name->vdi),
+                               "accepted", older->older);
+    json_t *labels = json_array();
+
+    for (size_t i = 0; i < older->gone_count; i++)
+        json_array_append_new(labels, json_string(older->gone[i].name));
+    if (older->older)
+        json_object_set(object, "labels_gone", labels);
+    json_decref(labels);
+    plx_out_json(object);
+}
+
+static int accept_older(struct plx_cli *cli, const struct plx_name *name,
+                        const struct plx_registry_vdi *row, const struct plx_older *older)
+{
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
-        (rc = plx_session_vdi_row(cli, &name, &row)) ||
-        (rc = plx_door_is_older(plx_session_store(cli), &row, &older, &cli->fault)))
-        return rc;
-    if (older && !plx_cli_get(cli, "yes"))
+    if (older->older)
+        tell_older(cli, name, older);
+    if (older->older && !plx_cli_get(cli, "yes"))
         return plx_cli_fail(cli, PLX_ERR_BUSY,
                             "%s/%.100s is older than what was written last; nothing was changed: "
                             "with --yes, what was written after that state is given up",
-                            name.store, name.vdi);
-    if (older && (rc = plx_registry_vdi_accept(cli->session.registry, row.id)))
-        return plx_session_registry_fault(cli, rc);
+                            name->store, name->vdi);
+    if (older->older &&
+        (rc = plx_attach_accept_older(cli->session.attach, row, older, &cli->fault)))
+        return rc;
     plx_out_note(cli,
-                 older ? "%s/%.100s counts as it is now"
-                       : "%s/%.100s is as it was written last; there is nothing to accept",
-                 name.store, name.vdi);
+                 older->older ? "%s/%.100s counts as it is now"
+                              : "%s/%.100s is as it was written last; there is nothing to accept",
+                 name->store, name->vdi);
     if (cli->json)
-        plx_out_json(json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name.store, name.vdi),
-                               "accepted", older));
+        print_accepted(cli, name, older);
     return 0;
+}
+
+int plx_cmd_vdi_accept(struct plx_cli *cli)
+{
+    struct plx_registry_vdi row;
+    struct plx_older older = {0};
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_session_open(cli, name.store,
+                               plx_cli_get(cli, "yes") ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)))
+        return rc;
+    rc = plx_attach_look_at_older(cli->session.attach, &row, &older, &cli->fault);
+    if (!rc)
+        rc = accept_older(cli, &name, &row, &older);
+    free(older.gone);
+    return rc;
 }
 
 /* Tells what is lost. *ret_labels: a log is damaged, which stays. */

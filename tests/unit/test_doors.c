@@ -114,6 +114,16 @@ static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *re
     return plx_door_is_older(plx_attach_store(attach), ret_row, ret_older, &fault);
 }
 
+static void accept_older(const struct plx_registry_vdi *row)
+{
+    struct plx_older older;
+
+    OK(plx_attach_look_at_older(attach, row, &older, &fault));
+    CU_ASSERT_TRUE(older.older);
+    OK(plx_attach_accept_older(attach, row, &older, &fault));
+    free(older.gone);
+}
+
 /* A disk back at an older state is refused, and only it, until the operator accepts that. */
 static void test_older(void)
 {
@@ -142,7 +152,7 @@ static void test_older(void)
     CU_ASSERT_FALSE(older);
     OK(is_older("old", &row, &older));
     CU_ASSERT_TRUE(older);
-    OK(plx_registry_vdi_accept(plx_attach_registry(attach), row.id));
+    accept_older(&row);
     OK(open_disk("old", &vdi));
     OK(plx_attach_vdi_close(attach, vdi));
     close_attach();

@@ -1,6 +1,6 @@
 #!/bin/bash
-# What cannot be read on a store any more: the others keep everything and all commands work, and what
-# is given up is gone for good.
+# What cannot be read on a store any more, or went back: the others keep everything and all commands
+# work, and what is given up is gone for good.
 SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
@@ -19,6 +19,18 @@ with open(file, "r+b") as volume:
         volume.seek(at)
         volume.write(b"\xa5" * int(count))
 sys.exit(not blocks)
+END
+}
+
+# put_back FILE: the record in slot 1 as it is there.
+put_back() {
+    python3 - "$1" "$DIR/demo.plx" <<'END'
+import sys
+good, volume = open(sys.argv[1], "rb"), open(sys.argv[2], "r+b")
+data = good.read(1 << 20)
+at = data.index(b"PLXVDREC") + 8192
+volume.seek(at)
+volume.write(data[at:at + 8192])
 END
 }
 
@@ -69,6 +81,8 @@ all_else_works() {
 head -c 4M /dev/urandom >one.raw
 head -c 4M /dev/urandom >two.raw
 
+head -c 64k one.raw >small.raw
+
 step "a damaged record"
 made
 damage PLXVDREC "$id" 8192
@@ -98,13 +112,7 @@ made
 cp demo.plx good.plx
 damage PLXVDREC "$id" 8192
 rebuilt 5
-python3 -c '
-import sys
-good, volume = open(sys.argv[1], "rb"), open(sys.argv[2], "r+b")
-data = good.read(1 << 20)
-first = data.index(b"PLXVDREC")
-volume.seek(first + 8192)
-volume.write(data[first + 8192:first + 16384])' good.plx demo.plx
+put_back good.plx
 run 1 vdi forget demo --lost --yes -q
 says err "rebuild-registry"
 rebuilt 0
@@ -125,3 +133,35 @@ run 0 gc demo --json
 (($(json freed_bytes) >= 8 << 20)) || die "what it used did not come back"
 rebuilt 0
 kept c
+
+step "a disk that went back: its lost snapshots give their labels up, and their numbers deceive nobody"
+made
+run 0 vdi export-diff demo/b@one full
+run 0 vdi import-diff full demo/copy
+run 0 cdp off demo/b # it would give out numbers of its own
+cp demo.plx before.plx
+for label in x y z; do
+    run 0 vdi import small.raw demo/b --force
+    run 0 snap create "demo/b@$label"
+done
+lost=$(registry "SELECT seq FROM labels WHERE name = 'x'")
+run 0 vdi export-diff demo/b@one..x inc
+run 0 vdi import-diff inc demo/copy
+put_back before.plx
+run 5 vdi info demo/b
+run 4 vdi accept-older demo/b -q
+"$PARALLAX" vdi accept-older demo/b >out 2>err
+says err "the label z goes"
+run 0 snap list demo/a
+[[ -n $(registry "SELECT 1 FROM labels WHERE name = 'x'") ]] || die "only told, and done"
+run 0 vdi accept-older demo/b --yes --json
+[[ $(json labels_gone) == '["x", "y", "z"]' ]] || die "the labels that go are not told"
+[[ -z $(registry "SELECT 1 FROM labels WHERE name IN ('x', 'y', 'z')") ]] || die "labels stay"
+run 0 vdi import small.raw demo/b --force
+run 0 snap create demo/b@new
+[[ $(registry "SELECT seq FROM labels WHERE name = 'new'") == "$lost" ]] || die "the number is another one: no need of this test"
+run 0 vdi import small.raw demo/b --force
+run 0 snap create demo/b@newer
+run 0 vdi export-diff demo/b@new..newer inc2
+run 3 vdi import-diff inc2 demo/copy
+says err "another snapshot $lost"
