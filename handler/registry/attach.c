@@ -2454,8 +2454,19 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
+static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row,
+                      struct plx_fault *fault)
+{
+    int error;
+
+    lock(a);
+    error = plx_door_is_gone(a->store, row, fault);
+    unlock(a);
+    return error;
+}
+
 /* *ret_soon: BUSY, nothing is held, and it is worth asking again. */
-static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
+static int delete_once(struct plx_attach *a, const char *name, bool lost, bool *ret_soon,
                        struct plx_fault *fault)
 {
     struct plx_registry_lock held;
@@ -2469,7 +2480,7 @@ static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
         error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
-    error = check_locked(a, &held, recover, fault);
+    error = lost ? check_gone(a, &row, fault) : check_locked(a, &held, recover, fault);
     if (!error)
         error = check_unread(a, &row, &held, ret_soon, fault);
     if (error) {
@@ -2478,7 +2489,8 @@ static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
         return error;
     }
     lock(a);
-    error = plx_vdi_delete(a->store, row.slot, recover, fault);
+    error = lost ? plx_vdi_give_up(a->store, row.slot, fault)
+                 : plx_vdi_delete(a->store, row.slot, recover, fault);
     lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
             info.state == PLX_VDI_LIVE;
     unlock(a);
@@ -2499,7 +2511,8 @@ static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
 }
 
 /* Who reads is waited for without the disk's lock, which he may want. */
-int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
+int plx_attach_vdi_delete(struct plx_attach *a, const char *name, bool lost,
+                          struct plx_fault *fault)
 {
     uint64_t since_ns = plx_patience_begin();
     struct plx_fault why = {0};
@@ -2507,7 +2520,7 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     int error;
 
     do
-        error = delete_once(a, name, &soon, &why);
+        error = delete_once(a, name, lost, &soon, &why);
     while (soon && plx_attach_waits(a, since_ns, &why));
     return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }

@@ -88,7 +88,9 @@ void plx_attach_let_go(struct plx_attach *attach, const char *name);
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
                           struct plx_fault *fault);
-int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, struct plx_fault *fault);
+/* lost: one whose record is gone, or damaged (plx_door_is_gone), and only such a one. */
+int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, bool lost,
+                          struct plx_fault *fault);
 /* The operator's word: what is in `lost` (lost.h) is given up, and slots whose record could not be
  * read are free again. EXISTS: one can be read by now. */
 int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault);

@@ -63,6 +63,26 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
     return error ? refuse_gone(row, fault) : refuse_other(row, ret_info, fault);
 }
 
+int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row,
+                     struct plx_fault *fault)
+{
+    char id[PLX_UUID_TEXT];
+    struct plx_vdi_info info;
+    int error = plx_vdi_read_info(store, row->slot, &info, fault);
+
+    if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT)
+        return 0;
+    if (error || info.state != PLX_VDI_LIVE)
+        return error;
+    plx_uuid_text(&info.id, id);
+    if (strcmp(id, row->id) != 0)
+        return refuse_other(row, &info, fault);
+    return plx_fault_set(fault, PLX_ERR_EXISTS,
+                         "virtual disk %.80s is on the store; 'parallax vdi delete' without --lost "
+                         "deletes it",
+                         row->name);
+}
+
 static bool is_older(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
 {
     return row->written.state &&

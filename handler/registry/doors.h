@@ -25,4 +25,9 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
 int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
                       struct plx_fault *fault);
 
+/* 0: there is no live record of the row's disk, nor of another one in its slot. EXISTS: its own is
+ * there. */
+int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row,
+                     struct plx_fault *fault);
+
 #endif

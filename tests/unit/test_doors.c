@@ -146,7 +146,7 @@ static void test_older(void)
     open_attach();
     CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older than what was written last"));
-    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", false, &fault), PLX_ERR_CORRUPT);
     write_disk("other", 3);
     OK(is_older("other", &row, &older));
     CU_ASSERT_FALSE(older);
@@ -177,7 +177,7 @@ static void test_another(void)
     record(0, others, true);
     open_attach();
     CU_ASSERT_EQUAL(open_disk("mine", &vdi), PLX_ERR_CORRUPT);
-    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "mine", &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "mine", false, &fault), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(is_older("mine", &row, &older), PLX_ERR_CORRUPT); /* nothing to accept */
     write_disk("others", 4);
     close_attach();
@@ -431,6 +431,43 @@ static void test_dead_and_forgotten(void)
     forget_of_dead(true);
 }
 
+/* A disk that went back behind its last closing, and its last holder has died: it can be accepted,
+ * too. */
+static void test_dead_and_older(void)
+{
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    write_disk("old", 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    write_disk("old", 2);
+    close_attach();
+    write_and_die("old", 3);
+    record(0, before, true);
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    accept_older(&row);
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_FALSE(older);
+    CU_ASSERT(row.written.state != 0); /* it is none that was never made */
+    OK(open_disk("old", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    open_attach();
+    write_disk("old", 4);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* The header of an extent of nobody is another one now: the first write of another disk finds room
  * elsewhere, nothing is lost, nothing is ever allocated there again. */
 static void refuse_header(uint64_t extent, uint8_t bytes[HEADER_BYTES])
@@ -444,7 +481,7 @@ static void refuse_header(uint64_t extent, uint8_t bytes[HEADER_BYTES])
     close_attach();
     open_attach();
     CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
-    OK(plx_attach_vdi_delete(attach, "two", &fault));
+    OK(plx_attach_vdi_delete(attach, "two", false, &fault));
     plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault);
     create("two");
     fill("two", PART, 4);
@@ -649,6 +686,7 @@ int main(void)
         {"a disk that the store has forgotten", test_forgotten},
         {"open, and forgotten", test_open_and_forgotten},
         {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
+        {"its holder is dead, and it went back", test_dead_and_older},
         {"an extent's header that went back", test_header_older},
         {"an extent's header that is damaged", test_header_damaged},
         {"an extent's header that is zero", test_header_zero},

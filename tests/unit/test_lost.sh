@@ -5,20 +5,28 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/unit/admin.sh
 . "$SOURCE/tests/unit/admin.sh"
 
-# damage MAGIC ID BYTES: writes over each block of the volume that begins with MAGIC and names the id,
-# and over what follows it: so many bytes in all.
+# damage ID: writes over each block that begins a segment of this disk's log.
 damage() {
-    python3 - "$DIR/demo.plx" "$@" <<'END' || die "there is no such block"
+    python3 - "$DIR/demo.plx" "$1" <<'END' || die "there is no such block"
 import sys, uuid
-file, magic, name, count = sys.argv[1:]
-with open(file, "r+b") as volume:
+with open(sys.argv[1], "r+b") as volume:
     data = volume.read()
     blocks = [at for at in range(0, len(data), 4096)
-              if data[at:at + 8] == magic.encode() and uuid.UUID(name).bytes in data[at:at + 4096]]
+              if data[at:at + 8] == b"PLXLOGSG" and uuid.UUID(sys.argv[2]).bytes in data[at:at + 4096]]
     for at in blocks:
         volume.seek(at)
-        volume.write(b"\xa5" * int(count))
+        volume.write(b"\xa5" * 4096)
 sys.exit(not blocks)
+END
+}
+
+# overwrite BYTE: both copies of the record in slot 1.
+overwrite() {
+    python3 - "$DIR/demo.plx" "$1" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    volume.seek(volume.read(1 << 20).index(b"PLXVDREC") + 8192)
+    volume.write(bytes([int(sys.argv[2])]) * 8192)
 END
 }
 
@@ -85,7 +93,7 @@ head -c 64k one.raw >small.raw
 
 step "a damaged record"
 made
-damage PLXVDREC "$id" 8192
+overwrite 165
 rebuilt 5
 says err "lost: VDI slot 1"
 all_else_works
@@ -110,7 +118,7 @@ run 0 snap delete demo/a@two
 step "a damaged record that can be read again is not given up"
 made
 cp demo.plx good.plx
-damage PLXVDREC "$id" 8192
+overwrite 165
 rebuilt 5
 put_back good.plx
 run 1 vdi forget demo --lost --yes -q
@@ -121,7 +129,7 @@ same one.raw out.raw
 
 step "a damaged log"
 made
-damage PLXLOGSG "$id" 4096
+damage "$id"
 rebuilt 5
 says err "lost: labels of b"
 all_else_works
@@ -165,3 +173,30 @@ run 0 snap create demo/b@newer
 run 0 vdi export-diff demo/b@new..newer inc2
 run 3 vdi import-diff inc2 demo/copy
 says err "another snapshot $lost"
+
+for byte in 0 165; do
+    step "a live disk whose record is all bytes of $byte"
+    made
+    run 0 vdi clone demo/b@one demo/clone
+    overwrite $byte
+    run 5 gc demo
+    if [[ $byte == 0 ]]; then
+        says err "'parallax vdi delete --lost'"
+    fi
+    run 5 vdi delete demo/b --yes
+    run 5 vdi accept-older demo/b
+    run 1 vdi delete --lost demo/a --yes
+    says err "without --lost"
+    run 0 vdi delete --lost demo/b --yes
+    run 3 vdi info demo/b
+    run 0 gc demo --json
+    (($(json freed_bytes) >= 4 << 20)) || die "what it used did not come back"
+    run 0 store check demo
+    kept a
+    kept c
+    run 0 vdi export demo/clone out.raw --force
+    same one.raw out.raw
+    run 0 vdi create demo/b --size 1M
+    rebuilt 0
+    kept a
+done
