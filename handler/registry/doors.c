@@ -8,7 +8,8 @@
  *     doubt (plx_registry_doubt).
  * G3  A slot without a record of the row's disk is no fault only while the disk is being made: its
  *     creator has the lock still, or died with it. Then the slot is empty, or holds what was
- *     deleted there before. Nobody else takes a record for absent: it may have been lost, and all
+ *     deleted there before, or what was damaged there before and kept it from being made. Nobody
+ *     else takes a record for absent: it may have been lost, and all
  *     that its disk uses would count for nothing.
  * Threads: the caller's. Crash story: reads only.
  */
@@ -49,7 +50,7 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
     char id[PLX_UUID_TEXT];
     int error = plx_vdi_read_info(store, row->slot, ret_info, fault);
 
-    if (error && error != PLX_ERR_NOT_FOUND)
+    if (error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_CORRUPT)
         return error;
     if (!error) {
         plx_uuid_text(&ret_info->id, id);
@@ -60,6 +61,8 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
                              "virtual disk %.80s is being created, or its creation was cut off",
                              row->name);
+    if (error == PLX_ERR_CORRUPT)
+        return error;
     return error ? refuse_gone(row, fault) : refuse_other(row, ret_info, fault);
 }
 

@@ -12,9 +12,9 @@
 #include "engine/engine.h"
 #include "registry/registry.h"
 
-/* Reads the record that the row means. NOT_FOUND: the disk is being created, or its creation was cut
- * off. CORRUPT: its record is not there, or another disk's, or older than what the registry knows to
- * have been written. */
+/* Reads the record that the row means. NOT_FOUND: the disk is being created, or its creation was
+ * cut off. CORRUPT: its record is damaged, not there, another disk's, or older than what the
+ * registry knows to have been written. */
 int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
                   struct plx_vdi_info *ret_info, struct plx_fault *fault);
 /* As above, of a row that nobody had locked when it was read. REGISTRY: it is newer. */

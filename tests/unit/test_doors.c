@@ -114,6 +114,32 @@ static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *re
     return plx_door_is_older(plx_attach_store(attach), ret_row, ret_older, &fault);
 }
 
+/* A free slot that is damaged keeps a disk from being created there, and no row is left of that. */
+static void test_damaged_slot(void)
+{
+    struct plx_vdi_create_options options = {
+        .size_bytes = 4 * MIB, .sector_size = 512, .name = "new"};
+    uint8_t before[RECORD_BYTES], damaged[RECORD_BYTES];
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+
+    OK(make_store());
+    memset(damaged, 0xa5, sizeof damaged);
+    record(0, before, false);
+    record(0, damaged, true);
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault),
+                    PLX_ERR_CORRUPT);
+    plx_attach_row(attach, &store);
+    CU_ASSERT_EQUAL(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "new", &row),
+                    PLX_ERR_NOT_FOUND);
+    record(0, before, true);
+    create("new");
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 static void accept_older(const struct plx_registry_vdi *row)
 {
     struct plx_older older;
@@ -683,6 +709,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"a record that went back", test_older},
         {"another disk's record", test_another},
+        {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},
         {"open, and forgotten", test_open_and_forgotten},
         {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
