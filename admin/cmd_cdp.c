@@ -383,7 +383,7 @@ static int list_store(struct plx_cli *cli, const char *store, struct plx_table *
         snprintf(name.store, sizeof name.store, "%s", store);
         snprintf(name.vdi, sizeof name.vdi, "%s", vdis[i].name);
         rc = plx_door_read(plx_session_store(cli), &vdis[i], &info, &cli->fault);
-        if (rc == PLX_ERR_NOT_FOUND && plx_door_is_unmade(&vdis[i]))
+        if (rc == PLX_ERR_NOT_FOUND)
             continue;
         if (!rc && info.protection.mode != PLX_PROTECT_OFF &&
             !(rc = status_of(cli, &name, &vdis[i], &info, &row)))

@@ -473,43 +473,104 @@ static int print_only_told(struct plx_cli *cli, const struct plx_name *name, con
     return 0;
 }
 
-int plx_cmd_vdi_accept(struct plx_cli *cli)
+#define LABELS_TOLD 20u
+
+static void tell_older(struct plx_cli *cli, const struct plx_name *name,
+                       const struct plx_older *older)
 {
-    struct plx_registry_vdi row;
-    struct plx_name name;
-    bool older;
+    plx_out_note(cli, "%s/%.100s goes back to after snapshot %" PRIu64, name->store, name->vdi,
+                 older->newest);
+    for (size_t i = 0; i < older->gone_count && i < LABELS_TOLD; i++)
+        plx_out_note(cli, "the label %s goes: snapshot %" PRIu64 " is not there any more",
+                     older->gone[i].name, older->gone[i].seq);
+    if (older->gone_count > LABELS_TOLD)
+        plx_out_note(cli, "so do %zu more", older->gone_count - LABELS_TOLD);
+}
+
+static void print_accepted(struct plx_cli *cli, const struct plx_name *name,
+                           const struct plx_older *older)
+{
+    json_t *object = json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name->store, name->vdi),
+                               "accepted", older->older);
+    json_t *labels = json_array();
+
+    for (size_t i = 0; i < older->gone_count; i++)
+        json_array_append_new(labels, json_string(older->gone[i].name));
+    if (older->older)
+        json_object_set(object, "labels_gone", labels);
+    json_decref(labels);
+    plx_out_json(object);
+}
+
+static int accept_older(struct plx_cli *cli, const struct plx_name *name,
+                        const struct plx_registry_vdi *row, const struct plx_older *older)
+{
     int rc;
 
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
-        (rc = plx_session_vdi_row(cli, &name, &row)) ||
-        (rc = plx_door_is_older(plx_session_store(cli), &row, &older, &cli->fault)))
-        return rc;
-    if (older && plx_cli_get(cli, "dry-run"))
-        return print_only_told(cli, &name, "accepted",
+    if (older->older)
+        tell_older(cli, name, older);
+    if (older->older && plx_cli_get(cli, "dry-run"))
+        return print_only_told(cli, name, "accepted",
                                "would give up what was written after the state that it is in");
-    if (older && !plx_cli_get(cli, "yes"))
+    if (older->older && !plx_cli_get(cli, "yes"))
         return plx_cli_fail(cli, PLX_ERR_BUSY,
                             "%s/%.100s is older than what was written last; nothing was changed: "
                             "with --yes, what was written after that state is given up",
-                            name.store, name.vdi);
-    if (older && (rc = plx_registry_vdi_accept(cli->session.registry, row.id)))
-        return plx_session_registry_fault(cli, rc);
+                            name->store, name->vdi);
+    if (older->older &&
+        (rc = plx_attach_accept_older(cli->session.attach, row, older, &cli->fault)))
+        return rc;
     plx_out_note(cli,
-                 older ? "%s/%.100s counts as it is now"
-                       : "%s/%.100s is as it was written last; there is nothing to accept",
-                 name.store, name.vdi);
+                 older->older ? "%s/%.100s counts as it is now"
+                              : "%s/%.100s is as it was written last; there is nothing to accept",
+                 name->store, name->vdi);
     if (cli->json)
-        plx_out_json(json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name.store, name.vdi),
-                               "accepted", older));
+        print_accepted(cli, name, older);
+    return 0;
+}
+
+int plx_cmd_vdi_accept(struct plx_cli *cli)
+{
+    struct plx_registry_vdi row;
+    struct plx_older older = {0};
+    struct plx_name name;
+    int rc;
+
+    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
+        (rc = plx_session_open(cli, name.store,
+                               plx_cli_get(cli, "yes") ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
+        (rc = plx_session_vdi_row(cli, &name, &row)))
+        return rc;
+    rc = plx_attach_look_at_older(cli->session.attach, &row, &older, &cli->fault);
+    if (!rc)
+        rc = accept_older(cli, &name, &row, &older);
+    free(older.gone);
+    return rc;
+}
+
+/* Tells what is lost. *ret_labels: a log is damaged, which stays. */
+static int list_lost(struct plx_cli *cli, size_t *ret_count, bool *ret_labels)
+{
+    struct plx_registry_lost *list = NULL;
+    struct plx_registry_store row;
+    int rc;
+
+    plx_session_row(cli, &row);
+    if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, ret_count)))
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < *ret_count; i++) {
+        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
+                     list[i].why);
+        *ret_labels = *ret_labels || list[i].labels;
+    }
+    free(list);
     return 0;
 }
 
 int plx_cmd_vdi_forget(struct plx_cli *cli)
 {
-    struct plx_registry_lost *list = NULL;
-    struct plx_registry_store row;
     struct plx_name name;
+    bool labels = false;
     size_t count = 0;
     int rc;
 
@@ -518,13 +579,10 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     if (!plx_cli_get(cli, "lost"))
         return plx_cli_usage(cli, "--lost is missing: only what cannot be read is forgotten; "
                                   "'parallax vdi delete' deletes a virtual disk");
-    if ((rc = plx_session_registry(cli, name.store, &row)))
+    if ((rc = plx_session_open(cli, name.store,
+                               plx_cli_get(cli, "yes") ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
+        (rc = list_lost(cli, &count, &labels)))
         return rc;
-    if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, &count)))
-        return plx_session_registry_fault(cli, rc);
-    for (size_t i = 0; i < count; i++)
-        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "record", list[i].why);
-    free(list);
     if (!count)
         plx_out_note(cli, "nothing of store %s is lost", name.store);
     else if (plx_cli_get(cli, "dry-run"))
@@ -535,10 +593,18 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
             cli, PLX_ERR_BUSY,
             "nothing was changed: with --yes, what these disks used becomes garbage, "
             "which 'parallax gc' frees, and snapshots may go again");
-    else if ((rc = plx_registry_lost_forget(cli->session.registry, row.id, &count)))
-        return plx_session_registry_fault(cli, rc);
+    else if ((rc = plx_attach_forget_lost(cli->session.attach, &count, &cli->fault)))
+        return rc;
     else
-        plx_out_note(cli, "gave up %zu; 'parallax gc %s' frees what they used", count, name.store);
+        plx_out_note(cli,
+                     "gave up %zu; 'parallax gc %s --dry-run' counts what became garbage by that, "
+                     "and without --dry-run frees it",
+                     count, name.store);
+    if (count && labels)
+        plx_out_note(cli,
+                     "a damaged log stays damaged, and nothing is collected before its virtual "
+                     "disk is deleted: export what can be read of it, then 'parallax vdi "
+                     "delete'");
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:I}", "name", name.store, "forgotten", (json_int_t)count));
     return 0;

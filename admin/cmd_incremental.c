@@ -46,14 +46,16 @@ static const struct plx_column columns[] = {
     {NULL, NULL, 0},
 };
 
-/* The label of a copy's snapshot that holds this instant. */
+/* The label of a copy's snapshot that holds this instant. The time is in it because a number may be
+ * given out again: a disk that lost writes has its newest snapshots no more (vdi accept-older). */
 static void instant_label(const struct plx_stream_instant *instant, char ret_label[64])
 {
     uint64_t word = 0;
 
     for (unsigned i = 0; i < 8; i++)
         word = word << 8 | instant->vdi.b[i];
-    snprintf(ret_label, 64, "import-%016" PRIx64 "-%" PRIu64, word, instant->seq);
+    snprintf(ret_label, 64, "import-%016" PRIx64 "-%" PRIu64 "-%" PRIx64, word, instant->seq,
+             instant->time_ns);
 }
 
 /* ---- Export ------------------------------------------------------------------------------- */
@@ -260,6 +262,44 @@ static int check_sizes(struct import *import, const struct plx_registry_vdi *row
     return 0;
 }
 
+/* There is no snapshot of the copy with the label: is there one of another instant with that
+ * number?
+ */
+static int explain_base(struct import *import)
+{
+    const struct plx_stream_header *header = &import->reader.header;
+    const struct plx_name *name = &import->name;
+    struct plx_registry *registry = import->cli->session.registry;
+    size_t count = 0, same = strlen(import->from_label);
+    struct plx_registry_label *list = NULL;
+    struct plx_registry_vdi row;
+    const char *other = NULL;
+    int rc = 0;
+
+    while (same && import->from_label[same - 1] != '-') /* without the time */
+        same--;
+    if (plx_cli_get(import->cli, "base") == NULL &&
+        plx_session_vdi_row(import->cli, name, &row) == 0 &&
+        plx_registry_label_list(registry, row.id, &list, &count) == 0)
+        for (size_t i = 0; i < count && !other; i++)
+            if (strncmp(list[i].name, import->from_label, same) == 0)
+                other = list[i].name;
+    if (other)
+        rc = plx_cli_fail(import->cli, PLX_ERR_NOT_FOUND,
+                          "%s/%.60s holds another snapshot %" PRIu64 " of %.60s (@%.60s): the "
+                          "original has lost that one, and gave its number out again; make a new "
+                          "copy, from nothing",
+                          name->store, name->vdi, header->from.seq, header->name, other);
+    else
+        rc = plx_cli_fail(import->cli, PLX_ERR_NOT_FOUND,
+                          "%s/%.60s has no snapshot %.60s, which the stream goes on from; import "
+                          "the streams in their order, or name the snapshot that is the same "
+                          "with --base",
+                          name->store, name->vdi, import->from_label);
+    free(list);
+    return rc;
+}
+
 /* The snapshot of the copy that the stream goes on from. */
 static int find_base(struct import *import)
 {
@@ -270,11 +310,7 @@ static int find_base(struct import *import)
     snprintf(base.snapshot, sizeof base.snapshot, "%s", import->from_label);
     rc = plx_session_snapshot_resolve(import->cli, &base, &import->base);
     if (rc == PLX_ERR_NOT_FOUND)
-        return plx_cli_fail(import->cli, rc,
-                            "%s/%.60s has no snapshot %.60s, which the stream goes on from; import "
-                            "the streams in their order, or name the snapshot that is the same "
-                            "with --base",
-                            base.store, base.vdi, base.snapshot);
+        return explain_base(import);
     if (!rc && import->base.size_bytes != header->from.size_bytes)
         rc = plx_cli_fail(import->cli, PLX_ERR_INVALID,
                           "%s/%.60s@%.60s has %" PRIu64 " bytes, the stream goes on from %" PRIu64

@@ -213,7 +213,7 @@ int plx_cmd_space_history(struct plx_cli *cli, const char *store,
 
         if ((error = plx_door_read(plx_session_store(cli), &vdis[i], &info, &fault)) ||
             (error = plx_snapshot_first(plx_session_store(cli), vdis[i].slot, 1, &first, &fault))) {
-            if (error == PLX_ERR_NOT_FOUND && plx_door_is_unmade(&vdis[i]))
+            if (error == PLX_ERR_NOT_FOUND)
                 continue;
             cli->fault = rc ? cli->fault : fault; /* the first one's, and the others count */
             rc = rc ? rc : error;

@@ -307,7 +307,7 @@ int plx_cmd_vdi_delete(struct plx_cli *cli)
         if (!plx_out_confirm("Delete it?"))
             return plx_cli_fail(cli, PLX_ERR_INVALID, "nothing was deleted");
     }
-    if ((rc = plx_session_vdi_delete(cli, &name)))
+    if ((rc = plx_session_vdi_delete(cli, &name, plx_cli_get(cli, "lost") != NULL)))
         return rc;
     plx_out_note(cli,
                  "deleted %s/%s; its space comes back with 'parallax gc %s', or by itself while a "

@@ -221,10 +221,15 @@ const struct plx_command plx_commands[] = {
      "Asks on a terminal and refuses without one, unless --yes is given. Clones of its "
      "snapshots stay. Its space comes back with the next 'parallax gc', which an open store's "
      "handler "
-     "does by itself.",
+     "does by itself. With --lost, one whose record is not on the store any more, or damaged, "
+     "because a device lost "
+     "a write: nothing is collected before. Where it may come back, restore the store instead.",
      "vdi delete demo/web\n"
-     "vdi delete demo/web-test --yes",
-     OPTIONS({"yes", NULL, "do not ask"}), plx_cmd_vdi_delete},
+     "vdi delete demo/web-test --yes\n"
+     "vdi delete demo/web --lost",
+     OPTIONS({"yes", NULL, "do not ask"},
+             {"lost", NULL, "its record is gone from the store; no other one is deleted"}),
+     plx_cmd_vdi_delete},
     {"vdi", "accept-older", "STORE/VDI", "Go on with a virtual disk whose record went back.",
      "A device that acknowledged a write and lost it, or a restored copy of a part of the store, "
      "can "

@@ -448,10 +448,10 @@ int plx_session_vdi_open(struct plx_cli *cli, const struct plx_name *name, bool 
     return plx_attach_vdi_open(s->attach, name->vdi, NULL, &as_it_is, &s->vdi, &cli->fault);
 }
 
-int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name)
+int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost)
 {
     ask_for(cli, name);
-    return plx_attach_vdi_delete(cli->session.attach, name->vdi, &cli->fault);
+    return plx_attach_vdi_delete(cli->session.attach, name->vdi, lost, &cli->fault);
 }
 
 /* Opens the disk in this process, unless it is open already. */

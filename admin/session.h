@@ -100,7 +100,8 @@ void plx_session_instant_close(struct plx_cli *cli, struct plx_vdi *vdi); /* NUL
 /* parent: the snapshot to clone, or NULL. */
 int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_options *options,
                            const struct plx_name *parent);
-int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name);
+/* lost: as plx_attach_vdi_delete(). */
+int plx_session_vdi_delete(struct plx_cli *cli, const struct plx_name *name, bool lost);
 int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes);
 int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
                             const struct plx_protection *protection);

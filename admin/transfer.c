@@ -346,7 +346,7 @@ void plx_import_undo(struct plx_cli *cli, const struct plx_name *name, bool crea
 {
     struct plx_fault why = cli->fault;
     int length = (int)strcspn(why.text, ";"); /* the rest is general advice */
-    bool deleted = created && plx_session_vdi_delete(cli, name) == 0;
+    bool deleted = created && plx_session_vdi_delete(cli, name, false) == 0;
 
     cli->fault = why;
     if (deleted && touched)

@@ -382,6 +382,29 @@ int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, stru
     return error ? cannot_write(record.name, error, fault) : 0;
 }
 
+/* Cut off, it is damaged still, or was never used (read_slots). */
+int plx_vdi_give_up(struct plx_store *store, uint32_t slot, struct plx_fault *fault)
+{
+    static const uint8_t none[2 * PLX_BLOCK_SIZE];
+    struct plx_vdi_record record;
+    uint64_t mark = store->flush_failures;
+    struct record_slots slots;
+    int error = read_slots(store, slot, &slots, &record, fault);
+
+    if (!error && record.state == PLX_VDI_LIVE)
+        return plx_fault_set(fault, PLX_ERR_EXISTS, "VDI slot %u can be read: it holds %s", slot,
+                             record.name);
+    if (error != PLX_ERR_CORRUPT)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    error = plx_store_write_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), none,
+                                 sizeof none);
+    if (!error)
+        error = plx_store_flush_sync(store, mark);
+    return error ? plx_fault_set(fault, error, "VDI slot %u: writing it: %s", slot,
+                                 plx_error_text(error))
+                 : 0;
+}
+
 /* ---- Opening ---- */
 
 static struct plx_vdi *vdi_new(struct plx_store *store, const struct plx_vdi_record *record,

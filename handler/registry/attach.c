@@ -1214,6 +1214,12 @@ static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
+/* Created under this lock, and not opened since: its record has no epoch yet. */
+static bool is_new(const struct plx_registry_lock *held, const struct plx_vdi_info *info)
+{
+    return held->epoch == 1 && info->epoch == 0;
+}
+
 /* A9: the lock of a disk that was closed. */
 static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
                          enum plx_put_off put_off)
@@ -1229,7 +1235,7 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
     lock(a);
     if (plx_vdi_read_info(a->store, slot, &info, NULL) == 0) {
         plx_uuid_text(&info.id, id);
-        if (strcmp(id, held->vdi) == 0 && info.epoch == held->epoch)
+        if (strcmp(id, held->vdi) == 0 && (info.epoch == held->epoch || is_new(held, &info)))
             written = (struct plx_registry_written){info.epoch, info.record_state};
     }
     extents = plx_store_extents_risen(a->store, &count); /* A10 */
@@ -1247,23 +1253,6 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
     return error;
 }
 
-/* A row that was never released since its creation, and its slot is empty, or still holds what was
- * deleted before. info: LIVE where nothing could be read. */
-static bool never_made(const struct plx_registry_vdi *row, int error,
-                       const struct plx_vdi_info *info)
-{
-    char id[PLX_UUID_TEXT];
-
-    if (row->written.state)
-        return false;
-    if (error == PLX_ERR_NOT_FOUND)
-        return true;
-    if (error != PLX_ERR_CORRUPT || info->state != PLX_VDI_DELETED)
-        return false;
-    plx_uuid_text(&info->id, id);
-    return strcmp(id, row->id) != 0;
-}
-
 /* A9: what the door said of a disk that is ours. */
 static int in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault)
 {
@@ -1278,14 +1267,14 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
                        struct plx_fault *fault)
 {
     struct plx_registry_lock ours = {.instance = row->owner, .epoch = row->epoch};
-    struct plx_vdi_info info = {.state = PLX_VDI_LIVE};
+    struct plx_vdi_info info;
     int error;
 
     memcpy(ours.vdi, row->id, sizeof ours.vdi);
     lock(a);
     error = plx_door_read(a->store, row, &info, fault);
     unlock(a);
-    if (never_made(row, error, &info)) /* A3: its record was never written */
+    if (error == PLX_ERR_NOT_FOUND) /* A3: its record was never written */
         return finish_creation(a, &ours, fault);
     if (error)
         return in_doubt(a, error, fault);
@@ -1307,14 +1296,20 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     return error;
 }
 
-/* A1. When a log cannot be read, nothing is allocated from the extents it may name. */
+/* A1. When a log cannot be read, or found by a record that is to be believed (A9), nothing is
+ * allocated from the extents it may name. */
 static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
 {
     struct plx_fault why = {0};
+    struct plx_vdi_info info;
     int error;
 
     lock(a);
-    error = plx_vdi_mark(a->store, row->slot, &why);
+    error = plx_door_read(a->store, row, &info, &why);
+    if (!error)
+        error = plx_vdi_mark(a->store, row->slot, &why);
+    if (error == PLX_ERR_NOT_FOUND) /* it was never written to */
+        error = 0;
     if (error)
         plx_store_extents_seal(a->store);
     unlock(a);
@@ -1470,7 +1465,7 @@ static int list_dead(struct plx_attach *a, struct plx_registry_instance **ret_li
 }
 
 /* A11 */
-static int lock_recovery(struct plx_attach *a, struct plx_fault *fault)
+int plx_attach_lock_recovery(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = plx_registry_locks(a->registry);
     uint64_t since_ns = plx_patience_begin();
@@ -1488,6 +1483,13 @@ static int lock_recovery(struct plx_attach *a, struct plx_fault *fault)
     return error ? plx_fault_set(fault, error, "%.200s: cannot be locked for recovery",
                                  a->known.volume[0])
                  : 0;
+}
+
+void plx_attach_unlock_recovery(struct plx_attach *a)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+
+    locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
 }
 
 /* Under that lock. The store may have grown while we waited for it. */
@@ -1511,7 +1513,6 @@ static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
 
 int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
 {
-    struct plx_bytelock *locks = plx_registry_locks(a->registry);
     struct plx_registry_instance *list;
     size_t count;
     int error = keep_up(a, fault);
@@ -1523,11 +1524,11 @@ int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
     free(list);
     if (!count)
         return 0;
-    error = lock_recovery(a, fault);
+    error = plx_attach_lock_recovery(a, fault);
     if (error)
         return error;
     error = recover_dead(a, fault);
-    locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
+    plx_attach_unlock_recovery(a);
     return error;
 }
 
@@ -2132,8 +2133,10 @@ static int check_locked(struct plx_attach *a, const struct plx_registry_lock *he
 
     if (error)
         return plx_registry_fault(a->registry, error, fault);
-    row.owner = 0; /* as it was before */
-    row.epoch = held->epoch - 1;
+    if (!recovers) { /* as it was before */
+        row.owner = 0;
+        row.epoch = held->epoch - 1;
+    }
     lock(a);
     error = recovers ? plx_door_read(a->store, &row, &info, fault)
                      : plx_door_read_closed(a->store, &row, &info, fault);
@@ -2405,15 +2408,13 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     error = plx_vdi_create(a->store, options, ret_info, fault);
     unlock(a);
     if (error) {
-        struct plx_vdi_info now = {.state = PLX_VDI_LIVE};
+        struct plx_vdi_info now;
         int undone;
 
         lock(a); /* A9: nothing but a record of our own is undone */
         undone = plx_door_read(a->store, row, &now, NULL);
         if (!undone)
             undone = plx_vdi_delete(a->store, row->slot, false, NULL);
-        else if (never_made(row, undone, &now))
-            undone = PLX_ERR_NOT_FOUND;
         unlock(a);
         /* Else it stays locked, and recovery finds out what the record says. */
         if (!undone || undone == PLX_ERR_NOT_FOUND)
@@ -2511,8 +2512,19 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
+static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row,
+                      struct plx_fault *fault)
+{
+    int error;
+
+    lock(a);
+    error = plx_door_is_gone(a->store, row, fault);
+    unlock(a);
+    return error;
+}
+
 /* *ret_soon: BUSY, nothing is held, and it is worth asking again. */
-static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
+static int delete_once(struct plx_attach *a, const char *name, bool lost, bool *ret_soon,
                        struct plx_fault *fault)
 {
     struct plx_registry_lock held;
@@ -2526,7 +2538,7 @@ static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
         error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
-    error = check_locked(a, &held, recover, fault);
+    error = lost ? check_gone(a, &row, fault) : check_locked(a, &held, recover, fault);
     if (!error)
         error = check_unread(a, &row, &held, ret_soon, fault);
     if (error) {
@@ -2535,7 +2547,8 @@ static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
         return error;
     }
     lock(a);
-    error = plx_vdi_delete(a->store, row.slot, recover, fault);
+    error = lost ? plx_vdi_give_up(a->store, row.slot, fault)
+                 : plx_vdi_delete(a->store, row.slot, recover, fault);
     lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
             info.state == PLX_VDI_LIVE;
     unlock(a);
@@ -2556,7 +2569,8 @@ static int delete_once(struct plx_attach *a, const char *name, bool *ret_soon,
 }
 
 /* Who reads is waited for without the disk's lock, which he may want. */
-int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fault *fault)
+int plx_attach_vdi_delete(struct plx_attach *a, const char *name, bool lost,
+                          struct plx_fault *fault)
 {
     uint64_t since_ns = plx_patience_begin();
     struct plx_fault why = {0};
@@ -2564,7 +2578,7 @@ int plx_attach_vdi_delete(struct plx_attach *a, const char *name, struct plx_fau
     int error;
 
     do
-        error = delete_once(a, name, &soon, &why);
+        error = delete_once(a, name, lost, &soon, &why);
     while (soon && plx_attach_waits(a, since_ns, &why));
     return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }

@@ -92,7 +92,25 @@ unsigned plx_attach_unasked(const struct plx_attach *attach, uint64_t *ret_chang
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
                           struct plx_fault *fault);
-int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, struct plx_fault *fault);
+/* lost: one whose record is gone, or damaged (plx_door_is_gone), and only such a one. */
+int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, bool lost,
+                          struct plx_fault *fault);
+/* The operator's word: what is in `lost` (lost.h) is given up, and slots whose record could not be
+ * read are free again. EXISTS: one can be read by now. */
+int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault);
+/* What goes back with a disk whose record is older than what was written last (doors.h). */
+struct plx_older {
+    bool older;
+    struct plx_registry_written written; /* of its record as it is */
+    uint64_t newest;                     /* snapshot that there is */
+    struct plx_registry_label *gone;     /* labels of snapshots behind it; to be freed */
+    size_t gone_count;
+};
+int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                             struct plx_older *ret_older, struct plx_fault *fault);
+/* The operator's word: the disk counts as it was looked at. */
+int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                            const struct plx_older *older, struct plx_fault *fault);
 int plx_attach_snapshot_resolve(struct plx_attach *attach, const char *name, const char *snapshot,
                                 uint64_t *ret_seq, struct plx_fault *fault);
 /* A snapshot, as it was asked for, was not found: is there any at all? seq: the number that it

@@ -23,6 +23,9 @@ void plx_attach_lock(struct plx_attach *attach);
 void plx_attach_unlock(struct plx_attach *attach);
 /* What instances of this host that are proven dead have left. */
 int plx_attach_recover(struct plx_attach *attach, struct plx_fault *fault);
+/* One process of a machine at a time recovers, or gives up what is lost: until the second call. */
+int plx_attach_lock_recovery(struct plx_attach *attach, struct plx_fault *fault);
+void plx_attach_unlock_recovery(struct plx_attach *attach);
 /* Whether to ask again for what somebody has (struct plx_attach_options, patience). since_ns: when
  * it was asked for first, by the monotonic clock. */
 bool plx_attach_waits(struct plx_attach *attach, uint64_t since_ns, const struct plx_fault *why);

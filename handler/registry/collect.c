@@ -622,16 +622,14 @@ static int check_record(struct collect *c, const struct plx_registry_vdi *row)
     plx_attach_lock(c->attach);
     error = plx_door_read(c->in.store, row, &info, &why);
     plx_attach_unlock(c->attach);
-    if (error == PLX_ERR_NOT_FOUND || (!error && info.state != PLX_VDI_LIVE)) {
-        if (row->owner) /* being made, or deleted */
-            return 0;
-        error =
-            plx_fault_set(&why, PLX_ERR_CORRUPT,
-                          "virtual disk %.80s is not on the store: the device lost a write that it "
-                          "had acknowledged; nothing is collected; restore the store, or delete "
-                          "the disk",
-                          row->name);
-    }
+    if (error == PLX_ERR_NOT_FOUND || (!error && info.state != PLX_VDI_LIVE && row->owner))
+        return 0; /* being made, or deleted */
+    if (!error && info.state != PLX_VDI_LIVE)
+        error = plx_fault_set(
+            &why, PLX_ERR_CORRUPT,
+            "virtual disk %.80s is deleted on the store, and the registry does not know of it: it "
+            "lost a write; 'parallax store rebuild-registry' makes it anew from the store",
+            row->name);
     if (!error || !unchanged(c, row))
         return 0;
     if (error == PLX_ERR_REGISTRY && !c->work->dry_run) /* doors.c, G2 */

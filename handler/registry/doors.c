@@ -5,8 +5,14 @@
  *     written), it is not newer either.
  * G2  An older record costs its own disk only: it is refused until the operator accepts it; so is
  *     that of another disk, which was deleted. A newer one says that the registry lost a write:
- * then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive: it
- * is the one that had the slot before, and the store lost writes, or the one that has it now.
+ *     then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive:
+ *     it is the one that had the slot before, and the store lost writes, or the one that has it
+ *     now.
+ * G3  A slot without a record of the row's disk is no fault only while the disk is being made: its
+ *     creator has the lock still, or died with it. Then the slot is empty, or holds what was
+ *     deleted there before, or what was damaged there before and kept it from being made. Nobody
+ *     else takes a record for absent: it may have been lost, and all that its disk uses would
+ *     count for nothing.
  * Threads: the caller's. Crash story: reads only.
  */
 #include "registry/doors.h"
@@ -28,7 +34,17 @@ static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi
         deleted ? "the device lost a write" : "the device or the registry lost a write");
 }
 
-bool plx_door_is_unmade(const struct plx_registry_vdi *row)
+static int refuse_gone(const struct plx_registry_vdi *row, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %.80s is not on the store any more: the device lost a write "
+                         "that it had acknowledged; restore the store, or give the disk up by "
+                         "'parallax vdi delete --lost'",
+                         row->name);
+}
+
+/* G3 */
+static bool is_unmade(const struct plx_registry_vdi *row)
 {
     return row->owner && !row->written.state;
 }
@@ -39,14 +55,40 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
     char id[PLX_UUID_TEXT];
     int error = plx_vdi_read_info(store, row->slot, ret_info, fault);
 
-    if (error == PLX_ERR_NOT_FOUND && plx_door_is_unmade(row))
-        plx_fault_set(fault, error,
-                      "virtual disk %.80s is being created, or its creation was cut off",
-                      row->name);
-    if (error)
+    if (error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_CORRUPT)
         return error;
-    plx_uuid_text(&ret_info->id, id);
-    return strcmp(id, row->id) ? refuse_other(row, ret_info, fault) : 0;
+    if (!error) {
+        plx_uuid_text(&ret_info->id, id);
+        if (strcmp(id, row->id) == 0)
+            return 0;
+    }
+    if (is_unmade(row) && (error || ret_info->state == PLX_VDI_DELETED))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                             "virtual disk %.80s is being created, or its creation was cut off",
+                             row->name);
+    if (error == PLX_ERR_CORRUPT)
+        return error;
+    return error ? refuse_gone(row, fault) : refuse_other(row, ret_info, fault);
+}
+
+int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row,
+                     struct plx_fault *fault)
+{
+    char id[PLX_UUID_TEXT];
+    struct plx_vdi_info info;
+    int error = plx_vdi_read_info(store, row->slot, &info, fault);
+
+    if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT)
+        return 0;
+    if (error || info.state != PLX_VDI_LIVE)
+        return error;
+    plx_uuid_text(&info.id, id);
+    if (strcmp(id, row->id) != 0)
+        return refuse_other(row, &info, fault);
+    return plx_fault_set(fault, PLX_ERR_EXISTS,
+                         "virtual disk %.80s is on the store; 'parallax vdi delete' without --lost "
+                         "deletes it",
+                         row->name);
 }
 
 bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)

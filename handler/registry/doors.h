@@ -12,9 +12,10 @@
 #include "engine/engine.h"
 #include "registry/registry.h"
 
-/* Reads the record that the row means. NOT_FOUND: its slot was never used. CORRUPT: it is that of
- * another disk, which was deleted, or older than what the registry knows to have been written.
- * REGISTRY: it is another disk's, which lives. */
+/* Reads the record that the row means. NOT_FOUND: the disk is being created, or its creation was
+ * cut off. CORRUPT: its record is damaged, not there, that of another disk, which was deleted, or
+ * older than what the registry knows to have been written. REGISTRY: it is another disk's, which
+ * lives. */
 int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
                   struct plx_vdi_info *ret_info, struct plx_fault *fault);
 /* As above, of a row that nobody had locked when it was read. REGISTRY: or it is newer. */
@@ -26,8 +27,9 @@ int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *ro
                       struct plx_fault *fault);
 /* The same, of a record that was read. */
 bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info);
-/* Whether the row may be that of a disk that is being created, or whose creation was cut off: its
- * slot may have been used by nobody. */
-bool plx_door_is_unmade(const struct plx_registry_vdi *row);
+/* 0: there is no live record of the row's disk, nor of another one in its slot. EXISTS: its own is
+ * there. */
+int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row,
+                     struct plx_fault *fault);
 
 #endif

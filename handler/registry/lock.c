@@ -165,12 +165,16 @@ int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_
     return plx_registry_vdi_closed(reg, lock, written, NULL, 0);
 }
 
-int plx_registry_vdi_accept(struct plx_registry *reg, const char *id)
+int plx_registry_vdi_accept(struct plx_registry *reg, const char *id, uint64_t instance,
+                            const struct plx_registry_written *written, uint64_t newest)
 {
-    static const char accept[] = "UPDATE vdis SET written_epoch = 0, written_state = 0"
-                                 " WHERE id = ?1 AND owner IS NULL RETURNING id";
+    static const char accept[] = "UPDATE vdis SET written_epoch = ?3, written_state = ?4"
+                                 " WHERE id = ?1 AND (owner IS NULL OR owner = ?2) RETURNING id";
+    static const char drop[] = "DELETE FROM labels WHERE vdi = ?1 AND seq > ?2";
     struct plx_sql batch[] = {
-        SQL_MUST(accept, SQL_TEXT(id)),
+        SQL_MUST(accept, SQL_TEXT(id), SQL_INT(instance), SQL_INT(written->epoch),
+                 SQL_INT(written->state)),
+        SQL(drop, SQL_TEXT(id), SQL_INT(newest)),
         SQL_EVENT_VDI(reg, "vdi accept", id),
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);

@@ -22,7 +22,7 @@ int plx_registry_lost_add(struct plx_registry *reg, int64_t store,
                           const struct plx_registry_lost *lost);
 int plx_registry_lost_list(struct plx_registry *reg, int64_t store,
                            struct plx_registry_lost **ret_list, size_t *ret_count);
-/* The operator's word: what was lost is given up; *ret_count entries. */
+/* What was lost is given up; *ret_count entries. The slots themselves are forget.c's. */
 int plx_registry_lost_forget(struct plx_registry *reg, int64_t store, size_t *ret_count);
 
 #endif

@@ -273,9 +273,8 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
         .deleted = vdi.state == PLX_VDI_DELETED,
         .parent_seq = vdi.parent_seq,
         .created_ns = vdi.created_ns,
+        .written = {vdi.epoch, vdi.record_state}, /* an owner's, too: it was made (doors.c, G3) */
     };
-    if (!vdi.owner)
-        row->written = (struct plx_registry_written){vdi.epoch, vdi.record_state};
     plx_uuid_text(&vdi.id, row->id);
     memcpy(row->name, vdi.name, sizeof row->name);
     if (vdi.parent_seq)

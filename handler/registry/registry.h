@@ -295,8 +295,10 @@ int plx_registry_vdi_unlock(struct plx_registry *reg, const struct plx_registry_
 int plx_registry_vdi_closed(struct plx_registry *reg, const struct plx_registry_lock *lock,
                             const struct plx_registry_written *written,
                             const struct plx_registry_extent *extents, size_t count);
-/* The operator's word: whatever state the VDI's record is in counts. BUSY: it is in use. */
-int plx_registry_vdi_accept(struct plx_registry *reg, const char *id);
+/* The operator's word: what is written of the VDI's record is this, and labels of snapshots behind
+ * the newest one go. BUSY: it is in use, by another than the instance. */
+int plx_registry_vdi_accept(struct plx_registry *reg, const char *id, uint64_t instance,
+                            const struct plx_registry_written *written, uint64_t newest);
 /* Moves the lock `held`, whose instance the caller has proven unable to write, to instance, with
  * a raised epoch. FENCED when it is not held like that any more. Works on deleted VDIs, too. */
 int plx_registry_vdi_takeover(struct plx_registry *reg, const struct plx_registry_lock *held,

@@ -4,6 +4,7 @@
  * V2  A name belongs to at most one live VDI of a store.
  * V3  Whatever a VDI's record or log also says (size, name, state, labels) changes only for the
  *     holder of its lock: the statement compares owner and epoch.
+ * V4  A slot whose record could not be read (lost.h) is given to no other one: its record stays.
  * Threads and crash story: as registry.c. The registry and the store change one after the other;
  *   a crash in between leaves the VDI locked by a dead instance, and takeover looks at both.
  */
@@ -68,19 +69,25 @@ static int check_vdi(struct plx_registry *reg, const struct plx_registry_vdi *vd
     return 0;
 }
 
+/* V4: the lowest one that is free: 0, or the first one whose predecessor alone is taken. */
+#define IS_FREE(slot)                                                                              \
+    " NOT EXISTS (SELECT 1 FROM vdis WHERE store = ?2 AND vdis.slot = " slot ")"                   \
+    " AND NOT EXISTS (SELECT 1 FROM lost WHERE store = ?2 AND lost.slot = " slot ")"
+#define FREE_BEHIND(table)                                                                         \
+    " UNION ALL SELECT slot FROM (SELECT p.slot + 1 AS slot FROM " table " p WHERE p.store = ?2"   \
+    " AND" IS_FREE("p.slot + 1") " ORDER BY p.slot LIMIT 1)"
+#define FREE_SLOT                                                                                  \
+    "SELECT 0 AS slot WHERE" IS_FREE("0") FREE_BEHIND("vdis")                                      \
+        FREE_BEHIND("lost") " ORDER BY slot LIMIT 1"
+
 int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_vdi *vdi,
                             uint32_t slots, struct plx_registry_vdi *ret_vdi)
 {
-    /* The lowest free slot: 0, or the first one whose predecessor alone is taken. */
     static const char insert[] =
         "INSERT INTO vdis (id, store, slot, name, size_bytes, sector_size, owner, epoch, parent,"
         "  parent_seq, created_ns, request_id)"
-        " SELECT ?1, ?2, slot, ?3, ?4, ?5, ?6, ?6 IS NOT NULL, ?7, ?8, ?9, ?10 FROM ("
-        "  SELECT 0 AS slot WHERE NOT EXISTS (SELECT 1 FROM vdis WHERE store = ?2 AND slot = 0)"
-        "  UNION ALL SELECT slot FROM (SELECT v.slot + 1 AS slot FROM vdis v WHERE v.store = ?2"
-        "   AND NOT EXISTS (SELECT 1 FROM vdis w WHERE w.store = ?2 AND w.slot = v.slot + 1)"
-        "   ORDER BY v.slot LIMIT 1) LIMIT 1)"
-        " WHERE slot < ?11 RETURNING " VDI_COLUMNS;
+        " SELECT ?1, ?2, slot, ?3, ?4, ?5, ?6, ?6 IS NOT NULL, ?7, ?8, ?9, ?10 FROM (" FREE_SLOT
+        ") WHERE slot < ?11 RETURNING " VDI_COLUMNS;
     struct plx_sql batch[] = {
         SQL_MUST(insert, SQL_TEXT(vdi->id), SQL_INT(vdi->store), SQL_TEXT(vdi->name),
                  SQL_INT(vdi->size_bytes), SQL_INT(vdi->sector_size), SQL_ID(vdi->owner),

@@ -243,7 +243,7 @@ static double collect_filled(uint64_t gigabytes)
         snprintf(name, sizeof name, "d%u", i);
         fill(name, disk_bytes);
         if (i % 2)
-            must(plx_attach_vdi_delete(attach, name, &fault), "deleting");
+            must(plx_attach_vdi_delete(attach, name, false, &fault), "deleting");
     }
     mark_ns = collect(&collected);
     rate = (double)(DISKS * disk_bytes) / (double)collected.nanoseconds;
@@ -342,7 +342,7 @@ static double collection_mib(void)
     make_store(large_place(), 4, LARGE_EXTENTS / 4 * (2048 * MIB), 2048 * MIB);
     fill("live", 2000 * MIB);
     fill("gone", 2000 * MIB);
-    must(plx_attach_vdi_delete(attach, "gone", &fault), "deleting");
+    must(plx_attach_vdi_delete(attach, "gone", false, &fault), "deleting");
     before = forget_peak();
     collect(&collected);
     after = memory_mib();
@@ -498,7 +498,7 @@ static uint64_t collect_family(unsigned clones)
     make_base();
     for (unsigned i = 0; i < clones; i++)
         make_clone(i);
-    must(plx_attach_vdi_delete(attach, "base", &fault), "deleting");
+    must(plx_attach_vdi_delete(attach, "base", false, &fault), "deleting");
     shared = count_shared(clones);
     mark_ns = collect(&first);
     collect(&second);

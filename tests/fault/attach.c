@@ -226,7 +226,7 @@ static int rewind_vdi(void)
 
 static int delete_vdi(void)
 {
-    return plx_attach_vdi_delete(attach, "v", fault);
+    return plx_attach_vdi_delete(attach, "v", false, fault);
 }
 
 static int rebuild(void)

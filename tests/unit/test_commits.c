@@ -190,7 +190,7 @@ static void test_commands(void)
 
     count_from_here();
     open_as("admin");
-    OK(plx_attach_vdi_delete(attach, "v101", &fault));
+    OK(plx_attach_vdi_delete(attach, "v101", false, &fault));
     close_attach();
     check("vdi delete", 5, 23);
 

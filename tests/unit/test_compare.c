@@ -119,7 +119,7 @@ static int make_store(void)
     if (!error)
         error = create("w");
     if (!error)
-        error = plx_attach_vdi_delete(attach, "w", &fault);
+        error = plx_attach_vdi_delete(attach, "w", false, &fault);
     if (!error)
         error = open_disk("v", &vdi);
     if (!error)

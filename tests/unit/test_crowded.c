@@ -125,7 +125,7 @@ static void test_collect(void)
         OK(write_block(stays, i));
     OK(plx_attach_vdi_close(attach, stays));
     crowd(12);
-    OK(plx_attach_vdi_delete(attach, "goes", &fault));
+    OK(plx_attach_vdi_delete(attach, "goes", false, &fault));
     for (; collected.missed && goes_by < 50; goes_by++) {
         OK(plx_attach_collect(attach, &work, &collected, &fault));
         CU_ASSERT(collected.swept > 0);
@@ -138,7 +138,7 @@ static void test_collect(void)
     crowd(17); /* nothing at all can be entered */
     goes = open_disk("stays");
     OK(plx_attach_vdi_close(attach, goes));
-    OK(plx_attach_vdi_delete(attach, "stays", &fault));
+    OK(plx_attach_vdi_delete(attach, "stays", false, &fault));
     FAILS(NOSPACE, plx_attach_collect(attach, &work, &collected, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "no room"));
     teardown();

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "engine/format.h"
@@ -114,6 +115,42 @@ static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *re
     return plx_door_is_older(plx_attach_store(attach), ret_row, ret_older, &fault);
 }
 
+/* A free slot that is damaged keeps a disk from being created there, and no row is left of that. */
+static void test_damaged_slot(void)
+{
+    struct plx_vdi_create_options options = {
+        .size_bytes = 4 * MIB, .sector_size = 512, .name = "new"};
+    uint8_t before[RECORD_BYTES], damaged[RECORD_BYTES];
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+
+    OK(make_store());
+    memset(damaged, 0xa5, sizeof damaged);
+    record(0, before, false);
+    record(0, damaged, true);
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault),
+                    PLX_ERR_CORRUPT);
+    plx_attach_row(attach, &store);
+    CU_ASSERT_EQUAL(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "new", &row),
+                    PLX_ERR_NOT_FOUND);
+    record(0, before, true);
+    create("new");
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void accept_older(const struct plx_registry_vdi *row)
+{
+    struct plx_older older;
+
+    OK(plx_attach_look_at_older(attach, row, &older, &fault));
+    CU_ASSERT_TRUE(older.older);
+    OK(plx_attach_accept_older(attach, row, &older, &fault));
+    free(older.gone);
+}
+
 /* A disk back at an older state is refused, and only it, until the operator accepts that. */
 static void test_older(void)
 {
@@ -136,13 +173,13 @@ static void test_older(void)
     open_attach();
     CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older than what was written last"));
-    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", false, &fault), PLX_ERR_CORRUPT);
     write_disk("other", 3);
     OK(is_older("other", &row, &older));
     CU_ASSERT_FALSE(older);
     OK(is_older("old", &row, &older));
     CU_ASSERT_TRUE(older);
-    OK(plx_registry_vdi_accept(plx_attach_registry(attach), row.id));
+    accept_older(&row);
     OK(open_disk("old", &vdi));
     OK(plx_attach_vdi_close(attach, vdi));
     close_attach();
@@ -167,7 +204,7 @@ static void test_another(void)
     record(0, others, true);
     open_attach();
     CU_ASSERT_EQUAL(open_disk("mine", &vdi), PLX_ERR_CORRUPT);
-    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "mine", &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "mine", false, &fault), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(is_older("mine", &row, &older), PLX_ERR_CORRUPT); /* nothing to accept */
     write_disk("others", 4);
     close_attach();
@@ -179,11 +216,34 @@ static void test_another(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+static void forget(uint32_t slot)
+{
+    uint8_t none[RECORD_BYTES] = {0};
+
+    record(slot, none, true);
+}
+
+/* Nothing is collected, and the disk is not taken for one that was never made. */
+static void refuse_to_collect(const char *name)
+{
+    const struct plx_attach_work work = {0};
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_collected collected;
+
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &work, &collected, &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is not on the store any more"));
+    CU_ASSERT_EQUAL(collected.swept, 0);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, name, &row));
+    CU_ASSERT_FALSE(row.deleted);
+}
+
 /* A live disk that the store has forgotten stops collections. */
 static void test_forgotten(void)
 {
     const struct plx_attach_work work = {0};
-    uint8_t kept[RECORD_BYTES], none[RECORD_BYTES] = {0};
+    uint8_t kept[RECORD_BYTES];
     struct plx_collected collected;
     struct plx_vdi *vdi;
 
@@ -193,17 +253,40 @@ static void test_forgotten(void)
     write_disk("kept", 5);
     close_attach();
     record(0, kept, false);
-    record(0, none, true);
+    forget(0);
     open_attach();
-    CU_ASSERT_EQUAL(plx_attach_collect(attach, &work, &collected, &fault), PLX_ERR_CORRUPT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "kept is not on the store"));
-    CU_ASSERT_EQUAL(collected.swept, 0);
+    refuse_to_collect("kept");
     CU_ASSERT(open_disk("kept", &vdi) != 0);
     close_attach();
     record(0, kept, true);
     open_attach();
     OK(plx_attach_collect(attach, &work, &collected, &fault));
     OK(open_disk("kept", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* As that, while another process has it open. */
+static void test_open_and_forgotten(void)
+{
+    struct plx_attach *holder;
+    uint8_t kept[RECORD_BYTES];
+    struct plx_vdi *vdi;
+
+    OK(make_store());
+    open_attach();
+    create("kept");
+    write_disk("kept", 5);
+    OK(open_disk("kept", &vdi));
+    holder = attach;
+    record(0, kept, false);
+    forget(0);
+    open_attach();
+    refuse_to_collect("kept");
+    close_attach();
+    record(0, kept, true);
+    attach = holder;
     OK(plx_attach_vdi_close(attach, vdi));
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
@@ -321,6 +404,104 @@ static void rebuild_registry(void)
     rebuild(false);
 }
 
+/* Writes, and leaves it to its log. */
+static void write_and_die(const char *name, uint8_t with)
+{
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request request = {
+        .op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    pid_t child = fork();
+    struct plx_vdi *vdi;
+    int status = 0;
+
+    CU_ASSERT_FATAL(child >= 0);
+    if (!child) {
+        memset(bytes, with, sizeof bytes);
+        open_attach();
+        if (open_disk(name, &vdi))
+            _exit(1);
+        for (; !status && request.offset < 4 * sizeof bytes; request.offset += sizeof bytes)
+            status = plx_vdi_run(vdi, &request);
+        _exit(status != 0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+}
+
+/* A disk that the store has forgotten, and who had it open has died: what recovers him does not
+ * undo its creation, and nothing is written where its log may lie; also when the registry was made
+ * anew meanwhile. */
+static void forget_of_dead(bool rebuilt)
+{
+    uint8_t kept[RECORD_BYTES];
+
+    OK(make_store());
+    open_attach();
+    create("kept");
+    create("other");
+    close_attach();
+    write_and_die("kept", 6);
+    if (rebuilt)
+        rebuild_registry();
+    record(0, kept, false);
+    forget(0);
+    open_attach();
+    refuse_to_collect("kept");
+    for (unsigned part = 0; part < 20; part++)
+        fill("other", part * PART, 7);
+    close_attach();
+    record(0, kept, true);
+    open_attach();
+    for (unsigned part = 0; part < 4; part++)
+        CU_ASSERT(holds("kept", part * PART, 6));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_dead_and_forgotten(void)
+{
+    forget_of_dead(false);
+    forget_of_dead(true);
+}
+
+/* A disk that went back behind its last closing, and its last holder has died: it can be accepted,
+ * too. */
+static void test_dead_and_older(void)
+{
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    write_disk("old", 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    write_disk("old", 2);
+    close_attach();
+    write_and_die("old", 3);
+    record(0, before, true);
+    open_attach();
+    CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    accept_older(&row);
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_FALSE(older);
+    CU_ASSERT(row.written.state != 0); /* it is none that was never made */
+    OK(open_disk("old", &vdi));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    open_attach();
+    write_disk("old", 4);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* The header of an extent of nobody is another one now: the first write of another disk finds room
  * elsewhere, nothing is lost, nothing is ever allocated there again. */
 static void refuse_header(uint64_t extent, uint8_t bytes[HEADER_BYTES])
@@ -334,7 +515,7 @@ static void refuse_header(uint64_t extent, uint8_t bytes[HEADER_BYTES])
     close_attach();
     open_attach();
     CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
-    OK(plx_attach_vdi_delete(attach, "two", &fault));
+    OK(plx_attach_vdi_delete(attach, "two", false, &fault));
     plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault);
     create("two");
     fill("two", PART, 4);
@@ -627,7 +808,7 @@ static void test_older_rebuilt(void)
         close_attach();
     }
     open_attach();
-    OK(plx_registry_vdi_accept(plx_attach_registry(attach), now.id));
+    accept_older(&now);
     OK(open_disk("old", &vdi));
     OK(plx_attach_vdi_close(attach, vdi));
     write_disk("other", 3);
@@ -648,7 +829,7 @@ static void bring_earlier_back(void)
     close_attach();
     record(0, before, false);
     open_attach();
-    OK(plx_attach_vdi_delete(attach, "gone", &fault));
+    OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
     close_attach();
     record(0, deleted, false);
     record(0, before, true);
@@ -673,7 +854,7 @@ static void check_doubt(void)
     store_row(&store);
     CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "slot 0 of the store holds another one (gone)"));
     CU_ASSERT_EQUAL(open_disk("other", &vdi), PLX_ERR_REGISTRY);
-    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "other", &fault), PLX_ERR_REGISTRY);
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "other", false, &fault), PLX_ERR_REGISTRY);
     CU_ASSERT_EQUAL(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault),
                     PLX_ERR_REGISTRY);
     CU_ASSERT_EQUAL(collected.swept, 0);
@@ -705,7 +886,7 @@ static void test_earlier(void)
     }
     open_attach();
     OK(is_older("gone-slot-0", &row, &older));
-    OK(plx_registry_vdi_accept(plx_attach_registry(attach), row.id));
+    accept_older(&row);
     close_attach();
     CU_ASSERT_EQUAL(rebuild(false).older_records, 0);
     open_attach();
@@ -733,7 +914,11 @@ int main(void)
     static const struct suite_test tests[] = {
         {"a record that went back", test_older},
         {"another disk's record", test_another},
+        {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},
+        {"open, and forgotten", test_open_and_forgotten},
+        {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
+        {"its holder is dead, and it went back", test_dead_and_older},
         {"an extent's header that went back", test_header_older},
         {"an extent's header that is damaged", test_header_damaged},
         {"an extent's header that is zero", test_header_zero},

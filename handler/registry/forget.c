@@ -1,0 +1,139 @@
+/* forget.c - the operator gives up what could not be read (lost.h), or what a disk has lost.
+ *
+ * F1  A slot is made one that was never used before its row in `lost` goes: until then it is given
+ *     to nobody, and afterwards neither a collection nor a rebuild meets the damaged record again.
+ * F2  One process at a time does it: another one, having read that a record is damaged, might write
+ *     over the disk that was created there meanwhile. So rows are listed under the lock, too.
+ * F3  A disk that went back has lost its newest snapshots, and their numbers are given out again.
+ * So their labels go in the transaction that accepts its state: else they would name others.
+ * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
+ *   the command does the rest when it comes again.
+ */
+#include <stdlib.h>
+
+#include "registry/attach_inside.h"
+#include "registry/doors.h"
+#include "registry/lost.h"
+
+/* ---- What is lost ---- */
+
+static int give_up(struct plx_attach *attach, struct plx_store *store,
+                   const struct plx_registry_lost *lost, struct plx_fault *fault)
+{
+    struct plx_fault why;
+    int error;
+
+    if (lost->labels)
+        return 0;
+    plx_attach_lock(attach);
+    error = plx_vdi_give_up(store, lost->slot, &why);
+    plx_attach_unlock(attach);
+    if (error == PLX_ERR_EXISTS)
+        return plx_fault_set(fault, error,
+                             "%s; nothing was given up: 'parallax store rebuild-registry' brings "
+                             "it back",
+                             why.text);
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+}
+
+static int forget(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault)
+{
+    struct plx_registry_lost *list = NULL;
+    struct plx_attach_inside in;
+    size_t count = 0;
+    int error;
+
+    plx_attach_get_inside(attach, &in);
+    error = plx_registry_lost_list(in.registry, in.store_row, &list, &count);
+    if (error)
+        return plx_registry_fault(in.registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++) /* F1 */
+        error = give_up(attach, in.store, &list[i], fault);
+    free(list);
+    if (error)
+        return error;
+    error = plx_registry_lost_forget(in.registry, in.store_row, ret_count);
+    return error ? plx_registry_fault(in.registry, error, fault) : 0;
+}
+
+int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault)
+{
+    int error = plx_attach_lock_recovery(attach, fault); /* F2 */
+
+    if (error)
+        return error;
+    error = forget(attach, ret_count, fault);
+    plx_attach_unlock_recovery(attach);
+    return error;
+}
+
+/* ---- What went back ---- */
+
+/* The newest snapshot; of a disk whose log is damaged, the newest that its record knows of. */
+static int find_newest(struct plx_store *store, uint32_t slot, const struct plx_vdi_info *info,
+                       uint64_t *ret_newest, struct plx_fault *fault)
+{
+    struct plx_vdi_info now = *info;
+    struct plx_vdi *instant;
+    int error = plx_snapshot_open(store, slot, 0, &instant, fault);
+
+    if (error && error != PLX_ERR_CORRUPT)
+        return error;
+    if (!error) {
+        plx_vdi_get_info(instant, &now);
+        plx_vdi_close(instant);
+    }
+    *ret_newest = now.snapshots;
+    return 0;
+}
+
+static int look(struct plx_store *store, const struct plx_registry_vdi *vdi,
+                struct plx_older *ret_older, struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error = plx_door_is_older(store, vdi, &ret_older->older, fault);
+
+    if (error || !ret_older->older)
+        return error;
+    error = plx_vdi_read_info(store, vdi->slot, &info, fault);
+    if (error)
+        return error;
+    ret_older->written = (struct plx_registry_written){info.epoch, info.record_state};
+    return find_newest(store, vdi->slot, &info, &ret_older->newest, fault);
+}
+
+int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                             struct plx_older *ret_older, struct plx_fault *fault)
+{
+    struct plx_attach_inside in;
+    size_t count = 0, left = 0;
+    int error;
+
+    *ret_older = (struct plx_older){0};
+    plx_attach_get_inside(attach, &in);
+    plx_attach_lock(attach);
+    error = look(in.store, vdi, ret_older, fault);
+    plx_attach_unlock(attach);
+    if (error || !ret_older->older)
+        return error;
+    error = plx_registry_label_list(in.registry, vdi->id, &ret_older->gone, &count);
+    if (error)
+        return plx_registry_fault(in.registry, error, fault);
+    for (size_t i = 0; i < count; i++)
+        if (ret_older->gone[i].seq > ret_older->newest)
+            ret_older->gone[left++] = ret_older->gone[i];
+    ret_older->gone_count = left;
+    return 0;
+}
+
+int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                            const struct plx_older *older, struct plx_fault *fault)
+{
+    struct plx_attach_inside in;
+    int error;
+
+    plx_attach_get_inside(attach, &in);
+    error = plx_registry_vdi_accept(in.registry, vdi->id, in.instance, &older->written,
+                                    older->newest); /* F3 */
+    return error ? plx_registry_fault(in.registry, error, fault) : 0;
+}

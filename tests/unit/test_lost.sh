@@ -1,0 +1,202 @@
+#!/bin/bash
+# What cannot be read on a store any more, or went back: the others keep everything and all commands
+# work, and what is given up is gone for good.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+# damage ID: writes over each block that begins a segment of this disk's log.
+damage() {
+    python3 - "$DIR/demo.plx" "$1" <<'END' || die "there is no such block"
+import sys, uuid
+with open(sys.argv[1], "r+b") as volume:
+    data = volume.read()
+    blocks = [at for at in range(0, len(data), 4096)
+              if data[at:at + 8] == b"PLXLOGSG" and uuid.UUID(sys.argv[2]).bytes in data[at:at + 4096]]
+    for at in blocks:
+        volume.seek(at)
+        volume.write(b"\xa5" * 4096)
+sys.exit(not blocks)
+END
+}
+
+# overwrite BYTE: both copies of the record in slot 1.
+overwrite() {
+    python3 - "$DIR/demo.plx" "$1" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    volume.seek(volume.read(1 << 20).index(b"PLXVDREC") + 8192)
+    volume.write(bytes([int(sys.argv[2])]) * 8192)
+END
+}
+
+# put_back FILE: the record in slot 1 as it is there.
+put_back() {
+    python3 - "$1" "$DIR/demo.plx" <<'END'
+import sys
+good, volume = open(sys.argv[1], "rb"), open(sys.argv[2], "r+b")
+data = good.read(1 << 20)
+at = data.index(b"PLXVDREC") + 8192
+volume.seek(at)
+volume.write(data[at:at + 8192])
+END
+}
+
+# made: a store with disks a, b and c, each with snapshots, labels and policies; b is the second.
+made() {
+    rm -rf demo.plx state
+    run 0 store format demo --volume "$DIR/demo.plx" --size 256M --extent-size 1M
+    for disk in a b c; do
+        run 0 vdi import one.raw "demo/$disk"
+        run 0 snap create "demo/$disk@one"
+        run 0 vdi import two.raw "demo/$disk" --force
+        run 0 snap create "demo/$disk@two"
+        run 0 vdi set "demo/$disk" --warn-at 75%
+        run 0 cdp on "demo/$disk" --every 1h --keep all:1d
+    done
+    id=$(registry "SELECT id FROM vdis WHERE name = 'b'")
+}
+
+# kept DISK: all that there was of it.
+kept() {
+    for label in one two; do
+        run 0 vdi export "demo/$1@$label" out.raw --force
+        same "$label.raw" out.raw
+    done
+    run 0 vdi info "demo/$1" --json
+    [[ $(json warn_at_bytes) == $((3 << 20)) && $(json protection) == "every 1h" ]] || die "$1 has lost its policies"
+}
+
+# rebuilt STATUS: what is lost is in err.
+rebuilt() {
+    "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" >out 2>err
+    [[ $? == "$1" ]] || die "the rebuild did not end with $1"
+}
+
+# all_else_works: commands that have nothing to do with what is lost.
+all_else_works() {
+    kept a
+    kept c
+    run 0 vdi create demo/new --size 1M
+    run 0 vdi clone demo/a@one demo/clone
+    run 0 vdi export demo/clone out.raw --force
+    same one.raw out.raw
+    run 0 vdi import one.raw demo/more
+    run 0 snap create demo/c@three
+    run 0 vdi list demo
+}
+
+head -c 4M /dev/urandom >one.raw
+head -c 4M /dev/urandom >two.raw
+
+head -c 64k one.raw >small.raw
+
+step "a damaged record"
+made
+overwrite 165
+rebuilt 5
+says err "lost: VDI slot 1"
+all_else_works
+run 0 store info demo
+[[ -z $(registry "SELECT 1 FROM vdis WHERE slot = 1") ]] || die "the slot was given out"
+run 1 gc demo
+run 1 snap delete demo/a@one
+run 4 vdi forget demo --lost -q
+run 0 vdi forget demo --lost --yes
+says err "gave up 1"
+run 0 gc demo --json
+(($(json freed_bytes) >= 8 << 20)) || die "what it used did not come back"
+run 0 vdi create demo/again --size 1M
+[[ $(registry "SELECT name FROM vdis WHERE slot = 1") == again ]] || die "the slot is not free"
+run 0 store check demo
+rebuilt 0
+kept a
+kept c
+run 0 gc demo
+run 0 snap delete demo/a@two
+
+step "a damaged record that can be read again is not given up"
+made
+cp demo.plx good.plx
+overwrite 165
+rebuilt 5
+put_back good.plx
+run 1 vdi forget demo --lost --yes -q
+says err "rebuild-registry"
+rebuilt 0
+run 0 vdi export demo/b@one out.raw --force # (its soft limit was known to the registry alone)
+same one.raw out.raw
+
+step "a damaged log"
+made
+damage "$id"
+rebuilt 5
+says err "lost: labels of b"
+all_else_works
+run 0 vdi forget demo --lost --yes
+says err "vdi delete"
+run 0 snap delete demo/a@two
+run 0 vdi delete demo/b --yes
+run 0 gc demo --json
+(($(json freed_bytes) >= 8 << 20)) || die "what it used did not come back"
+rebuilt 0
+kept c
+
+step "a disk that went back: its lost snapshots give their labels up, and their numbers deceive nobody"
+made
+run 0 vdi export-diff demo/b@one full
+run 0 vdi import-diff full demo/copy
+run 0 cdp off demo/b # it would give out numbers of its own
+cp demo.plx before.plx
+for label in x y z; do
+    run 0 vdi import small.raw demo/b --force
+    run 0 snap create "demo/b@$label"
+done
+lost=$(registry "SELECT seq FROM labels WHERE name = 'x'")
+run 0 vdi export-diff demo/b@one..x inc
+run 0 vdi import-diff inc demo/copy
+put_back before.plx
+run 5 vdi info demo/b
+run 4 vdi accept-older demo/b -q
+"$PARALLAX" vdi accept-older demo/b >out 2>err
+says err "the label z goes"
+run 0 snap list demo/a
+[[ -n $(registry "SELECT 1 FROM labels WHERE name = 'x'") ]] || die "only told, and done"
+run 0 vdi accept-older demo/b --yes --json
+[[ $(json labels_gone) == '["x", "y", "z"]' ]] || die "the labels that go are not told"
+[[ -z $(registry "SELECT 1 FROM labels WHERE name IN ('x', 'y', 'z')") ]] || die "labels stay"
+run 0 vdi import small.raw demo/b --force
+run 0 snap create demo/b@new
+[[ $(registry "SELECT seq FROM labels WHERE name = 'new'") == "$lost" ]] || die "the number is another one: no need of this test"
+run 0 vdi import small.raw demo/b --force
+run 0 snap create demo/b@newer
+run 0 vdi export-diff demo/b@new..newer inc2
+run 3 vdi import-diff inc2 demo/copy
+says err "another snapshot $lost"
+
+for byte in 0 165; do
+    step "a live disk whose record is all bytes of $byte"
+    made
+    run 0 vdi clone demo/b@one demo/clone
+    overwrite $byte
+    run 5 gc demo
+    if [[ $byte == 0 ]]; then
+        says err "'parallax vdi delete --lost'"
+    fi
+    run 5 vdi delete demo/b --yes
+    run 5 vdi accept-older demo/b
+    run 1 vdi delete --lost demo/a --yes
+    says err "without --lost"
+    run 0 vdi delete --lost demo/b --yes
+    run 3 vdi info demo/b
+    run 0 gc demo --json
+    (($(json freed_bytes) >= 4 << 20)) || die "what it used did not come back"
+    run 0 store check demo
+    kept a
+    kept c
+    run 0 vdi export demo/clone out.raw --force
+    same one.raw out.raw
+    run 0 vdi create demo/b --size 1M
+    rebuilt 0
+    kept a
+done
