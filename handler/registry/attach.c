@@ -953,6 +953,12 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     int error =
         plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
 
+    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* under A11 nobody was quicker */
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "the registry's row of extent %llu, which a process that died had, "
+                             "cannot be true; 'parallax store rebuild-registry' makes it anew from "
+                             "the store",
+                             (unsigned long long)no);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     lock(a);
@@ -2791,16 +2797,18 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
 int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault)
 {
-    uint64_t extents = plx_div_up(enough, a->row.extent_blocks), claimable = 0;
     struct plx_counters counters;
+    struct plx_store_info info;
+    uint64_t claimable = 0;
     int error = 0;
 
     lock(a);
     plx_store_counters(a->store, &counters);
+    plx_store_get_info(a->store, &info);
     unlock(a);
     if (counters.data_free_blocks < enough)
-        error =
-            plx_registry_extent_room(a->registry, a->row.id, keep_unused(a), extents, &claimable);
+        error = plx_registry_extent_room(a->registry, a->row.id, keep_unused(a),
+                                         plx_div_up(enough, info.extent_blocks), &claimable);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);

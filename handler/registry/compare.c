@@ -246,6 +246,12 @@ static int compare_extents(struct compare *c)
                 error = compare_extent(c, &row);
         }
     }
+    while (at < count && list[at].no < c->info.extents)
+        at++;
+    if (!error && at < count)
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry has extent %llu, beyond the end of the store, which has %llu" REBUILD,
+                (unsigned long long)list[at].no, (unsigned long long)c->info.extents);
     free(list);
     return error;
 }

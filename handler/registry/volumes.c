@@ -4,6 +4,8 @@
  *     follows, in the order of their numbers. So it is always a beginning of what the store has.
  * Y2  A volume that the store counts and the registry has no row of is the one that was being
  *     added (growth.c, D2).
+ * Y3  Rows are believed only as far as they can be true: ranges follow each other from 0 on without
+ *     gaps (stores.c, O1), of as many volumes as a store may have. Others refuse the store.
  * Threads: the caller's. Crash story: who opens the store next enters what is missing.
  */
 #include "registry/volumes.h"
@@ -33,6 +35,14 @@ int plx_volumes_open_paths(const char *const *paths, unsigned count,
         }
     }
     return 0;
+}
+
+/* Y3 */
+static int refuse_rows(struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "the registry's rows of volumes cannot be true; 'parallax store "
+                         "rebuild-registry' makes it anew from the store");
 }
 
 /* Y2 */
@@ -66,6 +76,8 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct 
 
     if (error)
         return plx_registry_fault(registry, error, fault);
+    if (count > PLX_VOLUMES_MAX)
+        error = refuse_rows(fault);
     while (opened < count && !error) {
         const char *path = opened < known->volumes ? known->volume[opened] : volumes[opened].path;
 
@@ -86,14 +98,22 @@ int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_
                            struct plx_fault *fault)
 {
     struct plx_registry_range *list;
+    uint64_t extents = 0;
     size_t count;
     int error = plx_registry_range_list(registry, store, &list, &count);
 
     if (error)
         return plx_registry_fault(registry, error, fault);
-    *ret_extents = count ? list[count - 1].first + list[count - 1].extents : 0;
+    for (size_t i = 0; i < count && !error; i++) {
+        if (list[i].first != extents || list[i].volume >= PLX_VOLUMES_MAX ||
+            list[i].extents > PLX_BLOCK_MAX - extents)
+            error = refuse_rows(fault);
+        extents += list[i].extents;
+    }
     free(list);
-    return 0;
+    if (!error)
+        *ret_extents = extents;
+    return error;
 }
 
 static int enter(struct plx_registry *registry, int64_t store, const struct plx_store_info *info,
@@ -122,7 +142,8 @@ static int seen_entered(struct plx_registry *registry, int64_t store, uint64_t e
         *ret_known = known;
         return 0;
     }
-    PLX_ASSERT(error || asked);
+    if (!error && !asked) /* entered, and not there */
+        return refuse_rows(fault);
     return error ? error : plx_fault_set(fault, asked, "%s", why.text);
 }
 
