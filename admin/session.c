@@ -174,6 +174,7 @@ int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mo
                                          .state_dir = cli->state_dir,
                                          .role = "admin",
                                          .read_only = mode == PLX_SESSION_READ,
+                                         .grows = mode == PLX_SESSION_GROW,
                                          .brief = true};
 
     return open_attach(cli, &options);

@@ -42,6 +42,9 @@
  *     several have died: whose disks would be asked for here?
  *     Disks that their LUNs have left stay open likewise: whoever closes one LUN may be about to
  *     close them all, and all together cost hardly more than one.
+ * A15 A superblock that is older than the registry (A7) is one that the device lost a write of. The
+ *     registry's word counts then (engine/volume.c, U5): all can be read, and nobody writes before
+ *     the operator has had it written again, by "store grow".
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -627,6 +630,33 @@ static void init_env(struct plx_env *env)
 
 /* ---- Volumes ---- */
 
+/* A15 */
+static int check_behind(struct plx_attach *a, struct plx_fault *fault)
+{
+    const char *volume = plx_store_behind(a->store);
+
+    if (!volume || a->options.read_only || a->options.grows)
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "%s: its superblock is older than the registry of store %s: the device "
+                         "lost a write that it had acknowledged; nothing is written to the store "
+                         "until 'parallax store grow %s' has written it again",
+                         volume, a->known.name, a->known.name);
+}
+
+/* A15. Rows that cannot be true are the check's affair where nothing is written. */
+static int open_known(struct plx_attach *a, struct plx_device **devices, unsigned count,
+                      struct plx_store_options *options, struct plx_store **ret_store,
+                      struct plx_fault *fault)
+{
+    int error = plx_store_open(devices, count, options, &a->env, ret_store, fault);
+
+    if (error != PLX_ERR_REGISTRY || !a->options.read_only)
+        return error;
+    options->known_count = 0;
+    return plx_store_open(devices, count, options, &a->env, ret_store, fault);
+}
+
 /* Locks on one volume prove nothing about another one, even if that is its copy. */
 static int open_store(struct plx_attach *a, struct plx_fault *fault)
 {
@@ -637,17 +667,25 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
         .cache_bytes = a->options.cache_bytes,
     };
     struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
+    struct plx_extent_range *known;
     struct plx_store_info info;
     struct plx_store *store;
     char text[37];
     unsigned count;
-    int error = plx_volumes_open(a->registry, a->row.id, &a->known, &device_options, devices,
-                                 &count, fault);
+    int error = plx_volumes_ranges(a->registry, a->row.id, &known, &options.known_count, fault);
 
     if (error)
         return error;
+    options.known = known;
+    error = plx_volumes_open(a->registry, a->row.id, &a->known, &device_options, devices, &count,
+                             fault);
+    if (error) {
+        free(known);
+        return error;
+    }
     plx_uuid_parse(a->paths.host, &options.host);
-    error = plx_store_open(devices, count, &options, &a->env, &store, fault);
+    error = open_known(a, devices, count, &options, &store, fault);
+    free(known);
     if (error) {
         plx_volumes_close(devices, count);
         return error;
@@ -670,8 +708,9 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
     }
     a->store = store;
     note_size(a);
-    return a->options.read_only /* A7 */
-               ? 0
+    error = check_behind(a, fault);
+    return error || a->options.read_only /* A7 */
+               ? error
                : plx_volumes_register(a->registry, a->row.id, store, NULL, fault);
 }
 
@@ -883,12 +922,15 @@ static void unlock_superblocks(struct plx_attach *a)
 int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
                     struct plx_grown *ret_grown, struct plx_fault *fault)
 {
+    bool behind = plx_store_behind(a->store) != NULL, locked;
     int error, ended;
-    bool locked;
 
     plx_attach_let_go(a, NULL); /* no disk is open while superblocks are written */
-    if (growth->how.dry_run)
-        return grow_by(a, growth, ret_grown, fault);
+    if (growth->how.dry_run) {
+        error = grow_by(a, growth, ret_grown, fault);
+        ret_grown->restored = behind;
+        return error;
+    }
     error = begin_growth(a, fault);
     if (error)
         return error;
@@ -896,6 +938,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     locked = !error;
     if (locked) {
         error = grow_alone(a, growth, ret_grown, fault);
+        ret_grown->restored = behind; /* A15 */
         unlock_superblocks(a);
     }
     /* Else the right goes with the instance, and what was being added is remembered. */

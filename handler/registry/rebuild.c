@@ -14,6 +14,9 @@
  * B6  An extent's header that is older than the old registry knows is not believed either, nor is
  *     one that the old registry does not believe: however old it is, it knows too little, never
  *     too much.
+ * B7  Ranges of extents that the old registry knows and the superblocks do not are the store's all
+ *     the same (attach.c, A15), unless they cannot be: the volumes have no room for them, or are no
+ *     volumes of this store. What lies in them is found; "store grow" writes the superblocks.
  * Threads: the caller's. Crash story: B2; the file is left behind, and made anew by the next call.
  */
 #include "registry/rebuild.h"
@@ -345,6 +348,8 @@ static int keep_seals(struct rebuild *r, struct plx_registry *old)
     for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
         const struct plx_registry_extent none = {0}, *here = &none;
 
+        if (list[i].no >= r->info.extents) /* what it knows of these is wrong */
+            break;
         while (at < r->extent_count && r->extents[at].no < list[i].no)
             at++;
         if (at < r->extent_count && r->extents[at].no == list[i].no)
@@ -389,18 +394,94 @@ static int put_file(struct rebuild *r)
 
 /* ---- The whole ---- */
 
+/* B7. Volumes that were not named, and are there. */
+static int find_unnamed(struct rebuild *r, struct plx_registry *old, int64_t row)
+{
+    const struct plx_device_open_options open = {.read_only = true, .queue_depth = 1};
+    struct plx_registry_volume *list = NULL;
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    char uuid[PLX_UUID_TEXT];
+    size_t count = 0;
+    int error = 0;
+
+    plx_registry_volume_list(old, row, &list, &count);
+    for (size_t i = r->known.volumes; i < count && !error; i++) {
+        if (plx_device_open(list[i].path, &open, &device, NULL))
+            continue;
+        if (plx_superblock_probe(device, &info, NULL) == 0 && info.volume_index == i) {
+            plx_uuid_text(&info.store, uuid);
+            if (strcmp(uuid, r->known.uuid) == 0)
+                error = plx_fault_set(r->fault, PLX_ERR_INVALID,
+                                      "%s is volume %zu of store %s, as its registry knows; name "
+                                      "all volumes",
+                                      list[i].path, i, r->known.name);
+        }
+        plx_device_close(device);
+    }
+    free(list);
+    return error;
+}
+
+/* B7. None: an old registry that cannot be read. */
+static int know_ranges(struct rebuild *r, struct plx_extent_range **ret_list, unsigned *ret_count)
+{
+    const struct plx_embedded_options options = {
+        .volume = r->known.volume[0],
+        .uuid = r->known.uuid,
+        .who = "parallax store rebuild-registry",
+        .read_only = true,
+        .beside = true, /* B1 */
+    };
+    struct plx_registry_store row;
+    struct plx_registry *old;
+    int error = 0;
+
+    *ret_list = NULL;
+    *ret_count = 0;
+    if (plx_embedded_open(&options, &old, NULL))
+        return 0;
+    if (plx_registry_store_get(old, r->known.uuid, &row) == 0) {
+        plx_volumes_ranges(old, row.id, ret_list, ret_count, NULL);
+        error = find_unnamed(r, old, row.id);
+    }
+    plx_registry_close(old);
+    return error;
+}
+
+/* B7. As far as what is known can be true. */
+static int open_known(struct rebuild *r, struct plx_device **devices)
+{
+    struct plx_extent_range *list;
+    struct plx_store_options options = {0};
+    unsigned count;
+    int error = know_ranges(r, &list, &count);
+
+    options.known = list;
+    while (options.known_count < count && list[options.known_count].volume < r->known.volumes)
+        options.known_count++;
+    while (!error) {
+        error = plx_store_open(devices, r->known.volumes, &options, &r->env, &r->store, r->fault);
+        if (!error || !options.known_count)
+            break;
+        options.known_count = 0;
+        error = 0;
+    }
+    free(list);
+    return error;
+}
+
 static int open_store(struct rebuild *r)
 {
     struct plx_device_open_options open = {
         .exclusive = true, .read_only = r->options->dry_run, .patience = r->options->patience};
-    struct plx_store_options options = {0};
     struct plx_device *devices[PLX_VOLUMES_MAX];
     int error = plx_volumes_open_paths((const char *const *)r->known.volume, r->known.volumes,
                                        &open, devices, r->fault);
 
     if (error)
         return error;
-    error = plx_store_open(devices, r->known.volumes, &options, &r->env, &r->store, r->fault);
+    error = open_known(r, devices);
     if (error)
         plx_volumes_close(devices, r->known.volumes);
     else

@@ -94,26 +94,51 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct 
     return error;
 }
 
-int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
-                           struct plx_fault *fault)
+int plx_volumes_ranges(struct plx_registry *registry, int64_t store,
+                       struct plx_extent_range **ret_list, unsigned *ret_count,
+                       struct plx_fault *fault)
 {
-    struct plx_registry_range *list;
+    struct plx_registry_range *rows;
+    struct plx_extent_range *list;
     uint64_t extents = 0;
     size_t count;
-    int error = plx_registry_range_list(registry, store, &list, &count);
+    int error = plx_registry_range_list(registry, store, &rows, &count);
 
     if (error)
         return plx_registry_fault(registry, error, fault);
+    list = calloc(count + 1, sizeof *list);
+    if (!list)
+        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     for (size_t i = 0; i < count && !error; i++) {
-        if (list[i].first != extents || list[i].volume >= PLX_VOLUMES_MAX ||
-            list[i].extents > PLX_BLOCK_MAX - extents)
-            error = refuse_rows(fault);
-        extents += list[i].extents;
+        if (rows[i].first != extents || rows[i].volume >= PLX_VOLUMES_MAX ||
+            rows[i].extents > PLX_BLOCK_MAX - extents)
+            error = refuse_rows(fault); /* Y3 */
+        extents += rows[i].extents;
+        list[i] = (struct plx_extent_range){
+            .volume = rows[i].volume, .first = rows[i].first, .extents = rows[i].extents};
     }
+    free(rows);
+    if (error) {
+        free(list);
+        return error;
+    }
+    *ret_list = list;
+    *ret_count = (unsigned)count;
+    return 0;
+}
+
+int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
+                           struct plx_fault *fault)
+{
+    struct plx_extent_range *list;
+    unsigned count;
+    int error = plx_volumes_ranges(registry, store, &list, &count, fault);
+
+    if (error)
+        return error;
+    *ret_extents = count ? list[count - 1].first + list[count - 1].extents : 0;
     free(list);
-    if (!error)
-        *ret_extents = extents;
-    return error;
+    return 0;
 }
 
 static int enter(struct plx_registry *registry, int64_t store, const struct plx_store_info *info,
