@@ -45,6 +45,10 @@
  * A15 A superblock that is older than the registry (A7) is one that the device lost a write of. The
  *     registry's word counts then (engine/volume.c, U5): all can be read, and nobody writes before
  *     the operator has had it written again, by "store grow".
+ * A16 Who only reads, and cannot write to the volume, enters nothing there, no hold either. What
+ *     keeps an instant for it is a lock that who lets go looks for (holds.c, K7), or, where its
+ *     locks are not seen, that nobody has the store open. Else it reads no instants. Who can write
+ *     enters holds, as ever (A5).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -120,6 +124,7 @@ struct plx_attach {
     struct plx_registry_store row;
     struct plx_instance instance;
     bool registered;
+    bool unwritable; /* A16 */
     struct plx_store *store;
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
     uint64_t extents_known;      /* A7: others are not given to the store */
@@ -1885,9 +1890,11 @@ void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
     plx_uuid_text(&id, ret_text);
 }
 
-void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX])
+int plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX],
+                            struct plx_fault *fault)
 {
     plx_paths_control(&attach->paths, attach->instance.row.id, ret_path);
+    return plx_paths_make_control(&attach->paths, fault);
 }
 
 /* ---- Virtual disks ---- */
@@ -2003,6 +2010,41 @@ static struct held_vdi *find_vdi(struct plx_attach *a, const struct plx_vdi *vdi
     return held;
 }
 
+/* A16 */
+static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_device *device = plx_registry_device(a->registry);
+    struct plx_tenant tenant;
+    struct plx_uuid store;
+    bool lives = false;
+    int error;
+
+    plx_uuid_parse(a->row.uuid, &store);
+    error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
+                             fault);
+    if (!error && !tenant.here)
+        error = plx_tenancy_lives(device, &store, &lives, fault);
+    return lives ? plx_fault_set(fault, PLX_ERR_BUSY,
+                                 "%s cannot be written to here, and store %s is open on host %s, "
+                                 "where nobody would know that its snapshots are read: read them "
+                                 "there, or through the same name of the volume",
+                                 device->name, a->known.name, tenant.host_name)
+                 : error;
+}
+
+/* A16. *ret_hold stays 0. */
+static int hold_without_writing(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
+{
+    int error = a->unwritable ? 0 : check_stands_still(a, fault);
+
+    if (error)
+        return error;
+    a->unwritable = true;
+    error = plx_hold_share(a->registry, &a->paths, plx_registry_locks(a->registry), vdi,
+                           a->options.patience);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
 /* A5. seq 0, the newest state, is nothing that could be held. */
 static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                         struct plx_fault *fault)
@@ -2012,8 +2054,11 @@ static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uin
     *ret_hold = 0;
     if (!seq)
         return 0;
-    if (!a->registered)
+    if (!a->registered && !a->unwritable)
         error = register_instance(a, fault);
+    if (a->unwritable ||
+        (a->options.read_only && (error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY)))
+        return hold_without_writing(a, vdi, fault);
     if (error)
         return error;
     error = plx_hold_wait(a->registry, &a->paths, plx_registry_locks(a->registry), vdi, seq,
@@ -2477,6 +2522,26 @@ static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
                          row->name, (unsigned long long)holds[0].seq, who);
 }
 
+/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds (A16). */
+static int begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
+                        const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
+                        struct plx_fault *fault)
+{
+    int error = plx_registry_intent_begin(a->registry, held, thin ? thin->marks : NULL,
+                                          thin ? thin->mark_count : 0, ret_kept, ret_count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))
+        return 0;
+    free(*ret_kept);
+    plx_registry_intent_end(a->registry, held);
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "store %s: a process that cannot write to its volume reads snapshots, and "
+                         "none goes until it has ended",
+                         a->known.name);
+}
+
 static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
                         const struct plx_registry_lock *held, bool *ret_soon,
                         struct plx_fault *fault)
@@ -2488,9 +2553,10 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
 
     if (error)
         return error;
-    error = plx_registry_intent_begin(a->registry, held, NULL, 0, &kept, &count);
-    if (!error)
-        error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
+    error = begin_intent(a, held, NULL, &kept, &count, fault);
+    if (error)
+        return error;
+    error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
     if (error)
         plx_registry_fault(a->registry, error, fault);
     else if (count)
@@ -2810,10 +2876,7 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
         error = release_dead(a, held->lock.vdi, fault);
     if (error)
         return error;
-    error = plx_registry_intent_begin(a->registry, &held->lock, thin->marks, thin->mark_count,
-                                      &kept, &slice.kept_count);
-    if (error)
-        plx_registry_fault(a->registry, error, fault);
+    error = begin_intent(a, &held->lock, thin, &kept, &slice.kept_count, fault);
     if (!error) {
         slice.kept = kept;
         lock(a);

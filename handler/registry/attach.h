@@ -61,8 +61,9 @@ void plx_attach_row(const struct plx_attach *attach, struct plx_registry_store *
 /* plx_uuid_shown() of a VDI's id, as text. */
 void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
                          char ret_text[PLX_UUID_TEXT]);
-/* Where this instance's control socket belongs. */
-void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX]);
+/* Where this instance's control socket belongs; its folder is made. */
+int plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX],
+                            struct plx_fault *fault);
 
 struct plx_attach_vdi_options {
     bool write_back;

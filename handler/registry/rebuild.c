@@ -21,6 +21,7 @@
  */
 #include "registry/rebuild.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ struct rebuild {
     struct plx_store *store; /* B1: brings the volumes */
     struct plx_store_info info;
     struct plx_registry *file; /* B2 */
-    char path[PLX_PATH_MAX + 64];
+    char path[PLX_PATH_MAX + 64], folder[PLX_PATH_MAX + 32];
     int64_t row; /* of the store in the file */
     struct plx_rebuilt rebuilt;
     /* What the store says, for the import calls. */
@@ -284,12 +285,49 @@ static int import_found(struct rebuild *r)
     return error;
 }
 
+/* Of a dry run it lies in a folder of its own: the state directory need not be there. */
+static int place_file(struct rebuild *r)
+{
+    const char *temporary = getenv("TMPDIR");
+
+    if (!r->options->dry_run) {
+        snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
+        return 0;
+    }
+    if (!temporary || !*temporary)
+        temporary = "/tmp";
+    snprintf(r->folder, sizeof r->folder, "%s/parallax-XXXXXX", temporary);
+    if (!mkdtemp(r->folder)) {
+        r->folder[0] = 0;
+        return plx_fault_set(r->fault, PLX_ERR_SYSTEM, "cannot make a folder in %.200s: %s",
+                             temporary, strerror(errno));
+    }
+    snprintf(r->path, sizeof r->path, "%s/rebuild.db", r->folder);
+    return 0;
+}
+
+/* With what SQLite and its driver leave beside it. */
+static void remove_file(struct rebuild *r)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal", ".lock"};
+    char path[sizeof r->path + 16];
+
+    for (size_t i = 0; r->path[0] && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", r->path, suffixes[i]);
+        unlink(path);
+    }
+    if (r->folder[0])
+        rmdir(r->folder);
+}
+
 /* B2. The file has the store and its volumes when the store is scanned, for what is lost. */
 static int make_file(struct rebuild *r)
 {
     int error;
 
-    snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
+    error = place_file(r);
+    if (error)
+        return error;
     unlink(r->path);
     error = plx_registry_open(r->path, "parallax store rebuild-registry", &r->file, r->fault);
     if (!error)
@@ -508,8 +546,7 @@ static int run(struct rebuild *r)
     if (!error && !r->options->dry_run)
         error = plx_founding_enter(&r->paths, &r->known, r->options->patience, r->fault);
     plx_registry_close(r->file);
-    if (r->path[0])
-        unlink(r->path);
+    remove_file(r);
     if (r->store)
         plx_store_close(r->store);
     plx_tenancy_end(tenancy);

@@ -184,6 +184,15 @@ static void identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
     plx_uuid_parse(paths->boot, ret_boot);
 }
 
+/* paths.c, P2 */
+static int refuse_nameless(const struct plx_paths *paths, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                         "nothing tells this host from others: it has no /etc/machine-id, and "
+                         "%.150s/host-id cannot be made",
+                         paths->state);
+}
+
 int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,
                       const struct plx_uuid *store, const struct plx_paths *paths,
                       struct plx_fault *fault)
@@ -191,6 +200,8 @@ int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *lock
     struct plx_home home = {.device = locks->device, .inode = locks->inode};
     struct page page = {0};
 
+    if (!paths->host[0])
+        return refuse_nameless(paths, fault);
     identify(paths, &home.host, &home.boot);
     snprintf(home.host_name, sizeof home.host_name, "%s", paths->host_name);
     return write_page(device, store, &home, SLOT_STATE, &page, fault);
@@ -210,7 +221,8 @@ int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks
     *ret_tenant = (struct plx_tenant){
         .host = page.home.host,
         .open = page.home.open,
-        .ours = plx_uuid_equal(&page.home.host, &host) || plx_uuid_equal(&page.home.boot, &boot),
+        .ours = (!plx_uuid_is_zero(&host) && plx_uuid_equal(&page.home.host, &host)) ||
+                (!plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot)),
         .here = page.found && !plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot) &&
                 page.home.device == locks->device && page.home.inode == locks->inode,
     };
@@ -262,8 +274,9 @@ static void unlock_home(struct plx_tenancy *t)
 }
 
 /* Whether the counter moves, or anything else. */
-static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bool *ret_moved,
-                 struct plx_fault *fault)
+static int watch_page(struct plx_device *device, const struct plx_uuid *store,
+                      const struct page *page, uint64_t ns, bool *ret_moved,
+                      struct plx_fault *fault)
 {
     uint64_t since = boot_ns();
     int error = 0;
@@ -273,11 +286,28 @@ static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bo
         struct page now;
 
         rest(STEP_NS);
-        error = read_page(t->device, &t->options.store, &now, fault);
+        error = read_page(device, store, &now, fault);
         *ret_moved = !error && !now.damaged && /* T6 */
                      (!now.found || now.home.generation != page->home.generation);
     }
     return error;
+}
+
+static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bool *ret_moved,
+                 struct plx_fault *fault)
+{
+    return watch_page(t->device, &t->options.store, page, ns, ret_moved, fault);
+}
+
+int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, bool *ret_lives,
+                      struct plx_fault *fault)
+{
+    struct page page;
+    int error = read_page(device, store, &page, fault);
+
+    *ret_lives = false;
+    return error || !page.home.open ? error
+                                    : watch_page(device, store, &page, WATCH_NS, ret_lives, fault);
 }
 
 /* T3 */
@@ -558,6 +588,10 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     pthread_condattr_t attributes;
     int error, result;
 
+    if (!options->paths->host[0]) {
+        free(t);
+        return refuse_nameless(options->paths, fault);
+    }
     if (!t)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     t->options = *options;
