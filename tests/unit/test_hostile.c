@@ -20,6 +20,7 @@
 #include "registry/compare.h"
 #include "registry/embedded.h"
 #include "registry/founding.h"
+#include "registry/rebuild.h"
 #include "registry/sqlite.h"
 #include "ok.h"
 #include "sim/simrng.h"
@@ -436,6 +437,29 @@ static void change(void)
     plx_attach_grow(attach, &growth, &grown, &fault);
 }
 
+/* What every message advises in the end. must: v cannot have been deleted. */
+static void make_anew(bool must)
+{
+    const char *volume = path_of("volume");
+    struct plx_rebuild_options options = {.state_dir = folder, .volumes = &volume, .count = 1};
+    struct plx_rebuilt rebuilt;
+    struct plx_known known;
+    int error = plx_rebuild(&options, &known, &rebuilt, &fault);
+
+    if (error) {
+        wrong("the registry cannot be made anew");
+        return;
+    }
+    plx_known_done(&known);
+    if (open_attach(false)) {
+        wrong("opening, with a new registry");
+        return;
+    }
+    if (must)
+        read_disk("v", "0", 'v', true);
+    plx_attach_close(attach);
+}
+
 /* A number may be a size. */
 static void bound_memory(void)
 {
@@ -466,6 +490,7 @@ static int use_store(bool must)
             read_disk("v", "0", 'v', true);
         plx_attach_close(attach);
     }
+    make_anew(must);
     return right ? 0 : 1;
 }
 
