@@ -118,7 +118,7 @@ static void test_refusals(void)
     open_lun("parallax/s/v@17", SIZE, SECTOR, "17");
     snprintf(state, sizeof state, "%s", getenv("PARALLAX_STATE_DIR"));
     setenv("PARALLAX_STATE_DIR", "/dev/null", 1);
-    open_lun("parallax/s/v", SIZE, SECTOR, "cannot make directory /dev/null");
+    open_lun("parallax/s/v", SIZE, SECTOR, "cannot use directory /dev/null");
     setenv("PARALLAX_STATE_DIR", state, 1);
     /* After all of that the VDI opens. */
     device = open_lun("parallax/s/v", SIZE, SECTOR, NULL);
