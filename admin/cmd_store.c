@@ -294,7 +294,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     plx_out_set_time(object, "created", store.created_ns);
     json_object_set_new(object, "doubt",
                         store.doubt[0] ? plx_out_string(store.doubt) : json_null());
-    if (!(rc = plx_cmd_space_of_store(cli, &store, &info, object)))
+    if (!(rc = plx_cmd_space_of_store(cli, &store, object)))
         rc = plx_cmd_space_history(cli, name.store, vdis, vdi_count, object);
     plx_out_object(cli, columns, object); /* what is known of it, with an error behind */
 out:

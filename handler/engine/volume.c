@@ -4,8 +4,8 @@
  * U2  The ranges of all volumes, by their numbers, follow each other without gaps and overlaps.
  * U3  A volume is as large as its superblock says, or larger.
  * U4  A map only ever gets longer: what lies behind an address stays where it is.
- * U5  A superblock that says less than is known besides when the store is opened (its registry
- * comes after it) is an older one that came back. Then what is known counts, for disks have blocks
+ * U5  A superblock that says less than is known besides when the store is opened (a registry comes
+ *     after it) is an older one that came back. Then what is known counts, for disks have blocks
  *     there. It only ever makes ranges longer or adds some, and only where the volumes have room
  *     for them. Writing it again is for grow.c (G2).
  * Loop: the store's. Crash story: nothing is written here.

@@ -47,7 +47,8 @@
  *     the operator has had it written again, by "store grow".
  * A16 Who only reads, and cannot write to the volume, enters nothing there, no hold either. What
  *     keeps an instant for it is a lock that who lets go looks for (holds.c, K7), or, where its
- *     locks are not seen, that nobody has the store open. Else it reads no instants. Who can write
+ *     locks are not seen, that nobody has the store open when it begins: whoever opens it later,
+ *     through another inode, knows nothing of the reader. Else it reads no instants. Who can write
  *     enters holds, as ever (A5).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.

@@ -147,3 +147,20 @@ for rows in "UPDATE volumes SET extents = extents + 64 WHERE idx = 1" \
     rebuilt --volume one --volume two
     whole one two
 done
+
+step "nor are rows of extents that the store has not"
+cp grown one && cp grown2 two
+for number in 7000 -1 4611686018427387904; do
+    registry_edit one "PRAGMA ignore_check_constraints = ON; DELETE FROM extents WHERE no > 96 OR no < 0;
+        INSERT INTO extents (store, no, type) SELECT id, $number, 'data' FROM store"
+    run 5 store info demo
+    says err "beyond the end of the store, which has 96; 'parallax store rebuild-registry' makes its registry anew"
+    run 5 store check demo
+    says out "beyond the end of the store, which has 96; 'parallax store rebuild-registry'"
+    run 0 vdi create demo/d --size 1M
+    run 0 vdi delete demo/d --yes
+    run 0 gc demo
+    intact
+done
+rebuilt --volume one --volume two
+whole one two
