@@ -66,18 +66,23 @@ static void print_grown(struct plx_cli *cli, const char *store, const struct plx
     uint64_t extent_bytes = info.extent_blocks * info.block_size;
     plx_text_size(grown->added * extent_bytes, added);
     plx_text_size(grown->extents * extent_bytes, size);
+    if (grown->restored)
+        plx_out_note(cli,
+                     "a superblock of %s was older than its registry, for the device lost a write; "
+                     "it %s written again",
+                     store, dry ? "would be" : "is");
     if (!grown->added)
         plx_out_note(cli, "%s has all there is already: %s", store, size);
     else
         plx_out_note(cli, "%s %s by %s to %s", store, dry ? "would grow" : "grew", added, size);
     tell_stays(cli, store, &info, grown->registry_stays);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i,s:b,s:o}", "store", store, "dry_run", dry,
-                               "added_bytes", (json_int_t)(grown->added * extent_bytes),
+        plx_out_json(json_pack("{s:s,s:b,s:I,s:I,s:I,s:i,s:b,s:b,s:o}", "store", store, "dry_run",
+                               dry, "added_bytes", (json_int_t)(grown->added * extent_bytes),
                                "size_bytes", (json_int_t)(grown->extents * extent_bytes),
                                "added_extents", (json_int_t)grown->added, "told", (int)told,
                                "registry_stays", grown->registry_stays != PLX_REGISTRY_FITS,
-                               "sealed_extents", sealed_json(grown)));
+                               "restored", grown->restored, "sealed_extents", sealed_json(grown)));
 }
 
 static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_growth *growth)
@@ -87,7 +92,7 @@ static int grow(struct plx_cli *cli, const char *store, const struct plx_attach_
     int rc;
 
     if ((rc = plx_session_open(cli, store,
-                               growth->how.dry_run ? PLX_SESSION_READ : PLX_SESSION_WRITE)))
+                               growth->how.dry_run ? PLX_SESSION_READ : PLX_SESSION_GROW)))
         return rc;
     rc = plx_attach_grow(cli->session.attach, growth, &grown, &cli->fault);
     tell_sealed(cli, store, &grown);

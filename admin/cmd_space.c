@@ -96,12 +96,11 @@ static void add_answers(const struct owners *owners, uint64_t blocks, struct spa
 }
 
 /* Adds up what the touched extents hold; those that were never touched are free. */
-static int measure(struct plx_cli *cli, int64_t store, const struct plx_store_info *info,
-                   struct space *ret_space)
+static int measure(struct plx_cli *cli, int64_t store, struct space *ret_space)
 {
-    struct space space = {.size = info->extents * info->extent_blocks};
-    uint64_t unused = info->extents, reserve = plx_attach_reserve_extents(cli->session.attach);
-    uint64_t answered = 0;
+    static struct plx_store_info info;
+    struct space space = {0};
+    uint64_t unused, reserve, answered = 0;
     struct plx_registry_extent *list = NULL;
     struct owners owners;
     size_t count = 0;
@@ -110,20 +109,28 @@ static int measure(struct plx_cli *cli, int64_t store, const struct plx_store_in
     if (!rc && (rc = plx_registry_extent_list(cli->session.registry, store, PLX_REGISTRY_ANY, &list,
                                               &count)))
         plx_session_registry_fault(cli, rc);
+    plx_store_get_info(plx_session_store(cli), &info);
+    if (!rc && count && list[count - 1].no >= info.extents) { /* perhaps it has just grown */
+        rc = plx_attach_volumes_changed(cli->session.attach, &cli->fault);
+        plx_store_get_info(plx_session_store(cli), &info);
+    }
+    space.size = info.extents * info.extent_blocks;
+    unused = info.extents;
+    reserve = plx_attach_reserve_extents(cli->session.attach);
     for (size_t i = 0; i < count && !rc; i++) {
         if (list[i].type == PLX_EXTENT_UNUSED)
             continue;
         unused--;
-        answered += owner_answers(&owners, list[i].owner) ? info->extent_blocks : 0;
-        if (list[i].type == PLX_EXTENT_SYSTEM)
-            space.system += info->extent_blocks;
+        answered += owner_answers(&owners, list[i].owner) ? info.extent_blocks : 0;
+        if (list[i].type == PLX_EXTENT_SYSTEM && list[i].no < info.extents)
+            space.system += info.extent_blocks;
         else
             rc = add_extent(cli, &list[i], &owners, &space);
     }
     add_answers(&owners, answered, &space);
     space.used += space.system;
     if (unused > reserve)
-        space.available += (unused - reserve) * info->extent_blocks;
+        space.available += (unused - reserve) * info.extent_blocks;
     free(list);
     free(owners.list);
     *ret_space = space;
@@ -171,11 +178,11 @@ static void put_limit(json_t *object, const struct plx_threshold *limit, uint64_
 }
 
 int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store *store,
-                           const struct plx_store_info *info, json_t *object)
+                           json_t *object)
 {
     struct plx_threshold limit;
     struct space space;
-    int rc = measure(cli, store->id, info, &space);
+    int rc = measure(cli, store->id, &space);
 
     if (rc)
         return rc;

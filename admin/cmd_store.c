@@ -294,7 +294,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
                                                  (json_int_t)(registry_used * PLX_BLOCK_SIZE)));
     plx_out_set_time(object, "created", store.created_ns);
     json_object_set_new(object, "doubt", plx_session_doubt(cli));
-    if (!(rc = plx_cmd_space_of_store(cli, &store, &info, object)))
+    if (!(rc = plx_cmd_space_of_store(cli, &store, object)))
         rc = plx_cmd_space_history(cli, name.store, vdis, vdi_count, object);
     plx_out_object(cli, columns, object); /* what is known of it, with an error behind */
 out:

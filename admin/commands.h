@@ -52,7 +52,7 @@ int plx_cmd_vdi_set(struct plx_cli *cli);
 
 /* Add how full it is and its soft limit to what is printed of a store or a virtual disk. */
 int plx_cmd_space_of_store(struct plx_cli *cli, const struct plx_registry_store *store,
-                           const struct plx_store_info *info, json_t *object);
+                           json_t *object);
 int plx_cmd_space_of_vdi(struct plx_cli *cli, const char *vdi, const struct plx_vdi_info *info,
                          json_t *object);
 /* Adds the oldest snapshot of these disks, and how long policies keep theirs. */

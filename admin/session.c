@@ -192,6 +192,7 @@ int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mo
                                          .state_dir = cli->state_dir,
                                          .role = "admin",
                                          .read_only = mode == PLX_SESSION_READ,
+                                         .grows = mode == PLX_SESSION_GROW,
                                          .brief = true};
 
     return open_attach(cli, &options);
@@ -781,6 +782,9 @@ static int collect_here(struct plx_cli *cli, const char *store, const struct plx
 
     if (!rc)
         rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
+    if (how->dry_run && (rc == PLX_ERR_PERMISSION || rc == PLX_ERR_READONLY)) /* then it counts what
+                                                                               * is there */
+        rc = plx_session_open(cli, store, PLX_SESSION_READ);
     return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
 }
 

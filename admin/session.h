@@ -39,6 +39,7 @@ struct plx_session_waiting {
 enum plx_session_mode {
     PLX_SESSION_READ,
     PLX_SESSION_WRITE,
+    PLX_SESSION_GROW, /* likewise, to make the store larger */
 };
 
 /* The signal that asks the command to end, SIGINT or SIGTERM; 0: none. */

@@ -53,6 +53,7 @@ bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock
 #define PLX_BYTE_USED ((uint64_t)11)          /* shared by who has the volume open */
 #define PLX_BYTE_OPEN ((uint64_t)12)          /* shared by who has the store open for writing */
 #define PLX_BYTE_RECOVERY ((uint64_t)13)      /* recovering what dead instances had */
+#define PLX_BYTE_READING ((uint64_t)14)       /* shared by who reads instants without a hold */
 #define PLX_BYTE_INSTANCE ((uint64_t)1 << 48) /* plus the low 48 bits of the instance's id */
 
 #endif

@@ -28,6 +28,19 @@ static int cannot_lock(const struct plx_device *device, int error, struct plx_fa
                  : 0;
 }
 
+/* Who can only read has no exclusive lock. It sees others that have the volume open, and keeps none
+ * out that come: good enough to read what there is. */
+static int try_lock(struct plx_device *device, const struct plx_device_open_options *options)
+{
+    enum plx_bytelock_mode mode = options->exclusive ? PLX_BYTE_EXCLUSIVE : PLX_BYTE_SHARED;
+    int error = device->used->ops->set(device->used, PLX_BYTE_USED, mode);
+
+    if (error != PLX_ERR_SYSTEM || !options->exclusive || !options->read_only)
+        return error;
+    error = device->used->ops->set(device->used, PLX_BYTE_USED, PLX_BYTE_SHARED);
+    return error ? error : plx_device_others(device) ? PLX_ERR_BUSY : 0;
+}
+
 /* V2. The opening shares the volume, or has it for itself. */
 static int lock_volume(struct plx_device *device, const struct plx_device_open_options *options,
                        struct plx_fault *fault)
@@ -35,7 +48,6 @@ static int lock_volume(struct plx_device *device, const struct plx_device_open_o
     static unsigned wait_ms = LOCK_WAIT_MS;
     static const struct plx_patience some = {plx_patience_fixed, &wait_ms};
     const struct plx_patience *patience = options->patience ? options->patience : &some;
-    enum plx_bytelock_mode mode = options->exclusive ? PLX_BYTE_EXCLUSIVE : PLX_BYTE_SHARED;
     uint64_t since_ns = plx_patience_begin();
     struct plx_fault why;
     int error = plx_bytelock_open(device->name, &device->used, fault);
@@ -51,7 +63,7 @@ static int lock_volume(struct plx_device *device, const struct plx_device_open_o
               "when that has ended",
         device->name);
     do
-        error = device->used->ops->set(device->used, PLX_BYTE_USED, mode);
+        error = try_lock(device, options);
     while (error == PLX_ERR_BUSY && plx_patience_waits(patience, since_ns, &why));
     if (error == PLX_ERR_BUSY)
         return plx_fault_set(fault, error, "%s", why.text);

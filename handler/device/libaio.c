@@ -660,8 +660,10 @@ static int measure_block_device(struct aio_device *device, const struct stat *st
 {
     const char *path = device->base.name;
     uint64_t bytes;
-    int block;
+    int block, read_only = 0;
 
+    if (!device->base.read_only && ioctl(device->fd, BLKROGET, &read_only) == 0 && read_only)
+        return open_error(path, "open for writing", EROFS, fault); /* blockdev --setro */
     if (ioctl(device->fd, BLKGETSIZE64, &bytes) != 0 || ioctl(device->fd, BLKSSZGET, &block) != 0)
         return open_error(path, "measure", errno, fault);
     if (block != 512 && block != 4096)

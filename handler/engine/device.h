@@ -96,7 +96,8 @@ struct plx_device_open_options {
     unsigned queue_depth;
     /* Every opening of a volume shares it with the others of this machine, by a lock. Two kinds do
      * not: an exclusive one waits until nobody else has it open, and keeps others out (BUSY); one
-     * beside another of this process takes no part. */
+     * beside another of this process takes no part. One that is exclusive and read_only, where
+     * nothing can be written, does not keep out who comes later. */
     bool exclusive, beside;
     const struct plx_patience *patience; /* NULL: waits up to five seconds */
 };

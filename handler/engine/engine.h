@@ -113,6 +113,10 @@ struct plx_store_options {
     uint64_t keyframe_log_bytes; /* or so many bytes of log; 0: 64 MiB */
     unsigned ops_per_vdi;        /* requests in progress at once per VDI, 0: 128 */
     bool mixed; /* volumes of several identities: what plx_store_set_identity() left, cut off */
+    /* Ranges of extents that the store is known to have had, by their numbers (volume.c, U5); their
+     * `at` is not looked at. REGISTRY: they cannot be true. */
+    const struct plx_extent_range *known;
+    unsigned known_count;
 };
 
 /* Takes the devices over (closes them with the store) only on success. All volumes of the store
@@ -132,6 +136,9 @@ void plx_store_get_info(const struct plx_store *store, struct plx_store_info *re
 int plx_store_flush_others(struct plx_store *store);
 /* Whether the extent holds the store's own structures or its registry. */
 bool plx_store_extent_is_system(const struct plx_store *store, uint64_t number);
+/* The first volume whose superblock says less than is known: the device lost a write that it had
+ * acknowledged. The next plx_store_grow() or the like writes it again. NULL: there is none. */
+const char *plx_store_behind(const struct plx_store *store);
 /* The index-th range of extents, by their numbers; false past the end. */
 bool plx_store_range(const struct plx_store *store, unsigned index,
                      struct plx_extent_range *ret_range);
@@ -162,6 +169,7 @@ struct plx_grown {
      * cannot be believed; nobody uses them from now on. Also after an error. */
     unsigned sealed_count;
     uint64_t sealed[PLX_GROWN_SEALED_MAX];
+    bool restored; /* a superblock that was behind (plx_store_behind()) */
 };
 
 /* Takes into use what volumes have become larger by, in whole extents, and finishes what a crash

@@ -21,6 +21,9 @@
  *     a write. More, or somebody's blocks where there should be none: the registry did. Neither is
  *     used or written. What can be told is durable: the newest generation of each page that a flush
  *     covered, or that was read and, where no mirror proved it, written again.
+ * E6  Whoever names an extent from outside has its number from a registry, which may say anything:
+ *     one that the store has not, or that holds its own structures, is refused before it becomes
+ *     an address.
  * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
  *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
  *   referenced but not marked cannot be, because the key frame that refers to them comes after,
@@ -32,6 +35,7 @@
 #include "engine/reserve.h"
 
 #define PAGE_BYTES (PLX_EXTENT_PAGE_BITS / 8)
+#define MAKE_ANEW "; 'parallax store rebuild-registry' makes its registry anew from the store"
 
 static uint32_t page_count(const struct plx_store *store)
 {
@@ -132,6 +136,19 @@ static struct plx_extent *extent_new(struct plx_store *store, enum plx_extent_ty
         return NULL;
     }
     return extent;
+}
+
+/* E6 */
+static int check_number(const struct plx_store *store, uint64_t number, struct plx_fault *fault)
+{
+    if (number < store->info.extents && !plx_store_extent_is_system(store, number))
+        return 0;
+    return plx_fault_set(
+        fault, PLX_ERR_CORRUPT,
+        number < store->info.extents
+            ? "extent %llu of %llu holds the store's own structures" MAKE_ANEW
+            : "extent %llu is beyond the end of the store, which has %llu" MAKE_ANEW,
+        (unsigned long long)number, (unsigned long long)store->info.extents);
 }
 
 /* ---- Loading ---- */
@@ -442,8 +459,8 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
 {
     struct plx_extent *extent = NULL;
 
-    if (!error && (grant->extent >= store->info.extents || plx_extent_find(store, grant->extent) ||
-                   plx_store_extent_is_system(store, grant->extent)))
+    if (!error &&
+        (check_number(store, grant->extent, NULL) || plx_extent_find(store, grant->extent)))
         error = PLX_ERR_REGISTRY;
     if (!error) {
         extent = extent_new(store, type, grant->extent, grant->fresh);
@@ -470,11 +487,10 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
 {
     struct plx_extent *extent;
     struct plx_extent_page first;
-    int error;
+    int error = check_number(store, number, fault);
 
-    if (number >= store->info.extents)
-        return plx_fault_set(fault, PLX_ERR_RANGE, "extent %llu does not exist",
-                             (unsigned long long)number);
+    if (error)
+        return error;
     if (plx_extent_find(store, number))
         return 0;
     extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
@@ -654,9 +670,12 @@ static int read_extent(struct plx_store *store, uint64_t number, bool to_write,
                        struct plx_extent **ret_extent, struct plx_extent_page *ret_first,
                        struct plx_fault *fault)
 {
-    struct plx_extent *extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
-    int error;
+    struct plx_extent *extent;
+    int error = check_number(store, number, fault);
 
+    if (error)
+        return error;
+    extent = extent_new(store, PLX_EXTENT_UNUSED, number, false);
     if (!extent)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,

@@ -1,7 +1,7 @@
 /* grow.c - superblocks written: a new store, volumes that became larger, further volumes, features.
  *
  * G1  Before a superblock counts an extent, its header pages are zero, durably: never used
- *     (extent.c, E3); likewise the VDI records of a volume that comes.
+ *     (extent.c, E3), but for G8; likewise the VDI records of a volume that comes.
  * G2  A superblock changes by its other slot, and the slot it had becomes the mirror when the new
  *     one is durable (INV-2). What it says is what the store does only after that.
  * G3  A further volume is complete, its own superblock included, before volume 0 counts it; only
@@ -16,6 +16,10 @@
  * G7  Spans of the registry are only added, behind those that there are: what lies in it keeps its
  *     place (region.c, F9). A new one is at least half as long as all before it, so that the list
  *     lasts for a store that grows by small steps.
+ * G8  What a volume becomes larger by may have been the store's before: its superblock went back,
+ *     and neither registry nor map knew (volume.c, U5). A header of this store there, of the number
+ *     that the extent gets, is left as it is, for its blocks may be somebody's. Who gets the extent
+ *     sees that it was used (extent.c, E5), and a rebuild of the registry finds all of it.
  * Loop: none; it stands still. Crash story: before the superblock that decides (G3; for a volume
  *   that became larger its own) is durable, the store is as it was: behind the volumes' ends lie
  *   zeroes, and perhaps a volume that says of itself what nobody else says. Repeating the call
@@ -74,16 +78,39 @@ static int holds_data(struct plx_device *device, uint8_t *buffer, bool *ret_hold
 
 /* ---- What a superblock is to count ---- */
 
-/* G1: the headers of extents on a volume, from the at-th on. */
+/* G8 */
+static int was_used(struct plx_device *device, const struct plx_superblock *super, uint64_t offset,
+                    uint64_t number, uint8_t *buffer, bool *ret_used)
+{
+    uint32_t pages = plx_extent_pages(super->extent_blocks);
+    int error = plx_volume_io(device, PLX_IO_READ, offset, buffer, 2 * PLX_BLOCK_SIZE);
+    struct plx_extent_page page;
+
+    *ret_used = false;
+    for (unsigned slot = 0; slot < 2 && !error; slot++)
+        *ret_used |= !plx_format_extent_page_decode(buffer + slot * PLX_BLOCK_SIZE, &super->store,
+                                                    number, 0, pages, &page, NULL);
+    return error;
+}
+
+/* G1: the headers of extents on a volume, from the at-th on. number: of the first one, if they may
+ * have been the store's (G8); else 0. */
 static int zero_headers(struct plx_device *device, const struct plx_superblock *super, uint64_t at,
-                        uint64_t extents, uint8_t *buffer)
+                        uint64_t extents, uint64_t number, uint8_t *buffer)
 {
     uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT;
     uint64_t header_bytes = 2ull * plx_extent_pages(super->extent_blocks) * PLX_BLOCK_SIZE;
+    bool used = false;
     int error = 0;
 
-    for (uint64_t i = at; i < at + extents && !error; i++)
-        error = zero_range(device, i * extent_bytes, header_bytes, buffer);
+    for (uint64_t i = 0; i < extents && !error; i++) {
+        uint64_t offset = (at + i) * extent_bytes;
+
+        if (number)
+            error = was_used(device, super, offset, number + i, buffer, &used);
+        if (!error && !used)
+            error = zero_range(device, offset, header_bytes, buffer);
+    }
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
@@ -99,7 +126,7 @@ static int zero_volume(struct plx_device *device, const struct plx_superblock *s
     if (!error)
         error = zero_range(device, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE,
                            2ull * super->vdi_slots * PLX_BLOCK_SIZE, buffer);
-    return error ? error : zero_headers(device, super, 1, super->range[0].extents - 1, buffer);
+    return error ? error : zero_headers(device, super, 1, super->range[0].extents - 1, 0, buffer);
 }
 
 /* Of a volume that has none. */
@@ -393,6 +420,7 @@ static int write_superblock(struct growth *g, struct plx_volume *volume,
                              volume->device->name, plx_error_text(error));
     volume->super = *super;
     volume->super.generation = generation;
+    volume->behind = false;
     volume->slot ^= 1;
     volume->mirrored = write_slot(g, volume, volume->slot ^ 1, generation - 1, super) == 0;
     return 0;
@@ -451,7 +479,8 @@ static int grow_volume(struct growth *g, struct plx_volume *volume)
         g->extents += error ? 0 : added;
         return error;
     }
-    error = flush_failed(g, zero_headers(volume->device, &super, extents, added, g->buffer));
+    error = flush_failed(
+        g, zero_headers(volume->device, &super, extents, added, g->extents, g->buffer));
     if (error)
         return plx_fault_set(g->fault, error, "%s: cannot prepare what it became larger by: %s",
                              volume->device->name, plx_error_text(error));

@@ -499,6 +499,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     store->env = env;
     store->options = *options;
+    store->options.known = NULL; /* the caller's */
     if (!store->options.cache_bytes)
         store->options.cache_bytes = CACHE_BYTES_DEFAULT;
     if (!store->options.keyframe_mappings)
@@ -507,7 +508,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
         store->options.keyframe_log_bytes = KEYFRAME_LOG_BYTES_DEFAULT;
     if (!store->options.ops_per_vdi)
         store->options.ops_per_vdi = OPS_DEFAULT;
-    error = plx_volumes_read(devices, count, options->mixed, store->volumes, fault);
+    error = plx_volumes_read(devices, count, options, store->volumes, fault);
     if (!error)
         error = check_writable(store, store->volumes, count, fault);
     if (!error)
@@ -617,6 +618,7 @@ static void take_volumes(struct plx_store *store, struct plx_volume *volumes, un
         volume->slot = volumes[i].slot;
         volume->attempted = 0;
         volume->mirrored = volumes[i].mirrored;
+        volume->behind = volumes[i].behind;
     }
 }
 
@@ -627,7 +629,11 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
     struct plx_extent_range *room = NULL;
     unsigned known = store->info.volumes;
     uint64_t extents = store->info.extents;
-    int error = volumes ? plx_volumes_read(devices, count, false, volumes, fault)
+    const struct plx_store_options options = {
+        .known = store->ranges,
+        .known_count = plx_store_behind(store) ? store->range_count : 0, /* volume.c, U5 */
+    };
+    int error = volumes ? plx_volumes_read(devices, count, &options, volumes, fault)
                         : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     if (!error)

@@ -48,6 +48,7 @@ struct plx_volume {
     unsigned slot;      /* which holds it */
     uint64_t attempted; /* generation of a superblock that could not be written, but may be there */
     bool mirrored;      /* so does the other, in the generation before */
+    bool behind;        /* neither says what super does (volume.c, U5) */
     unsigned under_way;
     bool dirty; /* a write completed since the last flush began */
     struct plx_xfer flush;

@@ -53,7 +53,10 @@ static int read_slots(struct plx_store *store, uint32_t slot, struct record_slot
     int error;
 
     if (slot >= plx_vdi_slot_count(store))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u does not exist", slot);
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "VDI slot %u is beyond the store's table (it has %u); 'parallax store "
+                             "rebuild-registry' makes its registry anew from the store",
+                             slot, plx_vdi_slot_count(store));
     error = plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), blocks,
                                 sizeof ret_slots->blocks);
     if (error)

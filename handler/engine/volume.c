@@ -4,6 +4,10 @@
  * U2  The ranges of all volumes, by their numbers, follow each other without gaps and overlaps.
  * U3  A volume is as large as its superblock says, or larger.
  * U4  A map only ever gets longer: what lies behind an address stays where it is.
+ * U5  A superblock that says less than is known besides when the store is opened (a registry comes
+ *     after it) is an older one that came back. Then what is known counts, for disks have blocks
+ *     there. It only ever makes ranges longer or adds some, and only where the volumes have room
+ *     for them. Writing it again is for grow.c (G2).
  * Loop: the store's. Crash story: nothing is written here.
  */
 #include "engine/volume.h"
@@ -177,15 +181,74 @@ static int check_count(const struct plx_volume *volumes, unsigned count,
     return 0;
 }
 
-int plx_volumes_read(struct plx_device **devices, unsigned count, bool mixed,
-                     struct plx_volume *volumes, struct plx_fault *fault)
+/* U5, of the r-th range of a volume. */
+static bool know_range(struct plx_volume *volume, uint32_t r, const struct plx_extent_range *known)
 {
-    const struct plx_superblock *known = NULL;
+    struct plx_superblock *super = &volume->super;
+    struct plx_superblock_range *range = &super->range[r];
+
+    if (r == PLX_RANGES_MAX || (r < super->ranges && range->first != known->first))
+        return false;
+    if (r == super->ranges) {
+        *range = (struct plx_superblock_range){.first = known->first};
+        super->incompatible |= PLX_INCOMPATIBLE_RANGES;
+        super->ranges++;
+    }
+    if (range->extents < known->extents) {
+        range->extents = known->extents;
+        volume->behind = true;
+    }
+    return plx_superblock_extents(super) <=
+           volume->device->bytes / (super->extent_blocks << PLX_BLOCK_SHIFT);
+}
+
+/* U5. Volumes that were not given are missed afterwards. */
+static int know_ranges(struct plx_volume *volumes, const struct plx_store_options *options,
+                       struct plx_fault *fault)
+{
+    uint32_t ranges[PLX_VOLUMES_MAX] = {0};
+
+    for (unsigned i = 0; i < options->known_count; i++) {
+        const struct plx_extent_range *known = &options->known[i];
+        struct plx_volume *volume = &volumes[known->volume];
+
+        if (volumes[0].device && known->volume >= volumes[0].super.volumes) {
+            volumes[0].super.volumes = known->volume + 1;
+            volumes[0].behind = true;
+        }
+        if (volume->device && !know_range(volume, ranges[known->volume]++, known))
+            return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                                 "%s: the registry says that extents %llu to %llu lie there, where "
+                                 "there is no room for them; 'parallax store rebuild-registry' "
+                                 "makes it anew from the store",
+                                 volume->device->name, (unsigned long long)known->first,
+                                 (unsigned long long)(known->first + known->extents - 1));
+    }
+    return 0;
+}
+
+int plx_volumes_read(struct plx_device **devices, unsigned count,
+                     const struct plx_store_options *options, struct plx_volume *volumes,
+                     struct plx_fault *fault)
+{
+    const struct plx_superblock *first = NULL;
     int error = 0;
 
     for (unsigned i = 0; i < count && !error; i++)
-        error = place_volume(volumes, devices[i], mixed, &known, fault);
-    return error ? error : check_count(volumes, count, known, fault);
+        error = place_volume(volumes, devices[i], options->mixed, &first, fault);
+    if (!error)
+        error = know_ranges(volumes, options, fault);
+    for (unsigned i = 0; i < count && !error; i++)
+        volumes[i].mirrored &= !volumes[i].behind;
+    return error ? error : check_count(volumes, count, first, fault);
+}
+
+const char *plx_store_behind(const struct plx_store *store)
+{
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        if (store->volumes[i].behind)
+            return store->volumes[i].device->name;
+    return NULL;
 }
 
 /* ---- The map ---- */

@@ -13,9 +13,10 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
                         struct plx_fault *fault);
 
 /* Reads the superblocks of all volumes and puts each into its place; volumes is zeroed, and of no
- * use after a failure. mixed: plx_store_options. */
-int plx_volumes_read(struct plx_device **devices, unsigned count, bool mixed,
-                     struct plx_volume *volumes, struct plx_fault *fault);
+ * use after a failure. Of the options: mixed, known and known_count. */
+int plx_volumes_read(struct plx_device **devices, unsigned count,
+                     const struct plx_store_options *options, struct plx_volume *volumes,
+                     struct plx_fault *fault);
 /* Memory for the map of so many volumes, to be had before anything is written; to be freed. */
 int plx_volumes_room(unsigned count, struct plx_extent_range **ret_room, struct plx_fault *fault);
 /* What they say becomes the store's map, in *room, which is NULL then, its info and its address

@@ -43,6 +43,14 @@
  *     several have died: whose disks would be asked for here?
  *     Disks that their LUNs have left stay open likewise: whoever closes one LUN may be about to
  *     close them all, and all together cost hardly more than one.
+ * A15 A superblock that is older than the registry (A7) is one that the device lost a write of. The
+ *     registry's word counts then (engine/volume.c, U5): all can be read, and nobody writes before
+ *     the operator has had it written again, by "store grow".
+ * A16 Who only reads, and cannot write to the volume, enters nothing there, no hold either. What
+ *     keeps an instant for it is a lock that who lets go looks for (holds.c, K7), or, where its
+ *     locks are not seen, that nobody has the store open when it begins: whoever opens it later,
+ *     through another inode, knows nothing of the reader. Else it reads no instants. Who can write
+ *     enters holds, as ever (A5).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -119,6 +127,7 @@ struct plx_attach {
     struct plx_registry_store row;
     struct plx_instance instance;
     bool registered;
+    bool unwritable; /* A16 */
     struct plx_store *store;
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
     uint64_t extents_known;      /* A7: others are not given to the store */
@@ -630,6 +639,33 @@ static void init_env(struct plx_env *env)
 
 /* ---- Volumes ---- */
 
+/* A15 */
+static int check_behind(struct plx_attach *a, struct plx_fault *fault)
+{
+    const char *volume = plx_store_behind(a->store);
+
+    if (!volume || a->options.read_only || a->options.grows)
+        return 0;
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "%s: its superblock is older than the registry of store %s: the device "
+                         "lost a write that it had acknowledged; nothing is written to the store "
+                         "until 'parallax store grow %s' has written it again",
+                         volume, a->known.name, a->known.name);
+}
+
+/* A15. Rows that cannot be true are the check's affair where nothing is written. */
+static int open_known(struct plx_attach *a, struct plx_device **devices, unsigned count,
+                      struct plx_store_options *options, struct plx_store **ret_store,
+                      struct plx_fault *fault)
+{
+    int error = plx_store_open(devices, count, options, &a->env, ret_store, fault);
+
+    if (error != PLX_ERR_REGISTRY || !a->options.read_only)
+        return error;
+    options->known_count = 0;
+    return plx_store_open(devices, count, options, &a->env, ret_store, fault);
+}
+
 /* Locks on one volume prove nothing about another one, even if that is its copy. */
 static int open_store(struct plx_attach *a, struct plx_fault *fault)
 {
@@ -640,17 +676,25 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
         .cache_bytes = a->options.cache_bytes,
     };
     struct plx_device *devices[PLX_VOLUMES_MAX] = {0};
+    struct plx_extent_range *known;
     struct plx_store_info info;
     struct plx_store *store;
     char text[37];
     unsigned count;
-    int error = plx_volumes_open(a->registry, a->row.id, &a->known, &device_options, devices,
-                                 &count, fault);
+    int error = plx_volumes_ranges(a->registry, a->row.id, &known, &options.known_count, fault);
 
     if (error)
         return error;
+    options.known = known;
+    error = plx_volumes_open(a->registry, a->row.id, &a->known, &device_options, devices, &count,
+                             fault);
+    if (error) {
+        free(known);
+        return error;
+    }
     plx_uuid_parse(a->paths.host, &options.host);
-    error = plx_store_open(devices, count, &options, &a->env, &store, fault);
+    error = open_known(a, devices, count, &options, &store, fault);
+    free(known);
     if (error) {
         plx_volumes_close(devices, count);
         return error;
@@ -673,8 +717,9 @@ static int open_store(struct plx_attach *a, struct plx_fault *fault)
     }
     a->store = store;
     note_size(a);
-    return a->options.read_only /* A7 */
-               ? 0
+    error = check_behind(a, fault);
+    return error || a->options.read_only /* A7 */
+               ? error
                : plx_volumes_register(a->registry, a->row.id, store, NULL, fault);
 }
 
@@ -886,12 +931,15 @@ static void unlock_superblocks(struct plx_attach *a)
 int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth,
                     struct plx_grown *ret_grown, struct plx_fault *fault)
 {
+    bool behind = plx_store_behind(a->store) != NULL, locked;
     int error, ended;
-    bool locked;
 
     plx_attach_let_go(a, NULL); /* no disk is open while superblocks are written */
-    if (growth->how.dry_run)
-        return grow_by(a, growth, ret_grown, fault);
+    if (growth->how.dry_run) {
+        error = grow_by(a, growth, ret_grown, fault);
+        ret_grown->restored = behind;
+        return error;
+    }
     error = begin_growth(a, fault);
     if (error)
         return error;
@@ -899,6 +947,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     locked = !error;
     if (locked) {
         error = grow_alone(a, growth, ret_grown, fault);
+        ret_grown->restored = behind; /* A15 */
         unlock_superblocks(a);
     }
     /* Else the right goes with the instance, and what was being added is remembered. */
@@ -956,6 +1005,12 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     int error =
         plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
 
+    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* under A11 nobody was quicker */
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "the registry's row of extent %llu, which a process that died had, "
+                             "cannot be true; 'parallax store rebuild-registry' makes it anew from "
+                             "the store",
+                             (unsigned long long)no);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     lock(a);
@@ -1882,9 +1937,11 @@ void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
     plx_uuid_text(&id, ret_text);
 }
 
-void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX])
+int plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX],
+                            struct plx_fault *fault)
 {
     plx_paths_control(&attach->paths, attach->instance.row.id, ret_path);
+    return plx_paths_make_control(&attach->paths, fault);
 }
 
 /* ---- Virtual disks ---- */
@@ -2001,6 +2058,41 @@ static struct held_vdi *find_vdi(struct plx_attach *a, const struct plx_vdi *vdi
     return held;
 }
 
+/* A16 */
+static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_device *device = plx_registry_device(a->registry);
+    struct plx_tenant tenant;
+    struct plx_uuid store;
+    bool lives = false;
+    int error;
+
+    plx_uuid_parse(a->row.uuid, &store);
+    error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
+                             fault);
+    if (!error && !tenant.here)
+        error = plx_tenancy_lives(device, &store, &lives, fault);
+    return lives ? plx_fault_set(fault, PLX_ERR_BUSY,
+                                 "%s cannot be written to here, and store %s is open on host %s, "
+                                 "where nobody would know that its snapshots are read: read them "
+                                 "there, or through the same name of the volume",
+                                 device->name, a->known.name, tenant.host_name)
+                 : error;
+}
+
+/* A16. *ret_hold stays 0. */
+static int hold_without_writing(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
+{
+    int error = a->unwritable ? 0 : check_stands_still(a, fault);
+
+    if (error)
+        return error;
+    a->unwritable = true;
+    error = plx_hold_share(a->registry, &a->paths, plx_registry_locks(a->registry), vdi,
+                           a->options.patience);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
 /* A5. seq 0, the newest state, is nothing that could be held. */
 static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                         struct plx_fault *fault)
@@ -2010,8 +2102,11 @@ static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uin
     *ret_hold = 0;
     if (!seq)
         return 0;
-    if (!a->registered)
+    if (!a->registered && !a->unwritable)
         error = register_instance(a, fault);
+    if (a->unwritable ||
+        (a->options.read_only && (error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY)))
+        return hold_without_writing(a, vdi, fault);
     if (error)
         return error;
     error = plx_hold_wait(a->registry, &a->paths, plx_registry_locks(a->registry), vdi, seq,
@@ -2487,6 +2582,26 @@ static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
                          row->name, (unsigned long long)holds[0].seq, who);
 }
 
+/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds (A16). */
+static int begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
+                        const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
+                        struct plx_fault *fault)
+{
+    int error = plx_registry_intent_begin(a->registry, held, thin ? thin->marks : NULL,
+                                          thin ? thin->mark_count : 0, ret_kept, ret_count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))
+        return 0;
+    free(*ret_kept);
+    plx_registry_intent_end(a->registry, held);
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "store %s: a process that cannot write to its volume reads snapshots, and "
+                         "none goes until it has ended",
+                         a->known.name);
+}
+
 static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
                         const struct plx_registry_lock *held, bool *ret_soon,
                         struct plx_fault *fault)
@@ -2498,9 +2613,10 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
 
     if (error)
         return error;
-    error = plx_registry_intent_begin(a->registry, held, NULL, 0, &kept, &count);
-    if (!error)
-        error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
+    error = begin_intent(a, held, NULL, &kept, &count, fault);
+    if (error)
+        return error;
+    error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
     if (error)
         plx_registry_fault(a->registry, error, fault);
     else if (count)
@@ -2836,10 +2952,7 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
         error = release_dead(a, held->lock.vdi, fault);
     if (error)
         return error;
-    error = plx_registry_intent_begin(a->registry, &held->lock, thin->marks, thin->mark_count,
-                                      &kept, &slice.kept_count);
-    if (error)
-        plx_registry_fault(a->registry, error, fault);
+    error = begin_intent(a, &held->lock, thin, &kept, &slice.kept_count, fault);
     if (!error) {
         slice.kept = kept;
         lock(a);
@@ -2866,16 +2979,18 @@ int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_
 int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault)
 {
-    uint64_t extents = plx_div_up(enough, a->row.extent_blocks), claimable = 0;
     struct plx_counters counters;
+    struct plx_store_info info;
+    uint64_t claimable = 0;
     int error = 0;
 
     lock(a);
     plx_store_counters(a->store, &counters);
+    plx_store_get_info(a->store, &info);
     unlock(a);
     if (counters.data_free_blocks < enough)
-        error =
-            plx_registry_extent_room(a->registry, a->row.id, keep_unused(a), extents, &claimable);
+        error = plx_registry_extent_room(a->registry, a->row.id, keep_unused(a),
+                                         plx_div_up(enough, info.extent_blocks), &claimable);
     if (error)
         return plx_registry_fault(a->registry, error, fault);
     *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);

@@ -29,6 +29,7 @@ struct plx_attach_options {
     bool read_only;        /* nothing is written to the store, nobody recovered */
     bool reopens;          /* see plx_attach_let_go() */
     bool brief;            /* the process ends when it is done: locks are given up with its end */
+    bool grows;            /* or writes superblocks again that the device has lost (A15) */
     bool registry_only;    /* and read_only: the store's volumes are not opened, but for volume 0 */
     uint64_t cache_bytes;  /* 0: the engine's default */
     void *context;         /* for the hooks; each may be NULL */
@@ -63,8 +64,9 @@ void plx_attach_row(const struct plx_attach *attach, struct plx_registry_store *
 /* plx_uuid_shown() of a VDI's id, as text. */
 void plx_attach_shown_id(const struct plx_attach *attach, const char *vdi,
                          char ret_text[PLX_UUID_TEXT]);
-/* Where this instance's control socket belongs. */
-void plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX]);
+/* Where this instance's control socket belongs; its folder is made. */
+int plx_attach_control_path(const struct plx_attach *attach, char ret_path[PLX_PATH_MAX],
+                            struct plx_fault *fault);
 
 struct plx_attach_vdi_options {
     bool write_back;

@@ -304,7 +304,7 @@ static int begin_again(struct collect *c, unsigned round, uint64_t since_ns)
     if (on_interrupted(c) || has_grown(c) ||
         (round + 1 >= ROUNDS_MAX && !plx_attach_waits(c->attach, since_ns, c->fault)))
         return PLX_ERR_BUSY;
-    error = plx_attach_recover(c->attach, c->fault);
+    error = c->in.instance ? plx_attach_recover(c->attach, c->fault) : 0;
     return error ? error : list_living(c);
 }
 
@@ -780,7 +780,7 @@ int plx_attach_collect(struct plx_attach *attach, const struct plx_attach_work *
 
     *ret_collected = (struct plx_collected){0};
     error = collect_init(&c);
-    if (!error)
+    if (!error && c.in.instance) /* else it is open for reading */
         error = plx_attach_recover(attach, fault);
     if (!error)
         error = list_living(&c);

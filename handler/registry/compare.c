@@ -116,6 +116,11 @@ static int compare_volumes(struct compare *c)
 
     if (error)
         return plx_registry_fault(c->registry, error, c->fault);
+    if (plx_store_behind(c->store))
+        differs(c, PLX_FINDING_ERROR, "",
+                "%s: its superblock is older than the registry: the device lost a write that it "
+                "had acknowledged; 'parallax store grow' writes it again",
+                plx_store_behind(c->store));
     if (count > c->info.volumes) /* fewer: R3 */
         differs(c, PLX_FINDING_ERROR, "",
                 "the registry knows %zu volumes, the store has %u" REBUILD, count, c->info.volumes);
@@ -250,6 +255,12 @@ static int compare_extents(struct compare *c)
                 error = compare_extent(c, &row);
         }
     }
+    while (at < count && list[at].no < c->info.extents)
+        at++;
+    if (!error && at < count)
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry has extent %llu, beyond the end of the store, which has %llu" REBUILD,
+                (unsigned long long)list[at].no, (unsigned long long)c->info.extents);
     free(list);
     return error;
 }

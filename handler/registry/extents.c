@@ -347,6 +347,12 @@ int plx_registry_instance_leave(struct plx_registry *reg, int64_t store, uint64_
 
 /* ---- Looking ----------------------------------------------------------------------------- */
 
+static int compare_numbers(const void *a, const void *b)
+{
+    return plx_compare_u64(&((const struct plx_registry_extent *)a)->no,
+                           &((const struct plx_registry_extent *)b)->no);
+}
+
 int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t owner,
                              struct plx_registry_extent **ret_list, size_t *ret_count)
 {
@@ -356,12 +362,16 @@ int plx_registry_extent_list(struct plx_registry *reg, int64_t store, uint64_t o
                                " WHERE store = ?1 AND owner IS NULL ORDER BY no";
     static const char any[] = "SELECT " EXTENT_COLUMNS " FROM extents WHERE store = ?1 ORDER BY no";
     struct plx_sql statement = SQL(owned, SQL_INT(store), SQL_INT(owner));
+    int code;
 
     if (owner == 0 || owner == PLX_REGISTRY_ANY) {
         statement.text = owner ? any : free;
         statement.count = 1;
     }
-    return plx_sql_list(reg, &statement, &extent_shape, (void **)ret_list, ret_count);
+    code = plx_sql_list(reg, &statement, &extent_shape, (void **)ret_list, ret_count);
+    if (!code && *ret_count && (*ret_list)[0].no > INT64_MAX) /* else SQL has ordered them */
+        qsort(*ret_list, *ret_count, sizeof **ret_list, compare_numbers);
+    return code;
 }
 
 static void read_counts(void *item, const struct plx_sql_value *columns)

@@ -421,6 +421,7 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     const char *ordered[PLX_VOLUMES_MAX] = {0};
     struct plx_superblock_info first = {0};
     struct plx_uuid identity = {{0}};
+    unsigned most = 0; /* that volume 0 says less: engine/volume.c, U5 */
     int error = plx_volumes_open_paths(paths, count, &options, devices, fault);
 
     if (error)
@@ -435,6 +436,7 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
             identity = info.identity;
         if (i == 0 || info.volume_index == 0)
             first = info;
+        most = info.volumes > most ? info.volumes : most;
         if (!plx_uuid_equal(&info.store, &first.store))
             error = plx_fault_set(fault, PLX_ERR_INVALID, "%s belongs to another store (%s)",
                                   paths[i], info.store_name);
@@ -453,7 +455,7 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
             ordered[info.volume_index] = paths[i];
     }
     plx_volumes_close(devices, count);
-    if (!error && first.volumes != count)
+    if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
                               "store %s has %u volumes, %u were given; name them all",
                               first.store_name, first.volumes, count);

@@ -24,6 +24,12 @@
  *     cloned from it and outlived it. The clone's row comes before its creator's hold goes.
  * K6  A lost answer may be asked for again: a hold's id is the call's random number, an intent
  *     replaces the one before, and removing what is gone is no error.
+ * K7  Who can read the volume and not write to it enters no hold. It shares the lock on
+ *     PLX_BYTE_READING, for its life, and looks for an intent then; who lets go looks for that lock
+ *     when its intent is entered. So one of the two sees the other, as in K1, and nothing of any
+ *     disk is let go meanwhile. The lock is seen where instances prove each other dead, too
+ *     (tenancy.h): by who comes through the same inode of the same machine. For others the home
+ *     page must stand still (attach.c, A16).
  * Threads: as registry.c. Neither is audited: they say what is being done, not who owns what, and
  *   come by the minute.
  * Crash story: what a dead process leaves behind keeps more history than need be, or turns readers
@@ -242,6 +248,13 @@ int plx_registry_hold_list(struct plx_registry *reg, const char *vdi,
     return plx_sql_list(reg, &statement, &hold_shape, (void **)ret_list, ret_count);
 }
 
+bool plx_hold_is_shared(struct plx_bytelock *locks)
+{
+    bool busy = true;
+
+    return locks->ops->probe(locks, PLX_BYTE_READING, &busy) != 0 || busy;
+}
+
 /* ---- Waiting ----------------------------------------------------------------------------- */
 
 static bool is_dead(struct plx_registry *registry, const struct plx_paths *paths,
@@ -280,5 +293,31 @@ int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
         if (!end_stale_intent(registry, paths, locks, vdi, instance) &&
             !plx_patience_waits(patience, since_ns, &why))
             return plx_sql_fail(registry, code, "%s", why.text);
+    }
+}
+
+/* K7 */
+int plx_hold_share(struct plx_registry *registry, const struct plx_paths *paths,
+                   struct plx_bytelock *locks, const char *vdi, const struct plx_patience *patience)
+{
+    uint64_t since_ns = plx_patience_begin();
+    int code = locks->ops->set(locks, PLX_BYTE_READING, PLX_BYTE_SHARED);
+
+    if (code)
+        return plx_sql_fail(registry, code,
+                            "a store that cannot be written to cannot be locked for reading "
+                            "either");
+    for (;;) {
+        struct plx_registry_lock intent;
+        struct plx_fault why;
+
+        code = plx_registry_intent_get(registry, vdi, &intent);
+        if (code)
+            return code == PLX_ERR_NOT_FOUND ? 0 : code;
+        if (is_dead(registry, paths, locks, intent.instance))
+            return 0;
+        plx_registry_fault(registry, explain(registry, vdi), &why);
+        if (!plx_patience_waits(patience, since_ns, &why))
+            return plx_sql_fail(registry, PLX_ERR_BUSY, "%s", why.text);
     }
 }

@@ -13,5 +13,11 @@
 int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
                   struct plx_bytelock *locks, const char *vdi, uint64_t seq, uint64_t instance,
                   const struct plx_patience *patience, uint64_t *ret_hold);
+/* In place of a hold, by who cannot write (holds.c, K7); the lock goes with `locks`. */
+int plx_hold_share(struct plx_registry *registry, const struct plx_paths *paths,
+                   struct plx_bytelock *locks, const char *vdi,
+                   const struct plx_patience *patience);
+/* Whether somebody does, asked after an intent was entered. */
+bool plx_hold_is_shared(struct plx_bytelock *locks);
 
 #endif

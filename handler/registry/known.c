@@ -352,7 +352,9 @@ static int enter(const struct plx_paths *paths, const struct plx_known *known, b
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "the path of a volume of store %s is not valid UTF-8", known->name);
     folder_path(paths, folder);
-    error = lock_folder(folder, patience, &fd, fault);
+    error = plx_paths_make_state(paths, fault);
+    if (!error)
+        error = lock_folder(folder, patience, &fd, fault);
     if (!error)
         error = check_name_free(paths, known, fault);
     if (!error)

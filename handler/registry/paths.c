@@ -4,6 +4,8 @@
  *     that all users and state directories of a machine agree on it. Where there is none, or where
  *     somebody has put one there, it is that of STATE/host-id, which never changes once anybody has
  *     read it: it appears whole under its name, by link(), which the first of several makers wins.
+ * P2  Nothing is made before something is to be put there: who only reads needs no folder, and none
+ *     that can be written. A host that has no id, and can keep none, reads; it takes no store.
  * Threads: any, each on its own struct.
  * Crash story: a crash leaves at most a directory or a host-id.<pid> file too many.
  */
@@ -63,7 +65,7 @@ static int make_host_id(const char *path, struct plx_fault *fault)
 {
     char id[PLX_UUID_TEXT], temporary[PLX_PATH_MAX + 32];
     bool done;
-    int fd;
+    int fd, code = 0;
 
     plx_uuid_random(id);
     snprintf(temporary, sizeof temporary, "%s.%.8s", path, id);
@@ -71,13 +73,13 @@ static int make_host_id(const char *path, struct plx_fault *fault)
     done = fd >= 0 && dprintf(fd, "%s\n", id) == PLX_UUID_TEXT && !fsync(fd) &&
            (!link(temporary, path) || errno == EEXIST);
     if (!done)
-        plx_fault_set(fault, plx_paths_error(errno), "cannot make %.150s: %s", path,
-                      strerror(errno));
+        code = plx_fault_set(fault, plx_paths_error(errno), "cannot make %.150s: %s", path,
+                             strerror(errno));
     if (fd >= 0) {
         close(fd);
         unlink(temporary);
     }
-    return done ? 0 : fault && fault->code ? fault->code : PLX_ERR_SYSTEM;
+    return code;
 }
 
 /* P1 */
@@ -99,20 +101,36 @@ static bool machine_id(char ret_id[PLX_UUID_TEXT])
     return true;
 }
 
+/* Makes it, or reads what another has made. Empty: it cannot be kept (P2). */
+static int get_host_id(const struct plx_paths *paths, const char *path, char *id, size_t size,
+                       struct plx_fault *fault)
+{
+    int code = plx_paths_make_state(paths, fault);
+
+    id[0] = 0;
+    if (!code)
+        code = make_host_id(path, fault);
+    if (!code && read_line(path, id, size))
+        code =
+            plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot read %.150s: %s", path, strerror(errno));
+    return code == PLX_ERR_PERMISSION ? 0 : code;
+}
+
 static int read_host(struct plx_paths *paths, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16], id[PLX_UUID_TEXT + 1];
-    int code;
+    int code = 0;
 
     snprintf(path, sizeof path, "%s/host-id", paths->state);
     if (read_line(path, id, sizeof id) && !(errno == ENOENT && machine_id(id))) {
-        if (errno == ENOENT && (code = make_host_id(path, fault)))
-            return code;
-        if (read_line(path, id, sizeof id))
+        if (errno != ENOENT)
             return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot read %.150s: %s", path,
                                  strerror(errno));
+        code = get_host_id(paths, path, id, sizeof id, fault);
+        if (code)
+            return code;
     }
-    if (plx_uuid_check(id))
+    if (id[0] && plx_uuid_check(id))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%.150s does not hold a UUID; restore it "
                              "(deleting it gives this host a new identity)",
@@ -124,20 +142,54 @@ static int read_host(struct plx_paths *paths, struct plx_fault *fault)
     return 0;
 }
 
-/* Makes a directory and stores its absolute path. */
+static int cannot_use(const char *path, int code, const char *why, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, code, "cannot use directory %.150s: %s", path, why);
+}
+
+/* Of one that is not there (P2). */
+static bool absolute(const char *path, char ret_path[PATH_MAX])
+{
+    char folder[PATH_MAX] = "";
+
+    return (path[0] == '/' || getcwd(folder, sizeof folder)) &&
+           snprintf(ret_path, PATH_MAX, "%s%s%s", folder, folder[0] ? "/" : "", path) < PATH_MAX;
+}
+
+/* The absolute path of a directory, which may not be there yet. */
 static int settle(const char *path, char ret_path[PLX_PATH_MAX], struct plx_fault *fault)
 {
     char real[PATH_MAX];
-    int code = make_directory(path, fault);
+    struct stat st;
 
-    if (code)
-        return code;
+    if (!stat(path, &st) && !S_ISDIR(st.st_mode))
+        return cannot_use(path, PLX_ERR_SYSTEM, strerror(ENOTDIR), fault);
+    if (!realpath(path, real) && (errno != ENOENT || !absolute(path, real)))
+        return cannot_use(path, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_INVALID,
+                          strerror(errno), fault);
     /* Room for what is appended: "/control/<number>.sock" and the like. */
-    if (!realpath(path, real) || strlen(real) > PLX_PATH_MAX - 64)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "cannot use directory %.150s: %s", path,
-                             strlen(path) > PLX_PATH_MAX - 64 ? "path too long" : strerror(errno));
+    if (strlen(real) > PLX_PATH_MAX - 64)
+        return cannot_use(path, PLX_ERR_INVALID, "path too long", fault);
     snprintf(ret_path, PLX_PATH_MAX, "%s", real);
     return 0;
+}
+
+int plx_paths_make_state(const struct plx_paths *paths, struct plx_fault *fault)
+{
+    return make_directory(paths->state, fault);
+}
+
+int plx_paths_make_control(const struct plx_paths *paths, struct plx_fault *fault)
+{
+    char path[PLX_PATH_MAX + 16];
+    /* The default is not below the state directory. */
+    bool inside = strncmp(paths->run, paths->state, strlen(paths->state)) == 0;
+    int code = inside ? make_directory(paths->state, fault) : 0;
+
+    snprintf(path, sizeof path, "%s/control", paths->run);
+    if (!code)
+        code = make_directory(paths->run, fault);
+    return code ? code : make_directory(path, fault);
 }
 
 int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fault *fault)
@@ -154,9 +206,6 @@ int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fa
     snprintf(path, sizeof path, "%s/run", new.state);
     if (!code)
         code = settle(state_dir ? path : "/run/parallax", new.run, fault);
-    snprintf(path, sizeof path, "%s/control", new.run);
-    if (!code)
-        code = make_directory(path, fault);
     if (!code)
         code = read_host(&new, fault);
     if (code)

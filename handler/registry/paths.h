@@ -13,13 +13,16 @@
 struct plx_paths {
     char state[PLX_PATH_MAX]; /* absolute */
     char run[PLX_PATH_MAX];   /* absolute; holds control/ */
-    char host[PLX_UUID_TEXT]; /* the machine's, hashed; or state/host-id's */
+    char host[PLX_UUID_TEXT]; /* the machine's, hashed; or state/host-id's; empty: it has none */
     char host_name[PLX_HOST_NAME_MAX + 1];
     char boot[PLX_UUID_TEXT]; /* the kernel's boot id; empty when there is none */
 };
 
-/* state_dir NULL: from the environment, else the default. Makes what is missing, mode 0700. */
+/* state_dir NULL: from the environment, else the default. Nothing needs to be there. */
 int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fault *fault);
+/* Before something is put into state, or into RUN/control: what is missing is made, mode 0700. */
+int plx_paths_make_state(const struct plx_paths *paths, struct plx_fault *fault);
+int plx_paths_make_control(const struct plx_paths *paths, struct plx_fault *fault);
 
 /* The error that an errno stands for: PERMISSION, NOSPACE, else SYSTEM. */
 int plx_paths_error(int number);

@@ -20,10 +20,14 @@
  *     whose record went back stays refused (doors.h) until the operator accepts that, with the
  *     labels and the epoch that the old registry knew: numbers of the lost state must not come
  *     again. An old registry may take for live what was deleted since: then this costs a question.
+ * B8  Ranges of extents that the old registry knows and the superblocks do not are the store's all
+ *     the same (attach.c, A15), unless they cannot be: the volumes have no room for them, or are no
+ *     volumes of this store. What lies in them is found; "store grow" writes the superblocks.
  * Threads: the caller's. Crash story: B2; the file is left behind, and made anew by the next call.
  */
 #include "registry/rebuild.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,7 +56,7 @@ struct rebuild {
     struct plx_store *store; /* B1: brings the volumes */
     struct plx_store_info info;
     struct plx_registry *file; /* B2 */
-    char path[PLX_PATH_MAX + 64];
+    char path[PLX_PATH_MAX + 64], folder[PLX_PATH_MAX + 32];
     int64_t row;              /* of the store in the file */
     struct plx_registry *old; /* NULL: it cannot be opened */
     bool damaged;             /* B2, B5, B6: the old one, where it was read */
@@ -487,6 +491,8 @@ static int keep_seals(struct rebuild *r)
     for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
         const struct plx_registry_extent none = {0}, *here = &none;
 
+        if (list[i].no >= r->info.extents) /* what it knows of these is wrong */
+            break;
         while (at < r->extent_count && r->extents[at].no < list[i].no)
             at++;
         if (at < r->extent_count && r->extents[at].no == list[i].no)
@@ -568,12 +574,49 @@ static int keep_old(struct rebuild *r)
 
 /* ---- Making the file ---- */
 
+/* Of a dry run it lies in a folder of its own: the state directory need not be there. */
+static int place_file(struct rebuild *r)
+{
+    const char *temporary = getenv("TMPDIR");
+
+    if (!r->options->dry_run) {
+        snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
+        return 0;
+    }
+    if (!temporary || !*temporary)
+        temporary = "/tmp";
+    snprintf(r->folder, sizeof r->folder, "%s/parallax-XXXXXX", temporary);
+    if (!mkdtemp(r->folder)) {
+        r->folder[0] = 0;
+        return plx_fault_set(r->fault, PLX_ERR_SYSTEM, "cannot make a folder in %.200s: %s",
+                             temporary, strerror(errno));
+    }
+    snprintf(r->path, sizeof r->path, "%s/rebuild.db", r->folder);
+    return 0;
+}
+
+/* With what SQLite and its driver leave beside it. */
+static void remove_file(struct rebuild *r)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal", ".lock"};
+    char path[sizeof r->path + 16];
+
+    for (size_t i = 0; r->path[0] && i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        snprintf(path, sizeof path, "%s%s", r->path, suffixes[i]);
+        unlink(path);
+    }
+    if (r->folder[0])
+        rmdir(r->folder);
+}
+
 /* B2. The file has the store and its volumes when the store is scanned, for what is lost. */
 static int make_file(struct rebuild *r)
 {
     int error;
 
-    snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
+    error = place_file(r);
+    if (error)
+        return error;
     unlink(r->path);
     error = plx_registry_open(r->path, "parallax store rebuild-registry", &r->file, r->fault);
     if (!error)
@@ -606,18 +649,73 @@ static int put_file(struct rebuild *r)
 
 /* ---- The whole ---- */
 
+/* B8. Volumes that were not named, and are there. */
+static int find_unnamed(struct rebuild *r)
+{
+    const struct plx_device_open_options open = {.read_only = true, .queue_depth = 1};
+    struct plx_registry_volume *list = NULL;
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    char uuid[PLX_UUID_TEXT];
+    size_t count = 0;
+    int error = read_old(r, plx_registry_volume_list(r->old, r->old_row, &list, &count));
+
+    for (size_t i = r->known.volumes; i < count && !error; i++) {
+        if (plx_device_open(list[i].path, &open, &device, NULL))
+            continue;
+        if (plx_superblock_probe(device, &info, NULL) == 0 && info.volume_index == i) {
+            plx_uuid_text(&info.store, uuid);
+            if (strcmp(uuid, r->known.uuid) == 0)
+                error = plx_fault_set(r->fault, PLX_ERR_INVALID,
+                                      "%s is volume %zu of store %s, as its registry knows; name "
+                                      "all volumes",
+                                      list[i].path, i, r->known.name);
+        }
+        plx_device_close(device);
+    }
+    free(list);
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+/* B8. As far as what is known can be true. */
+static int open_known(struct rebuild *r, struct plx_device **devices)
+{
+    struct plx_extent_range *list = NULL;
+    struct plx_store_options options = {0};
+    unsigned count = 0;
+    int error = r->knows ? find_unnamed(r) : 0;
+
+    if (!error && r->knows)
+        error = plx_volumes_ranges(r->old, r->old_row, &list, &count, r->fault);
+    if (error == PLX_ERR_CORRUPT) /* they cannot be */
+        error = 0;
+    options.known = list;
+    while (options.known_count < count && list[options.known_count].volume < r->known.volumes)
+        options.known_count++;
+    while (!error) {
+        error = plx_store_open(devices, r->known.volumes, &options, &r->env, &r->store, r->fault);
+        if (!error || !options.known_count)
+            break;
+        options.known_count = 0;
+        error = 0;
+    }
+    free(list);
+    return error;
+}
+
 static int open_store(struct rebuild *r)
 {
     struct plx_device_open_options open = {
         .exclusive = true, .read_only = r->options->dry_run, .patience = r->options->patience};
-    struct plx_store_options options = {0};
     struct plx_device *devices[PLX_VOLUMES_MAX];
     int error = plx_volumes_open_paths((const char *const *)r->known.volume, r->known.volumes,
                                        &open, devices, r->fault);
 
     if (error)
         return error;
-    error = plx_store_open(devices, r->known.volumes, &options, &r->env, &r->store, r->fault);
+    error = open_old(r);
+    if (!error)
+        error = open_known(r, devices);
     if (error)
         plx_volumes_close(devices, r->known.volumes);
     else
@@ -638,8 +736,6 @@ static int run(struct rebuild *r)
     if (!error)
         error = open_store(r);
     if (!error)
-        error = open_old(r);
-    if (!error)
         error = make_file(r);
     if (!error && !r->options->dry_run)
         error = put_file(r);
@@ -647,8 +743,7 @@ static int run(struct rebuild *r)
         error = plx_founding_enter(&r->paths, &r->known, r->options->patience, r->fault);
     plx_registry_close(r->file);
     plx_registry_close(r->old);
-    if (r->path[0])
-        unlink(r->path);
+    remove_file(r);
     if (r->store)
         plx_store_close(r->store);
     plx_tenancy_end(tenancy);

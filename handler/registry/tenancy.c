@@ -184,6 +184,15 @@ static void identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
     plx_uuid_parse(paths->boot, ret_boot);
 }
 
+/* paths.c, P2 */
+static int refuse_nameless(const struct plx_paths *paths, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                         "nothing tells this host from others: it has no /etc/machine-id, and "
+                         "%.150s/host-id cannot be made",
+                         paths->state);
+}
+
 int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,
                       const struct plx_uuid *store, const struct plx_paths *paths,
                       struct plx_fault *fault)
@@ -191,6 +200,8 @@ int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *lock
     struct plx_home home = {.device = locks->device, .inode = locks->inode};
     struct page page = {0};
 
+    if (!paths->host[0])
+        return refuse_nameless(paths, fault);
     identify(paths, &home.host, &home.boot);
     snprintf(home.host_name, sizeof home.host_name, "%s", paths->host_name);
     return write_page(device, store, &home, SLOT_STATE, &page, fault);
@@ -210,7 +221,8 @@ int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks
     *ret_tenant = (struct plx_tenant){
         .host = page.home.host,
         .open = page.home.open,
-        .ours = plx_uuid_equal(&page.home.host, &host) || plx_uuid_equal(&page.home.boot, &boot),
+        .ours = (!plx_uuid_is_zero(&host) && plx_uuid_equal(&page.home.host, &host)) ||
+                (!plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot)),
         .here = page.found && !plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot) &&
                 page.home.device == locks->device && page.home.inode == locks->inode,
     };
@@ -263,11 +275,12 @@ static void unlock_home(struct plx_tenancy *t)
 
 /* Whether the counter has moved, or anything else; *ret_now: as it is. What could not be read
  * before, and the operator gave his word in its place, need not be readable now. */
-static int look_whether_moved(struct plx_tenancy *t, const struct page *before,
-                              struct page *ret_now, bool *ret_moved, struct plx_fault *fault)
+static int look_whether_moved(struct plx_device *device, const struct plx_uuid *store,
+                              const struct page *before, struct page *ret_now, bool *ret_moved,
+                              struct plx_fault *fault)
 {
     struct page now = {0};
-    int error = read_page(t->device, &t->options.store, &now, fault);
+    int error = read_page(device, store, &now, fault);
 
     if (error && !before->found)
         error = 0;
@@ -278,8 +291,9 @@ static int look_whether_moved(struct plx_tenancy *t, const struct page *before,
 }
 
 /* Whether it moves. */
-static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bool *ret_moved,
-                 struct plx_fault *fault)
+static int watch_page(struct plx_device *device, const struct plx_uuid *store,
+                      const struct page *page, uint64_t ns, bool *ret_moved,
+                      struct plx_fault *fault)
 {
     uint64_t since = boot_ns();
     struct page now;
@@ -288,9 +302,26 @@ static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bo
     *ret_moved = false;
     while (!error && !*ret_moved && boot_ns() - since < ns) {
         rest(STEP_NS);
-        error = look_whether_moved(t, page, &now, ret_moved, fault);
+        error = look_whether_moved(device, store, page, &now, ret_moved, fault);
     }
     return error;
+}
+
+static int watch(struct plx_tenancy *t, const struct page *page, uint64_t ns, bool *ret_moved,
+                 struct plx_fault *fault)
+{
+    return watch_page(t->device, &t->options.store, page, ns, ret_moved, fault);
+}
+
+int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, bool *ret_lives,
+                      struct plx_fault *fault)
+{
+    struct page page;
+    int error = read_page(device, store, &page, fault);
+
+    *ret_lives = false;
+    return error || !page.home.open ? error
+                                    : watch_page(device, store, &page, WATCH_NS, ret_lives, fault);
 }
 
 /* T3 */
@@ -381,7 +412,7 @@ static int watch_unlocked(struct plx_tenancy *t, struct page *page, bool *ret_mo
     if (!error)
         error = lock_home(t, t->options.patience, fault);
     if (!error && !*ret_moved)
-        error = look_whether_moved(t, &before, page, ret_moved, fault);
+        error = look_whether_moved(t->device, &t->options.store, &before, page, ret_moved, fault);
     else if (!error)
         error = read_page(t->device, &t->options.store, page, fault);
     return error;
@@ -600,6 +631,10 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     pthread_condattr_t attributes;
     int error, result;
 
+    if (!options->paths->host[0]) {
+        free(t);
+        return refuse_nameless(options->paths, fault);
+    }
     if (!t)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     t->options = *options;

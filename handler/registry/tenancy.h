@@ -81,6 +81,10 @@ struct plx_tenant {
 int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks,
                      const struct plx_uuid *store, const struct plx_paths *paths,
                      struct plx_tenant *ret_tenant, struct plx_fault *fault);
+/* For who cannot write, and whose locks nobody sees: whether somebody has the store open. Where the
+ * page says so, it takes five seconds to see that nobody lives. */
+int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, bool *ret_lives,
+                      struct plx_fault *fault);
 /* Writes the first page of a store that was just formatted: this host has it, nobody has it open.
  */
 int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,

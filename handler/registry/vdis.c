@@ -26,7 +26,9 @@ static void read_vdi(void *item, const struct plx_sql_value *columns)
 
     plx_sql_copy(vdi->id, sizeof vdi->id, &columns[0]);
     vdi->store = columns[1].number;
-    vdi->slot = (uint32_t)columns[2].number;
+    vdi->slot = columns[2].number >= 0 && columns[2].number < UINT32_MAX
+                    ? (uint32_t)columns[2].number
+                    : UINT32_MAX; /* no store has that */
     plx_sql_copy(vdi->name, sizeof vdi->name, &columns[3]);
     vdi->size_bytes = (uint64_t)columns[4].number;
     vdi->sector_size = (uint32_t)columns[5].number;

@@ -4,6 +4,8 @@
  *     follows, in the order of their numbers. So it is always a beginning of what the store has.
  * Y2  A volume that the store counts and the registry has no row of is the one that was being
  *     added (growth.c, D2).
+ * Y3  Rows are believed only as far as they can be true: ranges follow each other from 0 on without
+ *     gaps (stores.c, O1), of as many volumes as a store may have. Others refuse the store.
  * Threads: the caller's. Crash story: who opens the store next enters what is missing.
  */
 #include "registry/volumes.h"
@@ -33,6 +35,14 @@ int plx_volumes_open_paths(const char *const *paths, unsigned count,
         }
     }
     return 0;
+}
+
+/* Y3 */
+static int refuse_rows(struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "the registry's rows of volumes cannot be true; 'parallax store "
+                         "rebuild-registry' makes it anew from the store");
 }
 
 /* Y2 */
@@ -66,6 +76,8 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct 
 
     if (error)
         return plx_registry_fault(registry, error, fault);
+    if (count > PLX_VOLUMES_MAX)
+        error = refuse_rows(fault);
     while (opened < count && !error) {
         const char *path = opened < known->volumes ? known->volume[opened] : volumes[opened].path;
 
@@ -82,15 +94,48 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct 
     return error;
 }
 
-int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
-                           struct plx_fault *fault)
+int plx_volumes_ranges(struct plx_registry *registry, int64_t store,
+                       struct plx_extent_range **ret_list, unsigned *ret_count,
+                       struct plx_fault *fault)
 {
-    struct plx_registry_range *list;
+    struct plx_registry_range *rows;
+    struct plx_extent_range *list;
+    uint64_t extents = 0;
     size_t count;
-    int error = plx_registry_range_list(registry, store, &list, &count);
+    int error = plx_registry_range_list(registry, store, &rows, &count);
 
     if (error)
         return plx_registry_fault(registry, error, fault);
+    list = calloc(count + 1, sizeof *list);
+    if (!list)
+        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < count && !error; i++) {
+        if (rows[i].first != extents || rows[i].volume >= PLX_VOLUMES_MAX ||
+            rows[i].extents > PLX_BLOCK_MAX - extents)
+            error = refuse_rows(fault); /* Y3 */
+        extents += rows[i].extents;
+        list[i] = (struct plx_extent_range){
+            .volume = rows[i].volume, .first = rows[i].first, .extents = rows[i].extents};
+    }
+    free(rows);
+    if (error) {
+        free(list);
+        return error;
+    }
+    *ret_list = list;
+    *ret_count = (unsigned)count;
+    return 0;
+}
+
+int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
+                           struct plx_fault *fault)
+{
+    struct plx_extent_range *list;
+    unsigned count;
+    int error = plx_volumes_ranges(registry, store, &list, &count, fault);
+
+    if (error)
+        return error;
     *ret_extents = count ? list[count - 1].first + list[count - 1].extents : 0;
     free(list);
     return 0;
@@ -122,7 +167,8 @@ static int seen_entered(struct plx_registry *registry, int64_t store, uint64_t e
         *ret_known = known;
         return 0;
     }
-    PLX_ASSERT(error || asked);
+    if (!error && !asked) /* entered, and not there */
+        return refuse_rows(fault);
     return error ? error : plx_fault_set(fault, asked, "%s", why.text);
 }
 

@@ -18,7 +18,12 @@ int plx_volumes_open_paths(const char *const *paths, unsigned count,
                            struct plx_device **ret_devices, struct plx_fault *fault);
 void plx_volumes_close(struct plx_device **devices, unsigned count);
 
-/* How many extents the registry can give out. */
+/* The ranges that the registry can give out, by their numbers: the engine is told of them (struct
+ * plx_store_options). Read before superblocks are, it is never ahead of these; to be freed. */
+int plx_volumes_ranges(struct plx_registry *registry, int64_t store,
+                       struct plx_extent_range **ret_list, unsigned *ret_count,
+                       struct plx_fault *fault);
+/* How many extents these are. */
 int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
                            struct plx_fault *fault);
 /* Enters what the open store has and the registry does not know yet: a range at a time, each in a

@@ -105,9 +105,9 @@ static int start_control(struct plx_store_home *home, struct plx_fault *fault)
         .handle = plx_commands_handle,
         .context = home,
     };
+    int error = plx_attach_control_path(home->attach, path, fault);
 
-    plx_attach_control_path(home->attach, path);
-    return plx_control_start(&options, &home->control, fault);
+    return error ? error : plx_control_start(&options, &home->control, fault);
 }
 
 /* Closing disks may want room, and wake it, to the end. */

@@ -59,10 +59,11 @@ run 2 snap create demo/web@one --label two
 says err "two labels, 'one' and 'two'"
 run 2 vdi export demo/web@ out
 says err "a snapshot is a label, a sequence number or a time"
-run 0 --state-dir "$DIR/elsewhere" --quiet store list
-[[ -d elsewhere/run ]] || die "--state-dir was not used"
+run 0 --state-dir "$DIR/elsewhere" store list
+says err "$DIR/elsewhere/stores"
+[[ ! -e elsewhere ]] || die "a folder was made for nothing"
 run 1 --state-dir /dev/null store list
-says err "cannot make directory /dev/null"
+says err "cannot use directory /dev/null"
 run 0 version --json
 [[ -n $(json version) ]] || die "no version in the JSON"
 

@@ -387,6 +387,8 @@ static void test_extents(void)
          "is a metadata extent in the registry and a data extent on the store", NULL},
         {"INSERT INTO extents (store, no, type) SELECT id, 15, 'data' FROM store", ERROR,
          "extent 15 is a data extent in the registry and never came into use on the store", NULL},
+        {"INSERT INTO extents (store, no, type) SELECT id, 16, 'data' FROM store", ERROR,
+         "has extent 16, beyond the end of the store, which has 16", NULL},
         {"UPDATE volumes SET uuid = 'second-second-second-second-second-s'", ERROR,
          "another identity", NULL},
         {"UPDATE volumes SET extents = extents - 1", INFO, "does not know yet", NULL},

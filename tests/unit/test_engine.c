@@ -2127,16 +2127,22 @@ static void test_call_refusals(void)
                        grow = {.op = PLX_RESIZE, .length = MIB - 512};
     struct plx_vdi *vdi = NULL, *instant = NULL, *none;
     struct plx_snapshot_info first = {.seq = 77};
+    /* The system's, the first behind the end, and one whose address is 0 again. */
+    static const uint64_t nowhere[] = {0, 64, 1000000, 1ull << 56, UINT64_MAX};
+    struct plx_extent_info extent;
     struct plx_vdi_info info;
     uint64_t seq, flushes;
 
     make_store(64 * MIB, MIB);
-    FAILS(NOT_FOUND, plx_vdi_read_info(store, 100000, &info, &fault));
-    FAILS(NOT_FOUND, plx_snapshot_first(store, 100000, 0, &first, &fault));
+    FAILS(CORRUPT, plx_vdi_read_info(store, 100000, &info, &fault));
+    FAILS(CORRUPT, plx_snapshot_first(store, 100000, 0, &first, &fault));
     CU_ASSERT_EQUAL(first.seq, 77);
     FAILS(INVALID, plx_vdi_create(store, &nameless, NULL, &fault));
     FAILS(INVALID, plx_vdi_create(store, &sectors, NULL, &fault));
-    FAILS(RANGE, plx_store_extent_adopt(store, 1000000, &fault));
+    for (uint64_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
+        FAILS(CORRUPT, plx_store_extent_adopt(store, nowhere[i], &fault));
+        FAILS(CORRUPT, plx_store_extent_read(store, nowhere[i], &extent, &fault));
+    }
     OK(create_vdi(0, MIB));
     FAILS(FENCED, plx_vdi_open(store, &old, &vdi, &fault));
     vdi = open_vdi(0);

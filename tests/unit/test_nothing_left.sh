@@ -17,7 +17,7 @@ unshut() {
 }
 
 step "where a store cannot be entered nothing is changed"
-run 0 store list
+mkdir state
 shut
 run 1 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
 says err "cannot write $DIR/state/stores/demo.json"

@@ -248,6 +248,8 @@ static void test_paths(void)
 
     OK(plx_paths_init(&again, directory, &fault));
     CU_ASSERT_STRING_EQUAL(again.host, paths.host);
+    CU_ASSERT(stat(paths.run, &st) != 0); /* nothing is made for who only reads */
+    OK(plx_paths_make_control(&again, &fault));
     CU_ASSERT_EQUAL(stat(paths.run, &st), 0);
     CU_ASSERT_EQUAL(st.st_mode & 0777, 0700);
     CU_ASSERT_EQUAL(stat(registry_path, &st), 0);
@@ -257,7 +259,10 @@ static void test_paths(void)
     unsetenv("PARALLAX_STATE_DIR");
     CU_ASSERT_STRING_EQUAL(again.state, paths.state);
     FAILS(SYSTEM, plx_paths_init(&again, "/dev/null", &fault));
-    FAILS(SYSTEM, plx_paths_init(&again, "/nonexistent/below", &fault));
+    OK(plx_paths_init(&again, "/nonexistent/below", &fault));
+    CU_ASSERT_STRING_EQUAL(again.state, "/nonexistent/below");
+    FAILS(SYSTEM, plx_paths_make_state(&again, &fault));
+    FAILS(SYSTEM, plx_paths_make_control(&again, &fault));
     snprintf(path, sizeof path, "%s/host-id", paths.state);
     file = fopen(path, "w");
     fputs("garbage\n", file);

@@ -1,0 +1,166 @@
+#!/bin/bash
+# A device that has lost the superblocks of store grow or store add-volume, both copies, beside a registry that
+# knows what the store has: that is told, nothing is lost, and each of the two ways out works.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+# Both superblocks of a volume, and volumes, as they were.
+keep() { head -c 8192 one >superblocks; }
+lose() { dd if=superblocks of=one conv=notrunc bs=8192 status=none || die "no superblocks to put back"; }
+
+intact() {
+    for disk in a b; do
+        run 0 vdi export demo/$disk -
+        same out $disk
+    done
+}
+
+# told TEXT: that the superblock is older; what is read is read, and nothing is written.
+told() {
+    run 5 store check demo
+    says out "one: its superblock is older than the registry: the device lost a write"
+    says out "'parallax store grow' writes it again"
+    intact
+    for command in "vdi create demo/c --size 1M" "snap create demo/a" "gc demo" "vdi delete demo/a --yes"; do
+        # shellcheck disable=SC2086 # words
+        run 5 $command
+        says err "its superblock is older than the registry of store demo"
+        says err "'parallax store grow demo' has written it again"
+    done
+    run 0 store info demo
+}
+
+# And afterwards the store is whole, and not only for whoever knows the registry.
+whole() {
+    run 0 store check demo
+    run 0 gc demo
+    run 0 vdi create demo/c --size 1M
+    run 0 vdi delete demo/c --yes
+    run 0 gc demo
+    intact
+    run 0 store scan "$@" --json
+    run 0 store grow demo
+    says err "has all there is already: 96 MiB"
+    if grep -q older err; then die "the superblock is still older"; fi
+}
+
+mended() {
+    run 0 store grow demo --dry-run
+    says err "it would be written again"
+    run 0 store grow demo --json
+    [[ $(json restored) == true && $(json added_bytes) == 0 ]] || die "the superblock was not written again"
+}
+
+rebuilt() {
+    run 0 store rebuild-registry --dry-run "$@"
+    says err "2 virtual disks"
+    run 0 store rebuild-registry "$@"
+    says err "2 virtual disks"
+}
+
+step "a store that grew, with data in what came"
+run 0 store format demo --volume one --size 64M --extent-size 1M
+head -c 50M /dev/urandom >a
+head -c 20M /dev/urandom >b
+run 0 vdi import a demo/a
+keep
+truncate -s 96M one
+run 0 store grow demo
+run 0 vdi import b demo/b
+cp one grown
+
+step "its superblocks go back: grow writes them again"
+lose
+told
+mended
+whole one
+
+step "they go back: the registry is made anew first"
+cp grown one
+lose
+rebuilt --volume one
+told
+mended
+whole one
+
+step "they go back, and a process that died has extents there"
+cp grown one
+(head -c 1M b; sleep 30) | "$PARALLAX" vdi import - demo/dead --size 4M >out 2>err &
+importer=$!
+for ((i = 0; i < 300; i++)); do
+    run 0 vdi list demo --json
+    grep -q '"dead"' out && grep -q admin out && break
+    sleep 0.1
+done
+kill -9 "$importer"
+wait "$importer" 2>/dev/null
+lose
+told
+mended
+run 0 vdi delete demo/dead --yes
+run 0 gc demo
+whole one
+
+step "they go back, and the registry is lost as well"
+cp grown one
+lose
+dd if=/dev/zero of=one bs=1M seek=1 count=3 conv=notrunc status=none
+"$PARALLAX" store info demo >out 2>err && die "a store without a registry was opened"
+"$PARALLAX" store rebuild-registry --volume one >out 2>err # of what can be seen without the rest
+run 0 store grow demo
+says err "demo grew by 32 MiB"
+rebuilt --volume one
+whole one
+
+step "a store with a further volume, which volume 0 forgets"
+run 0 store forget demo
+rm one
+run 0 store format demo --volume one --size 64M --extent-size 1M
+run 0 vdi import a demo/a
+keep
+run 0 store add-volume demo two --size 32M
+run 0 vdi import b demo/b
+cp one grown && cp two grown2
+lose
+told
+mended
+whole one two
+
+step "likewise, and the registry is made anew first, of all volumes"
+cp grown one && cp grown2 two
+lose
+run 1 store rebuild-registry --volume one
+says err "two is volume 1 of store demo, as its registry knows; name all volumes"
+rebuilt --volume one --volume two
+told
+mended
+whole one two
+
+step "rows that say too much are no reason to write anything"
+for rows in "UPDATE volumes SET extents = extents + 64 WHERE idx = 1" \
+    "INSERT INTO volumes SELECT store, 2, 0, '00000000-0000-4000-8000-000000000000', '/nowhere', 96, 5, 0 FROM volumes WHERE idx = 0"; do
+    cp grown one && cp grown2 two
+    registry_edit one "$rows"
+    "$PARALLAX" store grow demo >out 2>err && die "the store grew by a row"
+    head -c 8192 one | cmp -s - <(head -c 8192 grown) || die "a row was written to the superblock"
+    rebuilt --volume one --volume two
+    whole one two
+done
+
+step "nor are rows of extents that the store has not"
+cp grown one && cp grown2 two
+for number in 7000 -1 4611686018427387904; do
+    registry_edit one "PRAGMA ignore_check_constraints = ON; DELETE FROM extents WHERE no > 96 OR no < 0;
+        INSERT INTO extents (store, no, type) SELECT id, $number, 'data' FROM store"
+    run 5 store info demo
+    says err "beyond the end of the store, which has 96; 'parallax store rebuild-registry' makes its registry anew"
+    run 5 store check demo
+    says out "beyond the end of the store, which has 96; 'parallax store rebuild-registry'"
+    run 0 vdi create demo/d --size 1M
+    run 0 vdi delete demo/d --yes
+    run 0 gc demo
+    intact
+done
+rebuilt --volume one --volume two
+whole one two
