@@ -359,11 +359,15 @@ static int import_labels(struct rebuild *r, const struct plx_registry_vdi *row)
 static int keep_labels(struct rebuild *r, const char *vdi)
 {
     struct plx_registry_label *list = NULL;
-    size_t count = 0;
+    size_t count = 0, kept = 0;
+    char why[200];
     int error = r->knows ? read_old(r, plx_registry_label_list(r->old, vdi, &list, &count)) : 0;
 
+    for (size_t i = 0; i < count; i++) /* another word is damage: nobody made that label */
+        if (!plx_name_check("label", list[i].name, why, sizeof why))
+            list[kept++] = list[i];
     if (!error)
-        error = registry_fault(r, r->file, plx_registry_import_labels(r->file, vdi, list, count));
+        error = registry_fault(r, r->file, plx_registry_import_labels(r->file, vdi, list, kept));
     free(list);
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
@@ -551,7 +555,9 @@ static int keep_lost(struct rebuild *r)
     for (size_t i = 0; i < count && !error; i++) {
         if (list[i].labels)
             continue;
-        error = plx_vdi_read_info(r->store, list[i].slot, &vdi, NULL);
+        error = list[i].slot < r->info.vdi_slots
+                    ? plx_vdi_read_info(r->store, list[i].slot, &vdi, NULL)
+                    : PLX_ERR_NOT_FOUND;
         if (error == PLX_ERR_CORRUPT || (!error && vdi.state == PLX_VDI_LIVE))
             error = 0;
         else if (!error || error == PLX_ERR_NOT_FOUND)
