@@ -383,8 +383,7 @@ full() {
         cp -r state/stores full && cat /dev/zero >full/ballast 2>/dev/null
         exec "$PARALLAX" --state-dir full "$@"' - "$@" >out 2>err </dev/null
 }
-for command in "store rebuild-registry --volume demo.plx" "store rebuild-registry --volume demo.plx --dry-run" \
-    "store import --volume demo.plx"; do
+for command in "store rebuild-registry --volume demo.plx" "store import --volume demo.plx"; do
     # shellcheck disable=SC2086 # words
     full $command
     status=$?

@@ -539,6 +539,25 @@ static void test_header_older(void)
     refuse_header(extent, between);
 }
 
+/* And who had the extent has died: it is not adopted. */
+static void test_header_of_dead(void)
+{
+    uint8_t between[HEADER_BYTES];
+    uint64_t extent = make_disks(between);
+
+    write_and_die("two", 3);
+    header(extent, between, true);
+    open_attach();
+    CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
+    for (unsigned part = 4; part < 20; part++)
+        fill("two", part * PART, 4);
+    CU_ASSERT(holds("one", 0, 1) && holds("one", PART, 2));
+    for (unsigned part = 0; part < 20; part++)
+        CU_ASSERT(holds("two", part * PART, part < 4 ? 3 : 4));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 static void test_header_damaged(void)
 {
     uint8_t bytes[HEADER_BYTES];
@@ -920,6 +939,7 @@ int main(void)
         {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
         {"its holder is dead, and it went back", test_dead_and_older},
         {"an extent's header that went back", test_header_older},
+        {"an extent's header that went back, and its owner is dead", test_header_of_dead},
         {"an extent's header that is damaged", test_header_damaged},
         {"an extent's header that is zero", test_header_zero},
         {"an extent's header and a rebuild", test_header_rebuilt},

@@ -103,6 +103,14 @@ prepare() {
         [[ $1 == *" demo "* ]] || run 0 store forget demo
         ;;
     "parallax vdi create "* | *" vdi import "*) run 0 vdi delete demo/web --yes && run 0 vdi delete demo/db --yes ;;
+    "parallax vdi delete "*" --lost")
+        python3 - ../srv/demo.plx "$(registry "SELECT slot FROM vdis WHERE name = 'web'")" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as volume:
+    volume.seek(volume.read(1 << 20).index(b"PLXVDREC") // 8192 * 8192 + int(sys.argv[2]) * 8192)
+    volume.write(bytes(8192))
+END
+        ;;
     "parallax vdi clone "*) run 0 vdi delete demo/web-test --yes ;;
     "parallax vdi export-diff "*) rm -f web.full web.tuesday ;;
     "parallax snap create demo/web@before-upgrade") run 0 snap unlabel demo/web@before-upgrade ;;
@@ -118,7 +126,7 @@ example() {
     *"parallax lun "*) left_out "$line" "needs root and the kernel's target; see tests/lab" && : >"$DIR/out" && return ;;
     qemu-img*) command -v qemu-img >/dev/null || { left_out "$line" "qemu-img is missing" && return; } ;;
     "parallax store stats "* | "parallax vdi stats "*) expected=3 ;; # no handler runs here
-    "parallax vdi delete demo/web") answer=yes ;;
+    "parallax vdi delete demo/web" | "parallax vdi delete demo/web --lost") answer=yes ;;
     esac
     line=${line//\/srv\//$LIVE/srv/}
     line=${line//\/dev\/disk\//$LIVE/dev/disk/}

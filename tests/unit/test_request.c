@@ -157,7 +157,7 @@ static void test_full_ring(void)
 
     fixture.disk.patience = 99;
     fixture.disk.stalls = 100;
-    make_store(64 * MIB, MIB);
+    make_store(64 * MIB, 4 * MIB);
     OK(create_vdi(0, LEAVES * LEAF));
     vdi = open_vdi(0);
     OK(write_byte(vdi, LEAF + BLOCK, BLOCK, 200));
