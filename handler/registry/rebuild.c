@@ -287,7 +287,7 @@ static int make_file(struct rebuild *r)
     int error;
 
     snprintf(r->path, sizeof r->path, "%s/rebuild.%d.db", r->paths.state, (int)getpid());
-    unlink(r->path);
+    plx_registry_remove(r->path);
     error = plx_registry_open(r->path, "parallax store rebuild-registry", &r->file, r->fault);
     if (!error)
         error = enter_store(r);
@@ -428,7 +428,7 @@ static int run(struct rebuild *r)
         error = plx_founding_enter(&r->paths, &r->known, r->options->patience, r->fault);
     plx_registry_close(r->file);
     if (r->path[0])
-        unlink(r->path);
+        plx_registry_remove(r->path);
     if (r->store)
         plx_store_close(r->store);
     plx_tenancy_end(tenancy);

@@ -374,9 +374,11 @@ run 0 store import --volume "$DIR/demo.plx"
 known >after
 same after before
 run 0 store rebuild-registry --volume "$DIR/demo.plx" --dry-run
+compgen -G 'state/rebuild.*' >out && die "a dry run leaves files"
 rm -rf state
 run 3 store rebuild-registry --volume "$DIR/nothing.plx"
 run 0 store rebuild-registry --volume "$DIR/demo.plx"
+compgen -G 'state/rebuild.*' >out && die "a rebuild leaves files"
 known >after
 same after before
 run 0 vdi export demo/clone back --force
