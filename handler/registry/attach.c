@@ -603,6 +603,11 @@ static void env_idle(struct plx_env *env)
         usleep(1000);
 }
 
+/* Of those that have nobody to tell: what matters, their calls return. */
+static void env_unheard(struct plx_env *env, int code, const char *text)
+{
+}
+
 void plx_attach_init_env(struct plx_env *env)
 {
     *env = (struct plx_env){
@@ -612,6 +617,7 @@ void plx_attach_init_env(struct plx_env *env)
         .boot_id = 1, /* until the paths are known (plx_attach_open) */
         .disciplined = env_disciplined,
         .random = env_random,
+        .event = env_unheard,
     };
 }
 
