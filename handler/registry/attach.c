@@ -938,6 +938,14 @@ void plx_attach_unlock(struct plx_attach *a)
 
 /* ---- Recovery of dead instances ---- */
 
+/* Claimed, but its header never got there, so nothing was allocated in it: there is none, or that
+ * of who had it before, for blocks of another type, and left it empty. */
+static bool never_headed(const struct plx_registry_extent *row, const struct plx_extent_info *info)
+{
+    return info->type == PLX_EXTENT_UNUSED ||
+           (info->type != row->type && !info->owner && info->used_blocks <= info->header_blocks);
+}
+
 /* A10. *ret_info: type UNUSED where nothing could be read, or its header never got there. */
 static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
                         struct plx_extent_info *ret_info, struct plx_fault *fault)
@@ -949,7 +957,9 @@ static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *
                               "extent %llu: its header is older than what was written last: the "
                               "device lost a write that it had acknowledged",
                               (unsigned long long)row->no);
-    if (!error && ret_info->type != PLX_EXTENT_UNUSED)
+    if (!error && never_headed(row, ret_info))
+        ret_info->type = PLX_EXTENT_UNUSED;
+    else if (!error)
         error = plx_store_extent_adopt(a->store, row->no, fault);
     return error;
 }
@@ -978,7 +988,7 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     if (error) {
         env_event(&a->env, error, fault ? fault->text : plx_error_text(error));
         never_believe(&row);
-    } else { /* claimed, but its header never got there: nothing was allocated in it */
+    } else {
         row.type = PLX_EXTENT_UNUSED;
     }
     error = plx_registry_extent_release(a->registry, a->row.id, &row);
