@@ -613,6 +613,11 @@ static void env_idle(struct plx_env *env)
         usleep(1000);
 }
 
+/* Of those that have nobody to tell: what matters, their calls return. */
+static void env_unheard(struct plx_env *env, int code, const char *text)
+{
+}
+
 void plx_attach_init_env(struct plx_env *env)
 {
     *env = (struct plx_env){
@@ -622,6 +627,7 @@ void plx_attach_init_env(struct plx_env *env)
         .boot_id = 1, /* until the paths are known (plx_attach_open) */
         .disciplined = env_disciplined,
         .random = env_random,
+        .event = env_unheard,
     };
 }
 
@@ -982,6 +988,14 @@ void plx_attach_unlock(struct plx_attach *a)
 
 /* ---- Recovery of dead instances ---- */
 
+/* Claimed, but its header never got there, so nothing was allocated in it: there is none, or that
+ * of who had it before, for blocks of another type, and left it empty. */
+static bool never_headed(const struct plx_registry_extent *row, const struct plx_extent_info *info)
+{
+    return info->type == PLX_EXTENT_UNUSED ||
+           (info->type != row->type && !info->owner && info->used_blocks <= info->header_blocks);
+}
+
 /* A10. *ret_info: type UNUSED where nothing could be read, or its header never got there. */
 static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
                         struct plx_extent_info *ret_info, struct plx_fault *fault)
@@ -993,7 +1007,9 @@ static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *
                               "extent %llu: its header is older than what was written last: the "
                               "device lost a write that it had acknowledged",
                               (unsigned long long)row->no);
-    if (!error && ret_info->type != PLX_EXTENT_UNUSED)
+    if (!error && never_headed(row, ret_info))
+        ret_info->type = PLX_EXTENT_UNUSED;
+    else if (!error)
         error = plx_store_extent_adopt(a->store, row->no, fault);
     return error;
 }
@@ -1028,7 +1044,7 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     if (error) {
         env_event(&a->env, error, fault ? fault->text : plx_error_text(error));
         never_believe(&row);
-    } else { /* claimed, but its header never got there: nothing was allocated in it */
+    } else {
         row.type = PLX_EXTENT_UNUSED;
     }
     error = plx_registry_extent_release(a->registry, a->row.id, &row);

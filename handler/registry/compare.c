@@ -8,9 +8,12 @@
  * R3  The registry may know a beginning of the store's extents: the store grows first (volumes.c).
  *     So its volumes are looked at again before each comparison: it may have grown since it was
  *     opened, which is long ago when a check has read all of it.
- * R4  What is the system's on the store is so in the registry, which knows first (spans.c).
+ * R4  What is the system's on the store is so in the registry, which knows first (spans.c). Of what
+ *     the registry does not know yet (R3) nothing is handed out.
  * R5  No advice here loses anything: of a disk that the store lost, or has in an older state, what
  *     the registry still knows is not taken for its mistake.
+ * R6  What the registry does not know of the labels of a disk that an instance holds, it is told
+ *     when that one closes the disk, or by its recovery (labels.c, T1).
  */
 #include "registry/compare.h"
 
@@ -41,6 +44,7 @@ struct compare {
     struct plx_store *store;
     struct plx_store_info info;
     struct plx_registry_store row;
+    uint64_t registered; /* so many extents the registry knows */
     struct difference *list;
     size_t count, capacity;
     int error;
@@ -86,6 +90,9 @@ static int compare_ranges(struct compare *c)
 
     if (error)
         return plx_registry_fault(c->registry, error, c->fault);
+    c->registered = 0;
+    for (size_t j = 0; j < count; j++)
+        c->registered += list[j].extents;
     for (; plx_store_range(c->store, i, &range); i++) {
         behind = i >= count || (i == count - 1 && list[i].extents < range.extents);
         if (i < count && (list[i].volume != range.volume || list[i].first != range.first ||
@@ -219,7 +226,7 @@ static bool compare_system(struct compare *c, struct plx_registry_extent *row)
     bool system = plx_store_extent_is_system(c->store, row->no);
     unsigned long long no = row->no;
 
-    if (system && row->type != PLX_EXTENT_SYSTEM)
+    if (system && row->type != PLX_EXTENT_SYSTEM && no < c->registered)
         differs(c, PLX_FINDING_ERROR, "",
                 "extent %llu holds the store's own structures and is a%s %s extent in the "
                 "registry: they would be overwritten" REBUILD,
@@ -320,8 +327,11 @@ static const struct plx_registry_label *find_label(const struct plx_registry_lab
     return NULL;
 }
 
-static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, const char *id)
+/* held: R6 */
+static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, const char *id,
+                          bool held)
 {
+    enum plx_finding_severity severity = held ? PLX_FINDING_INFO : PLX_FINDING_ERROR;
     struct plx_labels labels;
     struct plx_registry_label *rows = NULL;
     struct plx_fault why;
@@ -340,18 +350,17 @@ static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, con
         const struct plx_registry_label *row = find_label(rows, count, labels.list[i].name);
 
         if (!row || row->seq != labels.list[i].seq)
-            differs(c, PLX_FINDING_ERROR, vdi->name,
+            differs(c, severity, vdi->name,
                     "virtual disk %s: label %s names snapshot %llu on the store and %s in the "
-                    "registry" REBUILD,
+                    "registry%s",
                     vdi->name, labels.list[i].name, (unsigned long long)labels.list[i].seq,
-                    row ? "another" : "none");
+                    row ? "another" : "none", held ? RECOVER : REBUILD);
     }
     for (size_t i = 0; i < count && !error; i++)
         if (!find_label(labels.list, labels.count, rows[i].name))
-            differs(c, PLX_FINDING_ERROR, vdi->name,
-                    "virtual disk %s: label %s is only in the registry; 'parallax snap unlabel' "
-                    "removes it",
-                    vdi->name, rows[i].name);
+            differs(c, severity, vdi->name, "virtual disk %s: label %s is only in the registry%s",
+                    vdi->name, rows[i].name,
+                    held ? RECOVER : "; 'parallax snap unlabel' removes it");
     plx_labels_done(&labels);
     free(rows);
     return error;
@@ -430,7 +439,7 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
     snprintf(what, sizeof what, "virtual disk %s", ret_vdi->name);
     error = check_instance(c, ret_vdi->owner, ret_vdi->name, what);
     if (!error)
-        error = compare_labels(c, ret_vdi, id);
+        error = compare_labels(c, ret_vdi, id, row.owner != 0);
     return error ? error : compare_protection(c, ret_vdi, id);
 }
 

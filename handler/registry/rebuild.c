@@ -601,16 +601,10 @@ static int place_file(struct rebuild *r)
     return 0;
 }
 
-/* With what SQLite and its driver leave beside it. */
 static void remove_file(struct rebuild *r)
 {
-    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal", ".lock"};
-    char path[sizeof r->path + 16];
-
-    for (size_t i = 0; r->path[0] && i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        snprintf(path, sizeof path, "%s%s", r->path, suffixes[i]);
-        unlink(path);
-    }
+    if (r->path[0])
+        plx_registry_remove(r->path);
     if (r->folder[0])
         rmdir(r->folder);
 }
@@ -623,7 +617,7 @@ static int make_file(struct rebuild *r)
     error = place_file(r);
     if (error)
         return error;
-    unlink(r->path);
+    plx_registry_remove(r->path);
     error = plx_registry_open(r->path, "parallax store rebuild-registry", &r->file, r->fault);
     if (!error)
         error = enter_store(r);

@@ -42,6 +42,8 @@ struct plx_registry;
  * as "handler 4711 on alpha". Brings an older schema up to date; refuses a newer one. */
 int plx_registry_open(const char *where, const char *who, struct plx_registry **ret_reg,
                       struct plx_fault *fault);
+/* A file that nobody has open, with all that lies beside it. */
+void plx_registry_remove(const char *where);
 struct plx_region; /* region.h */
 /* The same in a region of a volume (whose name is for messages); an empty one is filled. Neither
  * the region's device nor its locks are closed with it. */

@@ -37,6 +37,7 @@
 #include "registry/schema.h"
 #include "registry/sqlite.h"
 
+#define LOCK_SUFFIX ".lock"
 #define TURNS_MS 1000 /* S8 */
 #define BUSY_TIMEOUT_MS 30000
 #define CHANGES_APART_MS 10u
@@ -584,18 +585,35 @@ static int enter_wal(struct plx_sqlite *lite, struct plx_fault *fault)
     return 0;
 }
 
+static void remove_beside(const char *file, const char *suffix)
+{
+    char path[PLX_PATH_MAX + 16];
+
+    snprintf(path, sizeof path, "%s%s", file, suffix);
+    unlink(path);
+}
+
+static void remove_logs(const char *file)
+{
+    remove_beside(file, "-wal");
+    remove_beside(file, "-shm");
+    remove_beside(file, "-journal");
+}
+
+void plx_registry_remove(const char *where)
+{
+    remove_logs(where);
+    remove_beside(where, LOCK_SUFFIX);
+    unlink(where);
+}
+
 /* Makes an empty file. A -wal or -shm lying there belongs to a file that was deleted and may
  * still be open somewhere; the new registry must not meet them. */
 static int create_file(struct plx_sqlite *lite, struct plx_fault *fault)
 {
-    static const char *const suffixes[] = {"-wal", "-shm", "-journal"};
-    char path[PLX_PATH_MAX + 16];
     int fd;
 
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s%s", lite->path, suffixes[i]);
-        unlink(path);
-    }
+    remove_logs(lite->path);
     fd = open(lite->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return plx_fault_set(fault, PLX_ERR_REGISTRY, "cannot make the registry %.150s: %s",
@@ -653,7 +671,7 @@ static int open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *f
     char path[PLX_PATH_MAX + 16];
     int fd, code;
 
-    snprintf(path, sizeof path, "%s.lock", lite->path);
+    snprintf(path, sizeof path, "%s" LOCK_SUFFIX, lite->path);
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || flock(fd, LOCK_EX)) {
         code = plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_REGISTRY,

@@ -165,7 +165,7 @@ static int make_stores(void)
             return -1;
         strcpy(folder, folders[i]);
         if (!in_child(make_store) || (i == KILLED && !in_child(die_with_disk)) ||
-            !shell("cp volume volume-kept"))
+            !shell("cp volume volume-kept && cp stores/s.json s.json-kept"))
             return -1;
     }
     return 0;
@@ -301,6 +301,33 @@ static void test_kept(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(heard.text[1], "they would be overwritten"));
 }
 
+/* A further volume, whose adding is broken off before the registry knows of its extents: its first
+ * one holds a superblock, and nobody is given it. */
+static void add_volume(const char *statement)
+{
+    const struct plx_attach_growth growth = {.path = path_of("further"), .create_bytes = 8 * MIB};
+    struct plx_attach *reader = attach;
+    struct plx_grown grown;
+
+    OK(open_attach(false));
+    OK(plx_attach_grow(attach, &growth, &grown, &fault));
+    OK(plx_attach_close(attach));
+    attach = reader;
+    sql(statement);
+}
+
+static void test_not_yet_registered(void)
+{
+    OK(compare(QUIET, add_volume,
+               "DELETE FROM extents WHERE no >= 16;"
+               "INSERT INTO growth (store, path) SELECT store, path FROM volumes WHERE idx = 1;"
+               "DELETE FROM volumes WHERE idx = 1"));
+    CU_ASSERT_EQUAL_FATAL(heard.count, 1);
+    CU_ASSERT_EQUAL(heard.severity[0], INFO);
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text[0], "the registry does not know yet"));
+    CU_ASSERT(shell("rm further && rm stores/s.json && cp s.json-kept stores/s.json"));
+}
+
 static void test_no_difference(void)
 {
     for (enum folder which = QUIET; which <= KILLED; which++) {
@@ -418,6 +445,10 @@ static void test_owners(void)
          "UPDATE vdis SET owner = 99 WHERE name = 'v'",
          INFO, "disk v belongs to instance 99 in the registry and still to", NULL},
         {"UPDATE vdis SET size_bytes = 4096 WHERE name = 'v'", ERROR, NULL, NULL},
+        {"DELETE FROM labels", INFO,
+         "none in the registry; the next opening of the store for writing sets it right", NULL},
+        {"INSERT INTO labels SELECT vdi, 'gone', seq, 1, NULL FROM labels", INFO,
+         "label gone is only in the registry; the next opening of the store for writing", NULL},
         {"INSERT INTO vdis SELECT 'ghost-ghost-ghost-ghost-ghost-ghost-', store, 60, 'ghost',"
          " 4096, 512, owner, 1, 'live', NULL, 0, 1, NULL, 0, 0 FROM vdis WHERE name = 'v'",
          ERROR, NULL, NULL},
@@ -572,6 +603,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"no difference", test_no_difference},
+        {"a volume that is not registered yet", test_not_yet_registered},
         {"virtual disks", test_disks},
         {"doubt, and what is lost", test_doubt},
         {"labels and protection", test_labels_and_protection},

@@ -148,6 +148,11 @@ end_on_alpha() { # DISK STATUS
 
     cat image >&"$held"
     exec {held}>&-
+    for _ in {1..300}; do
+        kill -0 "$running" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -0 "$running" 2>/dev/null && kill -KILL "$running"
     wait "$running" || status=$?
     [[ $status == "$2" ]] || die "the import of $1 ends with $status, not $2: $(<"$1.err")"
 }
