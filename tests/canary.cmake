@@ -1,5 +1,10 @@
 # A canary is a known bug, planted in one source file by a patch: a test that lets one live is worth nothing.
 find_program(PATCH_PROGRAM patch)
+# All of them run in one build: without sanitizers, where there is one, they get through more.
+set(canary_build ${CMAKE_BINARY_DIR})
+if(PLX_LAB_BUILD)
+    set(canary_build ${PLX_LAB_BUILD})
+endif()
 if(NOT TARGET canaries)
     add_custom_target(canaries)
 endif()

@@ -90,8 +90,7 @@ bool plx_sql_keep(struct plx_registry *reg, const struct plx_sql *batch, size_t 
     kept->batch = longer;
     for (size_t i = 0; i < count; i++) {
         if (!copy_statement(&batch[i], &longer[before + i])) {
-            if (kept->count)
-                drop(kept, before, kept->count - before);
+            drop(kept, before, kept->count - before);
             return false;
         }
         longer[before + i].joined = i > 0;

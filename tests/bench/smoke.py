@@ -7,7 +7,7 @@ import sys
 import tempfile
 import xml.dom.minidom
 
-ROWS = 14
+ROWS = 16
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 with tempfile.TemporaryDirectory(prefix="plx-smoke-") as folder:

@@ -95,7 +95,7 @@ step "a damaged record"
 made
 overwrite 165
 rebuilt 5
-says err "lost: VDI slot 1"
+says err "lost: virtual disk b: VDI slot 1"
 all_else_works
 run 0 store info demo
 [[ -z $(registry "SELECT 1 FROM vdis WHERE slot = 1") ]] || die "the slot was given out"

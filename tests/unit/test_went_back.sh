@@ -51,7 +51,7 @@ for _ in 1 2; do
 done
 fails 4 vdi forget demo --lost
 run 0 vdi forget demo --lost --dry-run
-says err "record: virtual disk b"
+says err "virtual disk b: slot 1 of the store does not hold it"
 says err "nothing was changed"
 run 0 vdi forget demo --lost --dry-run --json
 [[ $(json forgotten) == false && $(json dry_run) == true ]] || die "wrong JSON"
