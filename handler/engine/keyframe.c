@@ -24,6 +24,11 @@
  *     was given meanwhile would be freed under him.
  * K5  The last key frame of a disk that is closed includes all of its log, and its record names
  *     nobody any more. So the log is ended before: nothing is ever logged behind it.
+ * K6  Before anything is rewritten, the record on the store is read. A later epoch or generation
+ *     than the one in memory was written by a host that took the disk over although this one is
+ *     alive. The disk stops (FENCED) before it overwrites that record, or bitmaps of extents that
+ *     were adopted with it. This is no fence: it limits the damage of a wrong word of the operator.
+ *     What cannot be read, or is older, proves nothing.
  * Loop: the VDI's.
  * Crash story: before the record is durable, the old record and the log after it stand; the new
  *   nodes are garbage in free blocks or leaks. After it, the log before the position is not
@@ -47,6 +52,7 @@
 #define RETRY_NS 1000000000ull
 
 enum {
+    KEYFRAME_LOOK,
     KEYFRAME_START,
     KEYFRAME_TREE,
     KEYFRAME_INDEX_START,
@@ -68,7 +74,7 @@ int plx_keyframe_init(struct plx_vdi *vdi)
     op->vdi = vdi;
     op->task.step = keyframe_step;
     op->begun_ns = vdi->store->env->monotonic_ns(vdi->store->env);
-    op->block = aligned_alloc(PLX_BLOCK_SIZE, PLX_BLOCK_SIZE);
+    op->block = aligned_alloc(PLX_BLOCK_SIZE, 2 * PLX_BLOCK_SIZE);
     return op->block ? 0 : PLX_ERR_NOMEM;
 }
 
@@ -159,7 +165,7 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
     op->begun_ns = vdi->store->env->monotonic_ns(vdi->store->env);
     op->waiters = op->next_waiters;
     op->next_waiters = (struct plx_queue){0};
-    op->state = KEYFRAME_START;
+    op->state = KEYFRAME_LOOK;
     plx_task_ready(vdi->store, &op->task);
 }
 
@@ -321,18 +327,46 @@ static int start(struct plx_keyframe_op *op)
                               &op->node_deaths);
 }
 
+/* Reads or writes `blocks` copies of the record, from this one on. */
+static void record_xfer(struct plx_keyframe_op *op, enum plx_io_op kind, unsigned copy,
+                        unsigned blocks)
+{
+    struct plx_store *store = op->vdi->store;
+
+    op->iov = (struct iovec){op->block, blocks * PLX_BLOCK_SIZE};
+    op->join = (struct plx_join){.task = &op->task};
+    plx_store_xfer(store, &op->xfer, kind, PLX_KIND_ADMIN,
+                   plx_vdi_slot_addr(store, op->vdi->record.slot) + copy, 0, op->iov.iov_len,
+                   &op->iov, 1, &op->join);
+}
+
 /* To the slot that does not hold the record in effect. */
 static void write_slot(struct plx_keyframe_op *op)
 {
-    struct plx_vdi *vdi = op->vdi;
-    struct plx_store *store = vdi->store;
+    plx_format_vdi_record_encode(&op->vdi->store->info.id, &op->record, op->block);
+    record_xfer(op, PLX_IO_WRITE, op->vdi->record_slot ^ 1, 1);
+}
 
-    plx_format_vdi_record_encode(&store->info.id, &op->record, op->block);
-    op->iov = (struct iovec){op->block, PLX_BLOCK_SIZE};
-    op->join = (struct plx_join){.task = &op->task};
-    plx_store_xfer(store, &op->xfer, PLX_IO_WRITE, PLX_KIND_ADMIN,
-                   plx_vdi_slot_addr(store, op->record.slot) + (vdi->record_slot ^ 1), 0,
-                   PLX_BLOCK_SIZE, &op->iov, 1, &op->join);
+/* K6, by what was read. */
+static void stop_if_taken_over(struct plx_keyframe_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+    const struct plx_store *store = vdi->store;
+    struct plx_vdi_record record;
+    struct plx_fault why;
+
+    for (unsigned copy = 0; copy < 2 && !op->join.error && !vdi->log.sticky; copy++) {
+        if (plx_format_vdi_record_decode(op->block + copy * PLX_BLOCK_SIZE, &store->info.id,
+                                         vdi->record.slot, store->addr_limit, &record, &why) ||
+            (record.epoch <= vdi->record.epoch && record.generation <= vdi->record.generation))
+            continue;
+        plx_log_stop(&vdi->log, PLX_ERR_FENCED);
+        plx_store_event(vdi->store, PLX_ERR_FENCED,
+                        "virtual disk %s: another host has written its record (epoch %llu, here "
+                        "%llu), so it was taken over while it was open here; it is stopped",
+                        vdi->record.name, (unsigned long long)record.epoch,
+                        (unsigned long long)vdi->record.epoch);
+    }
 }
 
 static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record *record)
@@ -535,7 +569,12 @@ static void keyframe_step(struct plx_task *task)
 
     task->error = 0;
     switch (op->state) {
+    case KEYFRAME_LOOK:
+        op->state = KEYFRAME_START;
+        record_xfer(op, PLX_IO_READ, 0, 2);
+        return;
     case KEYFRAME_START:
+        stop_if_taken_over(op);
         error = vdi->log.sticky ? vdi->log.sticky : start(op);
         if (error) {
             finish(op, error);

@@ -51,7 +51,7 @@ struct plx_keyframe_op {
     struct plx_deaths made; /* new nodes that no record names yet */
     uint64_t ticket;
     struct plx_vdi_record record;
-    uint8_t *block;
+    uint8_t *block; /* two of them */
     struct iovec iov;
     struct plx_xfer xfer;
     struct plx_join join;

@@ -2191,6 +2191,39 @@ static void test_two_owners(void)
     end_store();
 }
 
+/* keyframe.c, K6: a disk is taken over from a host that is alive after all. */
+static void test_taken_while_open(void)
+{
+    struct plx_store *mine;
+    struct plx_vdi *vdi, *theirs = NULL;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 1));
+    run(vdi, PLX_KEYFRAME, 0, 0);
+    OK(write_byte(vdi, BLOCK, BLOCK, 2));
+    mine = store;
+    open_store(2);
+    adopt_extents();
+    OK(plx_vdi_mark(store, 0, &fault));
+    OK(plx_store_extents_adopted(store, &fault));
+    OK(try_open_vdi(0, true, &theirs));
+    OK(write_byte(theirs, 0, BLOCK, 3));
+    run(theirs, PLX_KEYFRAME, 0, 0);
+    FAILS(FENCED, try_run(vdi, PLX_KEYFRAME, 0, 0, NULL));
+    FAILS(FENCED, write_byte(vdi, 0, BLOCK, 4));
+    plx_vdi_abandon(vdi);
+    plx_store_close(mine);
+    OK(plx_vdi_close(theirs));
+    theirs = open_vdi(0);
+    CU_ASSERT(reads_as(theirs, 0, BLOCK, 3));
+    CU_ASSERT(reads_as(theirs, BLOCK, BLOCK, 2));
+    OK(plx_vdi_close(theirs));
+    check_store(true);
+    end_store();
+}
+
 /* Nobody opens what is deleted, or a snapshot that is just being let go. */
 static void test_gone(void)
 {
@@ -3287,6 +3320,7 @@ int main(void)
         {"what is gone", test_gone},
         {"extents that are granted wrongly", test_wrong_grants},
         {"one writer", test_two_owners},
+        {"taken over while it is open", test_taken_while_open},
         {"newer feature", test_newer_feature},
         {"truncated volume", test_truncated},
         {"format: refusals", test_format_refusals},

@@ -2012,9 +2012,11 @@ static void mislead_root(void)
 static void damage_or_address_found(void)
 {
     struct plx_vdi_record record = get_record(0);
-    uint8_t node[BLOCK];
+    uint8_t node[BLOCK], copies[2][BLOCK];
 
     misled = 0;
+    peek(record_addr(0), copies[0]);
+    peek(record_addr(0) + 1, copies[1]);
     record.keyframe.root = plx_entry_void(record.keyframe.root);
     put_record(&record);
     flip(addr_of(moving, 7), 9);
@@ -2022,6 +2024,8 @@ static void damage_or_address_found(void)
     if (!heard.errors)
         EXPECT("address", "v0: a node at block 1073741824");
     CU_ASSERT(strstr(heard.kinds, "address") || strstr(heard.text, "block 7 does not match"));
+    poke(record_addr(0), copies[0]); /* or its owner takes it for another host's */
+    poke(record_addr(0) + 1, copies[1]);
     if (!misled)
         return;
     peek(misled, node);
