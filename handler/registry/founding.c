@@ -87,8 +87,7 @@ int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *kn
 
 /* ---- Formatting ---- */
 
-/* V1: one file or device under two names. Those that do not exist yet are made one by one, so a
- * second name of one is found, too. */
+/* V1: one file or device under two names; one that does not exist yet has no other name. */
 static int check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
 {
     struct plx_bytelock *locks[PLX_VOLUMES_MAX] = {0};
@@ -96,6 +95,8 @@ static int check_distinct(const char *const *paths, unsigned count, struct plx_f
 
     for (unsigned i = 0; i < count && !error; i++) {
         error = plx_bytelock_open(paths[i], &locks[i], fault);
+        if (error == PLX_ERR_NOT_FOUND)
+            error = 0;
         for (unsigned j = 0; j < i && !error; j++)
             if (plx_bytelock_same(locks[i], locks[j]))
                 error = plx_fault_set(fault, PLX_ERR_INVALID, "%s and %s are the same volume",
@@ -303,12 +304,10 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     plx_attach_init_env(&env);
     format.registry = true;
     for (unsigned i = 0; i < count && !error; i++) {
-        error = check_distinct(names, i, fault);
+        error = check_distinct(names, i + 1, fault); /* before one waits for itself */
         if (!error)
             error = open_one(volumes, names[i], size, patience, fault);
     }
-    if (!error)
-        error = check_distinct(names, count, fault);
     if (!error)
         error = plx_founding_refuse_used(paths, volumes->devices, count, unused, patience, fault);
     return error ? error

@@ -104,6 +104,18 @@ says err "exists with 10 bytes; without --size"
 truncate -s 256M foreign
 run 1 store format demo --volume "$DIR/foreign"
 [[ $(head -c 9 foreign) == "not empty" ]] || die "a foreign file was changed"
+truncate -s 256M blank
+ln blank hard
+ln -s blank soft
+for name in hard soft "$DIR/blank"; do
+    run 1 store format demo --volume blank --volume "$name"
+    says err "parallax: blank and $name are the same volume"
+    same blank <(head -c 256M /dev/zero)
+done
+run 1 store format demo --volume made --volume ./made --size 256M
+says err "made and ./made are the same volume"
+[[ ! -e made ]] || die "a file is left behind"
+rm blank hard soft
 
 step "stores: format, list, info"
 run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 16M --json

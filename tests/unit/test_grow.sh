@@ -64,6 +64,15 @@ run 0 store add-volume demo two --size 8M --json
 [[ $(json added_extents) == 8 && $(json told) == 0 ]] || die "wrong volume"
 run 0 store add-volume demo two --json
 [[ $(json added_extents) == 0 ]] || die "a volume was added twice"
+for volume in one two; do
+    cp $volume copy
+    cp copy kept
+    run 1 store add-volume demo copy --force
+    says err "copy is a copy of volume "
+    says err "of store demo ($DIR/$volume), or another name of it"
+    same copy kept
+done
+rm copy kept
 truncate -s 24M one
 run 0 store grow demo
 run 0 store info demo --json
