@@ -1789,13 +1789,13 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     if (!error)
         error = plx_known_get(&a->paths, options->store, &a->known, fault);
     if (!error)
-        error = open_registries(a, fault);
+        error = plx_known_missing(&a->known, open_registries(a, fault), fault);
     if (!error)
         error = find_row(a, fault);
     if (!error && !options->read_only)
         error = register_instance(a, fault);
     if (!error && !options->registry_only)
-        error = open_store(a, fault);
+        error = plx_known_missing(&a->known, open_store(a, fault), fault);
     a->keeps = options->reopens;
     if (!error && !options->read_only)
         error = plx_attach_recover(a, fault);
