@@ -806,7 +806,8 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     int error = plx_volumes_absolute(growth->path, &path, fault);
 
     if (!error)
-        error = plx_device_open(path, &options, &device, fault);
+        error =
+            plx_founding_name_living(path, plx_device_open(path, &options, &device, fault), fault);
     free(path);
     if (error)
         return error;
