@@ -340,6 +340,24 @@ wait "$importer" && die "an interrupted import succeeded"
 exec {held}>&-
 run 0 vdi info demo/web
 
+step "which share of a disk is vouched for"
+run 0 store format hot --volume "$DIR/hot.plx" --size 64M
+head -c 4M /dev/urandom >hot.raw
+run 0 vdi import hot.raw hot/web
+run 0 vdi info hot/web --json
+[[ $(json vouched_blocks) == $(json mapped_blocks) ]] || die "what was only written once is not vouched for"
+run 0 vdi bench hot/web --rw write --runtime 1 --size 1M --force
+run 0 vdi info hot/web --json
+left=$(($(json mapped_blocks) - $(json vouched_blocks)))
+((left > 0)) || die "what was overwritten in place is vouched for"
+run 0 vdi info hot/web
+says out "Vouched for: "
+run 0 store check hot
+says out "virtual disk web: $left of its 1024 blocks are not vouched for"
+run 0 store check hot --json
+[[ $(($(json mapped_blocks) - $(json vouched_blocks))) == "$left" ]] || die "check and info differ"
+run 0 store forget hot
+
 step "bench"
 run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 16M --json
 [[ $(json lat_ns p99) -gt 0 && $(json write ios) -gt 0 ]] || die "no figures"
