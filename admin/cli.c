@@ -434,7 +434,8 @@ static void print_options(const char *title, const struct plx_option *options)
 static void print_exit_statuses(void)
 {
     puts("\nExit status: 0 done, 1 error, 2 wrong usage, 3 not found, 4 busy or locked,\n"
-         "5 corruption found, 6 no space, 130 interrupted (143 by SIGTERM).");
+         "5 corruption found, 6 no space, or a volume of a known store is missing,\n"
+         "130 interrupted (143 by SIGTERM).");
 }
 
 /* An example begins with the command's own words, unless another program is what it begins with. */

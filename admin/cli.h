@@ -30,7 +30,7 @@ enum plx_exit {
     PLX_EXIT_NOT_FOUND = 3,
     PLX_EXIT_BUSY = 4,
     PLX_EXIT_CORRUPT = 5,
-    PLX_EXIT_NO_SPACE = 6,
+    PLX_EXIT_NO_SPACE = 6, /* or no volume, where one of a known store is missing */
     PLX_EXIT_SIGNAL = 128, /* and the signal's number, as a shell has it */
 };
 

@@ -140,7 +140,8 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     struct plx_superblock_info info;
     struct plx_device *device;
     char identity[PLX_UUID_TEXT];
-    int rc = plx_device_open(path, &options, &device, &cli->fault);
+    int rc = plx_known_missing(known, plx_device_open(path, &options, &device, &cli->fault),
+                               &cli->fault);
 
     if (rc)
         return rc;

@@ -357,6 +357,8 @@ static int exit_status(int code)
         return PLX_EXIT_SIGNAL + plx_interrupted;
     if (code == PLX_ERR_NOT_FOUND)
         return PLX_EXIT_NOT_FOUND;
+    if (code == PLX_ERR_MISSING)
+        return PLX_EXIT_NO_SPACE;
     switch (plx_error_class(code)) {
     case PLX_CLASS_OK:
         return PLX_EXIT_OK;

@@ -199,8 +199,8 @@ bool plx_superblock_is_system(const struct plx_superblock *super, uint64_t exten
 
 #define PLX_HOME_BLOCK 2u /* and the one after it, of volume 0 */
 
-/* Which host has the store, and through which inode it reaches volume 0 (attach/home rules are in
- * registry/home.c). host zero: nobody has it. */
+/* Which host has the store, and through which inode it reaches volume 0 (the rules are in
+ * registry/tenancy.c). host zero: nobody has it. */
 struct plx_home {
     uint64_t generation;
     struct plx_uuid host, boot;

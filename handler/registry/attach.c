@@ -771,18 +771,26 @@ static int keep_up(struct plx_attach *a, struct plx_fault *fault)
 }
 
 /* That it is no volume of another store that is known here, or that a host may have. Of this one:
- * what an interrupted call left is gone on with. */
+ * what an interrupted call left is gone on with, and a volume under the name that it is open by. */
 static int check_further(struct plx_attach *a, struct plx_device *device, bool unused,
                          struct plx_fault *fault)
 {
     struct plx_superblock_info info;
+    struct plx_store_info store;
     char uuid[PLX_UUID_TEXT] = "";
 
     if (plx_superblock_probe(device, &info, NULL) == 0)
         plx_uuid_text(&info.store, uuid);
-    return strcmp(uuid, a->row.uuid)
-               ? plx_founding_refuse_used(&a->paths, &device, 1, unused, a->options.patience, fault)
-               : 0;
+    if (strcmp(uuid, a->row.uuid))
+        return plx_founding_refuse_used(&a->paths, &device, 1, unused, a->options.patience, fault);
+    plx_store_get_info(a->store, &store);
+    for (unsigned i = 0; i < store.volumes; i++)
+        if (plx_uuid_equal(&info.volume, &store.volume[i].id) && !is_member(a, device->name))
+            return plx_fault_set(fault, PLX_ERR_EXISTS,
+                                 "%s is a copy of volume %u of store %s (%.100s), or another name "
+                                 "of it",
+                                 device->name, i, a->known.name, store.volume[i].name);
+    return 0;
 }
 
 /* The device under the name that others open it by, made if it is to be. Nobody else uses it (a
@@ -798,7 +806,8 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
     int error = plx_volumes_absolute(growth->path, &path, fault);
 
     if (!error)
-        error = plx_device_open(path, &options, &device, fault);
+        error =
+            plx_founding_name_living(path, plx_device_open(path, &options, &device, fault), fault);
     free(path);
     if (error)
         return error;
@@ -1781,13 +1790,13 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     if (!error)
         error = plx_known_get(&a->paths, options->store, &a->known, fault);
     if (!error)
-        error = open_registries(a, fault);
+        error = plx_known_missing(&a->known, open_registries(a, fault), fault);
     if (!error)
         error = find_row(a, fault);
     if (!error && !options->read_only)
         error = register_instance(a, fault);
     if (!error && !options->registry_only)
-        error = open_store(a, fault);
+        error = plx_known_missing(&a->known, open_store(a, fault), fault);
     a->keeps = options->reopens;
     if (!error && !options->read_only)
         error = plx_attach_recover(a, fault);

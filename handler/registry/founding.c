@@ -24,6 +24,7 @@
 #include "registry/attach.h"
 #include "registry/attach_inside.h"
 #include "registry/embedded.h"
+#include "registry/instance.h"
 #include "registry/tenancy.h"
 #include "registry/volumes.h"
 
@@ -87,8 +88,7 @@ int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *kn
 
 /* ---- Formatting ---- */
 
-/* V1: one file or device under two names. Those that do not exist yet are made one by one, so a
- * second name of one is found, too. */
+/* V1: one file or device under two names; one that does not exist yet has no other name. */
 static int check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
 {
     struct plx_bytelock *locks[PLX_VOLUMES_MAX] = {0};
@@ -96,6 +96,8 @@ static int check_distinct(const char *const *paths, unsigned count, struct plx_f
 
     for (unsigned i = 0; i < count && !error; i++) {
         error = plx_bytelock_open(paths[i], &locks[i], fault);
+        if (error == PLX_ERR_NOT_FOUND)
+            error = 0;
         for (unsigned j = 0; j < i && !error; j++)
             if (plx_bytelock_same(locks[i], locks[j]))
                 error = plx_fault_set(fault, PLX_ERR_INVALID, "%s and %s are the same volume",
@@ -133,6 +135,38 @@ static void name_disks(const struct plx_known *known, char *ret_text, size_t siz
         snprintf(ret_text + at, size - at, " and %zu more", count - NAMES_SHOWN);
     free(list);
     plx_registry_close(registry);
+}
+
+int plx_founding_name_living(const char *volume, int error, struct plx_fault *fault)
+{
+    static unsigned none;
+    static const struct plx_patience at_once = {plx_patience_fixed, &none};
+    struct plx_embedded_options options = {
+        .volume = volume, .who = "", .read_only = true, .beside = true, .patience = &at_once};
+    struct plx_registry_instance *list = NULL;
+    struct plx_superblock_info info;
+    struct plx_registry *registry;
+    struct plx_registry_store row;
+    char uuid[PLX_UUID_TEXT];
+    size_t count = 0;
+
+    if (error != PLX_ERR_BUSY || plx_embedded_open(&options, &registry, NULL))
+        return error;
+    if (plx_superblock_probe(plx_registry_device(registry), &info, NULL) == 0) {
+        plx_uuid_text(&info.store, uuid);
+        if (plx_registry_store_get(registry, uuid, &row) == 0)
+            plx_registry_instance_list(registry, row.id, &list, &count);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (plx_instance_is_seen(plx_registry_locks(registry), &list[i])) {
+            plx_fault_set(
+                fault, error, "%s: store %s is open in %s (pid %lld) on host %s; stop that first",
+                volume, info.store_name, list[i].role, (long long)list[i].pid, list[i].host_name);
+            break;
+        }
+    free(list);
+    plx_registry_close(registry);
+    return error;
 }
 
 /* V5. why: what stands in the way of knowing. */
@@ -272,7 +306,7 @@ static int open_one(struct volumes *volumes, const char *name, uint64_t size,
         .create_bytes = size, .exclusive = true, .patience = patience};
     struct plx_device *device;
     struct plx_superblock_info info;
-    int error = plx_device_open(name, &open, &device, fault);
+    int error = plx_founding_name_living(name, plx_device_open(name, &open, &device, fault), fault);
 
     if (error)
         return error;
@@ -303,12 +337,10 @@ static int format_volumes(const struct plx_paths *paths, const char *const *name
     plx_attach_init_env(&env);
     format.registry = true;
     for (unsigned i = 0; i < count && !error; i++) {
-        error = check_distinct(names, i, fault);
+        error = check_distinct(names, i + 1, fault); /* before one waits for itself */
         if (!error)
             error = open_one(volumes, names[i], size, patience, fault);
     }
-    if (!error)
-        error = check_distinct(names, count, fault);
     if (!error)
         error = plx_founding_refuse_used(paths, volumes->devices, count, unused, patience, fault);
     return error ? error
@@ -812,7 +844,9 @@ static int wait_until_unused(const struct plx_known *known, const struct plx_pat
         busy = !locks->ops->probe(locks, PLX_BYTE_USED, &busy) && busy;
     while (busy && plx_patience_waits(patience, since_ns, &why));
     plx_bytelock_close(locks);
-    return busy ? plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text) : 0;
+    return busy ? plx_founding_name_living(
+                      known->volume[0], plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text), fault)
+                : 0;
 }
 
 int plx_founding_release(const char *state_dir, const char *store, bool dry_run,

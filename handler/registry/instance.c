@@ -72,6 +72,13 @@ bool plx_instance_is_dead(const struct plx_paths *paths, struct plx_bytelock *lo
     return !error && !busy;
 }
 
+bool plx_instance_is_seen(struct plx_bytelock *locks, const struct plx_registry_instance *row)
+{
+    bool busy;
+
+    return locks->ops->probe(locks, byte_of(row->id), &busy) == 0 && busy;
+}
+
 bool plx_instance_is_command(const struct plx_paths *paths, const struct plx_registry_instance *row)
 {
     return strcmp(row->role, "admin") == 0 && strcmp(row->host, paths->host) == 0;

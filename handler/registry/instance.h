@@ -37,6 +37,9 @@ void plx_instance_close(struct plx_instance *instance);
 bool plx_instance_is_dead(const struct plx_paths *paths, struct plx_bytelock *locks,
                           const struct plx_registry_instance *row, struct plx_fault *fault);
 
+/* Whether somebody has its byte now, as far as this inode of the volume shows; for people. */
+bool plx_instance_is_seen(struct plx_bytelock *locks, const struct plx_registry_instance *row);
+
 /* Whether it is a command of this host: short-lived, unlike a handler. */
 bool plx_instance_is_command(const struct plx_paths *paths,
                              const struct plx_registry_instance *row);

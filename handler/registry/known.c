@@ -233,6 +233,20 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
     return errno == ENOENT ? no_entry(paths, name, fault) : cannot_read(path, fault);
 }
 
+int plx_known_missing(const struct plx_known *known, int error, struct plx_fault *fault)
+{
+    struct plx_fault why = {0};
+
+    if (error != PLX_ERR_NOT_FOUND)
+        return error;
+    if (fault)
+        why = *fault;
+    return plx_fault_set(fault, PLX_ERR_MISSING,
+                         "store %s: %s; connect the volume, or 'parallax store import --volume "
+                         "PATH' tells where it lies now",
+                         known->name, why.text);
+}
+
 /* ---- Writing ---- */
 
 static int cannot_write(const char *path, struct plx_fault *fault)

@@ -38,6 +38,8 @@ int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,
 int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
                   const struct plx_patience *patience, struct plx_fault *fault);
 int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault);
+/* The error of opening a known store: what is NOT_FOUND is a volume of it, and MISSING. */
+int plx_known_missing(const struct plx_known *known, int error, struct plx_fault *fault);
 void plx_known_done(struct plx_known *known);
 
 #endif

@@ -712,7 +712,7 @@ static int open_store(struct rebuild *r)
                                        &open, devices, r->fault);
 
     if (error)
-        return error;
+        return plx_founding_name_living(r->known.volume[0], error, r->fault);
     error = open_old(r);
     if (!error)
         error = open_known(r, devices);

@@ -104,6 +104,18 @@ says err "exists with 10 bytes; without --size"
 truncate -s 256M foreign
 run 1 store format demo --volume "$DIR/foreign"
 [[ $(head -c 9 foreign) == "not empty" ]] || die "a foreign file was changed"
+truncate -s 256M blank
+ln blank hard
+ln -s blank soft
+for name in hard soft "$DIR/blank"; do
+    run 1 store format demo --volume blank --volume "$name"
+    says err "parallax: blank and $name are the same volume"
+    same blank <(head -c 256M /dev/zero)
+done
+run 1 store format demo --volume made --volume ./made --size 256M
+says err "made and ./made are the same volume"
+[[ ! -e made ]] || die "a file is left behind"
+rm blank hard soft
 
 step "stores: format, list, info"
 run 0 store format demo --volume "$DIR/demo.plx" --size 512M --extent-size 16M --json
@@ -327,6 +339,24 @@ kill -INT "$importer"
 wait "$importer" && die "an interrupted import succeeded"
 exec {held}>&-
 run 0 vdi info demo/web
+
+step "which share of a disk is vouched for"
+run 0 store format hot --volume "$DIR/hot.plx" --size 64M
+head -c 4M /dev/urandom >hot.raw
+run 0 vdi import hot.raw hot/web
+run 0 vdi info hot/web --json
+[[ $(json vouched_blocks) == $(json mapped_blocks) ]] || die "what was only written once is not vouched for"
+run 0 vdi bench hot/web --rw write --runtime 1 --size 1M --force
+run 0 vdi info hot/web --json
+left=$(($(json mapped_blocks) - $(json vouched_blocks)))
+((left > 0)) || die "what was overwritten in place is vouched for"
+run 0 vdi info hot/web
+says out "Vouched for: "
+run 0 store check hot
+says out "virtual disk web: $left of its 1024 blocks are not vouched for"
+run 0 store check hot --json
+[[ $(($(json mapped_blocks) - $(json vouched_blocks))) == "$left" ]] || die "check and info differ"
+run 0 store forget hot
 
 step "bench"
 run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 16M --json

@@ -188,6 +188,16 @@ timed() {
 
 step "--wait: not at all, so long, and until it is free"
 held
+volumes=("$DIR"/{demo,more-1,even-1,more-2,even-2}.plx)
+for words in "store rebuild-registry ${volumes[*]/#/--volume }" "store forget demo" "store release demo" \
+    "store format new --volume $DIR/demo.plx --force" "store release demo --dry-run"; do
+    # shellcheck disable=SC2086 # words
+    run 4 $words --wait 0
+    says err "admin (pid $holder) on host "
+done
+run 0 store format other --volume "$DIR/other.plx" --size 64M
+run 4 store add-volume other "$DIR/demo.plx" --force --wait 0
+says err "store demo is open in admin (pid $holder) on host "
 timed run 4 snap create demo/web --wait 0
 says err "in use by admin (pid $holder)"
 ((took < 3000)) || die "--wait 0 took $took ms"

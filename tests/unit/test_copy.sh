@@ -161,7 +161,7 @@ says err "store original is known here"
 run 0 store forget copy
 run 0 store list
 mv more.plx away.plx
-run 3 store list --json
+run 6 store list --json
 says out "more.plx"
 [[ $(json 0 problem) == *"No such file"* ]] || die "the list does not say which volume is missing"
 mv away.plx more.plx

@@ -2333,6 +2333,30 @@ static void test_newer_feature(void)
     end_store();
 }
 
+/* It is told what to do, and nothing is written. */
+static void test_version_1(void)
+{
+    uint8_t block[BLOCK];
+    uint32_t sum = 0;
+    uint64_t before;
+
+    make_store(64 * MIB, MIB);
+    close_store();
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    block[12] = 1;
+    memcpy(block + 8, &sum, sizeof sum);
+    sum = plx_crc32c(block, BLOCK);
+    memcpy(block + 8, &sum, sizeof sum);
+    plx_simdisk_poke(disk, 0, block, BLOCK);
+    plx_simdisk_poke(disk, BLOCK, block, BLOCK);
+    before = plx_simdisk_hash(disk);
+    FAILS(UNSUPPORTED, try_open_store(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "Parallax 0.1 was the last to read"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "'parallax vdi export'"));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
+    end_store();
+}
+
 static void test_truncated(void)
 {
     make_store(64 * MIB, MIB);
@@ -3322,6 +3346,7 @@ int main(void)
         {"one writer", test_two_owners},
         {"taken over while it is open", test_taken_while_open},
         {"newer feature", test_newer_feature},
+        {"version 1", test_version_1},
         {"truncated volume", test_truncated},
         {"format: refusals", test_format_refusals},
         {"old snapshots are let go", test_forget},

@@ -64,6 +64,15 @@ run 0 store add-volume demo two --size 8M --json
 [[ $(json added_extents) == 8 && $(json told) == 0 ]] || die "wrong volume"
 run 0 store add-volume demo two --json
 [[ $(json added_extents) == 0 ]] || die "a volume was added twice"
+for volume in one two; do
+    cp $volume copy
+    cp copy kept
+    run 1 store add-volume demo copy --force
+    says err "copy is a copy of volume "
+    says err "of store demo ($DIR/$volume), or another name of it"
+    same copy kept
+done
+rm copy kept
 truncate -s 24M one
 run 0 store grow demo
 run 0 store info demo --json
@@ -71,6 +80,23 @@ run 0 store info demo --json
 run 0 store add-volume demo data --force
 run 0 store info demo --json
 [[ $(json extents) == 40 ]] || die "--force did not add"
+
+step "a volume of a known store that is missing: which store's it is, and what to do"
+for volume in one two; do
+    mv $volume gone
+    for words in "vdi create demo/late --size 1M" "store check demo" "gc demo"; do
+        # shellcheck disable=SC2086 # words
+        run 6 $words
+        says err "store demo: cannot open $DIR/$volume: No such file"
+        says err "'parallax store import --volume PATH' tells where it lies now"
+    done
+    mv gone $volume
+done
+mv one gone
+run 0 store import --volume gone --volume two --volume data
+run 0 vdi list demo
+mv gone one
+run 0 store import --volume one --volume two --volume data
 
 step "all of it is used, and known after the registry is lost"
 head -c 30M /dev/urandom >after

@@ -142,6 +142,31 @@ run 0 gc demo --json
 rebuilt 0
 kept c
 
+step "a damaged log that can be read again: what its labels held is not known to go, until they are read"
+made
+cp demo.plx good.plx
+damage "$id"
+rebuilt 5
+python3 - good.plx demo.plx <<'END'
+import sys
+with open(sys.argv[1], "rb") as good, open(sys.argv[2], "r+b") as volume:
+    at = 0
+    while data := good.read(4096):
+        volume.seek(at)
+        if volume.read(4096) == b"\xa5" * 4096:
+            volume.seek(at)
+            volume.write(data)
+        at += 4096
+END
+for words in "snap delete demo/b@1" "snap delete demo/b@..2 --force"; do
+    # shellcheck disable=SC2086 # words
+    run 1 $words
+    says err "not all records or labels of the store could be read: no snapshot goes"
+done
+rebuilt 0
+kept b
+run 0 snap delete demo/b@one
+
 step "a disk that went back: its lost snapshots give their labels up, and their numbers deceive nobody"
 made
 run 0 vdi export-diff demo/b@one full

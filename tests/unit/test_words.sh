@@ -179,6 +179,6 @@ plain err
 plain out
 json findings 0 text >/dev/null
 mv "$evil" elsewhere
-run 3 store info evil
+run 6 store info evil
 plain err
 echo "all is well"
