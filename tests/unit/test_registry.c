@@ -212,6 +212,9 @@ static void test_names(void)
         {"label", "before-upgrade", 0},
         {"label", "20261121T062000.010Z", PLX_ERR_INVALID},
         {"label", "17", PLX_ERR_INVALID},
+        {"label", "a.b", 0},
+        {"label", "a..b", PLX_ERR_INVALID},
+        {"vdi", "a..b", 0},
     };
     char why[160], name[301];
     static const struct {
