@@ -14,6 +14,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/clock.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
 #include "registry/retention.h"
@@ -135,7 +136,7 @@ static int resolve_first(struct deletion *d, const struct plx_name *name, uint64
     int rc;
 
     if (!*name->snapshot || is_number(name->snapshot) || find_label(d, name->snapshot) ||
-        !plx_time_parse(name->snapshot, &time_ns)) {
+        !plx_instant_parse(name->snapshot, plx_clock_ns(CLOCK_REALTIME), &time_ns)) {
         *ret_seq = 1;
         return *name->snapshot
                    ? plx_attach_snapshot_resolve(d->cli->session.attach, name->vdi, name->snapshot,

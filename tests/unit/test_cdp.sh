@@ -115,6 +115,19 @@ says err "2 snapshots would go"
 run 0 snap list demo/hist --json
 [[ $(json 0 seq) == 1 && $(json 7 seq) == 8 ]] || die "a dry run has deleted something"
 
+step "deleting snapshots: a range that begins with a time begins with the first that is not older"
+run 0 snap list demo/hist --json
+between=$(python3 -c '
+import json
+times = [row["time_ns"] for row in json.load(open("out"))]
+print((times[3] + times[4]) // 2)')
+for since in -1y 2020-01-01T00:00:00Z; do
+    run 0 snap delete "demo/hist@$since.." --force --dry-run --json
+    [[ $(json snapshots) == 7 ]] || die "$since.. is not from the oldest on"
+done
+run 0 snap delete "demo/hist@-$((($(date +%s%N) - between) / 1000000))ms.." --dry-run --json
+[[ $(json snapshots) == 3 ]] || die "one that is older would go"
+
 step "deleting snapshots: what is read stays"
 mkfifo pipe
 "$PARALLAX" vdi export demo/hist@1 - >pipe 2>/dev/null &
