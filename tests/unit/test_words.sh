@@ -74,6 +74,14 @@ head -c 16M /dev/urandom >web.raw
 run 0 vdi import web.raw demo/db
 says err "imported 16 MiB into demo/db"
 
+step "a size of a disk that is there already is not just ignored"
+for option in "--size 32M" "--sector-size 4096"; do
+    # shellcheck disable=SC2086 # words
+    run 2 vdi import web.raw demo/db --force $option
+    says err "demo/db exists already"
+done
+run 0 vdi import web.raw demo/db --force --size 16M --sector-size 512 # as it is
+
 step "a stream that brings nothing is no image"
 for existing in no yes; do
     timeout 60 "$PARALLAX" vdi import - demo/stream --size 1M --force >out 2>err < <(:)
@@ -114,6 +122,8 @@ for words in "gc demo" "dedup demo"; do
 done
 run 2 vdi bench demo/web --size 0
 run 2 vdi bench demo/web --bs 0
+run 2 vdi bench demo/web --snapshot-every 10
+says err "parallax: --snapshot-every: '10' is no interval: "
 run 2 vdi create demo/none --size 0
 run 2 vdi resize demo/web --size 0
 run 2 store add-volume demo "$DIR/more.plx" --size 0
