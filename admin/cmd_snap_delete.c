@@ -337,7 +337,8 @@ static int find_clones(struct deletion *d)
         struct reason *reason = add_reason(d, heirs[i].seq);
 
         if (reason)
-            snprintf(reason->text, sizeof reason->text, "%s/%s was cloned from it", d->name.store,
+            snprintf(reason->text, sizeof reason->text,
+                     "%s/%s was cloned from it; it can go when that is deleted", d->name.store,
                      heirs[i].name);
     }
     free(heirs);
@@ -357,9 +358,9 @@ static int find_rewinds(struct deletion *d)
         if (!reason)
             continue;
         reason->rewind = true;
-        snprintf(reason->text, sizeof reason->text,
-                 "the disk went back to it by a rewind, and it goes with all others before that "
-                 "rewind");
+        snprintf(
+            reason->text, sizeof reason->text,
+            "the disk went back to it by a rewind; it goes with all others before that rewind");
     }
     return rc;
 }

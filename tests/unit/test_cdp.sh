@@ -250,7 +250,8 @@ grep -q free out && die "a label is left"
 both demo/kin@1..4
 [[ $(json snapshots) == 0 && $(json labels) == "[]" ]] || die "there was nothing left to go"
 run 4 snap delete demo/kin@origin --force
-says err "demo/kin@origin stays: demo/kid was cloned from it"
+says err "demo/kin@origin stays: demo/kid was cloned from it; it can go when that is deleted"
+grep -q "try again" err && die "waiting does not help"
 run 4 snap delete demo/kin@origin --force -n
 run 0 vdi delete demo/kid --yes
 both demo/kin@1..4
