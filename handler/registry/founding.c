@@ -539,6 +539,11 @@ static int check_copy(const struct plx_paths *paths, const struct plx_known *kno
             "%s is store %s itself, which is known here, and no copy of it; 'parallax store forget "
             "%s' first, if it is the copy's place now",
             known->volume[0], other.name, other.name);
+    else if (!copy && strcmp(other.name, known->name))
+        error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                              "%s is known here as store %s; 'parallax store forget %s' first, if "
+                              "it is to be called %s",
+                              known->volume[0], other.name, other.name, known->name);
     plx_known_done(&other);
     return error;
 }
