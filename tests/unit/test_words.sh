@@ -129,6 +129,32 @@ run 2 vdi resize demo/web --size 0
 run 2 store add-volume demo "$DIR/more.plx" --size 0
 run 2 snap list demo/web --limit 0
 
+step "notes come behind what they are about; a list from before the oldest one is all of it"
+run 0 snap create demo/web@one
+run 0 snap create demo/web
+timeout 60 "$PARALLAX" snap list demo/web --from -1y --limit 1 >both 2>&1 </dev/null || die "no list"
+[[ $(head -n 1 both) == NAME* && $(tail -n 1 both) == "there are more: --from 2 "* ]] || die "not in this order: $(<both)"
+run 0 snap list demo/web --from 2020-01-01T00:00:00Z --json
+[[ $(json 0 seq) == 1 && $(json 1 seq) == 2 ]] || die "that is not all of it"
+run 3 vdi clone demo/web@2026-11-24 demo/then
+says err "2026-11-24 is no time"
+run 2 snap create demo/web@one..two
+says err "looks like a range"
+run 0 gc demo --dry-run
+says err "nothing was freed"
+
+step "a store has one name here, and says which it is when a volume is missing"
+run 1 store import zoo --volume "$DIR/demo.plx"
+says err "known here as store demo; 'parallax store forget demo' first"
+run 0 store import demo --volume "$DIR/demo.plx"
+mv demo.plx away.plx
+for words in "store list" "gc demo" "snap list demo/web" "vdi list"; do
+    # shellcheck disable=SC2086 # words
+    run 3 $words
+    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; if it lies elsewhere now, 'parallax store import"
+done
+mv away.plx demo.plx
+
 step "what a terminal would obey is escaped"
 plain() { # FILE: nothing but printable characters, line ends and whole UTF-8
     python3 -c '
