@@ -272,6 +272,9 @@ static void test_paths(void)
     fclose(file);
     FAILS(INVALID, plx_paths_init(&again, directory, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "host-id"));
+    CU_ASSERT(truncate(path, 0) == 0);
+    FAILS(INVALID, plx_paths_init(&again, directory, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "host-id"));
 }
 
 static int make_paths(struct plx_registry *own, int n)
