@@ -175,7 +175,8 @@ static void print_scan(const struct scan *scan)
         plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
                           "are looked at when they are named");
     else if (!cli->count && scan->shut)
-        plx_out_note(cli, "%u block devices could not be opened; look as root", scan->shut);
+        plx_out_note(cli, "%u block device%s could not be opened; look as root", scan->shut,
+                     scan->shut == 1 ? "" : "s");
 }
 
 int plx_cmd_store_scan(struct plx_cli *cli)

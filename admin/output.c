@@ -392,7 +392,8 @@ static const char *advice(int code)
     case PLX_ERR_BUSY:
         return "wait for it or close it there, then try again";
     case PLX_ERR_NOSPACE:
-        return "delete what is not needed or use a larger store";
+        return "delete what is not needed, or make the store larger ('parallax store grow', "
+               "'store add-volume')";
     case PLX_ERR_CORRUPT:
     case PLX_ERR_REGISTRY:
         return "run 'parallax store check'";

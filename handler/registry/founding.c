@@ -457,8 +457,8 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     plx_volumes_close(devices, count);
     if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
-                              "store %s has %u volumes, %u were given; name them all",
-                              first.store_name, first.volumes, count);
+                              "store %s has %u volumes, of which %u %s given; name them all",
+                              first.store_name, first.volumes, count, count == 1 ? "was" : "were");
     if (!error)
         error = absolute_paths(ordered, known, count, fault);
     if (error)
