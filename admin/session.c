@@ -1032,8 +1032,13 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
 
     if ((rc = plx_session_vdi_row(cli, name, &row)) ||
         (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
-                                          &cli->fault)) ||
-        (rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
+                                          &cli->fault)))
+        return rc;
+    if (!seq)
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "%s/%.100s has no snapshot %.40s; they begin with 1", name->store,
+                            name->vdi, name->snapshot);
+    if ((rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
         return rc;
     if (info.seq != seq)
         return plx_attach_explain_missing(cli->session.attach, &row, name->snapshot, seq,

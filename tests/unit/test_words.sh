@@ -136,6 +136,16 @@ timeout 60 "$PARALLAX" snap list demo/web --from -1y --limit 1 >both 2>&1 </dev/
 [[ $(head -n 1 both) == NAME* && $(tail -n 1 both) == "there are more: --from 2 "* ]] || die "not in this order: $(<both)"
 run 0 snap list demo/web --from 2020-01-01T00:00:00Z --json
 [[ $(json 0 seq) == 1 && $(json 1 seq) == 2 ]] || die "that is not all of it"
+for number in 0 000 9223372036854775808 99999999999999999999; do
+    for words in "vdi export demo/web@$number image" "vdi clone demo/web@$number demo/then" "diff demo/web@$number" \
+        "diff demo/web@$number.." "diff demo/web@1..$number" "snap label demo/web@$number x" "snap delete demo/web@1..$number"; do
+        # shellcheck disable=SC2086 # words
+        run 2 $words
+        says err "$number is no number of a snapshot"
+    done
+    run 3 rewind demo/web --to "$number"
+    says err "demo/web has no snapshot $number"
+done
 run 3 vdi clone demo/web@2026-11-24 demo/then
 says err "2026-11-24 is no time"
 run 2 snap create demo/web@one..two
