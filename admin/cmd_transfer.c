@@ -240,6 +240,11 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
     if (!rc)
         plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
                      name.vdi);
+    if (!rc && import.created && !plx_cli_get(cli, "size") && import.vdi_bytes > import.file_bytes)
+        plx_out_note(cli,
+                     "%s/%s has %" PRIu64 " bytes, and the image has %" PRIu64
+                     ": a virtual disk has whole sectors, and 4k at least",
+                     name.store, name.vdi, import.vdi_bytes, import.file_bytes);
     if (!rc && cli->json)
         rc = plx_cmd_vdi_print(cli, &name);
 out:

@@ -153,6 +153,22 @@ says err "looks like a range"
 run 0 gc demo --dry-run
 says err "nothing was freed"
 
+step "an image that is no whole sectors: that its disk is larger is said"
+head -c 5000 /dev/urandom >odd.raw
+run 0 vdi import odd.raw demo/odd
+says err "demo/odd has 5120 bytes, and the image has 5000"
+run 0 vdi import odd.raw demo/even --size 8k
+[[ $(wc -l <err) == 1 ]] || die "its size was asked for"
+
+step "of a deleted disk the tree shows what is there still"
+run 0 snap create demo/odd@kept
+run 0 snap create demo/odd@gone
+run 0 vdi clone demo/odd@kept demo/kid
+run 0 vdi delete demo/odd --yes
+run 0 tree demo
+says out "kept"
+grep -q gone out && die "a snapshot of a deleted disk is shown"
+
 step "a store has one name here, and says which it is when a volume is missing"
 run 1 store import zoo --volume "$DIR/demo.plx"
 says err "known here as store demo; 'parallax store forget demo' first"
