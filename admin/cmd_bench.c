@@ -304,10 +304,11 @@ static int read_options(struct bench *bench)
 {
     struct plx_cli *cli = bench->cli;
     const char *every = plx_cli_get(cli, "snapshot-every");
+    struct plx_fault why;
     int rc;
 
-    if (every && (rc = plx_protection_parse_mode(every, &bench->protection, &cli->fault)))
-        return plx_cli_usage(cli, "--snapshot-every: %s", cli->fault.text);
+    if (every && plx_protection_parse_mode(every, &bench->protection, &why))
+        return plx_cli_usage(cli, "--snapshot-every: %.200s", why.text);
     if ((rc = plx_cli_choice(cli, "rw", patterns, &bench->pattern)) ||
         (rc = plx_cli_size(cli, "bs", &bench->block)) ||
         (rc = plx_cli_number(cli, "iodepth", 1, DEPTH_MAX, &bench->depth)) ||

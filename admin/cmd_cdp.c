@@ -13,7 +13,7 @@
 
 static const struct plx_column object_columns[] = {
     {"name", "Name", PLX_COLUMN_TEXT},
-    {"protection", "Snapshots", PLX_COLUMN_TEXT},
+    {"protection", "Protection", PLX_COLUMN_TEXT},
     {"retention", "Kept", PLX_COLUMN_TEXT},
     {"on_full", "When full", PLX_COLUMN_TEXT},
     {"open_by", "Open by", PLX_COLUMN_TEXT},
@@ -32,7 +32,7 @@ static const struct plx_column object_columns[] = {
 
 static const struct plx_column list_columns[] = {
     {"name", "NAME", PLX_COLUMN_TEXT},
-    {"protection", "SNAPSHOTS", PLX_COLUMN_TEXT},
+    {"protection", "PROTECTION", PLX_COLUMN_TEXT},
     {"retention", "KEPT", PLX_COLUMN_TEXT},
     {"newest", "NEWEST", PLX_COLUMN_TEXT},
     {"oldest", "OLDEST", PLX_COLUMN_TEXT},

@@ -175,7 +175,8 @@ static void print_scan(const struct scan *scan)
         plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
                           "are looked at when they are named");
     else if (!cli->count && scan->shut)
-        plx_out_note(cli, "%u block devices could not be opened; look as root", scan->shut);
+        plx_out_note(cli, "%u block device%s could not be opened; look as root", scan->shut,
+                     scan->shut == 1 ? "" : "s");
 }
 
 int plx_cmd_store_scan(struct plx_cli *cli)
@@ -227,16 +228,32 @@ static json_t *list_open(const struct plx_known *known)
     return names;
 }
 
+static bool is_ours(struct plx_cli *cli, const struct plx_known *known)
+{
+    const struct plx_embedded_options look = {.volume = known->volume[0],
+                                              .uuid = known->uuid,
+                                              .identity = known->identity,
+                                              .beside = true};
+    struct plx_tenant tenant;
+    struct plx_paths *paths;
+
+    return plx_session_paths(cli, &paths) == 0 &&
+           plx_embedded_tenant(&look, paths, &tenant, NULL) == 0 && tenant.ours;
+}
+
 static void print_would_take(struct plx_cli *cli, const char *store, const struct plx_known *known,
                              const char *from)
 {
     json_t *open = list_open(known), *name;
     size_t i;
 
-    plx_out_note(cli,
-                 "would take store %s from host %.64s, which was not seen to run; nothing was "
-                 "changed",
-                 store, from);
+    if (is_ours(cli, known))
+        plx_out_note(cli, "this host has store %s already; nothing was changed", store);
+    else
+        plx_out_note(cli,
+                     "would take store %s from host %.64s, which was not seen to run; nothing was "
+                     "changed",
+                     store, from);
     json_array_foreach(open, i, name) plx_out_note(
         cli, "%s was open there: it would be recovered, with all that was acknowledged",
         json_string_value(name));

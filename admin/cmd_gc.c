@@ -61,6 +61,8 @@ int plx_cmd_gc(struct plx_cli *cli)
         return rc;
     if (collected.resumed)
         plx_out_note(cli, "went on with a collection that had been broken off");
+    if (collecting.dry_run)
+        plx_out_note(cli, "this is what would be; nothing was freed");
     print(cli, &collected, collecting.dry_run);
     if (collected.missed)
         plx_out_note(cli,

@@ -28,7 +28,7 @@ static const struct plx_column columns[] = {
     {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
     {"lun", "LUN", PLX_COLUMN_NUMBER},
     {"read_only", "RO", PLX_COLUMN_TEXT},
-    {"protection", "SNAPSHOTS", PLX_COLUMN_TEXT},
+    {"protection", "PROTECTION", PLX_COLUMN_TEXT},
     {"address", "ADDRESS", PLX_COLUMN_TEXT},
     {"initiators", "LOGGED IN", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},

@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/clock.h"
 #include "registry/names.h"
 #include "registry/doors.h"
 
@@ -209,15 +210,23 @@ static int list_labelled(struct listing *listing)
     return rc;
 }
 
-/* --from: a number, or whatever names a snapshot. */
-static int take_from(struct plx_cli *cli, const struct plx_name *name, uint64_t *ret_from)
+/* --from: a number, or whatever names a snapshot. A time before the oldest one is the beginning. */
+static int take_from(struct plx_cli *cli, const struct plx_name *name,
+                     const struct plx_registry_vdi *row, uint64_t *ret_from)
 {
     const char *text = plx_cli_get(cli, "from");
+    struct plx_snapshot_info oldest, newest;
+    uint64_t time_ns;
+    int rc;
 
-    return text && !plx_text_number_parse(text, ret_from)
-               ? plx_attach_snapshot_resolve(cli->session.attach, name->vdi, text, ret_from,
-                                             &cli->fault)
-               : 0;
+    if (!text || plx_text_number_parse(text, ret_from))
+        return 0;
+    if ((rc = plx_session_window(cli, row, &oldest, &newest)))
+        return rc;
+    if (plx_instant_parse(text, plx_clock_ns(CLOCK_REALTIME), &time_ns) && newest.seq &&
+        time_ns < oldest.time_ns)
+        return 0;
+    return plx_attach_snapshot_resolve(cli->session.attach, name->vdi, text, ret_from, &cli->fault);
 }
 
 static void note_empty(const struct listing *listing, bool labelled)
@@ -255,7 +264,8 @@ int plx_cmd_snap_list(struct plx_cli *cli)
     if (all && plx_cli_get(cli, "limit"))
         return plx_cli_usage(cli, "--all has no --limit");
     if ((rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
-        (rc = plx_session_vdi_row(cli, &name, &row)) || (rc = take_from(cli, &name, &listing.from)))
+        (rc = plx_session_vdi_row(cli, &name, &row)) ||
+        (rc = take_from(cli, &name, &row, &listing.from)))
         return rc;
     if ((rc = plx_door_read(plx_session_store(cli), &row, &info, &cli->fault)) ||
         (rc = plx_cmd_clock_of(cli, &row, &listing.clock)))

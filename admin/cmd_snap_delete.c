@@ -14,6 +14,7 @@
 
 #include "commands.h"
 #include "output.h"
+#include "registry/clock.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
 #include "registry/retention.h"
@@ -135,7 +136,7 @@ static int resolve_first(struct deletion *d, const struct plx_name *name, uint64
     int rc;
 
     if (!*name->snapshot || is_number(name->snapshot) || find_label(d, name->snapshot) ||
-        !plx_time_parse(name->snapshot, &time_ns)) {
+        !plx_instant_parse(name->snapshot, plx_clock_ns(CLOCK_REALTIME), &time_ns)) {
         *ret_seq = 1;
         return *name->snapshot
                    ? plx_attach_snapshot_resolve(d->cli->session.attach, name->vdi, name->snapshot,
@@ -336,7 +337,8 @@ static int find_clones(struct deletion *d)
         struct reason *reason = add_reason(d, heirs[i].seq);
 
         if (reason)
-            snprintf(reason->text, sizeof reason->text, "%s/%s was cloned from it", d->name.store,
+            snprintf(reason->text, sizeof reason->text,
+                     "%s/%s was cloned from it; it can go when that is deleted", d->name.store,
                      heirs[i].name);
     }
     free(heirs);
@@ -356,9 +358,9 @@ static int find_rewinds(struct deletion *d)
         if (!reason)
             continue;
         reason->rewind = true;
-        snprintf(reason->text, sizeof reason->text,
-                 "the disk went back to it by a rewind, and it goes with all others before that "
-                 "rewind");
+        snprintf(
+            reason->text, sizeof reason->text,
+            "the disk went back to it by a rewind; it goes with all others before that rewind");
     }
     return rc;
 }

@@ -56,6 +56,28 @@ static int open_image(struct import *import)
     return 0;
 }
 
+/* Of one that exists: what it is given must be what it has. */
+static int check_same(struct import *import, const struct plx_name *name,
+                      const struct plx_registry_vdi *row)
+{
+    struct plx_cli *cli = import->cli;
+    uint64_t size_bytes = row->size_bytes;
+    unsigned sector_size = row->sector_size == 4096;
+    int rc;
+
+    if ((rc = plx_cli_size(cli, "size", &size_bytes)) ||
+        (rc = plx_cli_choice(cli, "sector-size", plx_sector_sizes, &sector_size)))
+        return rc;
+    if (size_bytes != row->size_bytes || (sector_size ? 4096 : 512) != row->sector_size)
+        return plx_cli_usage(cli,
+                             "%s/%.100s exists already, with %" PRIu64 " bytes in sectors of %u; "
+                             "--size and --sector-size are for one that is created ('parallax vdi "
+                             "resize' makes one larger)",
+                             name->store, name->vdi, row->size_bytes, row->sector_size);
+    import->vdi_bytes = row->size_bytes;
+    return 0;
+}
+
 static int create_or_check(struct import *import, const struct plx_name *name)
 {
     struct plx_cli *cli = import->cli;
@@ -64,10 +86,8 @@ static int create_or_check(struct import *import, const struct plx_name *name)
     unsigned sector_size = 0;
     int rc;
 
-    if ((rc = plx_session_vdi_row(cli, name, &row)) == 0) {
-        import->vdi_bytes = row.size_bytes;
-        return 0;
-    }
+    if ((rc = plx_session_vdi_row(cli, name, &row)) == 0)
+        return check_same(import, name, &row);
     if (rc != PLX_ERR_NOT_FOUND)
         return rc;
     if ((rc = plx_cli_choice(cli, "sector-size", plx_sector_sizes, &sector_size)))
@@ -173,9 +193,9 @@ static int import_into(struct import *import, const struct plx_name *name)
     if (import->file_bytes > import->vdi_bytes)
         return plx_cli_fail(cli, PLX_ERR_RANGE,
                             "%.100s: the image has %" PRIu64
-                            " bytes, the virtual disk only %" PRIu64
-                            "; resize that first or give a larger --size",
-                            import->path, import->file_bytes, import->vdi_bytes);
+                            " bytes, the virtual disk only %" PRIu64 "; %s",
+                            import->path, import->file_bytes, import->vdi_bytes,
+                            import->created ? "give a larger --size" : "resize that first");
     if ((rc = plx_session_vdi_open(cli, name, true)))
         return rc;
     if (!import->created && !plx_cli_get(cli, "force") &&
@@ -220,6 +240,11 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
     if (!rc)
         plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
                      name.vdi);
+    if (!rc && import.created && !plx_cli_get(cli, "size") && import.vdi_bytes > import.file_bytes)
+        plx_out_note(cli,
+                     "%s/%s has %" PRIu64 " bytes, and the image has %" PRIu64
+                     ": a virtual disk has whole sectors, and 4k at least",
+                     name.store, name.vdi, import.vdi_bytes, import.file_bytes);
     if (!rc && cli->json)
         rc = plx_cmd_vdi_print(cli, &name);
 out:

@@ -58,6 +58,17 @@ static json_t *snapshot_of(json_t *snapshots, uint64_t seq)
     return snapshot;
 }
 
+/* Of a deleted disk the others are gone. */
+static bool is_shown(const struct family *family, const struct plx_registry_vdi *vdi, uint64_t seq)
+{
+    bool shown = !vdi->deleted;
+
+    for (size_t i = 0; i < family->count && !shown; i++)
+        shown = family->wanted[i] && !strcmp(family->vdis[i].parent, vdi->id) &&
+                family->vdis[i].parent_seq == seq;
+    return shown;
+}
+
 static int build_vdi(const struct family *family, size_t at, json_t **ret_vdi)
 {
     const struct plx_registry_vdi *vdi = &family->vdis[at];
@@ -68,8 +79,11 @@ static int build_vdi(const struct family *family, size_t at, json_t **ret_vdi)
     int rc = plx_registry_label_list(family->registry, vdi->id, &labels, &count);
 
     for (size_t i = 0; i < count; i++) {
-        json_t *snapshot = snapshot_of(snapshots, labels[i].seq);
+        json_t *snapshot;
 
+        if (!is_shown(family, vdi, labels[i].seq))
+            continue;
+        snapshot = snapshot_of(snapshots, labels[i].seq);
         json_array_append_new(json_object_get(snapshot, "labels"), json_string(labels[i].name));
         plx_out_set_time(snapshot, "time", labels[i].time_ns);
     }

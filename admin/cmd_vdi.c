@@ -22,7 +22,7 @@ static const struct plx_column info_columns[] = {
     {"overwrite", "Overwrite", PLX_COLUMN_TEXT},
     {"vouched", "Vouched for", PLX_COLUMN_TEXT},
     {"parent", "Clone of", PLX_COLUMN_TEXT},
-    {"protection", "Snapshots", PLX_COLUMN_TEXT},
+    {"protection", "Protection", PLX_COLUMN_TEXT},
     {"retention", "Kept", PLX_COLUMN_TEXT},
     {"open_by", "Open by", PLX_COLUMN_TEXT},
     {"labels", "Labels", PLX_COLUMN_TEXT},

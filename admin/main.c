@@ -292,7 +292,8 @@ const struct plx_command plx_commands[] = {
      "Bring a copy from one snapshot of its original to another.",
      "FILE, '-' for standard input, comes from 'vdi export-diff'. It is refused when it is damaged "
      "or "
-     "does not go on from what the copy holds. The copy gets a snapshot, labelled import-ID-SEQ "
+     "does not go on from what the copy holds. The copy gets a snapshot, labelled "
+     "import-ID-SEQ-TIME "
      "after the original's identity and sequence number, which the next stream goes on from. One "
      "from nothing creates the copy when it does not exist. An import that was broken off is "
      "repeated: what it left is taken back first.",

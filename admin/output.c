@@ -338,12 +338,23 @@ void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns,
 
 /* ---- People ---- */
 
+/* Of the first flush of standard output that failed. */
+static int out_errno;
+
+static void flush_out(void)
+{
+    if (fflush(stdout) && !out_errno)
+        out_errno = errno;
+}
+
+/* Behind what it is about, where both go to one place. */
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
 {
     va_list args;
 
     if (cli->quiet || cli->json)
         return;
+    flush_out();
     va_start(args, format);
     print_line(stderr, format, args);
     va_end(args);
@@ -383,7 +394,8 @@ static const char *advice(int code)
     case PLX_ERR_BUSY:
         return "wait for it or close it there, then try again";
     case PLX_ERR_NOSPACE:
-        return "delete what is not needed or use a larger store";
+        return "delete what is not needed, or make the store larger ('parallax store grow', "
+               "'store add-volume')";
     case PLX_ERR_CORRUPT:
     case PLX_ERR_REGISTRY:
         return "run 'parallax store check'";
@@ -492,8 +504,12 @@ void plx_progress_end(struct plx_progress *progress)
 
 int plx_out_finish(struct plx_cli *cli)
 {
-    if (fflush(stdout) || ferror(stdout))
-        return plx_cli_fail(cli, errno == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
-                            "standard output: %s; not everything was written", strerror(errno));
-    return 0;
+    int number;
+
+    flush_out();
+    if (!out_errno && !ferror(stdout))
+        return 0;
+    number = out_errno ? out_errno : errno;
+    return plx_cli_fail(cli, number == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
+                        "standard output: %s; not everything was written", strerror(number));
 }

@@ -112,6 +112,18 @@ int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths)
     return rc;
 }
 
+int plx_session_missing(struct plx_cli *cli, const char *store, int rc)
+{
+    struct plx_fault why = cli->fault;
+
+    if (rc != PLX_ERR_NOT_FOUND || strchr(why.text, ';'))
+        return rc;
+    return plx_cli_fail(cli, rc,
+                        "store %.64s: %.240s; if it lies elsewhere now, 'parallax store import "
+                        "--volume PATH', once for each volume, tells where",
+                        store, why.text);
+}
+
 static int open_attach(struct plx_cli *cli, const struct plx_attach_options *options)
 {
     struct plx_session *s = &cli->session;
@@ -121,7 +133,8 @@ static int open_attach(struct plx_cli *cli, const struct plx_attach_options *opt
     PLX_ASSERT(!s->attach && !s->registry);
     waiting.patience = plx_session_patience(cli);
     if (!rc)
-        rc = plx_attach_open(&waiting, &s->attach, &cli->fault);
+        rc = plx_session_missing(cli, options->store,
+                                 plx_attach_open(&waiting, &s->attach, &cli->fault));
     if (!rc)
         s->registry = plx_attach_registry(s->attach);
     return rc;
@@ -1019,8 +1032,13 @@ int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *nam
 
     if ((rc = plx_session_vdi_row(cli, name, &row)) ||
         (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
-                                          &cli->fault)) ||
-        (rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
+                                          &cli->fault)))
+        return rc;
+    if (!seq)
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "%s/%.100s has no snapshot %.40s; they begin with 1", name->store,
+                            name->vdi, name->snapshot);
+    if ((rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
         return rc;
     if (info.seq != seq)
         return plx_attach_explain_missing(cli->session.attach, &row, name->snapshot, seq,

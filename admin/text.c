@@ -141,6 +141,16 @@ static int take_part(const char *kind, const char *from, size_t length, char *pa
     return rc;
 }
 
+/* One of digits alone: snapshots are numbered from 1, and 0 is the engine's word for what is now.
+ */
+static bool is_no_number(const char *snapshot)
+{
+    uint64_t seq;
+
+    return strspn(snapshot, "0123456789") == strlen(snapshot) &&
+           (!plx_text_number_parse(snapshot, &seq) || !seq || seq > INT64_MAX);
+}
+
 int plx_text_name_parse(const char *text, enum plx_name_form form, struct plx_name *ret_name,
                         struct plx_fault *fault)
 {
@@ -170,6 +180,11 @@ int plx_text_name_parse(const char *text, enum plx_name_form form, struct plx_na
     if (has_snapshot && (!*snapshot || strlen(snapshot) >= sizeof name.snapshot))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "'%.80s': a snapshot is a label, a sequence number or a time", text);
+    if (has_snapshot && is_no_number(snapshot))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "'%.80s': %.40s is no number of a snapshot; "
+                             "they begin with 1",
+                             text, snapshot);
     strcpy(name.snapshot, snapshot);
     *ret_name = name;
     return 0;

@@ -3182,10 +3182,16 @@ static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row
     int error;
 
     if (!plx_instant_parse(text, now_ns, &time_ns)) {
-        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                      "%s has no snapshot with the label %s; 'parallax snap list' shows what there "
-                      "is",
-                      row->name, text);
+        if (isalpha((unsigned char)text[0]))
+            plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                          "%s has no snapshot with the label %s; 'parallax snap list' shows what "
+                          "there is",
+                          row->name, text);
+        else
+            plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                          "%s: %.40s is no time, and no label begins like that; a time is written "
+                          "2026-11-21T06:20:00Z, or -90s for 90 seconds ago",
+                          row->name, text);
         return plx_attach_explain_missing(a, row, text, 0, fault);
     }
     lock(a);

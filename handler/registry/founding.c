@@ -489,8 +489,8 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     plx_volumes_close(devices, count);
     if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
-                              "store %s has %u volumes, %u were given; name them all",
-                              first.store_name, first.volumes, count);
+                              "store %s has %u volumes, of which %u %s given; name them all",
+                              first.store_name, first.volumes, count, count == 1 ? "was" : "were");
     if (!error)
         error = absolute_paths(ordered, known, count, fault);
     if (error)
@@ -571,6 +571,11 @@ static int check_copy(const struct plx_paths *paths, const struct plx_known *kno
             "%s is store %s itself, which is known here, and no copy of it; 'parallax store forget "
             "%s' first, if it is the copy's place now",
             known->volume[0], other.name, other.name);
+    else if (!copy && strcmp(other.name, known->name))
+        error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                              "%s is known here as store %s; 'parallax store forget %s' first, if "
+                              "it is to be called %s",
+                              known->volume[0], other.name, other.name, known->name);
     plx_known_done(&other);
     return error;
 }

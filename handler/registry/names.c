@@ -1,7 +1,7 @@
 /* names.c - what stores, VDIs and labels may be called; random identities.
  *
  * N1  A valid name needs no quoting in a path, a cfgstring, a shell or SQL, and cannot be taken
- *     for another form of the same argument (a UUID, a sequence number, a time).
+ *     for another form of the same argument (a UUID, a sequence number, a time, a range).
  * Threads: any. No state, no crash story.
  */
 #include "registry/names.h"
@@ -16,11 +16,11 @@
 static const struct kind {
     const char *name, *word;
     size_t max;
-    bool letter_first, not_uuid;
+    bool letter_first, not_uuid, not_range;
 } kinds[] = {
-    {"store", "store name", PLX_STORE_NAME_MAX, false, true},
-    {"vdi", "VDI name", PLX_NAME_MAX, false, false},
-    {"label", "label", PLX_LABEL_MAX, true, false},
+    {"store", "store name", PLX_STORE_NAME_MAX, false, true, false},
+    {"vdi", "VDI name", PLX_NAME_MAX, false, false, false},
+    {"label", "label", PLX_LABEL_MAX, true, false, true},
 };
 
 static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -49,6 +49,9 @@ int plx_name_check(const char *kind_name, const char *name, char *why, size_t si
                  kind->word, name);
     else if (kind->not_uuid && plx_uuid_check(name) == 0)
         snprintf(why, size, "the %s '%s' looks like a UUID; choose another", kind->word, name);
+    else if (kind->not_range && strstr(name, ".."))
+        snprintf(why, size, "the %s '%.80s' looks like a range, A..B; choose another", kind->word,
+                 name);
     else
         return 0;
     return PLX_ERR_INVALID;

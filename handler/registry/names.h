@@ -11,8 +11,8 @@
 
 /* kind: "store", "vdi" or "label". Stores and VDIs: [A-Za-z0-9][A-Za-z0-9._-]*, up to 63 and 255
  * characters; a store's name must not look like a UUID. A label starts with a letter (a digit
- * would read as a sequence number or a time), up to 127 characters.
- * Returns 0, or PLX_ERR_INVALID and why: one sentence that says what is allowed. */
+ * would read as a sequence number or a time), and ".." is no part of it (that is a range); up to
+ * 127 characters. Returns 0, or PLX_ERR_INVALID and why: one sentence that says what is allowed. */
 int plx_name_check(const char *kind, const char *name, char *why, size_t size);
 
 /* Whether text is a UUID as we write it: 36 characters, lower case. */

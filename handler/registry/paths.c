@@ -119,6 +119,7 @@ static int get_host_id(const struct plx_paths *paths, const char *path, char *id
 static int read_host(struct plx_paths *paths, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16], id[PLX_UUID_TEXT + 1];
+    bool kept = true; /* P2 */
     int code = 0;
 
     snprintf(path, sizeof path, "%s/host-id", paths->state);
@@ -129,8 +130,9 @@ static int read_host(struct plx_paths *paths, struct plx_fault *fault)
         code = get_host_id(paths, path, id, sizeof id, fault);
         if (code)
             return code;
+        kept = id[0];
     }
-    if (id[0] && plx_uuid_check(id))
+    if (kept && plx_uuid_check(id))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%.150s does not hold a UUID; restore it "
                              "(deleting it gives this host a new identity)",

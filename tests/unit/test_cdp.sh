@@ -115,6 +115,19 @@ says err "2 snapshots would go"
 run 0 snap list demo/hist --json
 [[ $(json 0 seq) == 1 && $(json 7 seq) == 8 ]] || die "a dry run has deleted something"
 
+step "deleting snapshots: a range that begins with a time begins with the first that is not older"
+run 0 snap list demo/hist --json
+between=$(python3 -c '
+import json
+times = [row["time_ns"] for row in json.load(open("out"))]
+print((times[3] + times[4]) // 2)')
+for since in -1y 2020-01-01T00:00:00Z; do
+    run 0 snap delete "demo/hist@$since.." --force --dry-run --json
+    [[ $(json snapshots) == 7 ]] || die "$since.. is not from the oldest on"
+done
+run 0 snap delete "demo/hist@-$((($(date +%s%N) - between) / 1000000))ms.." --dry-run --json
+[[ $(json snapshots) == 3 ]] || die "one that is older would go"
+
 step "deleting snapshots: what is read stays"
 mkfifo pipe
 "$PARALLAX" vdi export demo/hist@1 - >pipe 2>/dev/null &
@@ -237,7 +250,8 @@ grep -q free out && die "a label is left"
 both demo/kin@1..4
 [[ $(json snapshots) == 0 && $(json labels) == "[]" ]] || die "there was nothing left to go"
 run 4 snap delete demo/kin@origin --force
-says err "demo/kin@origin stays: demo/kid was cloned from it"
+says err "demo/kin@origin stays: demo/kid was cloned from it; it can go when that is deleted"
+grep -q "try again" err && die "waiting does not help"
 run 4 snap delete demo/kin@origin --force -n
 run 0 vdi delete demo/kid --yes
 both demo/kin@1..4

@@ -96,6 +96,8 @@ says err "to host beta, not to gamma"
 unchanged alpha store take-over demo --from beta --dry-run
 alpha 4 vdi create demo/late --size 1M
 alpha 0 store take-over demo --from beta --i-checked-it-is-off
+unchanged alpha store take-over demo --from beta --dry-run
+says err "this host has store demo already"
 alpha 0 vdi export demo/web back --force
 same back image
 beta 4 vdi create demo/late --size 1M

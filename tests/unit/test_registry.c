@@ -212,6 +212,9 @@ static void test_names(void)
         {"label", "before-upgrade", 0},
         {"label", "20261121T062000.010Z", PLX_ERR_INVALID},
         {"label", "17", PLX_ERR_INVALID},
+        {"label", "a.b", 0},
+        {"label", "a..b", PLX_ERR_INVALID},
+        {"vdi", "a..b", 0},
     };
     char why[160], name[301];
     static const struct {
@@ -267,6 +270,9 @@ static void test_paths(void)
     file = fopen(path, "w");
     fputs("garbage\n", file);
     fclose(file);
+    FAILS(INVALID, plx_paths_init(&again, directory, &fault));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "host-id"));
+    CU_ASSERT(truncate(path, 0) == 0);
     FAILS(INVALID, plx_paths_init(&again, directory, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "host-id"));
 }

@@ -96,6 +96,7 @@ run 0 rewind demo/db --to first
 run 0 snap create demo/db
 run 4 snap delete demo/db@1 --force
 says err "goes with all others before that rewind"
+grep -q "try again" err && die "waiting does not help"
 run 0 snap delete demo/db@1..2 --force
 run 0 snap list demo/db -q
 [[ $(wc -l <out) == 1 ]] || die "what the rewind went to is still there"

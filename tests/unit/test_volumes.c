@@ -406,7 +406,7 @@ static void test_open_refusals(void)
     close_store();
     attach(2);
     FAILS(INVALID, try_open(devices + 1, 1));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has 2 volumes, 1 were given"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has 2 volumes, of which 1 was given"));
     edit_super(disks[1], double_extents);
     FAILS(INVALID, try_open(devices, 2));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "sim1: belongs to another store"));

@@ -74,6 +74,14 @@ head -c 16M /dev/urandom >web.raw
 run 0 vdi import web.raw demo/db
 says err "imported 16 MiB into demo/db"
 
+step "a size of a disk that is there already is not just ignored"
+for option in "--size 32M" "--sector-size 4096"; do
+    # shellcheck disable=SC2086 # words
+    run 2 vdi import web.raw demo/db --force $option
+    says err "demo/db exists already"
+done
+run 0 vdi import web.raw demo/db --force --size 16M --sector-size 512 # as it is
+
 step "a stream that brings nothing is no image"
 for existing in no yes; do
     timeout 60 "$PARALLAX" vdi import - demo/stream --size 1M --force >out 2>err < <(:)
@@ -114,10 +122,64 @@ for words in "gc demo" "dedup demo"; do
 done
 run 2 vdi bench demo/web --size 0
 run 2 vdi bench demo/web --bs 0
+run 2 vdi bench demo/web --snapshot-every 10
+says err "parallax: --snapshot-every: '10' is no interval: "
 run 2 vdi create demo/none --size 0
 run 2 vdi resize demo/web --size 0
 run 2 store add-volume demo "$DIR/more.plx" --size 0
 run 2 snap list demo/web --limit 0
+
+step "notes come behind what they are about; a list from before the oldest one is all of it"
+run 0 snap create demo/web@one
+run 0 snap create demo/web
+timeout 60 "$PARALLAX" snap list demo/web --from -1y --limit 1 >both 2>&1 </dev/null || die "no list"
+[[ $(head -n 1 both) == NAME* && $(tail -n 1 both) == "there are more: --from 2 "* ]] || die "not in this order: $(<both)"
+run 0 snap list demo/web --from 2020-01-01T00:00:00Z --json
+[[ $(json 0 seq) == 1 && $(json 1 seq) == 2 ]] || die "that is not all of it"
+for number in 0 000 9223372036854775808 99999999999999999999; do
+    for words in "vdi export demo/web@$number image" "vdi clone demo/web@$number demo/then" "diff demo/web@$number" \
+        "diff demo/web@$number.." "diff demo/web@1..$number" "snap label demo/web@$number x" "snap delete demo/web@1..$number"; do
+        # shellcheck disable=SC2086 # words
+        run 2 $words
+        says err "$number is no number of a snapshot"
+    done
+    run 3 rewind demo/web --to "$number"
+    says err "demo/web has no snapshot $number"
+done
+run 3 vdi clone demo/web@2026-11-24 demo/then
+says err "2026-11-24 is no time"
+run 2 snap create demo/web@one..two
+says err "looks like a range"
+run 0 gc demo --dry-run
+says err "nothing was freed"
+
+step "an image that is no whole sectors: that its disk is larger is said"
+head -c 5000 /dev/urandom >odd.raw
+run 0 vdi import odd.raw demo/odd
+says err "demo/odd has 5120 bytes, and the image has 5000"
+run 0 vdi import odd.raw demo/even --size 8k
+[[ $(wc -l <err) == 1 ]] || die "its size was asked for"
+
+step "of a deleted disk the tree shows what is there still"
+run 0 snap create demo/odd@kept
+run 0 snap create demo/odd@gone
+run 0 vdi clone demo/odd@kept demo/kid
+run 0 vdi delete demo/odd --yes
+run 0 tree demo
+says out "kept"
+grep -q gone out && die "a snapshot of a deleted disk is shown"
+
+step "a store has one name here, and says which it is when a volume is missing"
+run 1 store import zoo --volume "$DIR/demo.plx"
+says err "known here as store demo; 'parallax store forget demo' first"
+run 0 store import demo --volume "$DIR/demo.plx"
+mv demo.plx away.plx
+for words in "store list" "gc demo" "snap list demo/web" "vdi list"; do
+    # shellcheck disable=SC2086 # words
+    run 3 $words
+    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; if it lies elsewhere now, 'parallax store import"
+done
+mv away.plx demo.plx
 
 step "what a terminal would obey is escaped"
 plain() { # FILE: nothing but printable characters, line ends and whole UTF-8
