@@ -1678,8 +1678,12 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         .context = a,
         .patience = a->options.patience,
     };
-    int error = a->options.read_only ? look_at_tenant(a, &ours, fault) : begin_tenancy(a, fault);
+    int error;
 
+    if (a->options.read_only)
+        error = look_at_tenant(a, &ours, fault);
+    else if (!(error = plx_embedded_check(&options, fault))) /* else the home page is not its own */
+        error = begin_tenancy(a, fault);
     if (error)
         return error;
     options.read_only = !ours;
