@@ -2524,16 +2524,19 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     unlock(a);
     if (error) {
         struct plx_vdi_info now;
+        struct plx_fault why;
         int undone;
 
         lock(a); /* A9: nothing but a record of our own is undone */
-        undone = plx_door_read(a->store, row, &now, NULL);
+        undone = plx_door_read(a->store, row, &now, &why);
         if (!undone)
             undone = plx_vdi_delete(a->store, row->slot, false, NULL);
         unlock(a);
-        /* Else it stays locked, and recovery finds out what the record says. */
-        if (!undone || undone == PLX_ERR_NOT_FOUND)
+        /* Else it stays locked, and recovery finds out what the record says. EXISTS: nothing was
+         * written, and a row would say that the one in the slot has gone. */
+        if (!undone || undone == PLX_ERR_NOT_FOUND || error == PLX_ERR_EXISTS)
             finish_creation(a, &held, NULL);
+        in_doubt(a, undone, &why);
         return error;
     }
     if (ret_info->size_bytes != row->size_bytes)
