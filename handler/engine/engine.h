@@ -396,7 +396,8 @@ int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_inf
 int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead,
                    struct plx_fault *fault);
 /* Makes a slot whose record is damaged one that was never used; what it named becomes garbage. One
- * without a live record stays as it is. EXISTS: it holds one that can be read. */
+ * without a live record stays as it is, and so does one beyond the table. EXISTS: it holds one that
+ * can be read. */
 int plx_vdi_give_up(struct plx_store *store, uint32_t slot, struct plx_fault *fault);
 
 /* Marks the blocks that a VDI's log names as allocated in the owned extents. After a crash every

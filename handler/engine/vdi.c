@@ -392,8 +392,11 @@ int plx_vdi_give_up(struct plx_store *store, uint32_t slot, struct plx_fault *fa
     struct plx_vdi_record record;
     uint64_t mark = store->flush_failures;
     struct record_slots slots;
-    int error = read_slots(store, slot, &slots, &record, fault);
+    int error;
 
+    if (slot >= plx_vdi_slot_count(store))
+        return 0;
+    error = read_slots(store, slot, &slots, &record, fault);
     if (!error && record.state == PLX_VDI_LIVE)
         return plx_fault_set(fault, PLX_ERR_EXISTS, "VDI slot %u can be read: it holds %s", slot,
                              record.name);

@@ -1687,8 +1687,12 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         .context = a,
         .patience = a->options.patience,
     };
-    int error = a->options.read_only ? look_at_tenant(a, &ours, fault) : begin_tenancy(a, fault);
+    int error;
 
+    if (a->options.read_only)
+        error = look_at_tenant(a, &ours, fault);
+    else if (!(error = plx_embedded_check(&options, fault))) /* else the home page is not its own */
+        error = begin_tenancy(a, fault);
     if (error)
         return error;
     options.read_only = !ours;
@@ -2529,16 +2533,19 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     unlock(a);
     if (error) {
         struct plx_vdi_info now;
+        struct plx_fault why;
         int undone;
 
         lock(a); /* A9: nothing but a record of our own is undone */
-        undone = plx_door_read(a->store, row, &now, NULL);
+        undone = plx_door_read(a->store, row, &now, &why);
         if (!undone)
             undone = plx_vdi_delete(a->store, row->slot, false, NULL);
         unlock(a);
-        /* Else it stays locked, and recovery finds out what the record says. */
-        if (!undone || undone == PLX_ERR_NOT_FOUND)
+        /* Else it stays locked, and recovery finds out what the record says. EXISTS: nothing was
+         * written, and a row would say that the one in the slot has gone. */
+        if (!undone || undone == PLX_ERR_NOT_FOUND || error == PLX_ERR_EXISTS)
             finish_creation(a, &held, NULL);
+        in_doubt(a, undone, &why);
         return error;
     }
     if (ret_info->size_bytes != row->size_bytes)

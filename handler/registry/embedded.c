@@ -160,6 +160,20 @@ int plx_embedded_create(const struct plx_embedded_options *options, struct plx_r
     return open_in(options, true, ret_reg, fault);
 }
 
+int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fault *fault)
+{
+    struct plx_embedded_options reading = *options;
+    struct plx_region region;
+    struct plx_uuid store;
+    int error;
+
+    reading.read_only = true;
+    error = open_region(&reading, &region, &store, fault);
+    if (!error)
+        close_region(&region);
+    return error;
+}
+
 int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault)
 {

@@ -34,6 +34,8 @@ int plx_embedded_open(const struct plx_embedded_options *options, struct plx_reg
 int plx_embedded_create(const struct plx_embedded_options *options, struct plx_registry **ret_reg,
                         struct plx_fault *fault);
 
+/* Whether the volume is volume 0 of the store that is meant. */
+int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fault *fault);
 /* Which host has the store; without opening its registry, and without writing. */
 int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault);

@@ -450,10 +450,10 @@ static int import_some(struct plx_registry *reg, int64_t store,
         " ON CONFLICT (store, no) DO NOTHING";
     /* What was found in them earlier holds no more. */
     static const char forget[] = "DELETE FROM garbage WHERE store = ?1";
-    static const char mark[] =
-        "UPDATE volumes SET touched = max(touched, 1 + (SELECT max(no) FROM extents"
+    static const char mark[] = /* a range that came later need not have any */
+        "UPDATE volumes SET touched = max(touched, 1 + coalesce((SELECT max(no) FROM extents"
         "  WHERE store = ?1 AND no >= first_extent AND no < first_extent + volumes.extents)"
-        "  - first_extent) WHERE store = ?1";
+        "  - first_extent, -1)) WHERE store = ?1";
     const struct plx_sql_value store_arg[] = {SQL_INT(store)};
     struct plx_sql_value args[IMPORT_BATCH][8];
     struct plx_sql batch[IMPORT_BATCH + 3];

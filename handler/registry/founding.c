@@ -12,6 +12,8 @@
  *     for itself: another's format may have been quicker.
  * V5  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be read,
  *     the operator's word is asked for that no host uses the store: --force is none.
+ * V6  The home page is written only where the superblock says that this is the store's volume 0:
+ *     what is known here is a path, which may lead to another disk by now.
  * Threads: the caller's. Crash story: V2; what is repeated begins anew.
  */
 #include "registry/founding.h"
@@ -802,13 +804,19 @@ static void named_free(struct named *named)
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,
                            const struct plx_patience *patience, struct plx_fault *fault)
 {
+    struct plx_embedded_options look = {.beside = true};
     struct named *named;
     int error = find(state_dir, store, &named, fault);
 
     if (error)
         return error;
-    error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
-                 &named->tenancy, fault);
+    look.volume = named->known.volume[0];
+    look.uuid = named->known.uuid;
+    look.identity = named->known.identity;
+    error = plx_embedded_check(&look, fault); /* V6 */
+    if (!error)
+        error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
+                     &named->tenancy, fault);
     if (!error && !dry_run)
         error = enter_paths(&named->known, patience, fault);
     named_free(named);

@@ -20,6 +20,8 @@
  *     for by anybody. Longer before the first change as the caller's patience says; who has not
  *     enough of it does not wait again. From that change on, for something has begun, as long as
  *     who was given no patience.
+ * S9  What runs by itself, or in place of a table, is ours: a trigger or view that no migration has
+ *     made could change rows unseen, or never end.
  * Threads: one at a time per handle, any number of processes.
  * Crash story: SQLite's. A crash while the file is made leaves an empty one, which the next
  *   opener fills; the schema and all pending migrations are one transaction.
@@ -478,6 +480,38 @@ int plx_sqlite_scalar(struct plx_sqlite *lite, const char *sql, int64_t *ret_val
     return result == SQLITE_ROW ? SQLITE_OK : result == SQLITE_DONE ? SQLITE_ERROR : result;
 }
 
+static bool is_ours(const char *sql)
+{
+    for (size_t i = 0; i < plx_schema_count; i++)
+        if (sql && strstr(plx_schema[i].sql, sql))
+            return true;
+    return false;
+}
+
+/* S9 */
+static int refuse_strange(struct plx_sqlite *lite, struct plx_fault *fault)
+{
+    sqlite3_stmt *statement;
+    bool strange = false;
+    int result = sqlite3_prepare_v2(lite->db,
+                                    "SELECT sql FROM sqlite_schema WHERE type NOT IN ('table',"
+                                    " 'index')",
+                                    -1, &statement, NULL);
+
+    if (result)
+        return plx_sqlite_failed(lite, result, fault);
+    while (!strange && (result = sqlite3_step(statement)) == SQLITE_ROW)
+        strange = !is_ours((const char *)sqlite3_column_text(statement, 0));
+    sqlite3_finalize(statement);
+    if (!strange)
+        return result == SQLITE_DONE ? 0 : plx_sqlite_failed(lite, result, fault);
+    note_damage(lite);
+    return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                         "registry %.120s has triggers or views that Parallax has not made; run "
+                         "'parallax store rebuild-registry'",
+                         lite->path);
+}
+
 /* S3. The schema's number, 0 for an empty file; refuses what is not for us. */
 int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct plx_fault *fault)
 {
@@ -507,7 +541,7 @@ int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct pl
                              "program knows up to %zu; use a newer Parallax (nothing was changed)",
                              lite->path, (long long)number, plx_schema_count);
     *ret_number = number;
-    return 0;
+    return refuse_strange(lite, fault);
 }
 
 int plx_sqlite_migrate(struct plx_sqlite *lite, int64_t number, struct plx_fault *fault)

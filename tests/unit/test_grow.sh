@@ -77,6 +77,8 @@ truncate -s 24M one
 run 0 store grow demo
 run 0 store info demo --json
 [[ $(json extents) == 32 ]] || die "an inner volume did not grow"
+run 0 store rebuild-registry --volume one --volume two # nothing lies in what came yet
+run 0 store check demo
 run 0 store add-volume demo data --force
 run 0 store info demo --json
 [[ $(json extents) == 40 ]] || die "--force did not add"

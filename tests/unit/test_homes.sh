@@ -196,6 +196,30 @@ kill -CONT "$running"
 end_on_alpha older 4
 [[ $(<older.err) == *"went back to an older state"* ]] || die "it does not say that it went back: $(<older.err)"
 
+step "a path that leads to another disk by now: nothing is written there, and it is not called damaged"
+mkdir gamma
+cp alpha/boot gamma/boot
+cp alpha/host-id gamma/host-id
+gamma() { on alpha "$@" --state-dir "$DIR/gamma"; }
+gamma 0 store format moved --volume "$DIR/moved.plx" --size 64M --extent-size 1M
+beta 0 store format pair --volume "$DIR/pair0.plx" --volume "$DIR/pair1.plx" --size 64M --extent-size 1M
+beta 0 vdi import image pair/web
+truncate -s 64M blank.plx
+for other in pair0 pair1 blank; do
+    status=1 why="holds another store now"
+    [[ $other != blank ]] || status=3 why="no Parallax superblock here"
+    cp --sparse=always $other.plx moved.plx
+    cp --sparse=always moved.plx before.plx
+    for words in "vdi create moved/new --size 1M" "store grow moved" "store release moved" \
+        "store take-over moved --any --i-checked-it-is-off" "store take-over moved --any --dry-run" \
+        "store take-over moved --from beta --i-checked-it-is-off"; do
+        # shellcheck disable=SC2086 # words
+        gamma $status $words
+        says err "$why"
+        same moved.plx before.plx
+    done
+done
+
 step "the same machine through another name of the volume: a container, say"
 mkdir box
 cp alpha/boot box/boot

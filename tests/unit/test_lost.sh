@@ -127,6 +127,22 @@ rebuilt 0
 run 0 vdi export demo/b@one out.raw --force # (its soft limit was known to the registry alone)
 same one.raw out.raw
 
+step "a disk whose slot has an older one again is given up without a slot of its own"
+made
+cp demo.plx good.plx
+run 0 vdi delete demo/b --yes
+run 0 gc demo
+run 0 vdi import one.raw demo/heir
+[[ $(registry "SELECT name FROM vdis WHERE slot = 1 AND state = 'live'") == heir ]] || die "b's slot was not used again"
+put_back good.plx
+rebuilt 5
+says err "lost: virtual disk heir: slot 1 of the store does not hold it"
+"$PARALLAX" vdi forget demo --lost --yes >out 2>err || die "what is lost cannot be given up: $?"
+says err "gave up"
+[[ -z $(registry "SELECT 1 FROM lost WHERE what = 'record'") ]] || die "it is lost still"
+kept a
+kept c
+
 step "a damaged log"
 made
 damage "$id"

@@ -1524,6 +1524,13 @@ static void test_migration(void)
     OK(plx_registry_store_get(reg, "demo", &store));
     close_registry(reg);
     reg = NULL;
+    sql(registry_path, "CREATE TRIGGER t BEFORE INSERT ON instances BEGIN SELECT (WITH RECURSIVE"
+                       " n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n);"
+                       " END");
+    refuse_open(registry_path, PLX_ERR_REGISTRY, "that Parallax has not made");
+    sql(registry_path, "DROP TRIGGER t; CREATE VIEW v AS SELECT * FROM vdis");
+    refuse_open(registry_path, PLX_ERR_REGISTRY, "that Parallax has not made");
+    sql(registry_path, "DROP VIEW v");
     snprintf(text, sizeof text, "INSERT INTO migrations VALUES (%zu, 1)", plx_schema_count + 1);
     sql(registry_path, text);
     refuse_open(registry_path, PLX_ERR_UNSUPPORTED, "use a newer Parallax");

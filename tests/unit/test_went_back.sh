@@ -84,4 +84,18 @@ run 5 vdi info demo/b
 run 0 vdi accept-older demo/b --yes
 run 0 vdi info demo/b
 run 0 store rebuild-registry --volume demo.plx
+
+step "a registry that does not know a disk: its slot is not another's, and it is whole with a new registry"
+cp good.plx demo.plx
+registry_edit demo.plx "DELETE FROM vdis WHERE name = 'b'"
+run 1 vdi create demo/new --size 1M
+says err "VDI slot 1 holds b"
+run 1 vdi create demo/new --size 1M
+says err "until 'parallax store rebuild-registry' has made it anew"
+[[ -z $(registry "SELECT 1 FROM vdis WHERE name = 'new'") ]] || die "there is a row of what was never made"
+run 0 store rebuild-registry --volume demo.plx
+run 0 vdi export demo/b@y back --force
+cmp -n $((8 << 20)) image back || die "the disk's contents changed"
+run 0 gc demo
+run 0 store check demo
 echo "all is well"
