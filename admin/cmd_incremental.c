@@ -15,6 +15,8 @@
  * B4  The copy grows, which it does for ever, when data has come that lies behind its end, or the
  *     stream has ended well; before anything is written the stream is checked to its end if it can
  *     be read twice. What is to be zero behind the end needs no growth.
+ * B5  A process that was killed may have written the label and not told the registry: who opens the
+ *     copy does that for it. So whether the copy holds the instant is asked again then.
  * Crash story: the label is there before anything else is changed, and goes after the one that says
  *   what the copy holds. What a kill leaves before it is the state before; between the two, what
  *   the next import takes back; behind, a copy that is whole, and a label that the next one
@@ -413,24 +415,28 @@ static int create_copy(struct import *import)
     return rc;
 }
 
-static int prepare(struct import *import)
+/* Whether the copy holds the instant already. */
+static int find_present(struct import *import, const struct plx_registry_vdi *row)
 {
     struct plx_cli *cli = import->cli;
     struct plx_registry_label label;
+    int rc = plx_registry_label_get(cli->session.registry, row->id, import->to_label, &label);
+
+    import->present = !rc;
+    import->to_seq = rc ? 0 : label.seq;
+    return rc && rc != PLX_ERR_NOT_FOUND ? plx_session_registry_fault(cli, rc) : 0;
+}
+
+static int prepare(struct import *import)
+{
     struct plx_registry_vdi row;
-    int rc = plx_session_vdi_row(cli, &import->name, &row);
+    int rc = plx_session_vdi_row(import->cli, &import->name, &row);
 
     if (rc == PLX_ERR_NOT_FOUND)
         return create_copy(import);
-    if (rc || (rc = check_sizes(import, &row)))
+    if (rc || (rc = check_sizes(import, &row)) || (rc = find_present(import, &row)) ||
+        import->present)
         return rc;
-    rc = plx_registry_label_get(cli->session.registry, row.id, import->to_label, &label);
-    import->present = !rc;
-    import->to_seq = rc ? 0 : label.seq;
-    if (rc && rc != PLX_ERR_NOT_FOUND)
-        return plx_session_registry_fault(cli, rc);
-    if (import->present)
-        return 0;
     if (import->reader.header.from.seq && (rc = find_base(import)))
         return rc;
     return find_changes(import, &row);
@@ -511,15 +517,25 @@ static int remove_mark(struct import *import, uint64_t before)
                : plx_session_label_remove(import->cli, &import->name, UNFINISHED);
 }
 
+/* B5 */
+static int open_copy(struct import *import)
+{
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_open(import->cli, &import->name, true);
+
+    if (rc || (rc = plx_session_vdi_row(import->cli, &import->name, &row)))
+        return rc;
+    return find_present(import, &row);
+}
+
 /* The copy is as the stream expects it, and marked as unfinished. */
 static int make_ready(struct import *import)
 {
     struct plx_cli *cli = import->cli;
     struct plx_snapshot_info before = import->base;
-    int rc;
+    int rc = 0;
 
-    if ((rc = plx_session_vdi_open(cli, &import->name, true)) ||
-        (import->dirty && (rc = take_back(import))) || import->unfinished)
+    if ((import->dirty && (rc = take_back(import))) || import->unfinished)
         return rc;
     if ((rc = remove_mark(import, UINT64_MAX)) ||
         (!before.seq &&
@@ -614,17 +630,25 @@ static int finish(struct import *import)
     return plx_session_label_remove(cli, &import->name, UNFINISHED);
 }
 
-static int write_copy(struct import *import)
+static int write_opened(struct import *import)
 {
     struct plx_cli *cli = import->cli;
-    int rc = check_stream(import);
+    int rc = make_ready(import);
 
-    if (!rc)
-        rc = make_ready(import);
     if (!rc && !(rc = plx_ring_init(&import->ring, cli, cli->session.vdi)))
         rc = plx_ring_done(&import->ring, apply(import, true));
-    rc = rc ? rc : finish(import);
-    int closed = plx_session_vdi_close(cli);
+    return rc ? rc : finish(import);
+}
+
+static int write_copy(struct import *import)
+{
+    int closed, rc = check_stream(import);
+
+    if (!rc)
+        rc = open_copy(import);
+    if (!rc)
+        rc = import->present ? apply(import, false) : write_opened(import);
+    closed = plx_session_vdi_close(import->cli);
     return rc ? rc : closed;
 }
 

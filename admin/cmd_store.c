@@ -174,7 +174,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     int rc = plx_session_registry(cli, known->name, &store);
 
     for (unsigned v = 0; v < known->volumes && !rc; v++)
-        rc = plx_session_missing(cli, known->name, look_at_volume(cli, known, v));
+        rc = look_at_volume(cli, known, v);
     add_volumes(row, known);
     if (rc) {
         json_object_set_new(row, "problem", json_string(cli->fault.text));

@@ -112,18 +112,6 @@ int plx_session_paths(struct plx_cli *cli, struct plx_paths **ret_paths)
     return rc;
 }
 
-int plx_session_missing(struct plx_cli *cli, const char *store, int rc)
-{
-    struct plx_fault why = cli->fault;
-
-    if (rc != PLX_ERR_NOT_FOUND || strchr(why.text, ';'))
-        return rc;
-    return plx_cli_fail(cli, rc,
-                        "store %.64s: %.240s; if it lies elsewhere now, 'parallax store import "
-                        "--volume PATH', once for each volume, tells where",
-                        store, why.text);
-}
-
 static int open_attach(struct plx_cli *cli, const struct plx_attach_options *options)
 {
     struct plx_session *s = &cli->session;
@@ -133,8 +121,7 @@ static int open_attach(struct plx_cli *cli, const struct plx_attach_options *opt
     PLX_ASSERT(!s->attach && !s->registry);
     waiting.patience = plx_session_patience(cli);
     if (!rc)
-        rc = plx_session_missing(cli, options->store,
-                                 plx_attach_open(&waiting, &s->attach, &cli->fault));
+        rc = plx_attach_open(&waiting, &s->attach, &cli->fault);
     if (!rc)
         s->registry = plx_attach_registry(s->attach);
     return rc;

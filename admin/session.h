@@ -65,8 +65,6 @@ int plx_session_registry(struct plx_cli *cli, const char *store,
                          struct plx_registry_store *ret_row);
 /* The row of the store that is open. */
 void plx_session_row(struct plx_cli *cli, struct plx_registry_store *ret_row);
-/* rc; where a volume of the store was not found, the fault says of which, and what comes next. */
-int plx_session_missing(struct plx_cli *cli, const char *store, int rc);
 /* A store and its registry. */
 int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mode mode);
 /* Closes what is open; called by main() whatever happened. */

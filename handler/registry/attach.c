@@ -2533,7 +2533,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
     unlock(a);
     if (error) {
         struct plx_vdi_info now;
-        struct plx_fault why;
+        struct plx_fault why = {0};
         int undone;
 
         lock(a); /* A9: nothing but a record of our own is undone */

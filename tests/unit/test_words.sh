@@ -176,8 +176,8 @@ run 0 store import demo --volume "$DIR/demo.plx"
 mv demo.plx away.plx
 for words in "store list" "gc demo" "snap list demo/web" "vdi list"; do
     # shellcheck disable=SC2086 # words
-    run 3 $words
-    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; if it lies elsewhere now, 'parallax store import"
+    run 6 $words
+    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; connect the volume, or 'parallax store import"
 done
 mv away.plx demo.plx
 
