@@ -332,6 +332,20 @@ static void test_open_and_forgotten(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* Nobody forgets a store, or says that he could give it up, while somebody has it open. */
+static void test_forget_store(void)
+{
+    OK(make_store());
+    open_attach();
+    CU_ASSERT_EQUAL(plx_founding_forget(folder, "s", NULL, &fault), PLX_ERR_BUSY);
+    CU_ASSERT_EQUAL(plx_founding_release(folder, "s", true, NULL, &fault), PLX_ERR_BUSY);
+    CU_ASSERT_EQUAL(plx_founding_release(folder, "s", false, NULL, &fault), PLX_ERR_BUSY);
+    close_attach();
+    OK(plx_founding_release(folder, "s", true, NULL, &fault));
+    OK(plx_founding_forget(folder, "s", NULL, &fault));
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* ---- Extents ---- */
 
 #define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB */
@@ -1123,6 +1137,7 @@ int main(void)
         {"a disk that the store has forgotten", test_forgotten},
         {"a disk that is forgotten while disks are read", test_forgotten_meanwhile},
         {"open, and forgotten", test_open_and_forgotten},
+        {"a store that is open is not forgotten", test_forget_store},
         {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
         {"its holder is dead, and it went back", test_dead_and_older},
         {"an extent's header that went back", test_header_older},
