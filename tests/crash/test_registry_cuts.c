@@ -379,6 +379,7 @@ static void end(const char *what)
                 printf("\n  %s: wrong after a cut at event %llu (and maybe later)", what,
                        (unsigned long long)states[i].event);
     CU_ASSERT_EQUAL(wrong, 0);
+    CU_ASSERT(pending_states > 0 || now == before); /* nothing changes where nothing can be cut */
     before = now;
 }
 

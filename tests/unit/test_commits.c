@@ -77,6 +77,8 @@ static void check(const char *what, unsigned commits_max, unsigned flushes_max)
     printf("\n    %-34s %3u commits, %3u flushes ", what, commits, flushes);
     CU_ASSERT(commits <= commits_max);
     CU_ASSERT(flushes <= flushes_max);
+    CU_ASSERT((commits > 0) == (commits_max > 0)); /* they are what was to be counted */
+    CU_ASSERT((flushes > 0) == (flushes_max > 0));
 }
 
 /* ---- Steps ------------------------------------------------------------------------------- */

@@ -59,6 +59,17 @@ static int open_disk(const char *name, struct plx_vdi **ret_vdi)
     return plx_attach_vdi_open(attach, name, NULL, &options, ret_vdi, &fault);
 }
 
+/* Closed again if it is not refused: else whoever closes the attach would end all tests. */
+static void refuse_disk(const char *name, int code)
+{
+    struct plx_vdi *vdi;
+    int error = open_disk(name, &vdi);
+
+    CU_ASSERT_EQUAL(error, code);
+    if (!error)
+        OK(plx_attach_vdi_close(attach, vdi));
+}
+
 static void write_disk(const char *name, uint8_t with)
 {
     static uint8_t bytes[64 << 10];
@@ -91,9 +102,13 @@ static int make_store(void)
     const char *path = volume;
     struct plx_store_info info;
 
-    strcpy(folder, "/tmp/plx-doors-XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
+    /* In memory if possible: a busy disk takes its time to flush, which nothing here needs. */
+    strcpy(folder, "/dev/shm/plx-doors-XXXXXX");
+    if (!mkdtemp(folder)) {
+        strcpy(folder, "/tmp/plx-doors-XXXXXX");
+        if (!mkdtemp(folder))
+            return -1;
+    }
     snprintf(volume, sizeof volume, "%s/volume", folder);
     return plx_founding_format(folder, &path, 1, 32 * MIB, &options, false, NULL, &info, &fault);
 }
@@ -171,7 +186,7 @@ static void test_older(void)
     close_attach();
     record(0, before, true);
     open_attach();
-    CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
+    refuse_disk("old", PLX_ERR_CORRUPT);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older than what was written last"));
     CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", false, &fault), PLX_ERR_CORRUPT);
     write_disk("other", 3);
@@ -203,7 +218,7 @@ static void test_another(void)
     record(1, others, false);
     record(0, others, true);
     open_attach();
-    CU_ASSERT_EQUAL(open_disk("mine", &vdi), PLX_ERR_CORRUPT);
+    refuse_disk("mine", PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "mine", false, &fault), PLX_ERR_CORRUPT);
     CU_ASSERT_EQUAL(is_older("mine", &row, &older), PLX_ERR_CORRUPT); /* nothing to accept */
     write_disk("others", 4);
@@ -267,6 +282,31 @@ static void test_forgotten(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+static void forget_on_the_way(void *context, bool sweeping, uint64_t done, uint64_t total)
+{
+    CU_ASSERT_FALSE(sweeping);
+    forget(1);
+}
+
+/* It was there when the collection began. */
+static void test_forgotten_meanwhile(void)
+{
+    const struct plx_attach_work work = {.progress = forget_on_the_way};
+    struct plx_collected collected;
+
+    OK(make_store());
+    open_attach();
+    create("read");
+    create("kept");
+    write_disk("read", 5);
+    write_disk("kept", 5);
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &work, &collected, &fault), PLX_ERR_CORRUPT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is not on the store any more"));
+    CU_ASSERT_EQUAL(collected.swept, 0);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* As that, while another process has it open. */
 static void test_open_and_forgotten(void)
 {
@@ -289,6 +329,20 @@ static void test_open_and_forgotten(void)
     attach = holder;
     OK(plx_attach_vdi_close(attach, vdi));
     close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Nobody forgets a store, or says that he could give it up, while somebody has it open. */
+static void test_forget_store(void)
+{
+    OK(make_store());
+    open_attach();
+    CU_ASSERT_EQUAL(plx_founding_forget(folder, "s", NULL, &fault), PLX_ERR_BUSY);
+    CU_ASSERT_EQUAL(plx_founding_release(folder, "s", true, NULL, &fault), PLX_ERR_BUSY);
+    CU_ASSERT_EQUAL(plx_founding_release(folder, "s", false, NULL, &fault), PLX_ERR_BUSY);
+    close_attach();
+    OK(plx_founding_release(folder, "s", true, NULL, &fault));
+    OK(plx_founding_forget(folder, "s", NULL, &fault));
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
@@ -486,7 +540,7 @@ static void test_dead_and_older(void)
     write_and_die("old", 3);
     record(0, before, true);
     open_attach();
-    CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
+    refuse_disk("old", PLX_ERR_CORRUPT);
     OK(is_older("old", &row, &older));
     CU_ASSERT_TRUE(older);
     accept_older(&row);
@@ -558,6 +612,34 @@ static void test_header_of_dead(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* Whose extents were told of when one of his disks was closed, though he had them still. */
+static void test_header_of_living(void)
+{
+    uint8_t between[HEADER_BYTES];
+    uint64_t extent = make_disks(between);
+    pid_t child = fork();
+    int status = 0;
+
+    CU_ASSERT_FATAL(child >= 0);
+    if (!child) {
+        open_attach();
+        fill("two", 0, 3);
+        header(extent, between, false);
+        fill("two", PART, 4);
+        header(extent, between, true);
+        _exit(0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+    open_attach();
+    CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
+    for (unsigned part = 2; part < 20; part++)
+        fill("two", part * PART, 5);
+    CU_ASSERT(holds("two", 0, 3) && holds("two", PART, 4));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 static void test_header_damaged(void)
 {
     uint8_t bytes[HEADER_BYTES];
@@ -604,7 +686,6 @@ static void test_older_registry(void)
 {
     struct plx_registry_store store;
     char copy[sizeof volume + 8];
-    struct plx_vdi *vdi;
 
     OK(make_store());
     open_attach();
@@ -618,10 +699,10 @@ static void test_older_registry(void)
     close_attach();
     put_registry(copy);
     open_attach();
-    CU_ASSERT_EQUAL(open_disk("two", &vdi), PLX_ERR_REGISTRY); /* it asks for room */
+    refuse_disk("two", PLX_ERR_REGISTRY); /* it asks for room */
     close_attach();
     open_attach();
-    CU_ASSERT_EQUAL(open_disk("two", &vdi), PLX_ERR_REGISTRY);
+    refuse_disk("two", PLX_ERR_REGISTRY);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "has lost writes"));
     close_attach();
     rebuild_registry();
@@ -635,25 +716,34 @@ static void test_older_registry(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
-/* As after one more state that nobody told the registry of. */
-static void advance_header(uint64_t extent)
+/* Its pages are written again: `more` states later, as an extent of that owner. */
+static void change_header(uint64_t extent, uint64_t more, uint64_t owner)
 {
     struct plx_extent_page page[2];
     struct plx_store_info info;
     uint8_t bytes[HEADER_BYTES];
-    uint64_t newer;
+    uint64_t newest;
 
     plx_store_get_info(plx_attach_store(attach), &info);
     header(extent, bytes, false);
     for (unsigned slot = 0; slot < 2; slot++)
         OK(plx_format_extent_page_decode(bytes + slot * PLX_BLOCK_SIZE, &info.id, extent, 0, 1,
                                          &page[slot], &fault));
-    newer = plx_generation_next(plx_max_u64(page[0].generation, page[1].generation));
+    newest = plx_max_u64(page[0].generation, page[1].generation);
+    while (more--)
+        newest = plx_generation_next(newest);
     for (unsigned slot = 0; slot < 2; slot++) {
-        page[slot].generation = newer - slot; /* and its mirror */
+        page[slot].generation = newest - slot; /* and its mirror */
+        page[slot].owner = owner;
         plx_format_extent_page_encode(&info.id, &page[slot], bytes + slot * PLX_BLOCK_SIZE);
     }
     header(extent, bytes, true);
+}
+
+/* As after one more state that nobody told the registry of. */
+static void advance_header(uint64_t extent)
+{
+    change_header(extent, 1, 0);
 }
 
 static void store_row(struct plx_registry_store *ret_store)
@@ -729,6 +819,83 @@ static void test_told_at_once(void)
 {
     tell_at_once(false);
     tell_at_once(true);
+}
+
+/* Nobody owns it, and it names an owner: he may be at work. */
+static void test_header_owned(void)
+{
+    uint8_t bytes[HEADER_BYTES];
+    uint64_t extent = make_disks(bytes);
+
+    open_attach();
+    change_header(extent, 0, 4711);
+    close_attach();
+    header(extent, bytes, false);
+    refuse_header(extent, bytes);
+}
+
+/* The registry went back behind a disk that was closed since: its record is newer. */
+static void test_newer(void)
+{
+    struct plx_registry_store store;
+    char copy[sizeof volume + 8];
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    create("two");
+    write_disk("one", 1);
+    snprintf(copy, sizeof copy, "%s/copy", folder);
+    OK(plx_registry_get(plx_attach_registry(attach), copy, &fault));
+    write_disk("one", 2);
+    close_attach();
+    put_registry(copy);
+    open_attach();
+    refuse_disk("one", PLX_ERR_REGISTRY);
+    store_row(&store);
+    CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "newer than the registry knows"));
+    refuse_disk("two", PLX_ERR_REGISTRY);
+    close_attach();
+    rebuild_registry();
+    open_attach();
+    write_disk("one", 3);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* What a store in doubt refuses to who has a disk open, which goes on in the room that it has. */
+static void test_open_in_doubt(void)
+{
+    struct plx_vdi_create_options options = {
+        .size_bytes = 4 * MIB, .sector_size = 512, .name = "new"};
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request write = {.op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    struct plx_registry_store store;
+    struct plx_vdi_info info;
+    struct plx_vdi *vdi;
+    int error = 0;
+
+    memset(bytes, 1, sizeof bytes);
+    OK(make_store());
+    open_attach();
+    create("one");
+    OK(open_disk("one", &vdi));
+    OK(plx_vdi_run(vdi, &write));
+    store_row(&store);
+    OK(plx_registry_doubt(plx_attach_registry(attach), store.id, "something was seen"));
+    OK(plx_vdi_run(vdi, &write));
+    CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault),
+                    PLX_ERR_REGISTRY);
+    for (; !error && write.offset < 4 * MIB - sizeof bytes; write.offset += sizeof bytes)
+        error = plx_vdi_run(vdi, &write);
+    CU_ASSERT_EQUAL(error, PLX_ERR_REGISTRY);
+    write.op = PLX_READ;
+    write.offset = 0;
+    OK(plx_vdi_run(vdi, &write));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
 /* ---- What a rebuild does not forget ---- */
@@ -819,7 +986,7 @@ static void test_older_rebuilt(void)
     for (int i = 0; i < 2; i++) {
         CU_ASSERT_EQUAL(rebuild(false).older_records, 1);
         open_attach();
-        CU_ASSERT_EQUAL(open_disk("old", &vdi), PLX_ERR_CORRUPT);
+        refuse_disk("old", PLX_ERR_CORRUPT);
         OK(is_older("old", &now, &older));
         CU_ASSERT(older && now.epoch >= row.epoch);
         OK(plx_registry_label_get(plx_attach_registry(attach), now.id, "second", &label));
@@ -868,11 +1035,10 @@ static void check_doubt(void)
 {
     struct plx_registry_store store;
     struct plx_collected collected;
-    struct plx_vdi *vdi;
 
     store_row(&store);
     CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "slot 0 of the store holds another one (gone)"));
-    CU_ASSERT_EQUAL(open_disk("other", &vdi), PLX_ERR_REGISTRY);
+    refuse_disk("other", PLX_ERR_REGISTRY);
     CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "other", false, &fault), PLX_ERR_REGISTRY);
     CU_ASSERT_EQUAL(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault),
                     PLX_ERR_REGISTRY);
@@ -890,7 +1056,7 @@ static void test_earlier(void)
 
     bring_earlier_back();
     open_attach();
-    CU_ASSERT_EQUAL(open_disk("kept", &vdi), PLX_ERR_REGISTRY);
+    refuse_disk("kept", PLX_ERR_REGISTRY);
     check_doubt();
     close_attach();
     for (int i = 0; i < 2; i++) {
@@ -898,7 +1064,7 @@ static void test_earlier(void)
         CU_ASSERT(rebuilt.lost_records == 1 && rebuilt.older_records == 1);
         open_attach();
         CU_ASSERT_EQUAL(lost_count(), 1);
-        CU_ASSERT_EQUAL(open_disk("gone-slot-0", &vdi), PLX_ERR_CORRUPT);
+        refuse_disk("gone-slot-0", PLX_ERR_CORRUPT);
         write_disk("gone", 2);
         write_disk("other", 3);
         close_attach();
@@ -928,6 +1094,40 @@ static void test_earlier_collected(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* Nothing is cloned from what the slot's earlier disk had. */
+static void test_earlier_cloned(void)
+{
+    struct plx_vdi_create_options options = {.name = "twin"};
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_collected collected;
+    struct plx_vdi_info info;
+
+    OK(make_store());
+    open_attach();
+    create("gone");
+    label_disk("gone", "first");
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    create("kept");
+    label_disk("kept", "first");
+    close_attach();
+    record(0, before, true);
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, "kept", "first", &info, &fault),
+                    PLX_ERR_REGISTRY);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "slot 0 of the store holds another one (gone)"));
+    plx_attach_row(attach, &store);
+    CU_ASSERT_EQUAL(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "twin", &row),
+                    PLX_ERR_NOT_FOUND);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 int main(void)
 {
     static const struct suite_test tests[] = {
@@ -935,20 +1135,27 @@ int main(void)
         {"another disk's record", test_another},
         {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},
+        {"a disk that is forgotten while disks are read", test_forgotten_meanwhile},
         {"open, and forgotten", test_open_and_forgotten},
+        {"a store that is open is not forgotten", test_forget_store},
         {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
         {"its holder is dead, and it went back", test_dead_and_older},
         {"an extent's header that went back", test_header_older},
         {"an extent's header that went back, and its owner is dead", test_header_of_dead},
+        {"an extent's header that went back, and its owner closed a disk", test_header_of_living},
         {"an extent's header that is damaged", test_header_damaged},
         {"an extent's header that is zero", test_header_zero},
+        {"an extent's header that names an owner", test_header_owned},
         {"an extent's header and a rebuild", test_header_rebuilt},
         {"a registry that went back", test_older_registry},
+        {"a record that is newer", test_newer},
         {"a doubt is told at once", test_told_at_once},
+        {"a doubt beside an open disk", test_open_in_doubt},
         {"a forgotten disk and a rebuild", test_forgotten_rebuilt},
         {"a record that went back and a rebuild", test_older_rebuilt},
         {"a slot's earlier disk, and a rebuild", test_earlier},
         {"a slot's earlier disk, and a collection", test_earlier_collected},
+        {"a slot's earlier disk, and a clone", test_earlier_cloned},
     };
 
     return SUITE_RUN("doors", tests);

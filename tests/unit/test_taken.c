@@ -1,0 +1,189 @@
+/* test_taken.c - who had a store, or was taking it, when another host took it.
+ *
+ * A pause: a process has the store and asks all the time whether it still has (plx_tenancy_ok), as
+ * whoever submits I/O does. It is stopped for longer than a gap may be, and meanwhile the home page
+ * becomes another host's. When it goes on, its very first answer must be no: what it submitted
+ * before its thread has looked would be written into another one's store.
+ *
+ * At the same time: a store that was released is taken, and another host, which had read the page
+ * before, writes it, too. The first one notices before it has done anything (tenancy.c, T3).
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/format.h"
+#include "ok.h"
+#include "registry/clock.h"
+#include "registry/tenancy.h"
+#include "suite.h"
+
+#define MIB (1ull << 20)
+#define HOME_AT ((off_t)PLX_HOME_BLOCK * PLX_BLOCK_SIZE)
+#define PAUSE_NS 2500000000ull /* a gap is two seconds */
+
+static char folder[64], volume[96];
+static struct plx_paths paths;
+static struct plx_uuid store = {{1}};
+static struct plx_fault fault;
+
+static void found(void)
+{
+    struct plx_device_open_options options = {.queue_depth = 1, .beside = true};
+    struct plx_bytelock *locks;
+    struct plx_device *device;
+
+    OK(plx_device_open(volume, &options, &device, &fault));
+    OK(plx_bytelock_open(volume, &locks, &fault));
+    OK(plx_tenancy_found(device, locks, &store, &paths, &fault));
+    plx_bytelock_close(locks);
+    plx_device_close(device);
+}
+
+/* Exits with what its first question after the pause was answered; 2: it had no store. */
+static _Noreturn void live(int ready)
+{
+    struct plx_tenancy_options options = {.paths = &paths, .volume = volume, .store = store};
+    struct plx_tenancy *tenancy;
+    uint64_t last_ns, now_ns;
+    bool ok;
+
+    if (plx_tenancy_begin(&options, &tenancy, &fault) || write(ready, "", 1) != 1)
+        _exit(2);
+    alarm(60);
+    now_ns = plx_clock_ns(CLOCK_BOOTTIME);
+    do {
+        last_ns = now_ns;
+        ok = plx_tenancy_ok(tenancy);
+        now_ns = plx_clock_ns(CLOCK_BOOTTIME);
+    } while (ok && now_ns - last_ns < PAUSE_NS);
+    if (ok) /* the pause came between answer and clock: nothing was asked since */
+        ok = plx_tenancy_ok(tenancy);
+    _exit(ok);
+}
+
+static int read_slot(unsigned slot, struct plx_home *ret_home)
+{
+    int fd = open(volume, O_RDONLY | O_CLOEXEC);
+    uint8_t block[PLX_BLOCK_SIZE];
+
+    CU_ASSERT_EQUAL_FATAL(pread(fd, block, sizeof block, HOME_AT + (off_t)slot * PLX_BLOCK_SIZE),
+                          sizeof block);
+    close(fd);
+    return plx_format_home_decode(block, &store, ret_home, &fault);
+}
+
+static void write_home(struct plx_home home)
+{
+    int fd = open(volume, O_RDWR | O_CLOEXEC);
+    uint8_t block[PLX_BLOCK_SIZE];
+
+    for (unsigned slot = 0; slot < 2; slot++) {
+        home.generation += 1000; /* more than he can have come to since */
+        plx_format_home_encode(&store, &home, block);
+        CU_ASSERT_EQUAL_FATAL(
+            pwrite(fd, block, sizeof block, HOME_AT + (off_t)slot * PLX_BLOCK_SIZE), sizeof block);
+    }
+    CU_ASSERT_EQUAL(fsync(fd), 0);
+    close(fd);
+}
+
+static void take_for_another(void)
+{
+    struct plx_home home;
+
+    OK(read_slot(0, &home));
+    home.host.b[0] ^= 1;
+    home.boot.b[0] ^= 1;
+    write_home(home);
+}
+
+static void test_paused(void)
+{
+    struct timespec pause = {PAUSE_NS / 1000000000, PAUSE_NS % 1000000000 + 200000000};
+    int ready[2], status;
+    pid_t child;
+    char byte;
+
+    found();
+    CU_ASSERT_EQUAL_FATAL(pipe(ready), 0);
+    child = fork();
+    if (child == 0)
+        live(ready[1]);
+    close(ready[1]);
+    CU_ASSERT_EQUAL_FATAL(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    CU_ASSERT_EQUAL(kill(child, SIGSTOP), 0);
+    CU_ASSERT_EQUAL(waitpid(child, &status, WUNTRACED), child);
+    take_for_another();
+    nanosleep(&pause, NULL);
+    CU_ASSERT_EQUAL(kill(child, SIGCONT), 0);
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static bool is_taken(unsigned slot)
+{
+    struct plx_home home;
+
+    return read_slot(slot, &home) == 0 && !plx_uuid_is_zero(&home.host);
+}
+
+static void test_both_take(void)
+{
+    struct plx_tenancy_options options = {
+        .paths = &paths, .volume = volume, .store = store, .take = true};
+    struct plx_home home;
+    struct plx_tenancy *tenancy;
+    int status, tries = 0;
+    pid_t child;
+
+    found();
+    OK(read_slot(0, &home));
+    home.host = home.boot = (struct plx_uuid){0};
+    write_home(home);
+    child = fork();
+    if (child == 0)
+        _exit(-plx_tenancy_begin(&options, &tenancy, &fault));
+    while ((!is_taken(0) || !is_taken(1)) && tries++ < 1000)
+        usleep(10000);
+    take_for_another();
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == -PLX_ERR_BUSY);
+}
+
+static int make(void)
+{
+    int fd;
+
+    strcpy(folder, "/var/tmp/plx-paused-XXXXXX");
+    if (!mkdtemp(folder) || plx_paths_init(&paths, folder, &fault))
+        return 1;
+    snprintf(volume, sizeof volume, "%s/volume", folder);
+    fd = open(volume, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    return fd < 0 || ftruncate(fd, 2 * MIB) || close(fd);
+}
+
+static int clean(void)
+{
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) != 0;
+}
+
+int main(void)
+{
+    static const struct suite_test tests[] = {
+        {"a pause", test_paused},
+        {"two that take it at the same time", test_both_take},
+    };
+
+    return SUITE_RUN_IN(&((struct suite_frame){.init = make, .clean = clean}),
+                        "a store that is taken", tests);
+}
