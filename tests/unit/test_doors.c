@@ -346,6 +346,39 @@ static void test_forget_store(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+static struct plx_rebuilt rebuild(bool dry_run)
+{
+    const char *const volumes[] = {volume};
+    struct plx_rebuild_options options = {
+        .state_dir = folder, .volumes = volumes, .count = 1, .dry_run = dry_run};
+    struct plx_rebuilt rebuilt = {0};
+    struct plx_known known;
+
+    OK(plx_rebuild(&options, &known, &rebuilt, &fault));
+    plx_known_done(&known);
+    return rebuilt;
+}
+
+/* Nor is its registry made anew. */
+static void test_rebuild_beside(void)
+{
+    const char *const volumes[] = {volume};
+    struct plx_rebuild_options options = {.state_dir = folder, .volumes = volumes, .count = 1};
+    struct plx_rebuilt rebuilt;
+    struct plx_known known;
+    int error;
+
+    OK(make_store());
+    open_attach();
+    error = plx_rebuild(&options, &known, &rebuilt, &fault);
+    CU_ASSERT_EQUAL(error, PLX_ERR_BUSY);
+    if (!error)
+        plx_known_done(&known);
+    close_attach();
+    rebuild(false);
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* ---- Extents ---- */
 
 #define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB */
@@ -438,19 +471,6 @@ static uint64_t make_disks(uint8_t ret_between[HEADER_BYTES])
     fill("one", PART, 2);
     close_attach();
     return extent;
-}
-
-static struct plx_rebuilt rebuild(bool dry_run)
-{
-    const char *const volumes[] = {volume};
-    struct plx_rebuild_options options = {
-        .state_dir = folder, .volumes = volumes, .count = 1, .dry_run = dry_run};
-    struct plx_rebuilt rebuilt = {0};
-    struct plx_known known;
-
-    OK(plx_rebuild(&options, &known, &rebuilt, &fault));
-    plx_known_done(&known);
-    return rebuilt;
 }
 
 static void rebuild_registry(void)
@@ -1138,6 +1158,7 @@ int main(void)
         {"a disk that is forgotten while disks are read", test_forgotten_meanwhile},
         {"open, and forgotten", test_open_and_forgotten},
         {"a store that is open is not forgotten", test_forget_store},
+        {"a store that is open is not rebuilt", test_rebuild_beside},
         {"its holder is dead, and it is forgotten", test_dead_and_forgotten},
         {"its holder is dead, and it went back", test_dead_and_older},
         {"an extent's header that went back", test_header_older},
