@@ -813,7 +813,7 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
     look.volume = named->known.volume[0];
     look.uuid = named->known.uuid;
     look.identity = named->known.identity;
-    error = plx_embedded_check(&look, fault); /* V6 */
+    error = plx_known_missing(&named->known, plx_embedded_check(&look, fault), fault); /* V6 */
     if (!error)
         error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
                      &named->tenancy, fault);

@@ -207,7 +207,7 @@ beta 0 vdi import image pair/web
 truncate -s 64M blank.plx
 for other in pair0 pair1 blank; do
     status=1 why="holds another store now"
-    [[ $other != blank ]] || status=3 why="no Parallax superblock here"
+    [[ $other != blank ]] || status=6 why="no Parallax superblock here"
     cp --sparse=always $other.plx moved.plx
     cp --sparse=always moved.plx before.plx
     for words in "vdi create moved/new --size 1M" "store grow moved" "store release moved" \
