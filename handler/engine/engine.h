@@ -101,9 +101,13 @@ struct plx_superblock_info {
         uint64_t offset, bytes;
     } registry[PLX_REGISTRY_SPANS_MAX];
     unsigned registry_spans;
+    uint64_t unknown; /* features that this program does not know: it may only read */
 };
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
+/* UNSUPPORTED: there are such features. For everything that writes to the volume. */
+int plx_superblock_check_known(const struct plx_device *device, uint64_t unknown,
+                               struct plx_fault *fault);
 
 struct plx_store_options {
     uint64_t instance; /* owner written into extents and VDI records; 0: read only */

@@ -28,6 +28,12 @@
  * same with the generation before (INV-2). So a torn write costs nothing, what is overwritten is
  * never the only durable copy, and damage to one slot is made good by the other.
  *
+ * Room for what comes. Structures of the whole store (pages of hosts, rings, places) are system
+ * spans of kinds of their own. What a disk alone needs goes into its record and its log: unused
+ * bytes are zero and pass the gates, and a new type of log record needs a bit in `incompatible`.
+ * The three masks say who may use a store that has something new: a program that does not know a
+ * bit of `incompatible` refuses it, one of `read_compatible` only reads, of `compatible` goes on.
+ *
  * Superblock                          Extent page                    VDI record
  *   0 magic "PLXSUPER"                  0 magic "PLXEXTNT"             0 magic "PLXVDREC"
  *   8 checksum, 12 version              8 checksum                     8 checksum
@@ -154,6 +160,7 @@ bool plx_format_node_valid(const void *node, unsigned level, uint64_t addr_limit
 #define PLX_RANGES_MAX 64u                  /* of one volume */
 #define PLX_INCOMPATIBLE_RANGES (1ull << 0) /* the volume has more than one */
 #define PLX_INCOMPATIBLE_COMMON (1ull << 1) /* of volume 0: the store may have common blocks */
+#define PLX_READ_COMPATIBLE_KNOWN 0ull
 
 struct plx_superblock_range {
     uint64_t first, extents;

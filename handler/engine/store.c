@@ -477,10 +477,16 @@ void plx_store_event(struct plx_store *store, int code, const char *format, ...)
 static int check_writable(const struct plx_store *store, const struct plx_volume *volumes,
                           unsigned count, struct plx_fault *fault)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (store->options.instance && volumes[i].device->read_only)
-            return plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", volumes[i].device->name);
-    return 0;
+    int error = 0;
+
+    for (unsigned i = 0; i < count && store->options.instance && !error; i++)
+        error =
+            volumes[i].device->read_only
+                ? plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", volumes[i].device->name)
+                : plx_superblock_check_known(
+                      volumes[i].device,
+                      volumes[i].super.read_compatible & ~PLX_READ_COMPATIBLE_KNOWN, fault);
+    return error;
 }
 
 int plx_store_open(struct plx_device **devices, unsigned count,

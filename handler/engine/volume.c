@@ -86,6 +86,16 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
     return 0;
 }
 
+int plx_superblock_check_known(const struct plx_device *device, uint64_t unknown,
+                               struct plx_fault *fault)
+{
+    return unknown ? plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                                   "%s: this Parallax may only read the store, which has features "
+                                   "of a newer one (%#llx); upgrade this host to write",
+                                   device->name, (unsigned long long)unknown)
+                   : 0;
+}
+
 /* Where the extents of a span lie on its volume. */
 static struct plx_registry_span registry_span(const struct plx_superblock *super,
                                               const struct plx_superblock_span *span)
@@ -116,6 +126,7 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
         .identity = super->identity,
         .volume_index = super->volume_index,
         .volumes = super->volumes,
+        .unknown = super->read_compatible & ~PLX_READ_COMPATIBLE_KNOWN,
         .volume_bytes = plx_superblock_extents(super) * super->extent_blocks << PLX_BLOCK_SHIFT,
     };
     memcpy(ret_info->store_name, super->name, sizeof super->name);

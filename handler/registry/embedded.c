@@ -90,7 +90,8 @@ static int find_region(const struct plx_embedded_options *options, struct plx_re
                              "store %s on %s has no registry of its own", info.store_name,
                              options->volume);
     take_spans(&info, region);
-    return 0;
+    region->unknown = info.unknown;
+    return region->read_only ? 0 : plx_superblock_check_known(region->device, info.unknown, fault);
 }
 
 static void close_region(struct plx_region *region)
@@ -188,6 +189,8 @@ int plx_embedded_tenant(const struct plx_embedded_options *options, const struct
         return error;
     error = plx_tenancy_read(region.device, region.locks, &store, paths, ret_tenant, fault);
     close_region(&region);
+    if (!error && region.unknown) /* nothing is written for whoever reads */
+        ret_tenant->ours = ret_tenant->here = false;
     return error;
 }
 

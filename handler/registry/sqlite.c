@@ -112,6 +112,8 @@ static int region_failed(const struct plx_sqlite *lite, int result, const char *
                                  "the registry in %.80s was left in the middle of a change: open "
                                  "the store once for writing",
                                  lite->path);
+        if (lite->region.unknown)
+            return plx_superblock_check_known(lite->region.device, lite->region.unknown, fault);
         return plx_fault_set(fault, PLX_ERR_READONLY,
                              "the registry in %.120s is opened for reading only", lite->path);
     }

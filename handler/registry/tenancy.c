@@ -628,6 +628,7 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     struct plx_device_open_options device_options = {
         .queue_depth = 1, .beside = true, .read_only = options->dry_run};
     struct plx_tenancy *t = calloc(1, sizeof *t);
+    struct plx_superblock_info info;
     pthread_condattr_t attributes;
     int error, result;
 
@@ -654,6 +655,8 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     error = plx_device_open(options->volume, &device_options, &t->device, fault);
     if (!error)
         error = plx_bytelock_open(options->volume, &t->locks, fault);
+    if (!error && plx_superblock_probe(t->device, &info, NULL) == 0) /* whoever writes comes by */
+        error = plx_superblock_check_known(t->device, info.unknown, fault);
     if (!error)
         error = begin(t, fault);
     if (!error && !options->dry_run) {

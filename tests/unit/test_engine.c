@@ -2333,6 +2333,37 @@ static void test_newer_feature(void)
     end_store();
 }
 
+/* Whoever does not know a feature that writers must know may still read. */
+static void test_newer_feature_read(void)
+{
+    struct plx_superblock super;
+    struct plx_vdi *vdi;
+    uint8_t block[BLOCK];
+    uint64_t before;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, MIB));
+    vdi = open_vdi(0);
+    OK(write_byte(vdi, 0, BLOCK, 7));
+    OK(plx_vdi_close(vdi));
+    leave_store();
+    plx_simdisk_peek(disk, 0, block, BLOCK);
+    OK(plx_format_superblock_decode(block, &super, &fault));
+    super.read_compatible = 4;
+    plx_format_superblock_encode(&super, block);
+    plx_simdisk_poke(disk, 0, block, BLOCK);
+    plx_simdisk_poke(disk, BLOCK, block, BLOCK);
+    before = plx_simdisk_hash(disk);
+    FAILS(UNSUPPORTED, try_open_store(1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "may only read the store"));
+    OK(try_open_store(0));
+    OK(plx_snapshot_open(store, 0, 0, &vdi, &fault));
+    CU_ASSERT(reads_as(vdi, 0, BLOCK, 7));
+    OK(plx_vdi_close(vdi));
+    CU_ASSERT_EQUAL(plx_simdisk_hash(disk), before);
+    end_store();
+}
+
 /* It is told what to do, and nothing is written. */
 static void test_version_1(void)
 {
@@ -3346,6 +3377,7 @@ int main(void)
         {"one writer", test_two_owners},
         {"taken over while it is open", test_taken_while_open},
         {"newer feature", test_newer_feature},
+        {"newer feature that readers need not know", test_newer_feature_read},
         {"version 1", test_version_1},
         {"truncated volume", test_truncated},
         {"format: refusals", test_format_refusals},

@@ -103,9 +103,10 @@ same back image
 beta 4 vdi create demo/late --size 1M
 
 step "what a host had open when it was lost: told as gone, and recovered by the first that writes"
+alpha 0 vdi create demo/late --size 1M # or its creation, too, would have it open for a moment
 mkfifo pipe
 exec {held}<>pipe
-PLX_STAGE_HOST=alpha PLX_STAGE_BOOT=$DIR/alpha/boot PARALLAX_STATE_DIR=$DIR/alpha "$PARALLAX" vdi import pipe demo/late --size 1M >/dev/null 2>&1 &
+PLX_STAGE_HOST=alpha PLX_STAGE_BOOT=$DIR/alpha/boot PARALLAX_STATE_DIR=$DIR/alpha "$PARALLAX" vdi import pipe demo/late --force >/dev/null 2>&1 &
 lost=$!
 for _ in {1..100}; do
     alpha 0 vdi list demo --json

@@ -164,3 +164,42 @@ for number in 7000 -1 4611686018427387904; do
 done
 rebuilt --volume one --volume two
 whole one two
+
+step "a store with a feature that those who write must know is read"
+python3 - one two <<'END' || die "the superblocks cannot be changed"
+import sys
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+for path in sys.argv[1:]:
+    with open(path, "r+b") as volume:
+        for at in (0, 4096):
+            volume.seek(at)
+            block = bytearray(volume.read(4096))
+            block[24] = 4
+            block[8:12] = bytes(4)
+            block[8:12] = crc32c(block).to_bytes(4, "little")
+            volume.seek(at)
+            volume.write(block)
+END
+cp one newer
+cp two newer2
+intact
+for command in "vdi create demo/c --size 1M" "snap create demo/a" "gc demo" "vdi delete demo/a --yes" "store grow demo" \
+    "store release demo" "store take-over demo --any --i-checked-it-is-off" "store rebuild-registry --volume one --volume two" \
+    "store set demo --warn-at 80%" "vdi import a demo/a --force" "vdi set demo/a --warn-at 80%"; do
+    # shellcheck disable=SC2086 # words
+    run 1 $command
+    says err "this Parallax may only read the store"
+done
+for command in "vdi list demo" "store info demo" "store check demo" "store list" "snap list demo/a" "vdi info demo/a"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $command
+done
+intact
+same one newer
+same two newer2
