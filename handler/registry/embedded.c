@@ -161,15 +161,21 @@ int plx_embedded_create(const struct plx_embedded_options *options, struct plx_r
     return open_in(options, true, ret_reg, fault);
 }
 
-int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fault *fault)
+static int open_to_look(const struct plx_embedded_options *options, struct plx_region *ret_region,
+                        struct plx_uuid *ret_store, struct plx_fault *fault)
 {
     struct plx_embedded_options reading = *options;
-    struct plx_region region;
-    struct plx_uuid store;
-    int error;
 
     reading.read_only = true;
-    error = open_region(&reading, &region, &store, fault);
+    return open_region(&reading, ret_region, ret_store, fault);
+}
+
+int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fault *fault)
+{
+    struct plx_region region;
+    struct plx_uuid store;
+    int error = open_to_look(options, &region, &store, fault);
+
     if (!error)
         close_region(&region);
     return error;
@@ -178,13 +184,10 @@ int plx_embedded_check(const struct plx_embedded_options *options, struct plx_fa
 int plx_embedded_tenant(const struct plx_embedded_options *options, const struct plx_paths *paths,
                         struct plx_tenant *ret_tenant, struct plx_fault *fault)
 {
-    struct plx_embedded_options reading = *options;
     struct plx_region region;
     struct plx_uuid store;
-    int error;
+    int error = open_to_look(options, &region, &store, fault);
 
-    reading.read_only = true;
-    error = open_region(&reading, &region, &store, fault);
     if (error)
         return error;
     error = plx_tenancy_read(region.device, region.locks, &store, paths, ret_tenant, fault);
