@@ -5,7 +5,7 @@
  * A disk that takes a snapshot every 10 ms has random overwrites at a steady rate, and the policy
  * is applied as often as the handler's service does it. Simulated disk and clock, one thread, fixed
  * seeds: an hour takes as long as its work does, and counts the same each time. Of each load are
- * printed: how many boundaries of tiers it passes; bytes of log as first written, written in all,
+ * printed: how many boundaries of tiers it passes, and whether the end is one; bytes of log as first written, written in all,
  * read; key frames. Then the store is checked, every block of it.
  */
 #include <stdio.h>
@@ -29,15 +29,16 @@
 static const struct load {
     const char *name, *tiers;
     unsigned boundaries; /* that what is written passes in this time */
+    bool ends;           /* the last of them is the end of all tiers, where nothing is kept */
     unsigned rate;       /* writes a second */
     unsigned seconds;
     uint64_t store;
 } loads[] = {
-    {"all:1m,1s:10m", "all:1m,1s:10m", 2, 100, HOUR, 8192 * MIB},
-    {"all:1m,1s:10m, slowly", "all:1m,1s:10m", 2, 10, HOUR, 8192 * MIB},
-    {"all:10s,1s:1m, fast", "all:10s,1s:1m", 2, 2000, 3 * MINUTE, 8192 * MIB},
-    {"four boundaries", "all:1m,1s:5m,10s:20m,1m:40m", 4, 50, HOUR, 8192 * MIB},
-    {"by default", PLX_TIERS_DEFAULT, 1, 20, 2 * HOUR, 8192 * MIB},
+    {"all:1m,1s:10m", "all:1m,1s:10m", 2, true, 100, HOUR, 8192 * MIB},
+    {"all:1m,1s:10m, slowly", "all:1m,1s:10m", 2, true, 10, HOUR, 8192 * MIB},
+    {"all:10s,1s:1m, fast", "all:10s,1s:1m", 2, true, 2000, 3 * MINUTE, 8192 * MIB},
+    {"four boundaries", "all:1m,1s:5m,10s:20m,1m:40m", 4, true, 50, HOUR, 8192 * MIB},
+    {"by default", PLX_TIERS_DEFAULT, 1, false, 20, 2 * HOUR, 8192 * MIB},
 };
 
 static const struct load *load;
@@ -111,7 +112,7 @@ static void run_load(void)
     plx_store_counters(store, &before);
     run_for(&policy);
     plx_store_counters(store, &after);
-    printf("%s\t%u\t%llu\t%llu\t%llu\t%llu\n", load->name, load->boundaries,
+    printf("%s\t%u\t%d\t%llu\t%llu\t%llu\t%llu\n", load->name, load->boundaries, load->ends,
            (unsigned long long)(after.batch_bytes - before.batch_bytes),
            (unsigned long long)(after.device_write_bytes[PLX_KIND_LOG] -
                                 before.device_write_bytes[PLX_KIND_LOG]),
