@@ -158,6 +158,7 @@ static void read_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
         .taken_seq = vdi->map.gen,
         .newest_seq = plx_max_u64(vdi->map.gen_submitted, vdi->log.cursor.snap_seq),
         .newest_ns = vdi->last_snapshot_ns,
+        .unsettled = vdi->log.sticky != 0,
     };
 }
 

@@ -32,10 +32,11 @@
  *     began unseen is none too short, and ends with the newest that was ordered. A snapshot that
  *     was never logged, or that power took away, gives its number back, and the next to have it
  *     may be taken in doubt: a look that finds fewer snapshots goes back with them. The operator's
- *     word ends a stretch. Where his word was that snapshots in the future keep their times, what
- *     is taken after them is one, until the clock has come so far: their times, a nanosecond apart
- *     (N4), say nothing either.
- * N7  The first look at a disk has nothing to go by: the clock is believed unless FUTURE.
+ *     word ends a stretch. None ends on a disk that has stopped: a snapshot that failed may have
+ *     reached the store, and whoever opens the disk again finds it there. Where his word was that
+ * snapshots in the future keep their times, what is taken after them is one, until the clock has
+ * come so far: their times, a nanosecond apart (N4), say nothing either. N7  The first look at a
+ * disk has nothing to go by: the clock is believed unless FUTURE.
  *
  * What is not noticed: a machine that starts with a clock between what was seen last and an hour
  * later, and one whose kernel follows a time server that lies.
@@ -143,14 +144,15 @@ static void begin_undated(struct plx_witness *witness)
         (struct plx_undated){.after = witness->seq, .upto = UINT64_MAX};
 }
 
-static void end_undated(struct plx_witness *witness, uint64_t wall_ns, uint64_t newest_seq)
+static void end_undated(struct plx_witness *witness, const struct plx_clocks *now,
+                        const struct plx_history_ends *ends)
 {
     struct plx_undated *last = last_undated(witness);
 
-    if (!is_open(last))
+    if (!is_open(last) || ends->unsettled)
         return;
-    last->upto = newest_seq;
-    last->ended_ns = wall_ns;
+    last->upto = ends->newest_seq;
+    last->ended_ns = now->wall_ns;
     if (last->upto <= last->after)
         witness->undated_count--;
 }
@@ -226,7 +228,7 @@ void plx_witness_look(struct plx_witness *witness, const struct plx_clocks *now,
     if (witness->doubt || runs_ahead(witness, now, ends))
         begin_undated(witness);
     else
-        end_undated(witness, now->wall_ns, ends->newest_seq);
+        end_undated(witness, now, ends);
     if (!witness->doubt) {
         follow(witness, now);
         witness->seq = ends->taken_seq;
@@ -243,7 +245,7 @@ void plx_witness_resume(struct plx_witness *witness, const struct plx_clocks *no
     witness->wall_ns = now->wall_ns;
     if (is_later(ends->newest_ns, now->wall_ns, 0))
         witness->future_ns = ends->newest_ns;
-    end_undated(witness, now->wall_ns, ends->newest_seq);
+    end_undated(witness, now, ends);
     witness->seq = ends->taken_seq;
     plx_witness_look(witness, now, ends);
 }

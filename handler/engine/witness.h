@@ -52,6 +52,7 @@ struct plx_history_ends {
     uint64_t forgotten;             /* snapshots up to this one are gone */
     uint64_t taken_seq;             /* the newest of which the log holds the record ... */
     uint64_t newest_seq, newest_ns; /* ... and the newest that was ordered */
+    bool unsettled; /* the disk has stopped: what failed may be on the store all the same */
 };
 
 struct plx_clocks plx_clocks_read(struct plx_env *env);

@@ -2935,6 +2935,37 @@ static void test_clock_number_again(void)
     end_store();
 }
 
+/* One in doubt whose batch failed may be on the store: the clock is right again before the disk
+ * that has stopped is opened anew. */
+static void test_clock_right_too_early(void)
+{
+    struct plx_request in_vain = {.op = PLX_SNAPSHOT};
+    struct plx_vdi_clock clock;
+    struct plx_vdi *vdi;
+
+    make_store(64 * MIB, MIB);
+    OK(create_vdi(0, 16 * MIB));
+    vdi = open_vdi(0);
+    for (unsigned i = 0; i < 3; i++)
+        time_of_next(vdi);
+    plx_vdi_look_at_clock(vdi, &clock);
+    env.off_ns = 10 * 86400 * 1000000000ll;
+    OK(write_byte(vdi, 0, BLOCK, 200));
+    plx_simdisk_fail_range(disk, 0, 64 * MIB, false, true);
+    FAILS(STICKY, plx_vdi_run(vdi, &in_vain));
+    env.off_ns = 0;
+    plx_vdi_look_at_clock(vdi, &clock);
+    CU_ASSERT(plx_witness_is_undated(&clock.witness, 4));
+    plx_vdi_resume(vdi, &clock);
+    CU_ASSERT(plx_witness_is_undated(&clock.witness, 4));
+    plx_simdisk_fail_range(disk, 0, 0, false, false);
+    vdi = reopen_with(vdi, &clock.witness, PLX_ERR_STICKY);
+    plx_vdi_look_at_clock(vdi, &clock);
+    CU_ASSERT(!plx_witness_is_undated(&clock.witness, clock.ends.newest_seq + 1));
+    OK(plx_vdi_close(vdi));
+    end_store();
+}
+
 static void test_damage_superblock(void)
 {
     make_history();
@@ -3388,6 +3419,7 @@ int main(void)
         {"snapshots by their time", test_snapshot_at},
         {"clocks that jump", test_clock_jumps},
         {"a snapshot that was not logged, and a clock that jumps", test_clock_number_again},
+        {"a snapshot that failed, and a clock that is right too early", test_clock_right_too_early},
         {"damaged superblock", test_damage_superblock},
         {"damaged VDI record", test_damage_record},
         {"damaged extent page", test_damage_extent},
