@@ -10,7 +10,8 @@
  * given it the first tells when it was taken. K2  The operator's word is given when the clock is
  * right, and then only. K3  What the rule cannot notice (witness.c) does not happen: a clock is not
  * behind when a disk, or the machine, is seen for the first time, and what it is off by is more
- * than hours, from every other host's, too, for a disk may be opened there next.
+ * than hours, from every other host's, too, for a disk may be opened there next. Nor is it ahead of
+ * where it was off to before by less than the hour that a machine may have been off.
  */
 #include "sim/parts.h"
 
@@ -65,7 +66,7 @@ static void jump(struct plx_world *w)
 {
     uint64_t number = plx_sim_below(w, w->options.hosts);
     struct plx_sim_host *host = &w->hosts[number];
-    int64_t off_ns = (int64_t)((2 + 5 * number) * HOUR_NS + plx_sim_below(w, 3 * HOUR_NS));
+    int64_t off_ns = (int64_t)((2 + 5 * number) * HOUR_NS + plx_sim_below(w, 3) * 75 * MINUTE_NS);
 
     if (host->env.off_ns)
         set_clock(w, host, 0);
