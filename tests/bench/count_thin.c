@@ -5,8 +5,8 @@
  * A disk that takes a snapshot every 10 ms has random overwrites at a steady rate, and the policy
  * is applied as often as the handler's service does it. Simulated disk and clock, one thread, fixed
  * seeds: an hour takes as long as its work does, and counts the same each time. Of each load are
- * printed: how many boundaries of tiers it passes, and whether the end is one; bytes of log as first written, written in all,
- * read; key frames. Then the store is checked, every block of it.
+ * printed: how many boundaries of tiers it passes, and whether the end is one; bytes of log as first
+ * written, written in all, read; key frames. Then the store is checked, every block of it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -2907,11 +2907,9 @@ static void test_clock_jumps(void)
     end_store();
 }
 
-/* A snapshot that could not be logged, and one in doubt that has its number (witness.c, N6). */
-static void test_clock_number_again(void)
+/* Three snapshots were taken while the clock was right. */
+static struct plx_vdi *make_dated(void)
 {
-    struct plx_request in_vain = {.op = PLX_SNAPSHOT};
-    struct plx_vdi_clock clock;
     struct plx_vdi *vdi;
 
     make_store(64 * MIB, MIB);
@@ -2919,6 +2917,16 @@ static void test_clock_number_again(void)
     vdi = open_vdi(0);
     for (unsigned i = 0; i < 3; i++)
         time_of_next(vdi);
+    return vdi;
+}
+
+/* A snapshot that could not be logged, and one in doubt that has its number (witness.c, N6). */
+static void test_clock_number_again(void)
+{
+    struct plx_request in_vain = {.op = PLX_SNAPSHOT};
+    struct plx_vdi_clock clock;
+    struct plx_vdi *vdi = make_dated();
+
     OK(write_byte(vdi, 0, BLOCK, 200));
     plx_simdisk_fail_range(disk, 0, 64 * MIB, false, true);
     FAILS(STICKY, plx_vdi_run(vdi, &in_vain));
@@ -2941,13 +2949,8 @@ static void test_clock_right_too_early(void)
 {
     struct plx_request in_vain = {.op = PLX_SNAPSHOT};
     struct plx_vdi_clock clock;
-    struct plx_vdi *vdi;
+    struct plx_vdi *vdi = make_dated();
 
-    make_store(64 * MIB, MIB);
-    OK(create_vdi(0, 16 * MIB));
-    vdi = open_vdi(0);
-    for (unsigned i = 0; i < 3; i++)
-        time_of_next(vdi);
     plx_vdi_look_at_clock(vdi, &clock);
     env.off_ns = 10 * 86400 * 1000000000ll;
     OK(write_byte(vdi, 0, BLOCK, 200));
