@@ -385,20 +385,45 @@ int plx_cmd_store_forget(struct plx_cli *cli)
 /* ---- The registry -----------------------------------------------------------------------------
  */
 
+struct rebuilding {
+    struct plx_cli *cli;
+    struct plx_progress progress;
+};
+
 static void print_lost(void *context, const char *text)
 {
-    plx_out_note(context, "lost: %s", text);
+    struct rebuilding *rebuilding = context;
+
+    plx_progress_clear(&rebuilding->progress);
+    plx_out_note(rebuilding->cli, "lost: %s", text);
+}
+
+static void show_rebuild(void *context, uint64_t done, uint64_t total)
+{
+    struct rebuilding *rebuilding = context;
+
+    plx_progress_part(&rebuilding->progress, "reading the disks' metadata", total);
+    plx_progress_show(&rebuilding->progress, done);
+}
+
+static bool is_stopped(void *context)
+{
+    (void)context;
+    return plx_session_stopped();
 }
 
 int plx_cmd_store_rebuild(struct plx_cli *cli)
 {
     static struct plx_volumes_given volumes;
+    struct rebuilding rebuilding = {.cli = cli, .progress.cli = cli};
     struct plx_rebuild_options options = {.state_dir = cli->state_dir,
                                           .volumes = volumes.path,
                                           .dry_run = plx_cli_get(cli, "dry-run"),
                                           .patience = plx_session_patience(cli),
                                           .lost = print_lost,
-                                          .context = cli};
+                                          .progress = show_rebuild,
+                                          .interrupted = is_stopped,
+                                          .context = &rebuilding};
     struct plx_rebuilt rebuilt;
     struct plx_known known;
     uint64_t lost;
@@ -407,7 +432,9 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     if ((rc = plx_cmd_volumes_given(cli, &volumes)))
         return rc;
     options.count = volumes.count;
-    if ((rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault)))
+    rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault);
+    plx_progress_end(&rebuilding.progress);
+    if (rc)
         return rc;
     lost = rebuilt.lost_records + rebuilt.lost_labels;
     if (rebuilt.unknown)
@@ -427,8 +454,8 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
                           " are older than what was written, the labels of %" PRIu64
-                          " disks and %" PRIu64
-                          " extents could not be read; nothing is collected or let go until the "
+                          " disks could not be read, and %" PRIu64
+                          " extents were damaged or went back; nothing is collected or let go until the "
                           "store is restored, or 'parallax vdi forget %s --lost' gives up what is "
                           "lost",
                           known.name, rebuilt.lost_records, rebuilt.older_records,
@@ -441,8 +468,8 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                           known.name, rebuilt.older_records);
     else if (rebuilt.sealed_extents)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: the headers of %" PRIu64
-                          " extents could not be read; nothing is "
+                          "store %s: %" PRIu64
+                          " extents are damaged or went back to an older state; nothing is "
                           "allocated in them any more, and all else works",
                           known.name, rebuilt.sealed_extents);
     plx_known_done(&known);

@@ -767,6 +767,11 @@ struct plx_check_options {
     void (*finding)(void *context, enum plx_finding_severity severity, const char *text);
     void (*found)(void *context, const struct plx_finding *finding);
     void (*leak)(void *context, const struct plx_leak *leak); /* may be NULL */
+    /* Once for each extent that has blocks of a disk and would give them away: its bitmap has them
+     * free, or it is of another type, and no owner's recovery will mark them. Certain only where
+     * nobody writes. May be NULL. */
+    void (*unguarded)(void *context, uint64_t extent);
+    bool (*leave_out)(void *context, uint32_t slot); /* may be NULL: every disk is looked at */
     /* Bytes; total 0: not known yet. May be NULL. */
     void (*progress)(void *context, uint64_t done, uint64_t total);
     bool (*interrupted)(void *context); /* may be NULL; true ends the check with BUSY */

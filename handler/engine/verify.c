@@ -260,16 +260,22 @@ static bool read_extent(struct plx_verify *v, uint64_t number,
     return true;
 }
 
-bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type)
+bool plx_verify_addr_is(const struct plx_verify *v, uint64_t addr)
 {
     uint64_t blocks = v->store->info.extent_blocks;
-    struct plx_extent_page page;
-    const uint8_t *bits;
-    uint64_t number;
 
     addr = plx_addr_block(addr);
-    number = addr / blocks;
-    if (addr >= v->store->addr_limit || addr % blocks < 2ull * plx_extent_pages(blocks))
+    return addr < v->store->addr_limit && addr % blocks >= 2ull * plx_extent_pages(blocks);
+}
+
+bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type)
+{
+    uint64_t number = plx_addr_block(addr) / v->store->info.extent_blocks;
+    struct plx_extent_page page;
+    const uint8_t *bits;
+    bool is;
+
+    if (!plx_verify_addr_is(v, addr))
         return false;
     if (number >= v->extents)
         return true;
@@ -277,7 +283,9 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
     if (v->types[number] != type && v->types[number] != PLX_EXTENT_SYSTEM &&
         v->types[number] != TYPE_DAMAGED && read_page(v, number, 0, &page, &bits) == PAGE_GOOD)
         v->types[number] = (uint8_t)page.type;
-    return v->types[number] == type || v->types[number] == TYPE_DAMAGED;
+    is = v->types[number] == type || v->types[number] == TYPE_DAMAGED;
+    v->unguarded[number] = v->unguarded[number] || !is;
+    return is;
 }
 
 /* ---- Virtual disks ---- */
@@ -669,6 +677,8 @@ static void compare_page(struct plx_verify *v, uint64_t number, uint64_t first, 
 
         v->result.used_blocks += set || first + i < header;
         v->result.free_blocks += !set && first + i >= header;
+        if (!set && (reached || plx_marked(&v->marks, v->store, PLX_MARK_FOREIGN, addr)))
+            v->unguarded[number] = true;
         if (first + i < header || (reached || named) == set || named)
             continue;
         if (set) {
@@ -689,6 +699,7 @@ static void compare_unused(struct plx_verify *v, uint64_t number)
     uint64_t blocks = v->store->info.extent_blocks;
 
     v->result.free_blocks += blocks;
+    v->unguarded[number] = v->unguarded[number] || v->marks.extents[number];
     for (uint64_t i = 0; v->marks.extents[number] && i < blocks; i++)
         if (plx_marked(&v->marks, v->store, PLX_MARK_REACHED, number * blocks + i))
             plx_verify_suspect(v, number * blocks + i, true);
@@ -732,6 +743,8 @@ static void compare(struct plx_verify *v)
         left += v->leak.owner ? 0 : v->leak.other;
         if (v->options->leak && v->leak.deleted + v->leak.other)
             v->options->leak(v->options->context, &v->leak);
+        if (v->options->unguarded && v->unguarded[number])
+            v->options->unguarded(v->options->context, number);
     }
     look_at_suspects(v);
     tell_leaks(v, held, left);
@@ -748,7 +761,8 @@ static void check_all(struct plx_verify *v)
             read_extent(v, number, NULL);
     v->total_bytes += v->result.bytes * 2 + 4ull * v->store->info.vdi_slots * PLX_BLOCK_SIZE;
     for (uint32_t slot = 0; slot < v->store->info.vdi_slots && !v->error; slot++)
-        check_vdi(v, slot);
+        if (!v->options->leave_out || !v->options->leave_out(v->options->context, slot))
+            check_vdi(v, slot);
     walk_deleted(v);
     compare(v);
     v->result.bytes = plx_max_u64(v->result.bytes, 1);
@@ -778,6 +792,7 @@ static bool verify_init(struct plx_verify *v)
     ready = marks_init(v, &v->deleted) && ready;
     v->types = calloc(v->extents, 1);
     v->owners = calloc(v->extents, sizeof *v->owners);
+    v->unguarded = calloc(v->extents, sizeof *v->unguarded);
     v->block = malloc(PLX_BLOCK_SIZE);
     v->pages = malloc(2 * PLX_BLOCK_SIZE);
     v->nodes = malloc(2 * PLX_LEVELS_MAX * PLX_BLOCK_SIZE);
@@ -798,6 +813,7 @@ static void verify_done(struct plx_verify *v)
     marks_done(v, &v->deleted);
     free(v->types);
     free(v->owners);
+    free(v->unguarded);
     free(v->block);
     free(v->pages);
     free(v->nodes);

@@ -12,13 +12,14 @@
 #define PLX_VERIFY_DATA 256u      /* blocks read in one go, at most */
 #define PLX_VERIFY_KEPT 1000u     /* findings of one attempt that are kept */
 
-/* What is known of a block: five bits, for each extent that something is found in. */
+/* What is known of a block: six bits, for each extent that something is found in. */
 enum plx_mark {
     PLX_MARK_REACHED,  /* by a tree, or seen by a snapshot: must be allocated */
     PLX_MARK_WRITABLE, /* a live disk may overwrite it in place: nobody else may have it */
     PLX_MARK_NAMED,    /* by a log behind its key frame: need not be allocated yet */
     PLX_MARK_PARTLY,   /* a node that was reached, but not all that it leads to was claimed */
     PLX_MARK_COMMON,   /* reached or named as a common block */
+    PLX_MARK_FOREIGN,  /* named, and in no extent of the disk's owner: must be allocated */
     PLX_MARKS,
 };
 
@@ -65,6 +66,7 @@ struct plx_verify {
     uint64_t extents; /* of the store when it began; those that are added are not checked */
     uint8_t *types;
     uint64_t *owners; /* of extents */
+    bool *unguarded;  /* of extents */
     struct plx_marks marks, own,
         deleted; /* of live disks; of the one being read; of deleted ones */
     uint8_t *block, *segment, *pages;
@@ -131,6 +133,8 @@ int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, 
 void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, const char *kind,
                      uint64_t addr, uint64_t vblock, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
+/* Whether there may be a block of a disk: in the store, and behind the bitmap of its extent. */
+bool plx_verify_addr_is(const struct plx_verify *v, uint64_t addr);
 bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type);
 
 /* ---- verify_tree.c ---- */

@@ -121,6 +121,14 @@ static bool claimed_as(const struct plx_verify *v, uint64_t addr, bool common)
     return claimed && has(v, PLX_MARK_COMMON, addr) == common;
 }
 
+/* Whether no recovery of the disk will mark what its log names here. */
+static bool is_foreign(const struct plx_verify *v, uint64_t addr)
+{
+    uint64_t number = plx_addr_block(addr) / v->store->info.extent_blocks;
+
+    return !v->record->owner || number >= v->extents || v->owners[number] != v->record->owner;
+}
+
 void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, const char *what,
                       bool writable, bool named, bool snapshot)
 {
@@ -147,6 +155,8 @@ void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, cons
         set(v, PLX_MARK_REACHED, addr);
     else
         set(v, PLX_MARK_NAMED, addr);
+    if (named && is_foreign(v, addr))
+        set(v, PLX_MARK_FOREIGN, addr);
     if (writable)
         set(v, PLX_MARK_WRITABLE, addr);
     if (common)
@@ -400,7 +410,10 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
     if ((entry & PLX_ENTRY_SUPERPAGE) || plx_addr_is_common(addr) ||
         !plx_verify_type_is(v, addr, PLX_EXTENT_META)) {
         bad_address(v, addr, PLX_NO_VBLOCK, "a node", "metadata");
-        return true;
+        if ((entry & PLX_ENTRY_SUPERPAGE) || plx_addr_is_common(addr) ||
+            !plx_verify_addr_is(v, addr))
+            return true;
+        /* Its extent's page may have gone back: what lies below it is the disk's all the same. */
     }
     known = walked(v, walk, addr, shared);
     plx_verify_claim(v, addr, PLX_NO_VBLOCK, walk->index ? "node of the log's index" : "node",

@@ -23,6 +23,11 @@
  * B8  Ranges of extents that the old registry knows and the superblocks do not are the store's all
  *     the same (attach.c, A15), unless they cannot be: the volumes have no room for them, or are no
  *     volumes of this store. What lies in them is found; "store grow" writes the superblocks.
+ * B9  No bitmap is believed that the disks contradict: page and old registry may have gone back
+ *     together, to before the blocks were handed out. So the checker reads what every disk leads
+ *     to, its log included, and an extent that would give such a block away is not believed
+ *     (B6). Disks that are refused (B7) do not count: what they lead to may be others' by now.
+ *     What a damaged disk does not tell any more is not protected by this.
  * Threads: the caller's. Crash story: B2; the file is left behind, and made anew by the next call.
  */
 #include "registry/rebuild.h"
@@ -65,6 +70,8 @@ struct rebuild {
     struct plx_registry_vdi *old_vdis; /* live ones */
     size_t old_count;
     struct plx_rebuilt rebuilt;
+    bool *unbelieved; /* of each extent */
+    int extent_error; /* of a callback */
     /* What the store says, for the import calls. */
     struct plx_registry_extent *extents;
     struct plx_registry_vdi *vdis;
@@ -125,6 +132,7 @@ static int scan_extent(struct rebuild *r, uint64_t number)
     if (error == PLX_ERR_CORRUPT) {
         *row = (struct plx_registry_extent){
             .no = number, .type = PLX_EXTENT_DATA, .sealed = true, .states = PLX_STATES_NEVER};
+        r->unbelieved[number] = true;
         r->rebuilt.sealed_extents++;
         tell_lost(r, "%s; nothing is allocated in it any more", why.text);
     } else if (error) {
@@ -154,7 +162,8 @@ static int scan_extents(struct rebuild *r)
     int error = 0;
 
     r->extents = calloc(r->info.extents, sizeof *r->extents);
-    if (!r->extents)
+    r->unbelieved = calloc(r->info.extents, sizeof *r->unbelieved);
+    if (!r->extents || !r->unbelieved)
         return no_memory(r);
     for (unsigned i = 0; plx_store_range(r->store, i, &range) && !error; i++)
         for (uint64_t no = range.first; no < range.first + range.extents && !error; no++)
@@ -469,16 +478,16 @@ static int keep_limits(struct rebuild *r)
     return error;
 }
 
-static int never_believe(struct rebuild *r, uint64_t number)
+static int never_believe(struct rebuild *r, uint64_t number, const char *why)
 {
     const struct plx_registry_extent row = {
         .no = number, .type = PLX_EXTENT_DATA, .sealed = true, .states = PLX_STATES_NEVER};
 
+    if (r->unbelieved[number])
+        return 0;
+    r->unbelieved[number] = true;
     r->rebuilt.sealed_extents++;
-    tell_lost(r,
-              "extent %" PRIu64 ": its header is older than what was written last; nothing is "
-              "allocated in it any more",
-              number);
+    tell_lost(r, "extent %" PRIu64 ": %s; nothing is allocated in it any more", number, why);
     return registry_fault(r, r->file, plx_registry_import_extents(r->file, r->row, &row, 1));
 }
 
@@ -504,10 +513,70 @@ static int keep_seals(struct rebuild *r)
         if (list[i].states == PLX_STATES_NEVER
                 ? here->states != PLX_STATES_NEVER
                 : list[i].states > here->states && (here == &none || here->states))
-            error = never_believe(r, list[i].no);
+            error = never_believe(r, list[i].no, "its header is older than what was written last");
     }
     free(list);
     return error;
+}
+
+/* ---- What the disks know ---- */
+
+static void contradicted(void *context, uint64_t extent)
+{
+    struct rebuild *r = context;
+
+    if (!r->extent_error)
+        r->extent_error = never_believe(
+            r, extent, "it has blocks of a disk that its bitmap does not know: it went back");
+}
+
+static bool is_refused(void *context, uint32_t slot)
+{
+    struct rebuild *r = context;
+    struct plx_vdi_info vdi;
+
+    for (size_t i = 0; i < r->vdi_count; i++)
+        if (r->vdis[i].slot == slot && !r->vdis[i].deleted)
+            return plx_vdi_read_info(r->store, slot, &vdi, NULL) == 0 &&
+                   plx_door_is_back(&r->vdis[i], &vdi);
+    return false;
+}
+
+static void tell_progress(void *context, uint64_t done, uint64_t total)
+{
+    struct rebuild *r = context;
+
+    if (r->options->progress)
+        r->options->progress(r->options->context, done, total);
+}
+
+static bool is_interrupted(void *context)
+{
+    struct rebuild *r = context;
+
+    return r->options->interrupted && r->options->interrupted(r->options->context);
+}
+
+static void ignore(void *context, enum plx_finding_severity severity, const char *text)
+{
+    (void)context, (void)severity, (void)text; /* "store check" tells */
+}
+
+/* B9 */
+static int ask_disks(struct rebuild *r)
+{
+    const struct plx_check_options options = {.finding = ignore,
+                                              .unguarded = contradicted,
+                                              .leave_out = is_refused,
+                                              .progress = tell_progress,
+                                              .interrupted = is_interrupted,
+                                              .context = r};
+    struct plx_check_result result;
+    int error = plx_store_check(r->store, &options, &result, r->fault);
+
+    if (error == PLX_ERR_BUSY) /* interrupted: no lock is in the way */
+        error = r->fault->code = PLX_ERR_SYSTEM;
+    return error ? error : r->extent_error;
 }
 
 /* B7. What cannot be read is lost anyway. */
@@ -629,6 +698,8 @@ static int make_file(struct rebuild *r)
         error = import_found(r);
     if (!error && r->knows)
         error = keep_old(r);
+    if (!error)
+        error = ask_disks(r);
     if (!error)
         error = registry_fault(r, r->file, plx_registry_check(r->file));
     return error;
@@ -774,6 +845,7 @@ int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret
         *ret_rebuilt = r->rebuilt;
     }
     free(r->extents);
+    free(r->unbelieved);
     free(r->vdis);
     free(r->old_vdis);
     free(r->instances);

@@ -16,14 +16,16 @@ struct plx_rebuilt {
     uint64_t older_records;  /* of disks that are refused: they went back (doors.h) */
     uint64_t lost_labels;    /* disks whose labels were not all read */
     bool unknown;            /* the old registry could not be read */
-    uint64_t sealed_extents; /* whose header cannot be read: nothing is allocated in them */
+    uint64_t sealed_extents; /* whose header or bitmap is damaged or went back: nothing is
+                                allocated in them */
 };
 
 /* The volumes of one store, all of them. Either the new registry takes the old one's place as a
  * whole, or nothing has changed; the store is known here afterwards. BUSY: somebody has a volume
  * open, or another host has the store. What cannot be read is reported, kept in the registry
  * (lost.h), and fails nothing; so is what the old registry knows of disks, as far as that can be
- * read, and the store does not hold any more. dry_run: only looks. */
+ * read, and the store does not hold any more. It reads the metadata of all disks: as long as
+ * "store check" takes. dry_run: only looks. */
 struct plx_rebuild_options {
     const char *state_dir;
     const char *const *volumes;
@@ -31,7 +33,10 @@ struct plx_rebuild_options {
     bool dry_run;
     const struct plx_patience
         *patience; /* while others have the volumes, or the store (device.h) */
-    void (*lost)(void *context, const char *text); /* may be NULL */
+    void (*lost)(void *context, const char *text); /* may be NULL, as the next two */
+    /* Bytes of metadata; total 0: not known yet. */
+    void (*progress)(void *context, uint64_t done, uint64_t total);
+    bool (*interrupted)(void *context); /* true ends it, and nothing has changed */
     void *context;
 };
 int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret_known,
