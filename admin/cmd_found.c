@@ -451,15 +451,16 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
             "older_records", (json_int_t)rebuilt.older_records, "lost_labels",
             (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents));
     if (lost)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
-                          " are older than what was written, the labels of %" PRIu64
-                          " disks could not be read, and %" PRIu64
-                          " extents were damaged or went back; nothing is collected or let go until the "
-                          "store is restored, or 'parallax vdi forget %s --lost' gives up what is "
-                          "lost",
-                          known.name, rebuilt.lost_records, rebuilt.older_records,
-                          rebuilt.lost_labels, rebuilt.sealed_extents, known.name);
+        rc = plx_cli_fail(
+            cli, PLX_ERR_CORRUPT,
+            "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
+            " are older than what was written, the labels of %" PRIu64
+            " disks could not be read, and %" PRIu64
+            " extents are damaged or went back; nothing is collected or let go until "
+            "the store is restored, or 'parallax vdi forget %s --lost' gives up what is "
+            "lost",
+            known.name, rebuilt.lost_records, rebuilt.older_records, rebuilt.lost_labels,
+            rebuilt.sealed_extents, known.name);
     else if (rebuilt.older_records)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64 " records are older than what was written; these "

@@ -260,7 +260,8 @@ static bool read_extent(struct plx_verify *v, uint64_t number,
     return true;
 }
 
-bool plx_verify_addr_is(const struct plx_verify *v, uint64_t addr)
+/* In the store, and behind the bitmap of its extent. */
+static bool may_be_a_disks(const struct plx_verify *v, uint64_t addr)
 {
     uint64_t blocks = v->store->info.extent_blocks;
 
@@ -275,7 +276,7 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
     const uint8_t *bits;
     bool is;
 
-    if (!plx_verify_addr_is(v, addr))
+    if (!may_be_a_disks(v, addr))
         return false;
     if (number >= v->extents)
         return true;
@@ -286,6 +287,13 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
     is = v->types[number] == type || v->types[number] == TYPE_DAMAGED;
     v->unguarded[number] = v->unguarded[number] || !is;
     return is;
+}
+
+bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr)
+{
+    uint64_t number = plx_addr_block(addr) / v->store->info.extent_blocks;
+
+    return may_be_a_disks(v, addr) && number < v->extents && v->types[number] == PLX_EXTENT_UNUSED;
 }
 
 /* ---- Virtual disks ---- */
@@ -801,8 +809,8 @@ static bool verify_init(struct plx_verify *v)
     v->expected = calloc(PLX_VERIFY_DATA, sizeof *v->expected);
     v->kept = calloc(PLX_VERIFY_KEPT, sizeof *v->kept);
     v->suspects = calloc(PLX_VERIFY_SUSPECTS, sizeof *v->suspects);
-    return ready && v->types && v->owners && v->block && v->pages && v->nodes && v->segment &&
-           v->data && v->expected && v->kept && v->suspects;
+    return ready && v->types && v->owners && v->unguarded && v->block && v->pages && v->nodes &&
+           v->segment && v->data && v->expected && v->kept && v->suspects;
 }
 
 static void verify_done(struct plx_verify *v)

@@ -133,9 +133,9 @@ int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, 
 void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, const char *kind,
                      uint64_t addr, uint64_t vblock, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-/* Whether there may be a block of a disk: in the store, and behind the bitmap of its extent. */
-bool plx_verify_addr_is(const struct plx_verify *v, uint64_t addr);
 bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_type type);
+/* Whether it would be a block of a disk if its extent were one in use. */
+bool plx_verify_is_unused(const struct plx_verify *v, uint64_t addr);
 
 /* ---- verify_tree.c ---- */
 

@@ -411,9 +411,10 @@ static bool walk_node(struct plx_verify *v, const struct plx_tree_walk *walk, ui
         !plx_verify_type_is(v, addr, PLX_EXTENT_META)) {
         bad_address(v, addr, PLX_NO_VBLOCK, "a node", "metadata");
         if ((entry & PLX_ENTRY_SUPERPAGE) || plx_addr_is_common(addr) ||
-            !plx_verify_addr_is(v, addr))
+            !plx_verify_is_unused(v, addr) || !plx_entry_checksum(entry))
             return true;
-        /* Its extent's page may have gone back: what lies below it is the disk's all the same. */
+        /* Its extent's page may have gone back. If the node matches its checksum, what lies below
+         * it is the disk's all the same. */
     }
     known = walked(v, walk, addr, shared);
     plx_verify_claim(v, addr, PLX_NO_VBLOCK, walk->index ? "node of the log's index" : "node",

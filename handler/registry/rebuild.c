@@ -526,8 +526,8 @@ static void contradicted(void *context, uint64_t extent)
     struct rebuild *r = context;
 
     if (!r->extent_error)
-        r->extent_error = never_believe(
-            r, extent, "it has blocks of a disk that its bitmap does not know: it went back");
+        r->extent_error =
+            never_believe(r, extent, "a disk has blocks in it that its bitmap calls free");
 }
 
 static bool is_refused(void *context, uint32_t slot)

@@ -52,7 +52,7 @@ for how in "as it was left" "seen by a snapshot only" "open when its host died";
     esac
     went_back old.plx
     rebuilt
-    says err "its bitmap does not know"
+    says err "its bitmap calls free"
     for n in {1..8}; do run 0 vdi import two.raw "demo/fill$n"; done
     run 0 gc demo
     for n in {9..12}; do run 0 vdi import two.raw "demo/fill$n"; done
