@@ -24,7 +24,7 @@
 #define GROWN (6 * MIB)
 #define REGISTRY_GROWS (48 * MIB)
 #define K_MAX 1000u
-#define WORKERS 4u
+#define WORKERS 8u /* they wait for the kernel most of the time */
 
 struct plx_fault fault_attach_fault;
 unsigned fault_attach_mute_events;
