@@ -563,7 +563,7 @@ static int accept_older(struct plx_cli *cli, const struct plx_name *name,
                             "with --yes, what was written after that state is given up",
                             name->store, name->vdi);
     if (older->older &&
-        (rc = plx_attach_accept_older(cli->session.attach, row, older, &cli->fault)))
+        (rc = plx_attach_accept_older(cli->session.attach, row, older, is_stopped, &cli->fault)))
         return rc;
     plx_out_note(cli,
                  older->older ? "%s/%.100s counts as it is now"

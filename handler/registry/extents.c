@@ -202,7 +202,7 @@ int plx_registry_extent_seal(struct plx_registry *reg, int64_t store, uint64_t n
 {
     static const char seal[] = "UPDATE extents SET type = 'data', sealed = 1, states = ?3,"
                                " free_blocks = 0, request_id = ?4"
-                               " WHERE store = ?1 AND no = ?2 AND type = 'system' RETURNING no";
+                               " WHERE store = ?1 AND no = ?2 AND owner IS NULL RETURNING no";
     uint64_t request = plx_id_random();
     struct plx_sql batch[] = {
         SQL_MUST(seal, SQL_INT(store), SQL_INT(no), SQL_INT(PLX_STATES_NEVER), SQL_INT(request)),
@@ -210,7 +210,9 @@ int plx_registry_extent_seal(struct plx_registry *reg, int64_t store, uint64_t n
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
 
-    return code > 0 ? plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "extent %llu is not the system's",
+    return code > 0 ? plx_sql_fail(reg, PLX_ERR_BUSY,
+                                   "extent %llu must be sealed, and is in use by an instance; "
+                                   "try again when that has ended",
                                    (unsigned long long)no)
                     : code;
 }

@@ -6,10 +6,16 @@
  *     over the disk that was created there meanwhile. So rows are listed under the lock, too.
  * F3  A disk that went back has lost its newest snapshots, and their numbers are given out again.
  * So their labels go in the transaction that accepts its state: else they would name others.
+ * F4  A disk at an older state has blocks again that it gave back since. Those that another disk
+ *     has by now it would overwrite or free: such a state is refused, before anything changes.
+ *     Those that nobody has yet are kept from being given away: their extents are sealed for good
+ *     (rebuild.c, B9), and only then it is looked once more whether somebody has got one
+ *     meanwhile. What an instance holds cannot be sealed: refused until that has ended.
  * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
  *   the command does the rest when it comes again.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "registry/attach_inside.h"
 #include "registry/doors.h"
@@ -126,13 +132,85 @@ int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registr
     return 0;
 }
 
-int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
-                            const struct plx_older *older, struct plx_fault *fault)
-{
+struct accept { /* F4 */
     struct plx_attach_inside in;
+    const struct plx_registry_vdi *vdi;
+    struct plx_fault *fault;
+    int error; /* of a callback */
+};
+
+static void on_finding(void *context, const struct plx_finding *finding)
+{
+    struct accept *accept = context;
+
+    if (!accept->error && strcmp(finding->kind, "shared") == 0)
+        accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
+                                      "%.160s: blocks of an older state are in use by others; "
+                                      "nothing was changed: restore the store, or delete the disk",
+                                      finding->text);
+}
+
+static void ignore(void *context, const struct plx_finding *finding)
+{
+    (void)context, (void)finding;
+}
+
+static bool is_another(void *context, uint32_t slot)
+{
+    const struct accept *accept = context;
+
+    return slot != accept->vdi->slot;
+}
+
+static void seal(void *context, uint64_t extent)
+{
+    struct accept *accept = context;
+
+    if (accept->error)
+        return;
+    accept->error = plx_registry_extent_seal(accept->in.registry, accept->in.store_row, extent);
+    if (accept->error)
+        plx_registry_fault(accept->in.registry, accept->error, accept->fault);
+}
+
+static int check(struct plx_attach *attach, struct accept *accept,
+                 const struct plx_check_options *options)
+{
+    struct plx_check_result result;
+    int error;
+
+    plx_attach_lock(attach);
+    error = plx_store_check(accept->in.store, options, &result, accept->fault);
+    plx_attach_unlock(attach);
+    if (error == PLX_ERR_BUSY) /* interrupted: no lock is in the way */
+        error = accept->fault->code = PLX_ERR_SYSTEM;
+    return error ? error : accept->error;
+}
+
+int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                            const struct plx_older *older, bool (*interrupted)(void *context),
+                            struct plx_fault *fault)
+{
+    struct accept accept = {.vdi = vdi, .fault = fault};
+    struct plx_attach_inside in;
+    const struct plx_check_options whose = {
+        .found = on_finding, .interrupted = interrupted, .context = &accept};
+    const struct plx_check_options unguarded = {.found = ignore,
+                                                .unguarded = seal,
+                                                .leave_out = is_another,
+                                                .interrupted = interrupted,
+                                                .context = &accept};
     int error;
 
     plx_attach_get_inside(attach, &in);
+    accept.in = in;
+    error = check(attach, &accept, &whose); /* F4 */
+    if (!error)
+        error = check(attach, &accept, &unguarded);
+    if (!error)
+        error = check(attach, &accept, &whose);
+    if (error)
+        return error;
     error = plx_registry_vdi_accept(in.registry, vdi->id, in.instance, &older->written,
                                     older->newest); /* F3 */
     return error ? plx_registry_fault(in.registry, error, fault) : 0;

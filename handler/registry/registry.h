@@ -216,8 +216,8 @@ int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_
 /* Those that are the system's, by their numbers; to be freed. */
 int plx_registry_extent_system(struct plx_registry *reg, int64_t store,
                                struct plx_registry_extent **ret_list, size_t *ret_count);
-/* Such a one, which the superblock does not name: its header is not to be believed, and from now on
- * it is sealed and nobody's. */
+/* An extent that no instance has, the system's if no superblock names it: its header is not to be
+ * believed, and from now on it is sealed and nobody's. BUSY: an instance has it. */
 int plx_registry_extent_seal(struct plx_registry *reg, int64_t store, uint64_t no);
 /* Gives the instance this very extent, sealed or not: to free blocks in it, or from a dead
  * instance (owner, 0: from nobody). BUSY when it has another owner. Unseals it. */

@@ -156,18 +156,36 @@ static void test_damaged_slot(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
-static void accept_older(const struct plx_registry_vdi *row)
+static int try_older(const struct plx_registry_vdi *row)
 {
     struct plx_older older;
+    int error;
 
     OK(plx_attach_look_at_older(attach, row, &older, &fault));
     CU_ASSERT_TRUE(older.older);
-    OK(plx_attach_accept_older(attach, row, &older, &fault));
+    error = plx_attach_accept_older(attach, row, &older, NULL, &fault);
     free(older.gone);
+    return error;
+}
+
+static void accept_older(const struct plx_registry_vdi *row)
+{
+    OK(try_older(row));
+}
+
+/* And its state is what it was. */
+static void refuse_older(const struct plx_registry_vdi *row, int error)
+{
+    struct plx_registry_vdi now;
+    bool older;
+
+    CU_ASSERT_EQUAL(try_older(row), error);
+    OK(is_older(row->name, &now, &older));
+    CU_ASSERT_TRUE(older);
 }
 
 /* A disk back at an older state is refused, and only it, until the operator accepts that. */
-static void test_older(void)
+static void older_and_others(bool taken)
 {
     uint8_t before[RECORD_BYTES];
     struct plx_registry_vdi row;
@@ -189,16 +207,33 @@ static void test_older(void)
     refuse_disk("old", PLX_ERR_CORRUPT);
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "older than what was written last"));
     CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "old", false, &fault), PLX_ERR_CORRUPT);
-    write_disk("other", 3);
+    if (taken) /* what the older state has again */
+        write_disk("other", 3);
     OK(is_older("other", &row, &older));
     CU_ASSERT_FALSE(older);
     OK(is_older("old", &row, &older));
     CU_ASSERT_TRUE(older);
-    accept_older(&row);
-    OK(open_disk("old", &vdi));
-    OK(plx_attach_vdi_close(attach, vdi));
+    if (taken) {
+        refuse_older(&row, PLX_ERR_CORRUPT);
+        refuse_disk("old", PLX_ERR_CORRUPT);
+    } else {
+        accept_older(&row);
+        OK(open_disk("old", &vdi));
+        OK(plx_attach_vdi_close(attach, vdi));
+    }
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_older(void)
+{
+    older_and_others(false);
+}
+
+/* Accepted, it would overwrite and free blocks of the other one. */
+static void test_older_and_others(void)
+{
+    older_and_others(true);
 }
 
 /* Another disk's record in a slot: nothing of it is opened, deleted or undone. */
@@ -563,6 +598,9 @@ static void test_dead_and_older(void)
     refuse_disk("old", PLX_ERR_CORRUPT);
     OK(is_older("old", &row, &older));
     CU_ASSERT_TRUE(older);
+    refuse_older(&row, PLX_ERR_BUSY); /* what the dead one left is ours until we end */
+    close_attach();
+    open_attach();
     accept_older(&row);
     OK(is_older("old", &row, &older));
     CU_ASSERT_FALSE(older);
@@ -1152,6 +1190,7 @@ int main(void)
 {
     static const struct suite_test tests[] = {
         {"a record that went back", test_older},
+        {"a record that went back, to blocks that are another's by now", test_older_and_others},
         {"another disk's record", test_another},
         {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},

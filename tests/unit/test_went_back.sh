@@ -83,8 +83,9 @@ same demo.plx before.plx
 run 5 vdi info demo/b
 run 0 vdi accept-older demo/b --yes
 run 0 vdi info demo/b
-fails 5 store rebuild-registry --volume demo.plx # what it has again was given back once
-says err "a disk has blocks in it that its bitmap calls free"
+[[ $(registry "SELECT count(*) FROM extents WHERE sealed") != 0 ]] || die "what it has again, and gave back once, can be given away"
+fails 5 store rebuild-registry --volume demo.plx
+says err "nothing is allocated in it any more"
 
 step "a registry that does not know a disk: its slot is not another's, and it is whole with a new registry"
 cp good.plx demo.plx
@@ -100,3 +101,26 @@ cmp -n $((8 << 20)) image back || die "the disk's contents changed"
 run 0 gc demo
 run 0 store check demo
 echo "all is well"
+
+step "a record that went back to blocks that another disk has by now"
+rm -rf demo.plx state
+for name in one two three; do head -c 4M /dev/urandom >$name; done
+run 0 store format demo --volume demo.plx --size 64M --extent-size 1M
+run 0 vdi create demo/a --size 4M
+run 0 vdi import one demo/b
+run 0 snap create demo/b@x
+cp demo.plx older.plx
+run 0 vdi import two demo/b --force
+run 0 snap create demo/b@y
+run 0 snap delete demo/b@x
+run 0 gc demo
+for n in {1..8}; do run 0 vdi import three "demo/c$n"; done
+record 1 older.plx
+cp demo.plx before.plx
+fails 5 vdi accept-older demo/b --yes
+says err "blocks of an older state are in use by others; nothing was changed"
+run 5 vdi export demo/b raw
+for n in {1..8}; do
+    run 0 vdi export "demo/c$n" back --force
+    same three back
+done
