@@ -841,6 +841,100 @@ static void test_told_at_once(void)
     tell_at_once(true);
 }
 
+/* Of the extents that a claim may get as unused, in that order; the ones that are never to be
+ * believed again are counted. */
+static size_t list_unused(uint64_t ret_unused[64], size_t *ret_never)
+{
+    struct plx_registry_extent *list;
+    struct plx_registry_store store;
+    struct plx_store_info info;
+    size_t count, at = 0, unused = 0;
+
+    plx_store_get_info(plx_attach_store(attach), &info);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
+                                &count));
+    *ret_never = 0;
+    for (uint64_t no = 0; no < info.extents; no++) {
+        const struct plx_registry_extent *row =
+            at < count && list[at].no == no ? &list[at++] : NULL;
+
+        if (!row || row->type == PLX_EXTENT_UNUSED)
+            ret_unused[unused++] = no;
+        *ret_never += row && row->states == PLX_STATES_NEVER;
+    }
+    free(list);
+    return unused;
+}
+
+static size_t count_never(void)
+{
+    uint64_t unused[64];
+    size_t never;
+
+    list_unused(unused, &never);
+    return never;
+}
+
+/* The headers of all unused extents, over and over as the text says. */
+static void damage_unused(const char *pattern)
+{
+    uint8_t damaged[HEADER_BYTES];
+    uint64_t unused[64];
+    size_t never, count = list_unused(unused, &never);
+
+    CU_ASSERT_FATAL(count >= 12);
+    memset(damaged, 0xa5, sizeof damaged);
+    for (size_t i = 0; i < count; i++)
+        if (pattern[i % strlen(pattern)] == 'x')
+            header(unused[i], damaged, true);
+}
+
+/* How far writing a disk comes that nothing was written to, and the error in the end. */
+static unsigned write_parts(struct plx_vdi *vdi, unsigned parts, int *ret_error)
+{
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request write = {.op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    unsigned done = 0;
+
+    memset(bytes, 9, sizeof bytes);
+    while (done < parts && !(*ret_error = plx_vdi_run(vdi, &write))) {
+        write.offset += sizeof bytes;
+        done++;
+    }
+    return done;
+}
+
+/* A request takes one extent after the other until a header is to be believed, but the third that
+ * is not ends it. */
+static void refuse_three(const char *pattern, unsigned parts, int code)
+{
+    struct plx_vdi *vdi;
+    size_t never;
+    int error;
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    OK(open_disk("one", &vdi));
+    damage_unused(pattern);
+    CU_ASSERT_EQUAL(write_parts(vdi, 25, &error), parts);
+    CU_ASSERT_EQUAL(error, code);
+    plx_store_settle(plx_attach_store(attach));
+    never = count_never();
+    CU_ASSERT(code ? never == 3 : never > 3);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_three_refused(void)
+{
+    refuse_three("x", 0, PLX_ERR_IO_WRITE);
+    refuse_three("xx-", 25, 0);
+}
+
 /* Nobody owns it, and it names an owner: he may be at work. */
 static void test_header_owned(void)
 {
@@ -1268,6 +1362,7 @@ int main(void)
         {"an extent's header that went back, and its owner closed a disk", test_header_of_living},
         {"an extent's header that is damaged", test_header_damaged},
         {"an extent's header that is zero", test_header_zero},
+        {"extents' headers that are damaged, one after the other", test_three_refused},
         {"an extent's header that names an owner", test_header_owned},
         {"an extent's header and a rebuild", test_header_rebuilt},
         {"a registry that went back", test_older_registry},
