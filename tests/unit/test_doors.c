@@ -96,9 +96,11 @@ static void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put)
     close(fd);
 }
 
-static int make_store(void)
+static uint64_t extent_bytes;
+
+static int make_store_of(uint64_t extents, uint64_t bytes)
 {
-    struct plx_format_options options = {.name = "s", .extent_bytes = MIB};
+    struct plx_format_options options = {.name = "s", .extent_bytes = bytes};
     const char *path = volume;
     struct plx_store_info info;
 
@@ -110,7 +112,14 @@ static int make_store(void)
             return -1;
     }
     snprintf(volume, sizeof volume, "%s/volume", folder);
-    return plx_founding_format(folder, &path, 1, 32 * MIB, &options, false, NULL, &info, &fault);
+    extent_bytes = bytes;
+    return plx_founding_format(folder, &path, 1, extents * bytes, &options, false, NULL, &info,
+                               &fault);
+}
+
+static int make_store(void)
+{
+    return make_store_of(32, MIB);
 }
 
 static int drop_store(void)
@@ -381,7 +390,7 @@ static void test_rebuild_beside(void)
 
 /* ---- Extents ---- */
 
-#define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB */
+#define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB; else its first page */
 
 /* Of this extent; 0: of the first that holds data. */
 static struct plx_registry_extent row_of(uint64_t no)
@@ -405,8 +414,8 @@ static void header(uint64_t extent, uint8_t bytes[HEADER_BYTES], bool put)
 {
     int fd = open(volume, O_RDWR);
 
-    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, HEADER_BYTES, (off_t)(extent * MIB))
-                              : pread(fd, bytes, HEADER_BYTES, (off_t)(extent * MIB)),
+    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, HEADER_BYTES, (off_t)(extent * extent_bytes))
+                              : pread(fd, bytes, HEADER_BYTES, (off_t)(extent * extent_bytes)),
                           HEADER_BYTES);
     CU_ASSERT_EQUAL(fsync(fd), 0);
     close(fd);
@@ -935,6 +944,70 @@ static void test_three_refused(void)
     refuse_three("xx-", 25, 0);
 }
 
+/* The first unused extent gets a first bitmap page that the registry knows nothing of, and a disk
+ * is written until it is claimed. Returns its number. */
+static uint64_t use_unused(uint64_t owner, unsigned blocks)
+{
+    struct plx_extent_page page = {.type = PLX_EXTENT_DATA, .owner = owner};
+    uint8_t bytes[HEADER_BYTES] = {0};
+    struct plx_store_info info;
+    uint64_t unused[64];
+    size_t never;
+    struct plx_vdi *vdi;
+    int error;
+
+    open_attach();
+    create("one");
+    OK(open_disk("one", &vdi));
+    plx_store_get_info(plx_attach_store(attach), &info);
+    list_unused(unused, &never);
+    page.pages = plx_extent_pages(info.extent_blocks);
+    page.extent = unused[0];
+    for (unsigned slot = 0; slot < 2; slot++) {
+        uint8_t *block = bytes + slot * PLX_BLOCK_SIZE;
+
+        for (unsigned i = 0; i < 2 * page.pages + blocks; i++)
+            plx_format_extent_bits(block)[i / 8] |= (uint8_t)(1u << i % 8);
+        page.generation = plx_generation_next(0) - slot; /* and its mirror */
+        plx_format_extent_page_encode(&info.id, &page, block);
+    }
+    header(page.extent, bytes, true);
+    write_parts(vdi, 25, &error);
+    CU_ASSERT_EQUAL(error, PLX_ERR_REGISTRY);
+    plx_store_settle(plx_attach_store(attach));
+    OK(plx_attach_vdi_close(attach, vdi));
+    return page.extent;
+}
+
+/* As far as the registry knows it was never given out, and somebody's name is in it, or his blocks.
+ */
+static void doubt_unused(uint64_t extents, uint64_t bytes, uint64_t owner, unsigned blocks)
+{
+    struct plx_registry_store store;
+    uint64_t extent;
+
+    OK(make_store_of(extents, bytes));
+    extent = use_unused(owner, blocks);
+    store_row(&store);
+    CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "the registry lost a write"));
+    CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
+    CU_ASSERT_EQUAL(row_of(extent).states, PLX_STATES_NEVER);
+    close_attach();
+    rebuild_registry();
+    open_attach();
+    fill("one", 0, 1);
+    CU_ASSERT(holds("one", 0, 1));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_unused_and_used(void)
+{
+    doubt_unused(32, MIB, 4711, 0);
+    doubt_unused(32, MIB, 0, 1);
+    doubt_unused(8, 128 * MIB, 0, 1); /* while its other page was never written */
+}
+
 /* Nobody owns it, and it names an owner: he may be at work. */
 static void test_header_owned(void)
 {
@@ -1364,6 +1437,7 @@ int main(void)
         {"an extent's header that is zero", test_header_zero},
         {"extents' headers that are damaged, one after the other", test_three_refused},
         {"an extent's header that names an owner", test_header_owned},
+        {"an unused extent that was used", test_unused_and_used},
         {"an extent's header and a rebuild", test_header_rebuilt},
         {"a registry that went back", test_older_registry},
         {"a record that is newer", test_newer},
