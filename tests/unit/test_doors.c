@@ -1050,6 +1050,31 @@ static void test_newer(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* Who comes when a store is in doubt reads instants, and what he reads is held. */
+static void read_in_doubt(const char *name, uint64_t seq)
+{
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+    struct plx_attach *writer = attach;
+    struct plx_registry_vdi row;
+    struct plx_registry_hold *holds;
+    struct plx_registry_store store;
+    char snapshot[24];
+    struct plx_vdi *vdi;
+    size_t count;
+
+    snprintf(snapshot, sizeof snapshot, "%llu", (unsigned long long)seq);
+    open_attach();
+    OK(plx_attach_vdi_open(attach, name, snapshot, &options, &vdi, &fault));
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, name, &row));
+    OK(plx_registry_hold_list(plx_attach_registry(attach), row.id, &holds, &count));
+    CU_ASSERT(count == 1 && holds[0].seq == seq);
+    free(holds);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    attach = writer;
+}
+
 /* What a store in doubt refuses to who has a disk open, which goes on in the room that it has. */
 static void test_open_in_doubt(void)
 {
@@ -1058,6 +1083,7 @@ static void test_open_in_doubt(void)
     static uint8_t bytes[PART * PLX_BLOCK_SIZE];
     struct iovec iov = {bytes, sizeof bytes};
     struct plx_request write = {.op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
     struct plx_registry_store store;
     struct plx_vdi_info info;
     struct plx_vdi *vdi;
@@ -1070,8 +1096,10 @@ static void test_open_in_doubt(void)
     OK(open_disk("one", &vdi));
     OK(plx_vdi_run(vdi, &write));
     store_row(&store);
+    OK(plx_vdi_run(vdi, &snapshot));
     OK(plx_registry_doubt(plx_attach_registry(attach), store.id, "something was seen"));
     OK(plx_vdi_run(vdi, &write));
+    read_in_doubt("one", snapshot.seq);
     CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault),
                     PLX_ERR_REGISTRY);
     for (; !error && write.offset < 4 * MIB - sizeof bytes; write.offset += sizeof bytes)
