@@ -18,9 +18,11 @@
  * E5  An older bitmap would call blocks free that are in use. So a header is believed only as far
  *     as it agrees with who granted the extent, who knows how many states its pages had when it was
  *     given up (or, of a dead owner, when one of his disks was closed last). Fewer: the device lost
- *     a write. More, or somebody's blocks where there should be none: the registry did. Neither is
- *     used or written. What can be told is durable: the newest generation of each page that a flush
- *     covered, or that was read and, where no mirror proved it, written again.
+ *     a write. More, or somebody's blocks or name where there should be none: the registry did. An
+ *     extent that never came into use (E3) may have a name, its claimer's who died; but blocks in
+ *     any page count. Neither is used or written. What can be told is durable: the newest
+ *     generation of each page that a flush covered, or that was read and, where no mirror proved
+ *     it, written again.
  * E6  Whoever names an extent from outside has its number from a registry, which may say anything:
  *     one that the store has not, or that holds its own structures, is refused before it becomes
  *     an address.
@@ -279,13 +281,18 @@ static int check_grant(const struct plx_extent *extent, const struct plx_extent_
                              "extent %llu: its header is older than what was written last: the "
                              "device lost a write that it had acknowledged",
                              number);
-    if (extent->unused)
-        return 0;
     if ((extent->expected && states > extent->expected) ||
         (extent->fresh && used > 2 * page_count(extent->store)))
         return plx_fault_set(fault, PLX_ERR_REGISTRY,
                              "extent %llu: its header says that it was used since the registry saw "
                              "it last: the registry lost a write",
+                             number);
+    if (extent->unused)
+        return 0;
+    if (first->owner && extent->fresh)
+        return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "extent %llu: its header names an owner, and the registry takes it "
+                             "for unused: the registry lost a write",
                              number);
     if (first->owner) /* it was given up, but that is not what can be read of it */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,

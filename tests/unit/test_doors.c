@@ -96,9 +96,11 @@ static void record(uint32_t slot, uint8_t bytes[RECORD_BYTES], bool put)
     close(fd);
 }
 
-static int make_store(void)
+static uint64_t extent_bytes;
+
+static int make_store_of(uint64_t extents, uint64_t bytes)
 {
-    struct plx_format_options options = {.name = "s", .extent_bytes = MIB};
+    struct plx_format_options options = {.name = "s", .extent_bytes = bytes};
     const char *path = volume;
     struct plx_store_info info;
 
@@ -110,7 +112,14 @@ static int make_store(void)
             return -1;
     }
     snprintf(volume, sizeof volume, "%s/volume", folder);
-    return plx_founding_format(folder, &path, 1, 32 * MIB, &options, false, NULL, &info, &fault);
+    extent_bytes = bytes;
+    return plx_founding_format(folder, &path, 1, extents * bytes, &options, false, NULL, &info,
+                               &fault);
+}
+
+static int make_store(void)
+{
+    return make_store_of(32, MIB);
 }
 
 static int drop_store(void)
@@ -416,7 +425,7 @@ static void test_rebuild_beside(void)
 
 /* ---- Extents ---- */
 
-#define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB */
+#define HEADER_BYTES ((size_t)2 * PLX_BLOCK_SIZE) /* of an extent of 1 MiB; else its first page */
 
 /* Of this extent; 0: of the first that holds data. */
 static struct plx_registry_extent row_of(uint64_t no)
@@ -440,8 +449,8 @@ static void header(uint64_t extent, uint8_t bytes[HEADER_BYTES], bool put)
 {
     int fd = open(volume, O_RDWR);
 
-    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, HEADER_BYTES, (off_t)(extent * MIB))
-                              : pread(fd, bytes, HEADER_BYTES, (off_t)(extent * MIB)),
+    CU_ASSERT_EQUAL_FATAL(put ? pwrite(fd, bytes, HEADER_BYTES, (off_t)(extent * extent_bytes))
+                              : pread(fd, bytes, HEADER_BYTES, (off_t)(extent * extent_bytes)),
                           HEADER_BYTES);
     CU_ASSERT_EQUAL(fsync(fd), 0);
     close(fd);
@@ -879,6 +888,164 @@ static void test_told_at_once(void)
     tell_at_once(true);
 }
 
+/* Of the extents that a claim may get as unused, in that order; the ones that are never to be
+ * believed again are counted. */
+static size_t list_unused(uint64_t ret_unused[64], size_t *ret_never)
+{
+    struct plx_registry_extent *list;
+    struct plx_registry_store store;
+    struct plx_store_info info;
+    size_t count, at = 0, unused = 0;
+
+    plx_store_get_info(plx_attach_store(attach), &info);
+    plx_attach_row(attach, &store);
+    OK(plx_registry_extent_list(plx_attach_registry(attach), store.id, PLX_REGISTRY_ANY, &list,
+                                &count));
+    *ret_never = 0;
+    for (uint64_t no = 0; no < info.extents; no++) {
+        const struct plx_registry_extent *row =
+            at < count && list[at].no == no ? &list[at++] : NULL;
+
+        if (!row || row->type == PLX_EXTENT_UNUSED)
+            ret_unused[unused++] = no;
+        *ret_never += row && row->states == PLX_STATES_NEVER;
+    }
+    free(list);
+    return unused;
+}
+
+static size_t count_never(void)
+{
+    uint64_t unused[64];
+    size_t never;
+
+    list_unused(unused, &never);
+    return never;
+}
+
+/* The headers of all unused extents, over and over as the text says. */
+static void damage_unused(const char *pattern)
+{
+    uint8_t damaged[HEADER_BYTES];
+    uint64_t unused[64];
+    size_t never, count = list_unused(unused, &never);
+
+    CU_ASSERT_FATAL(count >= 12);
+    memset(damaged, 0xa5, sizeof damaged);
+    for (size_t i = 0; i < count; i++)
+        if (pattern[i % strlen(pattern)] == 'x')
+            header(unused[i], damaged, true);
+}
+
+/* How far writing a disk comes that nothing was written to, and the error in the end. */
+static unsigned write_parts(struct plx_vdi *vdi, unsigned parts, int *ret_error)
+{
+    static uint8_t bytes[PART * PLX_BLOCK_SIZE];
+    struct iovec iov = {bytes, sizeof bytes};
+    struct plx_request write = {.op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    unsigned done = 0;
+
+    memset(bytes, 9, sizeof bytes);
+    while (done < parts && !(*ret_error = plx_vdi_run(vdi, &write))) {
+        write.offset += sizeof bytes;
+        done++;
+    }
+    return done;
+}
+
+/* A request takes one extent after the other until a header is to be believed, but the third that
+ * is not ends it. */
+static void refuse_three(const char *pattern, unsigned parts, int code)
+{
+    struct plx_vdi *vdi;
+    size_t never;
+    int error;
+
+    OK(make_store());
+    open_attach();
+    create("one");
+    OK(open_disk("one", &vdi));
+    damage_unused(pattern);
+    CU_ASSERT_EQUAL(write_parts(vdi, 25, &error), parts);
+    CU_ASSERT_EQUAL(error, code);
+    plx_store_settle(plx_attach_store(attach));
+    never = count_never();
+    CU_ASSERT(code ? never == 3 : never > 3);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_three_refused(void)
+{
+    refuse_three("x", 0, PLX_ERR_IO_WRITE);
+    refuse_three("xx-", 25, 0);
+}
+
+/* The first unused extent gets a first bitmap page that the registry knows nothing of, and a disk
+ * is written until it is claimed. Returns its number. */
+static uint64_t use_unused(uint64_t owner, unsigned blocks)
+{
+    struct plx_extent_page page = {.type = PLX_EXTENT_DATA, .owner = owner};
+    uint8_t bytes[HEADER_BYTES] = {0};
+    struct plx_store_info info;
+    uint64_t unused[64];
+    size_t never;
+    struct plx_vdi *vdi;
+    int error;
+
+    open_attach();
+    create("one");
+    OK(open_disk("one", &vdi));
+    plx_store_get_info(plx_attach_store(attach), &info);
+    list_unused(unused, &never);
+    page.pages = plx_extent_pages(info.extent_blocks);
+    page.extent = unused[0];
+    for (unsigned slot = 0; slot < 2; slot++) {
+        uint8_t *block = bytes + slot * PLX_BLOCK_SIZE;
+
+        for (unsigned i = 0; i < 2 * page.pages + blocks; i++)
+            plx_format_extent_bits(block)[i / 8] |= (uint8_t)(1u << i % 8);
+        page.generation = plx_generation_next(0) - slot; /* and its mirror */
+        plx_format_extent_page_encode(&info.id, &page, block);
+    }
+    header(page.extent, bytes, true);
+    write_parts(vdi, 25, &error);
+    CU_ASSERT_EQUAL(error, PLX_ERR_REGISTRY);
+    plx_store_settle(plx_attach_store(attach));
+    OK(plx_attach_vdi_close(attach, vdi));
+    return page.extent;
+}
+
+/* As far as the registry knows it was never given out, and somebody's name is in it, or his blocks.
+ */
+static void doubt_unused(uint64_t extents, uint64_t bytes, uint64_t owner, unsigned blocks)
+{
+    struct plx_registry_store store;
+    uint64_t extent;
+
+    OK(make_store_of(extents, bytes));
+    extent = use_unused(owner, blocks);
+    store_row(&store);
+    CU_ASSERT_PTR_NOT_NULL(strstr(store.doubt, "the registry lost a write"));
+    CU_ASSERT(row_of(extent).sealed && !row_of(extent).owner);
+    CU_ASSERT_EQUAL(row_of(extent).states, PLX_STATES_NEVER);
+    close_attach();
+    rebuild_registry();
+    open_attach();
+    fill("one", 0, 1);
+    CU_ASSERT(holds("one", 0, 1));
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_unused_and_used(void)
+{
+    doubt_unused(32, MIB, 4711, 0);
+    doubt_unused(32, MIB, 0, 1);
+    doubt_unused(8, 128 * MIB, 0, 1); /* while its other page was never written */
+}
+
 /* Nobody owns it, and it names an owner: he may be at work. */
 static void test_header_owned(void)
 {
@@ -921,6 +1088,31 @@ static void test_newer(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* Who comes when a store is in doubt reads instants, and what he reads is held. */
+static void read_in_doubt(const char *name, uint64_t seq)
+{
+    struct plx_attach_vdi_options options = {.overwrite = -1};
+    struct plx_attach *writer = attach;
+    struct plx_registry_vdi row;
+    struct plx_registry_hold *holds;
+    struct plx_registry_store store;
+    char snapshot[24];
+    struct plx_vdi *vdi;
+    size_t count;
+
+    snprintf(snapshot, sizeof snapshot, "%llu", (unsigned long long)seq);
+    open_attach();
+    OK(plx_attach_vdi_open(attach, name, snapshot, &options, &vdi, &fault));
+    plx_attach_row(attach, &store);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, name, &row));
+    OK(plx_registry_hold_list(plx_attach_registry(attach), row.id, &holds, &count));
+    CU_ASSERT(count == 1 && holds[0].seq == seq);
+    free(holds);
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    attach = writer;
+}
+
 /* What a store in doubt refuses to who has a disk open, which goes on in the room that it has. */
 static void test_open_in_doubt(void)
 {
@@ -929,6 +1121,7 @@ static void test_open_in_doubt(void)
     static uint8_t bytes[PART * PLX_BLOCK_SIZE];
     struct iovec iov = {bytes, sizeof bytes};
     struct plx_request write = {.op = PLX_WRITE, .length = sizeof bytes, .iov = &iov, .iovcnt = 1};
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
     struct plx_registry_store store;
     struct plx_vdi_info info;
     struct plx_vdi *vdi;
@@ -941,8 +1134,10 @@ static void test_open_in_doubt(void)
     OK(open_disk("one", &vdi));
     OK(plx_vdi_run(vdi, &write));
     store_row(&store);
+    OK(plx_vdi_run(vdi, &snapshot));
     OK(plx_registry_doubt(plx_attach_registry(attach), store.id, "something was seen"));
     OK(plx_vdi_run(vdi, &write));
+    read_in_doubt("one", snapshot.seq);
     CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, NULL, NULL, &info, &fault),
                     PLX_ERR_REGISTRY);
     for (; !error && write.offset < 4 * MIB - sizeof bytes; write.offset += sizeof bytes)
@@ -1152,15 +1347,11 @@ static void test_earlier_collected(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
-/* Nothing is cloned from what the slot's earlier disk had. */
-static void test_earlier_cloned(void)
+/* As bring_earlier_back(), with snapshots. */
+static void bring_earlier_back_labelled(void)
 {
-    struct plx_vdi_create_options options = {.name = "twin"};
     uint8_t before[RECORD_BYTES];
-    struct plx_registry_store store;
-    struct plx_registry_vdi row;
     struct plx_collected collected;
-    struct plx_vdi_info info;
 
     OK(make_store());
     open_attach();
@@ -1172,9 +1363,21 @@ static void test_earlier_cloned(void)
     OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
     OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
     create("kept");
+    create("other");
     label_disk("kept", "first");
     close_attach();
     record(0, before, true);
+}
+
+/* Nothing is cloned from what the slot's earlier disk had. */
+static void test_earlier_cloned(void)
+{
+    struct plx_vdi_create_options options = {.name = "twin"};
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+
+    bring_earlier_back_labelled();
     open_attach();
     CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, "kept", "first", &info, &fault),
                     PLX_ERR_REGISTRY);
@@ -1182,6 +1385,100 @@ static void test_earlier_cloned(void)
     plx_attach_row(attach, &store);
     CU_ASSERT_EQUAL(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "twin", &row),
                     PLX_ERR_NOT_FOUND);
+    check_doubt();
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Nor is an instant of it read, or looked for, and who does so notes that, though he only reads. */
+static void read_earlier(const char *snapshot)
+{
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = folder, .role = "admin", .read_only = true};
+    struct plx_attach_vdi_options none = {.overwrite = -1};
+    struct plx_vdi *vdi;
+
+    bring_earlier_back_labelled();
+    OK(plx_attach_open(&options, &attach, &fault));
+    CU_ASSERT_EQUAL(plx_attach_vdi_open(attach, "kept", snapshot, &none, &vdi, &fault),
+                    PLX_ERR_REGISTRY);
+    close_attach();
+    open_attach();
+    check_doubt();
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_earlier_read(void)
+{
+    read_earlier("first");
+    read_earlier("0");
+    read_earlier("-0s");
+}
+
+/* Nor is the present one taken for gone. */
+static void test_earlier_given_up(void)
+{
+    bring_earlier_back();
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "kept", true, &fault), PLX_ERR_REGISTRY);
+    check_doubt();
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Between the registry's row and the slot: another process deletes the disk, and makes one there.
+ */
+static void take_slot(void *context)
+{
+    bool *taken = context;
+    struct plx_attach *reader = attach;
+    struct plx_collected collected;
+
+    if (*taken)
+        return;
+    *taken = true;
+    open_attach();
+    OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    create("new");
+    close_attach();
+    attach = reader;
+}
+
+static void leave_slot(void *context)
+{
+}
+
+/* That is no doubt. */
+static void test_slot_taken(void)
+{
+    bool taken = true;
+    struct plx_attach_options options = {.store = "s",
+                                         .state_dir = folder,
+                                         .role = "admin",
+                                         .lock = take_slot,
+                                         .unlock = leave_slot,
+                                         .context = &taken};
+    struct plx_vdi_create_options twin = {.name = "twin"};
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+
+    OK(make_store());
+    open_attach();
+    create("gone");
+    label_disk("gone", "first");
+    close_attach();
+    OK(plx_attach_open(&options, &attach, &fault));
+    taken = false;
+    CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &twin, "gone", "first", &info, &fault),
+                    PLX_ERR_NOT_FOUND);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "virtual disk gone has just been deleted"));
+    store_row(&store);
+    CU_ASSERT_EQUAL(store.doubt[0], 0);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "new", &row));
+    CU_ASSERT_EQUAL(row.slot, 0);
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
@@ -1205,7 +1502,9 @@ int main(void)
         {"an extent's header that went back, and its owner closed a disk", test_header_of_living},
         {"an extent's header that is damaged", test_header_damaged},
         {"an extent's header that is zero", test_header_zero},
+        {"extents' headers that are damaged, one after the other", test_three_refused},
         {"an extent's header that names an owner", test_header_owned},
+        {"an unused extent that was used", test_unused_and_used},
         {"an extent's header and a rebuild", test_header_rebuilt},
         {"a registry that went back", test_older_registry},
         {"a record that is newer", test_newer},
@@ -1216,6 +1515,9 @@ int main(void)
         {"a slot's earlier disk, and a rebuild", test_earlier},
         {"a slot's earlier disk, and a collection", test_earlier_collected},
         {"a slot's earlier disk, and a clone", test_earlier_cloned},
+        {"a slot's earlier disk, and an instant", test_earlier_read},
+        {"a slot's earlier disk, and the present one given up", test_earlier_given_up},
+        {"a slot that another disk gets meanwhile", test_slot_taken},
     };
 
     return SUITE_RUN("doors", tests);
