@@ -37,6 +37,42 @@ for words in "store list" "vdi list" "tree" "cdp status" "store info demo"; do
     says err "store import"
 done
 
+step "what is no file, where a file of the state directory is to be, is refused and not waited for"
+# place KIND PATH
+place() {
+    rm -rf "$2"
+    case $1 in
+    pipe) mkfifo "$2" ;;
+    folder) mkdir "$2" ;;
+    device) ln -s /dev/zero "$2" ;;
+    socket) python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$2" ;;
+    huge) truncate -s 1T "$2" ;;
+    esac
+}
+for kind in pipe folder device socket huge; do
+    place $kind zero/stores/demo.json
+    [[ $kind == huge ]] && why="has more than 2097152 bytes" || why="is no regular file"
+    for words in "store list" "store info demo" "vdi create demo/web --size 1G" "store forget demo"; do
+        # shellcheck disable=SC2086
+        timeout 10 "$PARALLAX" --state-dir "$DIR/zero" $words >out 2>err </dev/null
+        [[ $? == 1 ]] || die "$words, a $kind for an entry: not exit status 1"
+        says err "zero/stores/demo.json $why, so it cannot be the entry of a store; remove it"
+    done
+    rm -rf zero/stores/demo.json
+    place $kind zero/host-id
+    [[ $kind == huge ]] && why="does not hold a UUID" || why="is no regular file"
+    for words in "store list" "store format two --volume $DIR/two.plx --size 256M"; do
+        # shellcheck disable=SC2086
+        timeout 10 "$PARALLAX" --state-dir "$DIR/zero" $words >out 2>err </dev/null
+        [[ $? == 1 ]] || die "$words, a $kind for host-id: not exit status 1"
+        says err "zero/host-id $why; restore it"
+    done
+    rm -rf zero/host-id
+done
+ln -s nowhere zero/stores/demo.json
+run 0 --state-dir "$DIR/zero" store list # as if it had just gone
+rm zero/stores/demo.json
+
 step "nothing to list is said"
 run 0 store format demo --volume "$DIR/demo.plx" --size 256M
 quiet_or() { # SENTENCE WORDS...: that it says on standard error, but not with -q or --json
