@@ -455,9 +455,9 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
                           "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
                           " are older than what was written, the labels of %" PRIu64
                           " disks could not be read, and %" PRIu64
-                          " extents were damaged or went back; nothing is collected or let go until the "
-                          "store is restored, or 'parallax vdi forget %s --lost' gives up what is "
-                          "lost",
+                          " extents were damaged or went back; nothing is collected or let go "
+                          "until the store is restored, or 'parallax vdi forget %s --lost' gives "
+                          "up what is lost",
                           known.name, rebuilt.lost_records, rebuilt.older_records,
                           rebuilt.lost_labels, rebuilt.sealed_extents, known.name);
     else if (rebuilt.older_records)
