@@ -161,14 +161,22 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct plx_known *)a)->name, ((const struct plx_known *)b)->name);
 }
 
+static struct plx_known unreadable(const char *name, const struct plx_fault *why)
+{
+    struct plx_known known = {.problem = *why};
+
+    snprintf(known.name, sizeof known.name, "%s", name);
+    return known;
+}
+
 static int read_folder(const char *folder, DIR *entries, struct plx_known **list, size_t *count,
                        struct plx_fault *fault)
 {
     char path[ENTRY_MAX + 256], name[PLX_STORE_NAME_MAX + 1];
     struct dirent *file;
-    int error = 0;
+    struct plx_fault why;
 
-    while (!error && (file = readdir(entries))) {
+    while ((file = readdir(entries))) {
         struct plx_known *bigger;
 
         if (!entry_name(file->d_name, name))
@@ -178,12 +186,19 @@ static int read_folder(const char *folder, DIR *entries, struct plx_known **list
             return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
         *list = bigger;
         snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
-        error = read_entry(path, name, &bigger[*count], fault);
-        *count += !error;
-        if (error == PLX_ERR_NOT_FOUND) /* forgotten meanwhile */
-            error = 0;
+        switch (read_entry(path, name, &bigger[*count], &why)) {
+        case PLX_ERR_NOT_FOUND: /* forgotten meanwhile */
+            continue;
+        case PLX_ERR_NOMEM:
+            return plx_fault_set(fault, why.code, "%s", why.text);
+        case 0:
+            break;
+        default:
+            bigger[*count] = unreadable(name, &why);
+        }
+        ++*count;
     }
-    return error;
+    return 0;
 }
 
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
@@ -218,6 +233,7 @@ static int get_by_identity(const struct plx_paths *paths, const char *identity,
 {
     struct plx_known *list;
     size_t count;
+    struct plx_fault why = {0}; /* one that cannot be read may be it */
     bool found = false;
     int error = plx_known_list(paths, &list, &count, fault);
 
@@ -225,12 +241,16 @@ static int get_by_identity(const struct plx_paths *paths, const char *identity,
         return error;
     for (size_t i = 0; i < count && !found; i++) {
         found = strcmp(list[i].identity, identity) == 0;
+        if (list[i].problem.code)
+            why = list[i].problem;
         if (found) {
             *ret_known = list[i];
             list[i].volumes = 0; /* they went along */
         }
     }
     plx_known_list_free(list, count);
+    if (!found && why.code)
+        return plx_fault_set(fault, why.code, "%s", why.text);
     return found ? 0 : no_entry(paths, identity, fault);
 }
 

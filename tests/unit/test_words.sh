@@ -73,6 +73,45 @@ ln -s nowhere zero/stores/demo.json
 run 0 --state-dir "$DIR/zero" store list # as if it had just gone
 rm zero/stores/demo.json
 
+step "one store that cannot be used does not hide the others"
+export PARALLAX_STATE_DIR=$DIR/several
+for store in one two three four; do
+    run 0 store format $store --volume "$DIR/$store.plx" --size 64M --extent-size 4M
+    run 0 vdi create $store/web --size 16M
+done
+mkdir one.plx.d && mv two.plx one.plx.d
+run 6 store list
+[[ $(grep -c '^one \|^three \|^four ' out) == 3 ]] || die "the other stores are not listed"
+grep -q '^two .*MISSING$' out || die "the list does not say what is wrong"
+says err "parallax: store two: cannot open $DIR/two.plx"
+echo '{' >several/stores/one.json
+listed() { # WORDS...: what is whole is shown, and both that are not are named
+    "$PARALLAX" "$@" >out 2>err </dev/null
+    [[ $? == 1 ]] || die "$*: not the exit status of the first problem"
+    for store in three four; do says out $store; done
+    [[ $* == *--json ]] && return
+    says err "parallax: store one: $DIR/several/stores/one.json cannot be read"
+    [[ $(grep -c "^store two: cannot open $DIR/two.plx" err) == 1 ]] || die "$*: store two is not named once"
+}
+for words in "store list" "vdi list" "tree"; do
+    # shellcheck disable=SC2086
+    listed $words
+    # shellcheck disable=SC2086
+    listed $words --json
+done
+listed tree --dot
+for store in three four; do run 0 cdp on $store/web; done
+listed cdp status
+listed store list --json
+[[ $(json 1 name) == one && $(json 1 problem_code) == INVALID && $(json 1 problem) == *one.json* ]] || die "one is not listed"
+[[ $(json 3 name) == two && $(json 3 problem_code) == MISSING && $(json 3 uuid) == *-* ]] || die "two is not listed"
+run 0 vdi list three
+run 0 store scan three.plx --json # by its identity
+[[ $(json 0 known) == three ]] || die "store three is not found"
+run 1 store import --volume "$DIR/four.plx" # which may be a volume of store one
+says err "one.json cannot be read"
+export PARALLAX_STATE_DIR=$DIR/state
+
 step "nothing to list is said"
 run 0 store format demo --volume "$DIR/demo.plx" --size 256M
 quiet_or() { # SENTENCE WORDS...: that it says on standard error, but not with -q or --json
