@@ -18,10 +18,12 @@
  *     that is open here is told before it gets such an extent, before a disk is opened that may
  *     have some, and when whoever made it larger says so.
  * A8  Nothing is written, to registry or store, without a tenancy (tenancy.h): who opens for
- *     writing begins one first, who reads only before there is something to hold. A tenancy that
- *     was lost ends all writing.
+ *     writing begins one first, who reads only before there is something to hold, or a doubt to
+ *     note. A tenancy that was lost ends all writing.
  * A9  A record is looked at before it is believed: by its id, and by what was made durable last
- *     (doors.h), which the registry is told when the lock is given up.
+ *     (doors.h), which the registry is told when the lock is given up. Another live disk's in its
+ *     place is noted as a doubt, whoever meets it; but who has no lock looks at the row again
+ *     first, for its disk may have been deleted meanwhile, and the slot been given to that one.
  * A10 An extent whose header is not to be believed (engine/extent.c, E5) is given up at once as
  *     sealed, so that nobody allocates in it, and another one is claimed for the same request. A
  *     dead owner's extent is looked at likewise when it is adopted; there more states than were
@@ -1333,7 +1335,7 @@ static int unlock_closed(struct plx_attach *a, const struct plx_registry_lock *h
     return error;
 }
 
-/* A9: what the door said of a disk that is ours. */
+/* A9: what the door said of a disk that is ours, or that is there still. */
 static int in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault)
 {
     if (error == PLX_ERR_REGISTRY)
@@ -2151,17 +2153,24 @@ static void release_instant(struct plx_attach *a, uint64_t hold)
         env_event(&a->env, error, "a snapshot stays held until this process has ended");
 }
 
-/* A9 */
+/* A9. While its row is there no other disk gets the slot, whoever locks this one. */
 static int check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
                       struct plx_fault *fault)
 {
+    struct plx_registry_vdi now;
     struct plx_vdi_info info;
-    int error;
+    int error, gone;
 
     lock(a);
     error = plx_door_read(a->store, row, &info, fault);
     unlock(a);
-    return error;
+    if (error != PLX_ERR_REGISTRY)
+        return error;
+    gone = plx_registry_vdi_get_by_id(a->registry, row->id, &now);
+    if (gone == PLX_ERR_NOT_FOUND || (!gone && now.deleted))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %.80s has just been deleted",
+                             row->name);
+    return gone ? error : in_doubt(a, error, fault);
 }
 
 int plx_attach_explain_missing(struct plx_attach *a, const struct plx_registry_vdi *row,
@@ -2660,6 +2669,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
+/* A9: of a disk that is ours. */
 static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row,
                       struct plx_fault *fault)
 {
@@ -2668,7 +2678,7 @@ static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row,
     lock(a);
     error = plx_door_is_gone(a->store, row, fault);
     unlock(a);
-    return error;
+    return in_doubt(a, error, fault);
 }
 
 /* *ret_soon: BUSY, nothing is held, and it is worth asking again. */
@@ -3201,6 +3211,9 @@ static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row
                           row->name, text);
         return plx_attach_explain_missing(a, row, text, 0, fault);
     }
+    error = check_door(a, row, fault);
+    if (error)
+        return error;
     lock(a);
     error = plx_snapshot_at(a->store, row->slot, time_ns, &info, fault);
     unlock(a);

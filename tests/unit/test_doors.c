@@ -1114,15 +1114,11 @@ static void test_earlier_collected(void)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
-/* Nothing is cloned from what the slot's earlier disk had. */
-static void test_earlier_cloned(void)
+/* As bring_earlier_back(), with snapshots. */
+static void bring_earlier_back_labelled(void)
 {
-    struct plx_vdi_create_options options = {.name = "twin"};
     uint8_t before[RECORD_BYTES];
-    struct plx_registry_store store;
-    struct plx_registry_vdi row;
     struct plx_collected collected;
-    struct plx_vdi_info info;
 
     OK(make_store());
     open_attach();
@@ -1134,9 +1130,21 @@ static void test_earlier_cloned(void)
     OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
     OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
     create("kept");
+    create("other");
     label_disk("kept", "first");
     close_attach();
     record(0, before, true);
+}
+
+/* Nothing is cloned from what the slot's earlier disk had. */
+static void test_earlier_cloned(void)
+{
+    struct plx_vdi_create_options options = {.name = "twin"};
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+
+    bring_earlier_back_labelled();
     open_attach();
     CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &options, "kept", "first", &info, &fault),
                     PLX_ERR_REGISTRY);
@@ -1144,6 +1152,100 @@ static void test_earlier_cloned(void)
     plx_attach_row(attach, &store);
     CU_ASSERT_EQUAL(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "twin", &row),
                     PLX_ERR_NOT_FOUND);
+    check_doubt();
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Nor is an instant of it read, or looked for, and who does so notes that, though he only reads. */
+static void read_earlier(const char *snapshot)
+{
+    struct plx_attach_options options = {
+        .store = "s", .state_dir = folder, .role = "admin", .read_only = true};
+    struct plx_attach_vdi_options none = {.overwrite = -1};
+    struct plx_vdi *vdi;
+
+    bring_earlier_back_labelled();
+    OK(plx_attach_open(&options, &attach, &fault));
+    CU_ASSERT_EQUAL(plx_attach_vdi_open(attach, "kept", snapshot, &none, &vdi, &fault),
+                    PLX_ERR_REGISTRY);
+    close_attach();
+    open_attach();
+    check_doubt();
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static void test_earlier_read(void)
+{
+    read_earlier("first");
+    read_earlier("0");
+    read_earlier("-0s");
+}
+
+/* Nor is the present one taken for gone. */
+static void test_earlier_given_up(void)
+{
+    bring_earlier_back();
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "kept", true, &fault), PLX_ERR_REGISTRY);
+    check_doubt();
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Between the registry's row and the slot: another process deletes the disk, and makes one there.
+ */
+static void take_slot(void *context)
+{
+    bool *taken = context;
+    struct plx_attach *reader = attach;
+    struct plx_collected collected;
+
+    if (*taken)
+        return;
+    *taken = true;
+    open_attach();
+    OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    create("new");
+    close_attach();
+    attach = reader;
+}
+
+static void leave_slot(void *context)
+{
+}
+
+/* That is no doubt. */
+static void test_slot_taken(void)
+{
+    bool taken = true;
+    struct plx_attach_options options = {.store = "s",
+                                         .state_dir = folder,
+                                         .role = "admin",
+                                         .lock = take_slot,
+                                         .unlock = leave_slot,
+                                         .context = &taken};
+    struct plx_vdi_create_options twin = {.name = "twin"};
+    struct plx_registry_store store;
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+
+    OK(make_store());
+    open_attach();
+    create("gone");
+    label_disk("gone", "first");
+    close_attach();
+    OK(plx_attach_open(&options, &attach, &fault));
+    taken = false;
+    CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &twin, "gone", "first", &info, &fault),
+                    PLX_ERR_NOT_FOUND);
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "virtual disk gone has just been deleted"));
+    store_row(&store);
+    CU_ASSERT_EQUAL(store.doubt[0], 0);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "new", &row));
+    CU_ASSERT_EQUAL(row.slot, 0);
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
@@ -1177,6 +1279,9 @@ int main(void)
         {"a slot's earlier disk, and a rebuild", test_earlier},
         {"a slot's earlier disk, and a collection", test_earlier_collected},
         {"a slot's earlier disk, and a clone", test_earlier_cloned},
+        {"a slot's earlier disk, and an instant", test_earlier_read},
+        {"a slot's earlier disk, and the present one given up", test_earlier_given_up},
+        {"a slot that another disk gets meanwhile", test_slot_taken},
     };
 
     return SUITE_RUN("doors", tests);
