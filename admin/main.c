@@ -4,7 +4,9 @@
  *     error line is printed at most, and the exit status follows the error's class.
  * M2  SIGINT and SIGTERM only set a flag (plx_interrupted): loops stop at it, and open virtual
  *     disks are closed as usual. A command that failed then, or that was cut short, ends with 128
- *     and the signal's number; one that had done all of its work by then is done. SIGPIPE is an
+ *     and the signal's number; one that had done all of its work by then is done.
+ * M3  Who prints to a pipe that nobody reads any more stops, and dies of SIGPIPE in the end,
+ *     without a word; who changes something finishes that first. Where SIGPIPE is ignored, it is an
  *     ordinary write error.
  */
 #include <locale.h>
@@ -578,6 +580,7 @@ const struct plx_command plx_commands[] = {
 };
 
 volatile sig_atomic_t plx_interrupted;
+bool plx_pipe_ends;
 static bool was_cut_short;
 
 static void on_signal(int number)
@@ -594,12 +597,21 @@ bool plx_session_stopped(void)
 static void set_signals(void)
 {
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, pipe;
 
     /* No SA_RESTART: a read from a terminal or pipe ends, too. A second signal kills. */
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGPIPE, &ignore, &pipe);
+    plx_pipe_ends = pipe.sa_handler != SIG_IGN;
+}
+
+/* M3 */
+static int die_of_pipe(void)
+{
+    signal(SIGPIPE, SIG_DFL);
+    raise(SIGPIPE);
+    return PLX_EXIT_SIGNAL + SIGPIPE; /* it is blocked */
 }
 
 static int run(struct plx_cli *cli, int argc, char **argv)
@@ -630,7 +642,13 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--version"))
         argv = (char **)version;
     int rc = run(&cli, argc, argv);
+    struct plx_fault said = cli.fault;
+    bool cut_short = plx_interrupted == SIGPIPE;
     int finished = plx_out_finish(&cli);
+    if (plx_interrupted == SIGPIPE && (cut_short || !rc))
+        return die_of_pipe();
+    if (rc)
+        cli.fault = said;
     rc = rc ? rc : finished;
     if (plx_interrupted && (rc || was_cut_short))
         rc = plx_cli_interrupted(&cli, rc);

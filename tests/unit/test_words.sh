@@ -168,6 +168,42 @@ done
 run 0 vdi export demo/stream stream.raw
 cmp -s stream.raw <(head -c 1M web.raw) || die "the disk is not what it was"
 
+step "nobody reads the output any more: not a word, and what was to be changed is"
+# unread STATUS WORDS...: to a pipe that has no reader
+unread() {
+    timeout -k 5 60 python3 -c '
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+ignores = os.environ.get("IGNORES")
+status = subprocess.run(sys.argv[1:], stdout=writer, restore_signals=not ignores).returncode
+sys.exit(128 - status if status < 0 else status)' \
+        "$PARALLAX" "${@:2}" >out 2>err </dev/null
+    local got=$?
+    [[ $got == "$1" ]] || die "$* without a reader: $got"
+}
+died=$((128 + 13))
+for words in help version "store list" "store info demo" "vdi list demo --json" "vdi info demo/web" "tree" "vdi export demo/web -" \
+    "du demo" "store check demo --json"; do
+    # shellcheck disable=SC2086 # words
+    unread $died $words
+    [[ ! -s err ]] || die "$words without a reader is not silent"
+done
+unread $died vdi create demo/unread --size 1M --json
+unread $died snap create demo/unread@first --json -q
+run 0 snap list demo/unread
+says out "first"
+unread $died vdi export-diff demo/unread@first -
+[[ ! -s err ]] || die "vdi export-diff without a reader is not silent"
+run 0 snap create demo/unread
+unread $died snap delete demo/unread@first --json
+unread $died vdi delete demo/unread --yes --json
+run 3 vdi info demo/unread
+unread 3 vdi info demo/unread # what went wrong counts
+says err "unread"
+IGNORES=yes unread 1 store list
+says err "standard output: Broken pipe"
+
 step "numbers want a unit"
 for words in "store set demo" "vdi set demo/web"; do
     for number in 0 8 80 800000; do
