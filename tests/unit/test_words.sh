@@ -257,8 +257,22 @@ for number in 0 000 9223372036854775808 99999999999999999999; do
     run 3 rewind demo/web --to "$number"
     says err "demo/web has no snapshot $number"
 done
-run 3 vdi clone demo/web@2026-11-24 demo/then
-says err "2026-11-24 is no time"
+step "a virtual disk is named as STORE/VDI, whoever speaks of it"
+named() { # TEXT STATUS WORDS...
+    run "${@:2}"
+    says err "parallax: $1"
+}
+named "there is no virtual disk demo/none;" 3 vdi info demo/none
+named "there is no virtual disk demo/none;" 3 snap create demo/none
+named "demo/web exists already" 1 vdi create demo/web --size 1M
+named "demo/web exists already" 1 vdi clone demo/web@1 demo/web
+named "demo/web has no snapshot with the label none;" 3 vdi clone demo/web@none demo/then
+named "demo/web has no snapshot at or before -1y" 3 rewind demo/web --to -1y
+named "demo/web: 2026-11-24 is no time" 3 vdi clone demo/web@2026-11-24 demo/then
+named "demo/web: 2199-01-01T00:00:00Z lies in the future;" 3 rewind demo/web --to 2199-01-01T00:00:00Z
+named "demo/web has no label none" 3 snap unlabel demo/web@none
+named "label one names demo/web@1 already" 1 snap label demo/web@2 one
+named "label one names demo/web@1 already" 1 snap create demo/web@one
 run 2 snap create demo/web@one..two
 says err "looks like a range"
 run 0 gc demo --dry-run
