@@ -257,6 +257,34 @@ for number in 0 000 9223372036854775808 99999999999999999999; do
     run 3 rewind demo/web --to "$number"
     says err "demo/web has no snapshot $number"
 done
+step "a range of times in which there is no snapshot is no error; one that is the wrong way round, or names one, is"
+run 0 vdi create demo/bare --size 1M
+for range in demo/web@..-1d demo/web@-2d..-1d demo/web@..2020-01-01T00:00:00Z demo/bare@..-1d demo/bare@-2d..; do
+    for command in "snap delete" du; do
+        # shellcheck disable=SC2086
+        run 0 $command $range
+        says err "$range: there are no such snapshots, so there is nothing to do"
+        # shellcheck disable=SC2086
+        run 0 $command $range --json
+        [[ $(json snapshots) == 0 && $(json stays) == "[]" ]] || die "$command $range: something goes"
+    done
+done
+sleep 0.1
+run 0 snap delete demo/web@-1ms.. # younger than all
+says err "there are no such snapshots"
+run 1 snap delete demo/web@-1d..-2d
+says err "the range is empty"
+run 1 snap delete demo/web@2..1
+says err "the range is empty"
+run 3 snap delete demo/web@-1d
+run 3 snap delete demo/web@one..-1d
+run 3 snap delete demo/bare@1..
+says err "demo/bare has no snapshots"
+for words in "diff demo/web@..-1d" "vdi export-diff demo/web@..-1d -" "vdi clone demo/web@-1d demo/then"; do
+    # shellcheck disable=SC2086
+    run 3 $words # which want an instant
+done
+
 step "a virtual disk is named as STORE/VDI, whoever speaks of it"
 named() { # TEXT STATUS WORDS...
     run "${@:2}"
