@@ -168,6 +168,22 @@ done
 run 0 vdi export demo/stream stream.raw
 cmp -s stream.raw <(head -c 1M web.raw) || die "the disk is not what it was"
 
+step "help is told in sentences of a length that can be read"
+for noun in $("$PARALLAX" __complete); do
+    verbs=$("$PARALLAX" __complete "$noun" | grep -v '^--')
+    for verb in ${verbs:-""}; do
+        # shellcheck disable=SC2086 # no verb, no word
+        run 0 help $noun $verb
+        python3 - >err <<'PYTHON' || die "help $noun $verb has a sentence of more than 30 words"
+import re
+text = re.split(r"\n(?:Options|Everywhere|Examples):", open("out").read())[0]
+long = [s for s in re.split(r"(?<=[.:])\s+(?=[A-Z'-])", " ".join(text.split())) if len(s.split()) > 30]
+print(*long)
+raise SystemExit(bool(long))
+PYTHON
+    done
+done
+
 step "nobody reads the output any more: not a word, and what was to be changed is"
 # unread STATUS WORDS...: to a pipe that has no reader
 unread() {
