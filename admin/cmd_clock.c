@@ -200,6 +200,7 @@ int plx_cmd_cdp_resume(struct plx_cli *cli)
         (!whole && (rc = plx_session_vdi_row(cli, &name, &vdi))))
         return rc;
     plx_table_begin(&table, cli, columns);
+    table.changes = true;
     rc =
         whole ? resume_store(cli, &name, &table, &any) : resume_vdi(cli, &name, &vdi, &table, &any);
     plx_table_end(&table);

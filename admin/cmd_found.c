@@ -228,7 +228,10 @@ static json_t *list_open(const struct plx_known *known)
     return names;
 }
 
-static bool is_ours(struct plx_cli *cli, const struct plx_known *known)
+enum had { HAD_ELSEWHERE, HAD_BY_NOBODY, HAD_HERE };
+
+/* Who has the store before it is taken over. */
+static enum had who_has(struct plx_cli *cli, const struct plx_known *known)
 {
     const struct plx_embedded_options look = {.volume = known->volume[0],
                                               .uuid = known->uuid,
@@ -237,52 +240,95 @@ static bool is_ours(struct plx_cli *cli, const struct plx_known *known)
     struct plx_tenant tenant;
     struct plx_paths *paths;
 
-    return plx_session_paths(cli, &paths) == 0 &&
-           plx_embedded_tenant(&look, paths, &tenant, NULL) == 0 && tenant.ours;
+    if (plx_session_paths(cli, &paths) || plx_embedded_tenant(&look, paths, &tenant, NULL))
+        return HAD_ELSEWHERE;
+    return tenant.ours ? HAD_HERE : plx_uuid_is_zero(&tenant.host) ? HAD_BY_NOBODY : HAD_ELSEWHERE;
+}
+
+/* What --from says is not judged where that host has nothing to lose, so it is told. */
+static void note_taken(struct plx_cli *cli, const char *store, const char *from, bool dry_run,
+                       enum had had)
+{
+    const char *unchanged = dry_run ? "; nothing was changed" : "";
+    bool any = strcmp(from, PLX_TENANCY_ANY) == 0;
+
+    if (had == HAD_HERE)
+        plx_out_note(cli, "this host has store %s already, so nothing %s taken from %s%.64s%s",
+                     store, dry_run ? "would be" : "was", any ? "another" : "host ",
+                     any ? "" : from, unchanged);
+    else if (had == HAD_BY_NOBODY)
+        plx_out_note(cli, "no host %s store %s, so nothing %s taken from %s%.64s; this host %s%s",
+                     dry_run ? "has" : "had", store, dry_run ? "would be" : "was",
+                     any ? "another" : "host ", any ? "" : from,
+                     dry_run ? "would have it" : "has it now", unchanged);
+    else if (dry_run)
+        plx_out_note(cli, "would take store %s from host %.64s, which was not seen to run%s", store,
+                     from, unchanged);
+    else
+        plx_out_note(cli,
+                     "this host has store %s now; its disks are recovered when it is opened "
+                     "next",
+                     store);
 }
 
 static void print_would_take(struct plx_cli *cli, const char *store, const struct plx_known *known,
-                             const char *from)
+                             const char *from, enum had had)
 {
     json_t *open = list_open(known), *name;
     size_t i;
 
-    if (is_ours(cli, known))
-        plx_out_note(cli, "this host has store %s already; nothing was changed", store);
-    else
-        plx_out_note(cli,
-                     "would take store %s from host %.64s, which was not seen to run; nothing was "
-                     "changed",
-                     store, from);
+    note_taken(cli, store, from, true, had);
     json_array_foreach(open, i, name) plx_out_note(
-        cli, "%s was open there: it would be recovered, with all that was acknowledged",
+        cli, "%s/%s was open there: it would be recovered, with all that was acknowledged", store,
         json_string_value(name));
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:s,s:b,s:O}", "name", store, "from", from, "dry_run", true,
-                               "open", open));
+        plx_out_json(json_pack("{s:s,s:s,s:b,s:b,s:O}", "name", store, "from", from, "dry_run",
+                               true, "already", had == HAD_HERE, "open", open));
     json_decref(open);
+}
+
+/* Before it is taken over by its volumes; what is wrong with them, the import itself says. */
+static enum had who_has_these(struct plx_cli *cli, const struct plx_volumes_given *volumes)
+{
+    enum had had = HAD_ELSEWHERE;
+    struct plx_paths *paths;
+    struct plx_known known;
+
+    if (plx_session_paths(cli, &paths) == 0 &&
+        plx_founding_identify(paths, volumes->path, volumes->count, plx_session_patience(cli),
+                              &known, NULL) == 0) {
+        had = who_has(cli, &known);
+        plx_known_done(&known);
+    }
+    return had;
 }
 
 static int import(struct plx_cli *cli, const struct plx_founding_import *options)
 {
     static struct plx_volumes_given volumes;
     struct plx_founding_import waiting = *options;
+    bool taken = options->from && !options->copy;
+    enum had had = HAD_ELSEWHERE;
     struct plx_known known;
     int rc;
 
     waiting.patience = plx_session_patience(cli);
-    if ((rc = plx_cmd_volumes_given(cli, &volumes)) ||
-        (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &waiting, &known,
+    if ((rc = plx_cmd_volumes_given(cli, &volumes)))
+        return rc;
+    if (taken)
+        had = who_has_these(cli, &volumes);
+    if ((rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &waiting, &known,
                                   &cli->fault)))
         return rc;
     if (options->dry_run) {
-        print_would_take(cli, known.name, &known, options->from);
+        print_would_take(cli, known.name, &known, options->from, had);
         plx_known_done(&known);
         return 0;
     }
-    plx_out_note(cli, "%sstore %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
-                 options->from ? "this host has the store now; " : "", known.name,
-                 options->copy ? ", by an identity of its own" : "", known.name);
+    if (taken)
+        note_taken(cli, known.name, options->from, false, had);
+    plx_out_note(cli, "store %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
+                 known.name, options->copy ? ", by an identity of its own" : "", known.name);
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:s}", "name", known.name, "uuid", known.identity));
     plx_known_done(&known);
@@ -327,22 +373,21 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
                             from);
     if (!cli->count)
         return import(cli, &(struct plx_founding_import){.from = from, .dry_run = dry_run});
-    if ((rc = plx_founding_take_over(cli->state_dir, name.store, from, dry_run,
-                                     plx_session_patience(cli), &cli->fault)))
+    if ((rc = plx_session_paths(cli, &paths)) ||
+        (rc = plx_known_get(paths, name.store, &known, &cli->fault)))
         return rc;
-    if (dry_run) {
-        if ((rc = plx_session_paths(cli, &paths)) ||
-            (rc = plx_known_get(paths, name.store, &known, &cli->fault)))
-            return rc;
-        print_would_take(cli, name.store, &known, from);
-        plx_known_done(&known);
-        return 0;
+    enum had had = who_has(cli, &known);
+    rc = plx_founding_take_over(cli->state_dir, name.store, from, dry_run,
+                                plx_session_patience(cli), &cli->fault);
+    if (!rc && dry_run) {
+        print_would_take(cli, name.store, &known, from, had);
+    } else if (!rc) {
+        note_taken(cli, name.store, from, false, had);
+        plx_out_done(cli, json_pack("{s:s,s:s,s:b,s:b}", "name", name.store, "from", from,
+                                    "dry_run", false, "already", had == HAD_HERE));
     }
-    plx_out_note(cli, "this host has store %s now; its disks are recovered when it is opened next",
-                 name.store);
-    plx_out_done(cli,
-                 json_pack("{s:s,s:s,s:b}", "name", name.store, "from", from, "dry_run", false));
-    return 0;
+    plx_known_done(&known);
+    return rc;
 }
 
 int plx_cmd_store_release(struct plx_cli *cli)

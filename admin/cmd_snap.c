@@ -41,10 +41,11 @@ static int check_unused(struct plx_cli *cli, const struct plx_name *name, const 
     rc = plx_registry_label_get(cli->session.registry, row.id, label, &there);
     if (!rc)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                            "label %.80s names snapshot %" PRIu64
-                            " already, and no snapshot was taken; 'parallax snap unlabel %s/%s@%s' "
-                            "frees the label",
-                            label, there.seq, name->store, name->vdi, label);
+                            "label %.80s names %s/%.100s@%" PRIu64
+                            " already, and no snapshot was taken; 'parallax snap unlabel "
+                            "%s/%.100s@%.80s' frees the label",
+                            label, name->store, name->vdi, there.seq, name->store, name->vdi,
+                            label);
     return rc == PLX_ERR_NOT_FOUND ? 0 : plx_session_registry_fault(cli, rc);
 }
 

@@ -5,7 +5,9 @@
  *     with its snapshot, after it: what stays keeps its labels.
  * D3  What others need stays: single snapshots are refused then, ranges pass over them. The engine
  *     alone decides what that is, a dry run's, too; why is looked up afterwards.
- * Crash story: a label may be left whose snapshot is gone. Deleting that again takes it away.
+ * D4  A range of times may have no snapshot in it: then nothing goes, and that is no error. One
+ * that names a snapshot has that one, or is wrong. Crash story: a label may be left whose snapshot
+ * is gone. Deleting that again takes it away.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -153,19 +155,59 @@ static int resolve_first(struct deletion *d, const struct plx_name *name, uint64
     return rc;
 }
 
+/* The end of a range: open, or a time, and not a snapshot that is named. none: what open means. */
+static bool is_time(const struct deletion *d, const struct plx_name *end, uint64_t none,
+                    uint64_t *ret_ns)
+{
+    *ret_ns = none;
+    return !*end->snapshot ||
+           (!is_number(end->snapshot) && !find_label(d, end->snapshot) &&
+            plx_instant_parse(end->snapshot, plx_clock_ns(CLOCK_REALTIME), ret_ns));
+}
+
+/* D4 */
+static bool may_be_empty(const struct deletion *d, const struct plx_name *first,
+                         const struct plx_name *last, uint64_t *ret_first_ns, uint64_t *ret_last_ns)
+{
+    return is_time(d, first, 0, ret_first_ns) && is_time(d, last, UINT64_MAX, ret_last_ns);
+}
+
+static int refuse_empty(struct deletion *d, const struct target *target)
+{
+    return plx_cli_fail(d->cli, PLX_ERR_INVALID, "%s: the range is empty", target->text);
+}
+
+static int leave_empty(struct deletion *d, struct target *target)
+{
+    target->first = 1;
+    target->last = 0;
+    plx_out_note(d->cli, "%s: there are no such snapshots, so there is nothing to do",
+                 target->text);
+    return 0;
+}
+
 static int resolve_range(struct deletion *d, struct target *target, const struct plx_name *first,
                          const struct plx_name *last)
 {
-    int rc = resolve_first(d, first, &target->first);
+    uint64_t first_ns, last_ns;
+    bool empty_ok = may_be_empty(d, first, last, &first_ns, &last_ns);
+    int rc;
 
+    if (empty_ok && first_ns > last_ns)
+        return refuse_empty(d, target);
+    if (empty_ok && (!d->newest.seq || last_ns < d->oldest.time_ns))
+        return leave_empty(d, target);
+    rc = resolve_first(d, first, &target->first);
     target->last = d->newest.seq;
     if (!rc && *last->snapshot)
         rc = plx_attach_snapshot_resolve(d->cli->session.attach, last->vdi, last->snapshot,
                                          &target->last, &d->cli->fault);
     if (rc)
         return rc;
+    if (target->last < target->first && empty_ok)
+        return leave_empty(d, target);
     if (target->last < target->first)
-        return plx_cli_fail(d->cli, PLX_ERR_INVALID, "%s: the range is empty", target->text);
+        return refuse_empty(d, target);
     d->newest_stays |= target->last >= d->newest.seq;
     target->first = plx_max_u64(target->first, 1);
     target->last = plx_min_u64(target->last, d->newest.seq - 1);
@@ -200,11 +242,13 @@ static int resolve_all(struct deletion *d, const struct plx_name *firsts,
                        const struct plx_name *lasts)
 {
     int rc = plx_session_window(d->cli, &d->row, &d->oldest, &d->newest);
+    uint64_t first_ns, last_ns;
 
-    if (!rc && !d->newest.seq)
-        rc = plx_cli_fail(d->cli, PLX_ERR_NOT_FOUND,
-                          "%s/%s has no snapshots; 'parallax snap create' takes one", d->name.store,
-                          d->name.vdi);
+    for (unsigned i = 0; i < d->count && !rc && !d->newest.seq; i++)
+        if (d->targets[i].single || !may_be_empty(d, &firsts[i], &lasts[i], &first_ns, &last_ns))
+            rc = plx_cli_fail(d->cli, PLX_ERR_NOT_FOUND,
+                              "%s/%s has no snapshots; 'parallax snap create' takes one",
+                              d->name.store, d->name.vdi);
     for (unsigned i = 0; i < d->count && !rc; i++)
         rc = d->targets[i].single ? resolve_single(d, &d->targets[i], &firsts[i])
                                   : resolve_range(d, &d->targets[i], &firsts[i], &lasts[i]);

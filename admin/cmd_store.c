@@ -163,10 +163,10 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     return rc;
 }
 
-/* A store whose device is missing is listed all the same. */
+/* A store whose entry or volume is missing or damaged is listed all the same. */
 static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
 {
-    json_t *row = json_pack("{s:s,s:s}", "name", known->name, "uuid", known->identity);
+    json_t *row = json_pack("{s:s}", "name", known->name);
     struct plx_registry_extent_counts extents;
     struct plx_registry_store store;
     struct plx_registry_vdi *vdis = NULL;
@@ -175,17 +175,19 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
 
     for (unsigned v = 0; v < known->volumes && !rc; v++)
         rc = look_at_volume(cli, known, v);
-    add_volumes(row, known);
+    if (known->volumes) { /* its entry could be read */
+        json_object_set_new(row, "uuid", json_string(known->identity));
+        add_volumes(row, known);
+    }
+    if (!rc && ((rc = plx_registry_extent_count(cli->session.registry, store.id, &extents)) ||
+                (rc = plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis,
+                                            &count))))
+        plx_session_registry_fault(cli, rc);
     if (rc) {
-        json_object_set_new(row, "problem", json_string(cli->fault.text));
+        json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
+        json_object_set_new(row, "problem_code", json_string(plx_error_name(rc)));
         plx_table_row(table, row);
         return rc;
-    }
-    if ((rc = plx_registry_extent_count(cli->session.registry, store.id, &extents)) ||
-        (rc = plx_registry_vdi_list(cli->session.registry, store.id, false, NULL, 0, &vdis,
-                                    &count))) {
-        json_decref(row);
-        return plx_session_registry_fault(cli, rc);
     }
     json_object_set_new(
         row, "size_bytes",
@@ -200,9 +202,13 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
 int plx_cmd_store_list(struct plx_cli *cli)
 {
     static const struct plx_column columns[] = {
-        {"name", "NAME", PLX_COLUMN_TEXT},       {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
-        {"vdis", "VDIS", PLX_COLUMN_NUMBER},     {"volumes", "VOLUMES", PLX_COLUMN_TEXT},
-        {"created", "CREATED", PLX_COLUMN_TEXT}, {NULL, NULL, 0},
+        {"name", "NAME", PLX_COLUMN_TEXT},
+        {"size_bytes", "SIZE", PLX_COLUMN_SIZE},
+        {"vdis", "VDIS", PLX_COLUMN_NUMBER},
+        {"volumes", "VOLUMES", PLX_COLUMN_TEXT},
+        {"created", "CREATED", PLX_COLUMN_TEXT},
+        {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
+        {NULL, NULL, 0},
     };
     struct plx_table table;
     int rc;

@@ -289,8 +289,10 @@ int plx_cmd_tree(struct plx_cli *cli)
     struct plx_name name = {{0}, {0}, {0}};
     int rc;
 
-    if ((cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name))) ||
-        (rc = plx_session_each_store(cli, name.store, visit_store, tree)))
+    if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
+        goto out;
+    rc = plx_session_each_store(cli, name.store, visit_store, tree);
+    if (rc && !json_array_size(tree)) /* else the other stores are shown */
         goto out;
     if (cli->json)
         plx_out_json(json_incref(tree));

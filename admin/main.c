@@ -4,7 +4,9 @@
  *     error line is printed at most, and the exit status follows the error's class.
  * M2  SIGINT and SIGTERM only set a flag (plx_interrupted): loops stop at it, and open virtual
  *     disks are closed as usual. A command that failed then, or that was cut short, ends with 128
- *     and the signal's number; one that had done all of its work by then is done. SIGPIPE is an
+ *     and the signal's number; one that had done all of its work by then is done.
+ * M3  Who prints to a pipe that nobody reads any more stops, and dies of SIGPIPE in the end,
+ *     without a word; who changes something finishes that first. Where SIGPIPE is ignored, it is an
  *     ordinary write error.
  */
 #include <locale.h>
@@ -24,12 +26,13 @@
 
 const struct plx_option plx_global_options[] = {
     {"state-dir", "DIR",
-     "which stores are known, and the sockets (default: $PARALLAX_STATE_DIR, else "
+     "where the list of known stores and the sockets are (default: $PARALLAX_STATE_DIR, else "
      "/var/lib/parallax and /run/parallax)"},
     {"json", NULL, "print data and errors as JSON"},
     {"quiet", NULL, "-q: no notes, no progress, no table headers"},
     {"wait", "SECONDS",
-     "wait so long at most for what another command of this host has; 0: not at all (default 10)"},
+     "how long to wait for what another command of this host is using; 0: do not wait (default "
+     "10)"},
     {"help", NULL, "-h: this help"},
     {NULL, NULL, NULL},
 };
@@ -56,140 +59,145 @@ static int cmd_complete(struct plx_cli *cli)
 
 const struct plx_command plx_commands[] = {
     {"store", "format", "NAME", "Make a new, empty store.",
-     "A store lies on one or more volumes: files, block devices or iscsi:// URLs. A file that "
-     "does not exist is made, with --size; devices are taken whole. A volume that holds data "
-     "is refused unless --force is given. Passwords for iSCSI targets come "
+     "A store has one or more volumes: files, block devices or iscsi:// URLs. A file that does not "
+     "exist is created with the size given by --size. Devices are used whole. A volume that holds "
+     "data is refused unless you give --force. Passwords for iSCSI targets are read "
      "from " PLX_CREDENTIALS_FILE ".",
      "store format demo --volume /srv/demo.plx --size 4G\n"
      "store format san --volume /dev/disk/by-id/wwn-0x6001405aa --volume "
      "/dev/disk/by-id/wwn-0x6001405bb\n"
      "store format test --volume ./test.plx --size 1G --state-dir ./state",
      OPTIONS({"volume", "PATH...", "file, block device or iscsi:// URL; once for each volume"},
-             {"size", "SIZE", "size of each file that is made"},
+             {"size", "SIZE", "size of each file that is created"},
              {"extent-size", "SIZE", "unit of ownership, 1M to 2G (default: by the store's size)"},
              {"force", NULL, "overwrite volumes that hold data"},
-             {"i-checked-nobody-uses-it", NULL, "your word, where volumes do not tell"}),
+             {"i-checked-nobody-uses-it", NULL, "confirm it, where the volumes do not tell"}),
      plx_cmd_store_format},
-    {"store", "list", NULL, "List the stores that this host knows.", NULL,
+    {"store", "list", NULL, "List the stores that this host knows.",
+     "A store that cannot be used is listed, too. The column PROBLEM says why in a word, and "
+     "standard error has a sentence for each such store.",
      "store list\n"
      "store list --json",
      NULL, plx_cmd_store_list},
     {"store", "info", "STORE", "Show a store's volumes, extents and space.",
-     "Handlers of this host are asked; of other extents the blocks are counted from their bitmaps, "
-     "in which what somebody has allocated since they were last written is missing. Of what is "
-     "free some is reserved: for "
-     "metadata, so that a full store can still flush, take and delete snapshots, and unmap; of "
-     "that, what all disks that are open need to be opened again after a crash is left alone by "
-     "everything else.",
+     "Handlers of this host are asked about the extents that they own. The blocks of other extents "
+     "are counted from their bitmaps, so blocks that were allocated since a bitmap was last "
+     "written are missing. Part of the free space is reserved for metadata, so that a full store "
+     "can still flush, take and delete snapshots, and unmap. Part of that reserve is kept for "
+     "recovery: it is what all open disks need when they are opened again after a crash, and "
+     "nothing else may use it.",
      "store info demo\n"
      "store info demo --json",
      NULL, plx_cmd_store_info},
     {"store", "stats", "STORE", "Show what a handler has counted since it opened the store.",
-     "Device I/O by what it was for, log batches, key frames, the cache of nodes, and the sums of "
-     "all virtual disks that it serves.",
+     "Shows device I/O by purpose, log batches, key frames, the node cache, and the totals of all "
+     "virtual disks that the handler serves.",
      "store stats demo\n"
      "store stats demo --json",
      NULL, plx_cmd_store_stats},
-    {"store", "grow", "STORE", "Take into use what volumes have become larger by.",
-     "After a file, block device or LUN was made larger: what fits in whole extents belongs to the "
-     "store from then on. Disks may be open; writes that wait for space go on, and those that were "
-     "refused work again. Also finishes a 'store grow' or 'store add-volume' that was broken off.",
+    {"store", "grow", "STORE", "Use the space that volumes have gained.",
+     "Use this after you have made a file, block device or LUN larger. The store then uses as much "
+     "of the new space as makes whole extents. Disks may be open. Writes that wait for space go "
+     "on, and disks that refused writes accept them again. This command also finishes a 'store "
+     "grow' or 'store add-volume' that was interrupted.",
      "store grow demo --dry-run\n"
      "store grow demo",
-     OPTIONS({"dry-run", NULL, "tell by how much; change nothing"}), plx_cmd_store_grow},
+     OPTIONS({"dry-run", NULL, "say by how much; change nothing"}), plx_cmd_store_grow},
     {"store", "add-volume", "STORE PATH", "Add a file, block device or iscsi:// URL to a store.",
-     "A file that does not exist is made, with --size; devices are taken whole. A volume that "
-     "holds "
-     "data is refused unless --force is given. Disks may be open; writes that wait for space go "
-     "on, "
-     "and those that were refused work again. From then on the store needs all its volumes. When "
-     "it "
-     "was broken off, give the same command again.",
+     "A file that does not exist is created with the size given by --size. Devices are used whole. "
+     "A volume that holds data is refused unless you give --force. Disks may be open. Writes that "
+     "wait for space go on, and disks that refused writes accept them again. From then on the "
+     "store needs all its volumes. If the command was interrupted, give it again.",
      "store add-volume demo /srv/more.plx --size 4G\n"
      "store add-volume san /dev/disk/by-id/wwn-0x6001405cc --dry-run",
-     OPTIONS({"size", "SIZE", "size of the file that is made"},
-             {"dry-run", NULL, "tell by how much the store would grow; change nothing"},
+     OPTIONS({"size", "SIZE", "size of the file that is created"},
+             {"dry-run", NULL, "say by how much the store would grow; change nothing"},
              {"force", NULL, "overwrite a volume that holds data"},
-             {"i-checked-nobody-uses-it", NULL, "your word, where the volume does not tell"}),
+             {"i-checked-nobody-uses-it", NULL, "confirm it, where the volume does not tell"}),
      plx_cmd_store_add_volume},
     {"store", "set", "STORE", "Set the soft limit of a store.",
-     "When so much of it is not free for data any more, a handler that has it open says so: once "
-     "in its log, as an event, and to the initiators of all LUNs in it (THIN PROVISIONING SOFT "
-     "THRESHOLD REACHED); and again when it was left by a twentieth in between. Takes effect "
+     "The limit is reached when that much of the store is no longer free for data. A handler that "
+     "has the store open then logs it, raises an event, and tells the initiators of all LUNs in "
+     "the store (THIN PROVISIONING SOFT THRESHOLD REACHED). It tells them again only "
+     "after usage has fallen a twentieth below the limit and risen again. A new limit takes effect "
      "within seconds.",
      "store set demo --warn-at 80%\n"
      "store set demo --warn-at 3G\n"
      "store set demo --warn-at none",
      OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_store_set},
-    {"store", "check", "STORE", "Check every structure of a store; reads only.",
-     "Follows every virtual disk, snapshot, key frame, log batch and node, compares them with the "
-     "allocation bitmaps and the registry, and prints one line for each finding. Disks may be open "
-     "meanwhile. Exit status 5 when something is damaged; leaked blocks alone are no damage.",
+    {"store", "check", "STORE", "Check every structure of a store without changing anything.",
+     "Follows every virtual disk, snapshot, key frame, log batch and node. Compares them with the "
+     "allocation bitmaps and the registry, and prints one line for each finding. Disks may be "
+     "open. The exit status is 5 if something is damaged. Leaked blocks alone are not damage.",
      "store check demo\n"
      "store check demo --data --rate 100M\n"
      "store check demo --json",
-     OPTIONS({"data", NULL, "read every data block with a known checksum, too"},
-             {"rate", "SIZE", "read at most so much a second"}),
+     OPTIONS({"data", NULL, "also read every data block that has a checksum"},
+             {"rate", "SIZE", "read at most this much a second"}),
      plx_cmd_store_check},
-    {"store", "scan", "[PATH...]", "Look which volumes hold stores, and which host has each.",
-     "Without PATH: all block devices of this machine. Reads only.",
+    {"store", "scan", "[PATH...]", "Show which volumes hold stores, and which host has each store.",
+     "Without PATH, all block devices of this machine are scanned. Nothing is changed.",
      "store scan\n"
      "store scan /srv/demo.plx --json",
      NULL, plx_cmd_store_scan},
-    {"store", "import", "[NAME]", "Make a store known here: from another host, or after a loss.",
-     "A store is one truth: its registry lies in it. What this host keeps is only where it lies. "
-     "Give every volume. A store that no host has is taken; one that another host has is refused: "
-     "'store release' there gives it up, 'store take-over' takes it from a host that is off. NAME "
-     "is what it is called here, if not by its own name. A copy, of files or by an array, that is "
-     "used beside the original gets an identity of its own with --new-identity: its virtual disks "
-     "have other UUIDs and LUN serials from then on, and incremental streams of the one are not "
-     "taken for the other's.",
+    {"store", "import", "[NAME]", "Make a store known to this host.",
+     "A store carries its own registry. This host only remembers where the store's volumes are. "
+     "Give every volume. A store that no host has is taken. A store that another host has is "
+     "refused: 'store release' on that host gives it up, and 'store take-over' takes it from a "
+     "host that is off. NAME is what this host calls the store, if it should not be the store's "
+     "own name. Give --new-identity for a copy, made of files or by an array, that is used beside "
+     "the original. Its virtual disks then get new UUIDs and LUN serials, and incremental streams "
+     "of one are not accepted for the other.",
      "store import --volume /srv/demo.plx\n"
      "store import yesterday --new-identity --volume /srv/copy.plx",
-     OPTIONS({"volume", "PATH...", "once for each volume of the store"},
-             {"new-identity", NULL, "the volumes are a copy; NAME is needed beside the original"},
-             {"from", "HOST", "with it: the host that has the original"}),
+     OPTIONS(
+         {"volume", "PATH...", "once for each volume of the store"},
+         {"new-identity", NULL, "the volumes are a copy; give NAME if the original is known here"},
+         {"from", "HOST", "with --new-identity: the host that has the original"}),
      plx_cmd_store_import},
     {"store", "take-over", "[STORE]", "Take a store from a host that is off.",
-     "Only you can know that the host is off: if it still runs, both write, and destroy the store. "
-     "A host that is seen to be alive is refused all the same. Then the virtual disks that it had "
-     "open are recovered, with all that was acknowledged. A store that is not known here is named "
-     "by its volumes.",
+     "Only you can know that the host is off. If it still runs, both hosts write and destroy the "
+     "store. A host that is seen to be alive is always refused. The virtual disks that the other "
+     "host had open are recovered with everything that was acknowledged. A store that this host "
+     "does not know is named by its volumes.",
      "store take-over demo --from web1 --dry-run\n"
      "store take-over demo --from web1 --i-checked-it-is-off\n"
      "store take-over --volume /dev/sdb --from web1 --i-checked-it-is-off",
      OPTIONS({"from", "HOST", "the host that has it, as 'store scan' shows it"},
-             {"any", NULL, "whichever has it, when the store cannot tell"},
-             {"i-checked-it-is-off", NULL, "your word"},
+             {"any", NULL, "any host, if the store cannot tell which one has it"},
+             {"i-checked-it-is-off", NULL, "confirm that the host is off"},
              {"dry-run", NULL, "only look; change nothing"},
-             {"volume", "PATH...", "once for each volume, of a store that is not known here"}),
+             {"volume", "PATH...", "once for each volume, if the store is not known here"}),
      plx_cmd_store_take_over},
-    {"store", "release", "STORE", "Give a store up, so that another host can import it.",
-     "Refused while a handler or a command has it open.", "store release demo",
+    {"store", "release", "STORE", "Give up a store, so that another host can import it.",
+     "Refused while a handler or a command has the store open.", "store release demo",
      OPTIONS({"dry-run", NULL, "only look; change nothing"}), plx_cmd_store_release},
-    {"store", "forget", "STORE", "Drop a store from those known here; its volumes are not touched.",
-     "The way back is 'store import'. Refused while a handler or a command of this host has it "
-     "open.",
+    {"store", "forget", "STORE",
+     "Remove a store from the list of known stores; its volumes are not touched.",
+     "To undo this, use 'store import'. Refused while a handler or a command of this host has the "
+     "store open.",
      "store forget demo", NULL, plx_cmd_store_forget},
-    {"store", "rebuild-registry", NULL, "Make a store's registry anew from the store.",
-     "For a registry that is damaged: all that it knows is read back from the store's structures. "
-     "Give every volume. It takes the old one's place as a whole, or nothing changes. What cannot "
-     "be read is named, exit status 5, and held until 'vdi forget --lost'; so are virtual disks "
-     "that the old registry knows and the store does not hold. Those whose record went back stay "
-     "refused until 'vdi accept-older'. Refused while anybody has the store open.",
+    {"store", "rebuild-registry", NULL, "Rebuild the registry of a store from the store.",
+     "Use this when the registry is damaged. Everything that the registry knows is read back from "
+     "the store's structures. Give every volume. The new registry replaces the old one as a whole, "
+     "or nothing changes. What cannot be read is listed, the exit status is 5, and its blocks are "
+     "kept until 'vdi forget --lost'. The same applies to virtual disks that the old registry "
+     "knows and the store no longer holds. Virtual disks whose record went back to an older state "
+     "are refused until 'vdi accept-older'. The command is refused while anybody has the store "
+     "open.",
      "store rebuild-registry --volume /srv/demo.plx --dry-run\n"
      "store rebuild-registry --volume /srv/demo.plx",
      OPTIONS({"volume", "PATH...", "once for each volume of the store"},
              {"dry-run", NULL, "only read; change nothing"}),
      plx_cmd_store_rebuild},
-    {"store", "export-registry", "STORE FILE", "Write a copy of a store's registry, to look at.",
-     "An SQLite file. It is a copy: nothing reads it back.",
+    {"store", "export-registry", "STORE FILE", "Write a copy of the registry of a store.",
+     "The copy is an SQLite file to look at. Nothing reads it back.",
      "store export-registry demo registry.db",
      OPTIONS({"force", NULL, "replace a file that exists; never a volume of a store"}),
      plx_cmd_store_export_registry},
 
     {"vdi", "create", "STORE/VDI", "Create a virtual disk.",
-     "It takes no space until it is written.",
+     "A new virtual disk takes no space until it is written.",
      "vdi create demo/web --size 100G\n"
      "vdi create demo/db --size 2T --sector-size 4096 --overwrite copy",
      OPTIONS({"size", "SIZE", "up to 256T"}, {"sector-size", "BYTES", "512 (default) or 4096"},
@@ -198,67 +206,70 @@ const struct plx_command plx_commands[] = {
               "checksums at all times; in place a block has none until it has been quiet for an "
               "hour"}),
      plx_cmd_vdi_create},
-    {"vdi", "list", "[STORE]", "List virtual disks, and who has each open.",
-     "Who is gone has died: what it had open is recovered, with all that was acknowledged, when "
-     "its store is opened next for writing.",
+    {"vdi", "list", "[STORE]", "List virtual disks, and who has each of them open.",
+     "The word \"gone\" marks a process that has died. What it had open is recovered, with "
+     "everything that was acknowledged, when its store is next opened for writing.",
      "vdi list\n"
      "vdi list demo --json",
      NULL, plx_cmd_vdi_list},
     {"vdi", "info", "STORE/VDI", "Show a virtual disk's properties and who has it open.", NULL,
      "vdi info demo/web", NULL, plx_cmd_vdi_info},
     {"vdi", "resize", "STORE/VDI", "Make a virtual disk larger.",
-     "Works while a handler has it open; initiators see the new size after a rescan. A virtual "
-     "disk cannot be made smaller.",
+     "A handler may have the virtual disk open. Initiators see the new size after a rescan. A "
+     "virtual disk cannot be made smaller.",
      "vdi resize demo/web --size 200G", OPTIONS({"size", "SIZE", "the new size"}),
      plx_cmd_vdi_resize},
     {"vdi", "set", "STORE/VDI", "Set the soft limit of a virtual disk.",
-     "When so much of it holds data, a handler that has it open says so, as for 'store set', to "
-     "the initiators of its LUN. What its snapshots keep does not count.",
+     "The limit is reached when that much of the virtual disk holds data. A handler that has the "
+     "disk open then tells the initiators of its LUN, as 'store set' describes. Data that only "
+     "snapshots keep does not count.",
      "vdi set demo/web --warn-at 80%\n"
      "vdi set demo/web --warn-at none",
      OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_vdi_set},
     {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
-     "Asks on a terminal and refuses without one, unless --yes is given. Clones of its "
-     "snapshots stay. Its space comes back with the next 'parallax gc', which an open store's "
-     "handler "
-     "does by itself. With --lost, one whose record is not on the store any more, or damaged, "
-     "because a device lost "
-     "a write: nothing is collected before. Where it may come back, restore the store instead.",
+     "Asks for confirmation on a terminal. Without a terminal it is refused unless you give --yes. "
+     "Clones of its snapshots stay. The space comes back with the next 'parallax gc'; a handler "
+     "that has the store open does that by itself. Use --lost for a disk whose record is missing "
+     "from the store or damaged because a device lost a write. Nothing is collected until you do. "
+     "If the lost record may come back, restore the store instead.",
      "vdi delete demo/web\n"
      "vdi delete demo/web-test --yes\n"
      "vdi delete demo/web --lost",
      OPTIONS({"yes", NULL, "do not ask"},
-             {"lost", NULL, "its record is gone from the store; no other one is deleted"}),
+             {"lost", NULL, "delete it only if its record is missing from the store or damaged"}),
      plx_cmd_vdi_delete},
-    {"vdi", "accept-older", "STORE/VDI", "Go on with a virtual disk whose record went back.",
-     "A device that acknowledged a write and lost it, or a restored copy of a part of the store, "
-     "can "
-     "bring back an older state of a virtual disk. Such a disk is refused, since what was written "
-     "later is missing. This command accepts the older state.",
+    {"vdi", "accept-older", "STORE/VDI",
+     "Accept a virtual disk whose record went back to an older state.",
+     "An older state of a virtual disk can come back if a device lost a write that it had "
+     "acknowledged. It can also come back if a part of the store was restored from a copy. Such a "
+     "disk is refused, "
+     "because later writes are missing. This command accepts the older state.",
      "vdi accept-older demo/web --dry-run\n"
      "vdi accept-older demo/web --yes",
-     OPTIONS({"yes", NULL, "do it, rather than tell"},
-             {"dry-run", NULL, "tell, and that is what was wanted: exit status 0"}),
+     OPTIONS({"yes", NULL, "do it, instead of only saying what would be done"},
+             {"dry-run", NULL, "only say what would be done; the exit status is 0"}),
      plx_cmd_vdi_accept},
     {"vdi", "forget", "STORE", "Give up what a rebuild of the registry could not read.",
-     "Virtual disks whose record is damaged on the store, and labels. Until then nothing is "
-     "collected and no snapshot goes, since the lost disks may use any block.",
+     "This concerns virtual disks and labels whose records are damaged on the store. Until you "
+     "give them up, nothing is collected and no snapshot is deleted, because the lost disks may "
+     "use any block.",
      "vdi forget demo --lost --dry-run\n"
      "vdi forget demo --lost --yes",
-     OPTIONS({"lost", NULL, "what is lost is meant"}, {"yes", NULL, "do it, rather than tell"},
-             {"dry-run", NULL, "tell, and that is what was wanted: exit status 0"}),
+     OPTIONS({"lost", NULL, "required: say that you mean what is lost"},
+             {"yes", NULL, "do it, instead of only saying what would be done"},
+             {"dry-run", NULL, "only say what would be done; the exit status is 0"}),
      plx_cmd_vdi_forget},
     {"vdi", "clone", "STORE/VDI@SNAPSHOT STORE/NEW",
      "Make a writable virtual disk from a snapshot.",
-     "Takes no time and no space until it is written.",
+     "A clone is made at once and takes no space until it is written.",
      "vdi clone demo/web@before-upgrade demo/web-test\n"
      "vdi clone demo/web@2026-11-21T06:20:00Z demo/web-then",
      NULL, plx_cmd_vdi_clone},
     {"vdi", "import", "FILE STORE/VDI", "Copy a raw image into a virtual disk.",
-     "FILE may be '-' for standard input. The virtual disk is created when it does not exist, "
-     "with the size of the file or of --size; one that holds data is overwritten with --force "
-     "only. A stream must bring something, and its end is taken for the image's. Zeroes take no "
-     "space. Shows progress on a terminal.",
+     "FILE may be '-' for standard input. A virtual disk that does not exist is created with the "
+     "size of the file or of --size. A virtual disk that holds data is overwritten only with "
+     "--force. An empty stream is refused, and the end of a stream counts as the end of the image. "
+     "Zeroes take no space. Progress is shown on a terminal.",
      "vdi import debian.raw demo/web\n"
      "zstdcat db.raw.zst | parallax vdi import - demo/db --size 20G\n"
      "qemu-img convert -O raw old.qcow2 old.raw && parallax vdi import old.raw demo/old",
@@ -268,55 +279,54 @@ const struct plx_command plx_commands[] = {
      plx_cmd_vdi_import},
     {"vdi", "export", "STORE/VDI[@SNAPSHOT] FILE",
      "Copy a virtual disk or snapshot to a raw image.",
-     "FILE may be '-' for standard output; a file becomes sparse. It gets its name when all of it "
-     "is there, and one that it replaces stays until then; a block device or a pipe is written "
-     "directly. A virtual disk that is open elsewhere is read as it is on the store at that "
-     "moment; take a snapshot for an exact instant. With --skip-errors what is damaged is zero in "
-     "the image and listed; the exit status is 5 then.",
+     "FILE may be '-' for standard output. A regular file becomes sparse. The file gets its name "
+     "when it is complete, and a file that it replaces stays until then. A block device or a pipe "
+     "is written directly. A virtual disk that is open elsewhere is read as it is on the store at "
+     "that moment; take a snapshot to get an exact instant. With --skip-errors, damaged parts are "
+     "zero in the image and listed, and the exit status is 5.",
      "vdi export demo/web@nightly web.raw\n"
      "vdi export demo/web@nightly web.raw --skip-errors --json > lost.json\n"
      "vdi export demo/web - | zstd > web.raw.zst",
      OPTIONS({"force", NULL, "overwrite FILE when it exists"},
-             {"skip-errors", NULL, "go on where something cannot be read, and list it"}),
+             {"skip-errors", NULL, "continue after a read error, and list what could not be read"}),
      plx_cmd_vdi_export},
     {"vdi", "export-diff", "STORE/VDI[@A..B] [STORE/VDI@B] FILE",
      "Write what changed from one snapshot to another, for import-diff.",
-     "Without A everything that B holds: the first of a row of backups. FILE may be '-' for "
-     "standard output. The stream carries checksums; it is not compressed. The virtual disk may be "
-     "open meanwhile.",
+     "Without A, everything that B holds is written: that is the first of a series of backups. "
+     "FILE may be '-' for standard output. The stream has checksums and is not compressed. The "
+     "virtual disk may be open.",
      "vdi export-diff demo/web@monday web.full\n"
      "vdi export-diff demo/web@monday..tuesday web.tuesday\n"
      "vdi export-diff demo/web@monday..tuesday - | ssh backup parallax vdi import-diff - safe/web",
      OPTIONS({"force", NULL, "overwrite FILE when it exists"}), plx_cmd_vdi_export_diff},
     {"vdi", "import-diff", "FILE STORE/VDI",
-     "Bring a copy from one snapshot of its original to another.",
-     "FILE, '-' for standard input, comes from 'vdi export-diff'. It is refused when it is damaged "
-     "or "
-     "does not go on from what the copy holds. The copy gets a snapshot, labelled "
-     "import-ID-SEQ-TIME "
-     "after the original's identity and sequence number, which the next stream goes on from. One "
-     "from nothing creates the copy when it does not exist. An import that was broken off is "
-     "repeated: what it left is taken back first.",
+     "Bring a copy of a virtual disk from one snapshot to another.",
+     "FILE is made by 'vdi export-diff'; '-' is standard input. A stream is refused if it is "
+     "damaged or does not continue from what the copy holds. The copy gets a snapshot with the "
+     "label import-ID-SEQ-TIME, which has the identity and the sequence number of the original. "
+     "The next stream continues from that snapshot. A full stream creates the copy if it does not "
+     "exist. If an import was interrupted, give the command again: the partial import is undone "
+     "first.",
      "vdi import-diff web.full safe/web\n"
      "vdi import-diff web.tuesday safe/web --dry-run\n"
      "zstdcat web.tuesday.zst | parallax vdi import-diff - safe/web",
      OPTIONS({"base", "SNAPSHOT",
-              "the copy's snapshot that the stream goes on from, when no import made it"},
-             {"force", NULL, "take back what was changed in the copy since"},
+              "the snapshot of the copy from which the stream continues, if no import made it"},
+             {"force", NULL, "undo what was changed in the copy since"},
              {"dry-run", NULL, "check the stream and whether it fits; change nothing"}),
      plx_cmd_vdi_import_diff},
     {"vdi", "bench", "STORE/VDI", "Measure a virtual disk on the engine itself.",
-     "With fio's words. Takes the virtual disk's lock. Writing patterns OVERWRITE its content: "
-     "one that holds data needs --force.",
+     "The options have the names that fio uses. The command locks the virtual disk. Patterns that "
+     "write OVERWRITE the disk: if it holds data, --force is needed.",
      "vdi bench demo/scratch --rw randwrite --bs 4k --iodepth 32 --runtime 5\n"
      "vdi bench demo/scratch --rw read --bs 1M --iodepth 8 --json",
      OPTIONS({"rw", "PATTERN", "read, write, randread (default), randwrite or randrw"},
              {"bs", "SIZE", "size of a request (default 4k)"},
              {"iodepth", "N", "requests in flight (default 32)"},
              {"runtime", "SECONDS", "how long (default 5)"},
-             {"size", "SIZE", "use this much from the start (default: all)"},
+             {"size", "SIZE", "use only this much of the disk, from its start (default: all)"},
              {"rwmixread", "PERCENT", "reads in randrw (default 50)"},
-             {"snapshot-every", "INTERVAL", "protect it meanwhile: 10ms, batch or write"},
+             {"snapshot-every", "INTERVAL", "take snapshots during the run: 10ms, batch or write"},
              {"force", NULL, "overwrite a virtual disk that holds data"}),
      plx_cmd_vdi_bench},
     {"vdi", "stats", "STORE/VDI", "Show the counters of a virtual disk that a handler has open.",
@@ -325,23 +335,22 @@ const struct plx_command plx_commands[] = {
      "vdi stats demo/web --json",
      NULL, plx_cmd_vdi_stats},
 
-    {"snap", "create", "STORE/VDI[@LABEL]", "Take a snapshot; prints its name.",
-     "Works while a handler has the virtual disk open, without stopping its I/O. When nothing "
-     "changed since the last snapshot of a disk that a handler has open, that one is named again.",
+    {"snap", "create", "STORE/VDI[@LABEL]", "Take a snapshot and print its name.",
+     "A handler may have the virtual disk open; its I/O does not stop. If nothing has changed "
+     "since the last snapshot of an open disk, the name of that snapshot is printed again.",
      "snap create demo/web\n"
      "snap create demo/web@before-upgrade",
      OPTIONS({"label", "LABEL", "a name for it"}), plx_cmd_snap_create},
-    {"snap", "list", "STORE/VDI", "List snapshots, oldest first: the newest 100.",
-     "--from begins elsewhere, and the note at a page's end says how to go on.",
+    {"snap", "list", "STORE/VDI", "List the newest 100 snapshots, oldest first.",
+     "Use --from to begin elsewhere. A note at the end of a page says how to see the next page.",
      "snap list demo/web\n"
      "snap list demo/web --from 4711 --limit 20\n"
      "snap list demo/web --from 2026-11-21T06:20:00Z\n"
      "snap list demo/web --labels\n"
      "snap list demo/web --all --json",
-     OPTIONS({"limit", "N", "at most so many (default 100)"},
-             {"from", "SNAPSHOT", "from this one on: a number, a label or a time"},
-             {"all", NULL, "all of them, however many there are"},
-             {"labels", NULL, "labelled ones only"}),
+     OPTIONS({"limit", "N", "show at most this many (default 100)"},
+             {"from", "SNAPSHOT", "begin here: a number, a label or a time"},
+             {"all", NULL, "show all"}, {"labels", NULL, "show only labelled snapshots"}),
      plx_cmd_snap_list},
     {"snap", "label", "STORE/VDI@SNAPSHOT LABEL", "Give a snapshot a name.",
      "A labelled snapshot is kept until its label is removed.",
@@ -352,182 +361,187 @@ const struct plx_command plx_commands[] = {
     {"snap", "unlabel", "STORE/VDI@LABEL", "Remove a label; the snapshot stays.", NULL,
      "snap unlabel demo/web@good", NULL, plx_cmd_snap_unlabel},
     {"snap", "delete", "STORE/VDI@SNAPSHOT[..SNAPSHOT] [MORE...]", "Delete snapshots.",
-     "One, or all from A to B, both included; without A from the oldest, without B to the newest. "
-     "The "
-     "newest snapshot always stays, and so does what is being read and what a clone began with. A "
-     "label that is given goes with its snapshot; a range with other labels in it is refused, "
-     "unless "
-     "--force is given; what stays keeps its labels. Works while a handler has the virtual disk "
-     "open. Blocks that only these snapshots had are free afterwards.",
+     "Deletes one snapshot, or all from A to B, including both. Without A the range begins with "
+     "the oldest snapshot, and without B it ends with the newest. The newest snapshot always "
+     "stays. So does a snapshot that is being read or that a clone began with. A label that you "
+     "give is removed with its snapshot. A range that contains other labels is refused unless you "
+     "give --force. Snapshots that stay keep their labels. A range of times that contains no "
+     "snapshot deletes nothing and is no error. A handler may have the virtual disk open. Blocks "
+     "that only the deleted snapshots used are free afterwards.",
      "snap delete demo/web@before-upgrade\n"
      "snap delete demo/web@4711..4720 --dry-run\n"
      "snap delete demo/web@..2026-11-21T06:20:00Z\n"
      "snap delete demo/web@17 demo/web@19 demo/web@monday..tuesday -f",
-     OPTIONS({"force", NULL, "-f: also snapshots that have other labels"},
+     OPTIONS({"force", NULL, "-f: also delete snapshots that have other labels"},
              {"dry-run", NULL,
-              "-n: say what would go, what stays and what comes back, delete nothing"}),
+              "-n: say what would be deleted, what stays and what is freed; delete nothing"}),
      plx_cmd_snap_delete},
 
     {"diff", NULL, "STORE/VDI[@A..B] [STORE/VDI[@B]]",
      "List the ranges that differ between two instants.",
-     "A range is told with its offset and length in bytes and with what it is at B: data or zero. "
-     "All that differs is listed; a block that was written again with the same bytes may be, too. "
-     "Without A everything that B holds counts, without B the newest state is B. The instants may "
-     "lie in a virtual disk and its clones. Takes as long as what changed is large, whatever the "
-     "size of the disk.",
+     "For each range you see its offset and length in bytes, and whether it holds data or zeroes "
+     "at B. Every difference is listed. A block that was rewritten with the same bytes may be "
+     "listed, too. Without A, everything that B holds is listed. Without B, the newest state is B. "
+     "The instants may be in a virtual disk and its clones. The time this takes depends on how "
+     "much has changed, not on the size of the disk.",
      "diff demo/web@monday..tuesday\n"
      "diff demo/web@monday.. --summary\n"
      "diff demo/web@monday demo/web-test --json\n"
      "diff demo/web@monday",
-     OPTIONS({"summary", NULL, "only how much"}), plx_cmd_diff},
+     OPTIONS({"summary", NULL, "show only the total"}), plx_cmd_diff},
     {"find", NULL, "STORE/VDI", "List when a range of a virtual disk was changed, newest first.",
-     "Tells between which two snapshots. Changes are known no more exactly than that: what "
-     "happened "
-     "between two snapshots counts as one. A block has 4096 bytes.",
+     "For each change you see the two snapshots between which it happened. Several changes between "
+     "two snapshots count as one. A block has 4096 bytes.",
      "find demo/web --block 0\n"
      "find demo/web --block 2048..4095 --limit 10\n"
      "find demo/web --offset 1M --length 64k --json",
      OPTIONS({"block", "A..B", "these blocks (default: all)"},
-             {"offset", "SIZE", "from this byte on"},
-             {"length", "SIZE", "so many bytes (default 1)"},
-             {"limit", "N", "at most so many (default 100)"}),
+             {"offset", "SIZE", "begin at this byte"},
+             {"length", "SIZE", "this many bytes (default 1)"},
+             {"limit", "N", "show at most this many (default 100)"}),
      plx_cmd_find},
-    {"bisect", NULL, "STORE/VDI -- COMMAND...", "Find the first bad snapshot by asking a command.",
-     "COMMAND gets one more word, the path of a raw image of a snapshot (also in $PARALLAX_IMAGE; "
-     "its name is in $PARALLAX_INSTANT), and answers by its exit status: 0 good, 125 cannot tell, "
-     "other numbers up to 127 bad; anything else ends the search. Both ends are asked first. Its "
-     "output goes to standard error. The image is a sparse file in $TMPDIR, for reading; each is "
-     "made from the one before by what differs.",
+    {"bisect", NULL, "STORE/VDI -- COMMAND...", "Find the first bad snapshot by running a command.",
+     "COMMAND is run with one more argument: the path of a raw image of a snapshot. The path is "
+     "also in $PARALLAX_IMAGE, and the name of the snapshot is in $PARALLAX_INSTANT. The exit "
+     "status of COMMAND is the answer: 0 is good, 125 is undecided, other numbers up to 127 are "
+     "bad, and anything else ends the search. Both ends are tested first. The output of COMMAND "
+     "goes to standard error. The image is a sparse, read-only file in $TMPDIR. Each image is made "
+     "from the previous one by applying the differences.",
      "bisect demo/web --good monday --bad friday -- e2fsck -fn\n"
      "bisect demo/db --good 17 --bad 2026-11-21T06:20:00Z -- ./db-is-intact --verbose",
      OPTIONS({"good", "SNAPSHOT", "the older end"}, {"bad", "SNAPSHOT", "the newer end"}),
      plx_cmd_bisect},
-    {"rewind", NULL, "STORE/VDI", "Bring a virtual disk back to an instant.",
-     "Its contents become those of a snapshot of its own, at once; its size stays. The state "
-     "before "
-     "becomes a snapshot with the label before-rewind-TIME, so the way back is another rewind; no "
-     "snapshot is lost, and what was written since stays in them. Refused while an initiator is "
-     "logged in: unmount what is on the disk and log out, or give --live; then its next command "
-     "gets a unit attention (the medium may have changed). Many initiators keep what they have in "
-     "their caches all the same: nothing may be mounted there. At most 60 times a disk, not "
-     "counting those before which all snapshots were let go.",
+    {"rewind", NULL, "STORE/VDI", "Take a virtual disk back to an instant.",
+     "The virtual disk gets the contents of one of its own snapshots at once. Its size does not "
+     "change. The state before becomes a snapshot with the label before-rewind-TIME, so another "
+     "rewind brings it back. No snapshot is lost. The command is refused while an initiator is "
+     "logged in: unmount what is on the disk and log out, or give --live. With --live, the next "
+     "command of the initiator gets a unit attention (the medium may have changed). Many "
+     "initiators keep using their caches all the same, so nothing on the disk may be mounted "
+     "there. A disk can be rewound at most 60 times; rewinds before which all snapshots were "
+     "deleted do not count.",
      "rewind demo/web --to 2026-11-21T06:20:00Z\n"
      "rewind demo/web --to -90s --dry-run\n"
      "rewind demo/web --to before-rewind-20261121T062000.010Z\n"
      "rewind demo/db --to 17 --live",
      OPTIONS({"to", "SNAPSHOT",
               "a label, a sequence number or a time (the newest snapshot at or before it)"},
-             {"live", NULL, "although initiators are logged in"},
-             {"dry-run", NULL, "tell what it would go to and how much differs; change nothing"}),
+             {"live", NULL, "even if initiators are logged in"},
+             {"dry-run", NULL, "say which snapshot it is and how much differs; change nothing"}),
      plx_cmd_rewind},
     {"defrag", NULL, "STORE/VDI", "Bring the scattered blocks of a virtual disk together.",
-     "Blocks that follow one another on the virtual disk but not on the store are given new, "
-     "adjacent places, in windows of 1 MiB and where enough is won by it; the old ones are free "
-     "afterwards. Fragments are the pieces in which reading all of it in order takes it, of at "
-     "most 1 MiB. Blocks that a snapshot or a clone sees stay where they are, so of a disk that "
-     "takes snapshots by itself hardly any move. What moves is written anew: it takes its space "
-     "twice until the next key frame, and the log grows by some 5 bytes a block. Runs beside I/O; "
-     "a write to what is just being "
-     "moved waits. May be interrupted and begun again at any time. Ends when less than a sixteenth "
-     "of the store is free.",
+     "Blocks that follow one another on the virtual disk but not on the store are moved to "
+     "adjacent places. This is done in windows of 1 MiB, where it gains enough. The old places are "
+     "free afterwards. Fragments are the pieces, of at most 1 MiB, that reading the whole disk in "
+     "order takes. Blocks that a snapshot or a clone uses are not moved, so little moves on a disk "
+     "that takes snapshots by itself. Moved blocks are written again: they take their space twice "
+     "until the next key frame, and the log grows by about 5 bytes a block. The disk may be in "
+     "use; a write to blocks that are being moved waits. You may interrupt the command and start "
+     "it again at any time. It stops when less than a sixteenth of the store is free.",
      "defrag demo/web --dry-run\n"
      "defrag demo/web --rate 50M\n"
      "defrag demo/web --json",
-     OPTIONS({"rate", "SIZE", "move at most so much a second"},
+     OPTIONS({"rate", "SIZE", "move at most this much a second"},
              {"dry-run", NULL, "only measure; move nothing"}),
      plx_cmd_defrag},
     {"cdp", "on", "STORE/VDI", "Protect a virtual disk continuously: it takes snapshots by itself.",
-     "From then on, wherever it is open and while it is written; a disk that is idle takes none. "
-     "Restarts resume it. Each snapshot costs one small log record, and the first overwrite of a "
-     "block after it goes to a new block. --keep says how long which are kept.",
+     "From then on, snapshots are taken wherever the disk is open and while it is written. An idle "
+     "disk takes none. Restarts do not end the protection. Each snapshot costs one small log "
+     "record, and the first overwrite of a block after it goes to a new block. --keep says which "
+     "snapshots are kept, and for how long.",
      "cdp on demo/web\n"
      "cdp on demo/web --every 100ms --keep all:1h,1s:1d,1m:7d,1h:30d\n"
      "cdp on demo/db --every-write",
-     OPTIONS({"every", "INTERVAL", "a snapshot every so often, from 1ms (default 10ms)"},
-             {"every-batch", NULL, "one for all that is acknowledged at once"},
-             {"every-write", NULL, "one for each write"},
-             {"keep", "TIERS",
-              "EVERY:FOR,..., finest first: all for an hour, one a second for a day and so on; or "
-              "all (default " PLX_TIERS_DEFAULT ")"},
-             {"on-full", "WHAT",
-              "when the store is full: shorten (default), the oldest snapshots go before their "
-              "time; or keep, and writes fail"}),
+     OPTIONS(
+         {"every", "INTERVAL", "time between snapshots, at least 1ms (default 10ms)"},
+         {"every-batch", NULL, "take one snapshot for all writes that are acknowledged together"},
+         {"every-write", NULL, "take one snapshot for each write"},
+         {"keep", "TIERS",
+          "EVERY:FOR,..., finest first: all for an hour, one a second for a day and so on; or "
+          "all (default " PLX_TIERS_DEFAULT ")"},
+         {"on-full", "WHAT",
+          "when the store is full: shorten (default), the oldest snapshots go before their "
+          "time; or keep, and writes fail"}),
      plx_cmd_cdp_on},
     {"cdp", "off", "STORE/VDI", "Stop protecting a virtual disk; its snapshots stay.", NULL,
      "cdp off demo/web", NULL, plx_cmd_cdp_off},
-    {"cdp", "status", "[STORE[/VDI]]", "Show what is protected, how, and since when.",
-     "The oldest snapshot is how far back one can go; the window is how long ago that was, and "
-     "warns "
-     "when the store was too full for what is to be kept. Held are snapshots that somebody reads. "
-     "Without a virtual disk: those that are protected.",
+    {"cdp", "status", "[STORE[/VDI]]", "Show which disks are protected, how, and since when.",
+     "The oldest snapshot is as far back as you can go, and the window says how long ago that was. "
+     "A warning is shown if the store was too full to keep what the policy asks for. Held "
+     "snapshots are being read by somebody. Without a virtual disk, all protected disks are shown.",
      "cdp status\n"
      "cdp status demo/web --json",
      NULL, plx_cmd_cdp_status},
-    {"cdp", "apply", "STORE/VDI", "Let go now of the snapshots that are not to be kept.",
-     "A handler that has a protected virtual disk open does that by itself; this is for one that "
-     "is "
-     "closed, or not protected any more, and for who does not want to wait.",
+    {"cdp", "apply", "STORE/VDI", "Delete the snapshots that the policy does not keep.",
+     "A handler that has a protected virtual disk open does this by itself. Use this command for a "
+     "disk that is closed or no longer protected, or if you do not want to wait.",
      "cdp apply demo/web", NULL, plx_cmd_cdp_apply},
-    {"cdp", "resume", "STORE[/VDI]", "Say that the clock is right: let snapshots go by time again.",
-     "When the wall clock has jumped by more than a minute, the machine has started with an "
-     "earlier time or long after the last, or the newest snapshot lies in the future, no snapshot "
-     "is let go by time, and new ones are a nanosecond apart; 'cdp status' says so. That ends by "
-     "itself when the clock is right again. If it is right as it is now, say so: of this virtual "
-     "disk, or of all in a store. Tells what goes then. Snapshots keep their times; those in the "
-     "future, and those taken in doubt, stay until they are old enough for sure.",
+    {"cdp", "resume", "STORE[/VDI]",
+     "Confirm that the clock is right, so that snapshots are deleted by time again.",
+     "Snapshots are not deleted by time while the clock is in doubt. It is in doubt if the wall "
+     "clock has jumped by more than a minute, or if the newest snapshot lies in the future. It is "
+     "also in doubt if the machine has started with an earlier time, or long after the last one. "
+     "New snapshots are "
+     "then a nanosecond apart. 'cdp status' tells you about it. The doubt ends by itself when the "
+     "clock is right again. If the clock is right now, this command says so, for one virtual disk "
+     "or for all in a store. It prints which snapshots are then deleted. Snapshots keep their "
+     "times. Those in the future, and those taken in doubt, stay until they are certainly old "
+     "enough.",
      "cdp resume demo/web --dry-run\n"
      "cdp resume demo/web\n"
      "cdp resume demo --json",
-     OPTIONS({"dry-run", NULL, "only tell what would go"}), plx_cmd_cdp_resume},
+     OPTIONS({"dry-run", NULL, "only say what would be deleted"}), plx_cmd_cdp_resume},
     {"cdp", "timeline", "STORE/VDI",
-     "Draw how much was written when, and which instants there are.",
-     "Each column is a stretch of time: above what was written to new blocks, below how many "
-     "snapshots there are, and labels.",
+     "Draw how much was written when, and which snapshots there are.",
+     "Each column is a stretch of time. The upper part shows how much was written to new blocks. "
+     "The lower part shows how many snapshots there are, and the labels.",
      "cdp timeline demo/web\n"
      "cdp timeline demo/web --last 15m\n"
      "cdp timeline demo/web --svg web.svg",
-     OPTIONS({"last", "DURATION", "only so far back from the newest, such as 90s or 2h"},
-             {"svg", "FILE", "write a drawing instead; '-' for standard output"},
+     OPTIONS({"last", "DURATION", "show only this much time before the newest, such as 90s or 2h"},
+             {"svg", "FILE", "write a drawing to FILE; '-' is standard output"},
              {"force", NULL, "overwrite FILE when it exists"}),
      plx_cmd_cdp_timeline},
 
-    {"gc", NULL, "STORE", "Collect what no virtual disk uses any more.",
-     "Space of deleted virtual disks, and what crashes left allocated, comes back. Virtual disks "
-     "go on meanwhile. A handler that has the store open does it by itself a minute or so after "
-     "something was deleted; this is for at once, and for stores that no handler has open. Broken "
-     "off, it goes on the next time.",
+    {"gc", NULL, "STORE", "Free the space that no virtual disk uses any more.",
+     "Frees the space of deleted virtual disks and of blocks that a crash left allocated. Virtual "
+     "disks may be in use. A handler that has the store open does this by itself about a minute "
+     "after something was deleted. Use this command if you do not want to wait, or if no handler "
+     "has the store open. A collection that was interrupted continues the next time.",
      "gc demo\n"
      "gc demo --dry-run\n"
      "gc demo --rate 50M --memory 64M --json",
-     OPTIONS(
-         {"dry-run", NULL, "only tell how much there is"},
-         {"rate", "SIZE", "read at most so much metadata a second"},
-         {"memory", "SIZE", "for one bit a block (default 256M); with less it works in slices"}),
+     OPTIONS({"dry-run", NULL, "only say how much there is"},
+             {"rate", "SIZE", "read at most this much metadata a second"},
+             {"memory", "SIZE",
+              "memory for one bit a block (default 256M); with less, the work is done in slices"}),
      plx_cmd_gc},
     {"dedup", NULL, "STORE", "Let equal blocks of virtual disks share their space.",
-     "Blocks of one or several virtual disks that are equal, byte by byte, become one; a write to "
-     "one of them does not show in the others. Contents stay as they are, and disks go on "
-     "meanwhile. Blocks that a snapshot or a clone sees stay where they are, so of a disk that "
-     "takes snapshots by itself hardly any is shared; and so do blocks that were overwritten in "
-     "place, until they move or are written anew. The virtual disks are those that a handler of "
-     "this host has open, or all of the store when none has the store open. Metadata is read "
-     "once, or more often with little memory, and then the blocks that may have an equal. No "
-     "collection is under way meanwhile. May be interrupted and begun again at any time. Handlers "
-     "from before there was this command cannot open the store afterwards.",
+     "Blocks that are equal, byte by byte, become one block. They may be in one virtual disk or in "
+     "several. A write to one of them does not show in the others. Contents do not change, and the "
+     "disks may be in use. Blocks that a snapshot or a clone uses are not shared, so little is "
+     "shared on a disk that takes snapshots by itself. Nor are blocks that were overwritten in "
+     "place, until they move or are written again. The virtual disks are those that a handler of "
+     "this host has open, or all disks of the store if no handler has it open. Metadata is read "
+     "once, or more often with little memory. After that, the blocks that may have an equal are "
+     "read. No collection runs at the same time. You may interrupt the command and start it again "
+     "at any time. Older handlers, which do not know this command, cannot open the store "
+     "afterwards.",
      "dedup demo --dry-run\n"
      "dedup demo --rate 50M\n"
      "dedup demo --memory 64M --json",
-     OPTIONS(
-         {"dry-run", NULL, "only tell how much would be shared"},
-         {"rate", "SIZE", "read at most so much data a second"},
-         {"memory", "SIZE", "for 24 bytes a block (default 256M); with less it works in slices"}),
+     OPTIONS({"dry-run", NULL, "only say how much would be shared"},
+             {"rate", "SIZE", "read at most this much data a second"},
+             {"memory", "SIZE",
+              "memory for 24 bytes a block (default 256M); with less, the work is done in slices"}),
      plx_cmd_dedup},
-    {"du", NULL, "STORE[/VDI[@A..B]]", "Show what uses a store's space, and what deleting frees.",
-     "Of each virtual disk with its snapshots: all its blocks, those that nobody else has (what "
-     "deleting it and 'gc' would free), and those that others have, too; likewise of families, "
-     "which "
-     "are disks that come from each other by cloning. Garbage is what no disk uses any more. With "
-     "snapshots: what deleting these would free. Reads all metadata; disks may be open meanwhile.",
+    {"du", NULL, "STORE[/VDI[@A..B]]",
+     "Show what uses the space of a store, and what deleting it would free.",
+     "Shows for each virtual disk, with its snapshots: all its blocks, the blocks that nobody else "
+     "uses, and the blocks that others use, too. Deleting the disk and running 'gc' would free the "
+     "blocks that nobody else uses. The same is shown for families, which are disks that come from "
+     "each other by cloning. Garbage is what no disk uses any more. With snapshots, it shows what "
+     "deleting them would free. All metadata is read. Disks may be open.",
      "du demo\n"
      "du demo/web --json\n"
      "du demo/web@monday..friday",
@@ -538,22 +552,21 @@ const struct plx_command plx_commands[] = {
      OPTIONS({"dot", NULL, "as a graph for Graphviz"}), plx_cmd_tree},
 
     {"lun", "create", "STORE/VDI[@SNAPSHOT]",
-     "Export a virtual disk over iSCSI; prints its address.",
-     "Makes the backstore, target, portal and LUN in the kernel's target (LIO) and saves them "
-     "so that they come back after a restart. Who may log in has to be said: --initiator, or "
-     "--any-initiator. A target that is there already gets the LUN, and ACLs for the "
-     "initiators that are named; its own rules, portals and ACLs stay as they are, and it is "
-     "refused where they differ from what is asked for. Snapshots are read-only. Needs root "
-     "and tcmu-runner.",
+     "Export a virtual disk over iSCSI and print its address.",
+     "Creates the backstore, target, portal and LUN in the kernel's target (LIO). They are saved, "
+     "so that they come back after a restart. You must say who may log in: --initiator or "
+     "--any-initiator. A target that exists gets the LUN, and ACLs for the initiators that you "
+     "name. Its own rules, portals and ACLs do not change, and the command is refused if they "
+     "contradict what you ask for. Snapshots are read-only. This needs root and tcmu-runner.",
      "lun create demo/web --initiator iqn.2026-11.org.example:host7\n"
      "lun create demo/web@before-upgrade --any-initiator --portal 192.0.2.7\n"
      "lun create demo/db --target iqn.2026-11.org.example:all --initiator "
      "iqn.2026-11.org.example:host7",
      OPTIONS({"target", "IQN", "default: iqn.2026-11.org.parallax:STORE.VDI"},
-             {"portal", "IP[:PORT]...", "listen here (default 0.0.0.0:3260)"},
+             {"portal", "IP[:PORT]...", "address to listen on (default 0.0.0.0:3260)"},
              {"lun", "N", "LUN number (default: the first free one)"},
-             {"initiator", "IQN...", "let these log in"},
-             {"any-initiator", NULL, "let anybody log in who reaches the portal"},
+             {"initiator", "IQN...", "let this initiator log in"},
+             {"any-initiator", NULL, "let everybody log in who can reach the portal"},
              {"read-only", NULL, "write protected"}),
      plx_cmd_lun_create},
     {"lun", "list", "[STORE]", "List what is exported.", NULL,
@@ -561,11 +574,11 @@ const struct plx_command plx_commands[] = {
      "lun list demo --json",
      NULL, plx_cmd_lun_list},
     {"lun", "delete", "STORE/VDI[@SNAPSHOT]", "Stop exporting; the virtual disk stays.",
-     "Refused while an initiator is logged in, unless --force is given. What 'lun create' made "
-     "goes as well when it is left without LUNs: the ACL, the target.",
+     "Refused while an initiator is logged in, unless you give --force. If nothing else uses them, "
+     "the ACL and the target that 'lun create' made are deleted, too.",
      "lun delete demo/web",
      OPTIONS({"target", "IQN", "only from this target"},
-             {"force", NULL, "although initiators are logged in"}),
+             {"force", NULL, "even if initiators are logged in"}),
      plx_cmd_lun_delete},
 
     {"help", NULL, "[NOUN] [VERB]", "Show help on everything, a noun or a command.", NULL,
@@ -578,6 +591,7 @@ const struct plx_command plx_commands[] = {
 };
 
 volatile sig_atomic_t plx_interrupted;
+bool plx_pipe_ends;
 static bool was_cut_short;
 
 static void on_signal(int number)
@@ -594,12 +608,21 @@ bool plx_session_stopped(void)
 static void set_signals(void)
 {
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, pipe;
 
     /* No SA_RESTART: a read from a terminal or pipe ends, too. A second signal kills. */
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGPIPE, &ignore, &pipe);
+    plx_pipe_ends = pipe.sa_handler != SIG_IGN;
+}
+
+/* M3 */
+static int die_of_pipe(void)
+{
+    signal(SIGPIPE, SIG_DFL);
+    raise(SIGPIPE);
+    return PLX_EXIT_SIGNAL + SIGPIPE; /* it is blocked */
 }
 
 static int run(struct plx_cli *cli, int argc, char **argv)
@@ -630,7 +653,13 @@ int main(int argc, char **argv)
     if (argc == 2 && !strcmp(argv[1], "--version"))
         argv = (char **)version;
     int rc = run(&cli, argc, argv);
+    struct plx_fault said = cli.fault;
+    bool cut_short = plx_interrupted == SIGPIPE;
     int finished = plx_out_finish(&cli);
+    if (plx_interrupted == SIGPIPE && (cut_short || !rc))
+        return die_of_pipe();
+    if (rc)
+        cli.fault = said;
     rc = rc ? rc : finished;
     if (plx_interrupted && (rc || was_cut_short))
         rc = plx_cli_interrupted(&cli, rc);

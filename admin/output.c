@@ -4,11 +4,13 @@
  * O2  Text for people passes put_text(), which escapes what a terminal would obey: names, paths and
  *     findings may come from a store or a command line that means harm. In JSON jansson does.
  * O3  Memory does not grow with the number of rows: beyond the first window they stream.
+ * O4  Whoever reads standard output may stop doing so ('| head'): that is no error to tell of.
  */
 #include "output.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +25,30 @@
 #define CELL_MAX 512
 #define JSON_ONE_LINE (JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) /* O2 */
 #define JSON_FLAGS (JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9))
+
+/* Of the first write to standard output that failed. */
+static int out_errno;
+
+static void keep_out_errno(void)
+{
+    if (!out_errno)
+        out_errno = errno;
+}
+
+/* O4. What prints many lines ends, as by any signal that stops it. */
+static void look_for_reader(void)
+{
+    if (!ferror(stdout))
+        return;
+    keep_out_errno();
+    plx_out_write_failed(out_errno);
+}
+
+void plx_out_write_failed(int number)
+{
+    if (number == EPIPE && plx_pipe_ends && !plx_interrupted)
+        plx_interrupted = SIGPIPE;
+}
 
 uint64_t plx_out_monotonic_ns(void)
 {
@@ -122,6 +148,7 @@ void plx_out_line(const char *format, ...)
     va_start(args, format);
     print_line(stdout, format, args);
     va_end(args);
+    look_for_reader();
 }
 
 json_t *plx_out_string(const char *text)
@@ -305,6 +332,8 @@ void plx_table_row(struct plx_table *table, json_t *row)
             start_streaming(table);
     }
     json_decref(row);
+    if (!table->changes)
+        look_for_reader();
 }
 
 void plx_table_end(struct plx_table *table)
@@ -338,13 +367,10 @@ void plx_out_object(const struct plx_cli *cli, const struct plx_column *columns,
 
 /* ---- People ---- */
 
-/* Of the first flush of standard output that failed. */
-static int out_errno;
-
 static void flush_out(void)
 {
-    if (fflush(stdout) && !out_errno)
-        out_errno = errno;
+    if (fflush(stdout))
+        keep_out_errno();
 }
 
 /* Behind what it is about, where both go to one place. */
@@ -504,12 +530,11 @@ void plx_progress_end(struct plx_progress *progress)
 
 int plx_out_finish(struct plx_cli *cli)
 {
-    int number;
-
     flush_out();
     if (!out_errno && !ferror(stdout))
         return 0;
-    number = out_errno ? out_errno : errno;
-    return plx_cli_fail(cli, number == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
-                        "standard output: %s; not everything was written", strerror(number));
+    keep_out_errno();
+    plx_out_write_failed(out_errno);
+    return plx_cli_fail(cli, out_errno == ENOSPC ? PLX_ERR_NOSPACE : PLX_ERR_SYSTEM,
+                        "standard output: %s; not everything was written", strerror(out_errno));
 }

@@ -39,6 +39,7 @@ struct plx_table {
     unsigned widths[16];
     uint64_t rows;
     bool streaming;
+    bool changes; /* rows tell of what is changed: they end with that, whoever reads them */
 };
 
 void plx_table_begin(struct plx_table *table, const struct plx_cli *cli,
@@ -96,6 +97,9 @@ void plx_progress_end(struct plx_progress *progress);
 
 uint64_t plx_out_monotonic_ns(void);
 
+/* A write to standard output failed with this errno: if nobody reads it any more, plx_interrupted
+ * is SIGPIPE. */
+void plx_out_write_failed(int number);
 /* Flushes stdout; an error code when something printed did not get through. */
 int plx_out_finish(struct plx_cli *cli);
 

@@ -198,6 +198,17 @@ int plx_session_open(struct plx_cli *cli, const char *store, enum plx_session_mo
     return open_attach(cli, &options);
 }
 
+/* Among several. */
+static void name_store(const char *store, struct plx_fault *fault)
+{
+    struct plx_fault what = *fault;
+    char prefix[PLX_STORE_NAME_MAX + 16];
+
+    snprintf(prefix, sizeof prefix, "store %s: ", store);
+    if (strncmp(what.text, prefix, strlen(prefix)) != 0)
+        plx_fault_set(fault, what.code, "%s%.430s", prefix, what.text);
+}
+
 int plx_session_each_store(struct plx_cli *cli, const char *store,
                            int (*visit)(struct plx_cli *cli, const struct plx_known *known,
                                         void *context),
@@ -222,8 +233,10 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
             continue;
         found = true;
         rc = visit(cli, &list[i], context);
+        if (rc && !*store)
+            name_store(list[i].name, &cli->fault);
         if (rc && first.code)
-            plx_out_note(cli, "store %s: %s", list[i].name, cli->fault.text);
+            plx_out_note(cli, "%s", cli->fault.text);
         else if (rc)
             first = cli->fault;
         plx_session_close(cli);

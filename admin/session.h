@@ -42,8 +42,10 @@ enum plx_session_mode {
     PLX_SESSION_GROW, /* likewise, to make the store larger */
 };
 
-/* The signal that asks the command to end, SIGINT or SIGTERM; 0: none. */
+/* The signal that asks the command to end, SIGINT or SIGTERM, or the SIGPIPE that it would have
+ * got; 0: none. */
 extern volatile sig_atomic_t plx_interrupted;
+extern bool plx_pipe_ends; /* SIGPIPE is not ignored */
 /* Asked between two steps: true ends the work there. What it cut short cannot pass for the whole:
  * main() makes an error of it (M2), whatever the command returns. */
 bool plx_session_stopped(void);

@@ -538,6 +538,8 @@ int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t len
                              : pwrite(output->fd, bytes, length, (off_t)offset);
         if (put < 0 && errno == EINTR)
             continue;
+        if (put < 0 && output->fd == STDOUT_FILENO)
+            plx_out_write_failed(errno);
         if (put < 0)
             return plx_file_error(output->cli, output->path, "write");
         bytes += put;

@@ -1704,9 +1704,13 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         options.read_only = true;
         error = plx_embedded_open(&options, &a->registry, fault);
     }
+    if (!error)
+        plx_registry_call_store(a->registry, a->known.name);
     options.patience = NULL; /* that is not its thread's */
     if (!error && !a->options.read_only)
         error = plx_embedded_open(&options, &a->claims_registry, fault);
+    if (!error && !a->options.read_only)
+        plx_registry_call_store(a->claims_registry, a->known.name);
     return error;
 }
 
@@ -2168,8 +2172,8 @@ static int check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
         return error;
     gone = plx_registry_vdi_get_by_id(a->registry, row->id, &now);
     if (gone == PLX_ERR_NOT_FOUND || (!gone && now.deleted))
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %.80s has just been deleted",
-                             row->name);
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s/%.200s has just been deleted",
+                             a->known.name, row->name);
     return gone ? error : in_doubt(a, error, fault);
 }
 
@@ -2502,13 +2506,15 @@ static int fill_parent(struct plx_attach *a, const char *parent, const char *sna
     if (error)
         return error;
     if (!snapshot)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "a clone starts from a snapshot: %s@SNAPSHOT",
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "a clone starts from a snapshot: %s/%s@SNAPSHOT", a->known.name,
                              parent);
     error = plx_attach_snapshot_resolve(a, parent, snapshot, &options->parent_seq, fault);
     if (error)
         return error;
     if (!options->parent_seq)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s has no snapshot 0", parent);
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s/%s has no snapshot 0; they begin with 1",
+                             a->known.name, parent);
     error = check_door(a, &from, fault);
     if (error)
         return error;
@@ -2619,7 +2625,7 @@ static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
     for (size_t i = 0; i < count; i++)
         *ret_soon = *ret_soon && plx_attach_ends_soon(a, holds[i].instance);
     return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "virtual disk %s: snapshot %llu is being read or cloned%s; close it first",
+                         "%s/%.200s@%llu is being read or cloned%s; close it first", a->known.name,
                          row->name, (unsigned long long)holds[0].seq, who);
 }
 
@@ -2760,6 +2766,7 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     struct held_vdi *held = find_vdi(a, vdi);
     struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = seq == 0};
     struct plx_registry_label row;
+    struct plx_vdi_info info;
     uint64_t newest;
     char why[200];
     int error = plx_name_check("label", label, why, sizeof why);
@@ -2767,19 +2774,21 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     if (error)
         return plx_fault_set(fault, error, "%s", why);
     snprintf(request.label, sizeof request.label, "%s", label);
+    plx_vdi_get_info(vdi, &info);
     error = plx_registry_label_get(a->registry, held->lock.vdi, label, &row);
     if (error && error != PLX_ERR_NOT_FOUND)
         return plx_registry_fault(a->registry, error, fault);
     if (request.remove) {
         if (error)
-            return plx_fault_set(fault, error, "there is no label %s", label);
+            return plx_fault_set(fault, error, "%s/%.200s has no label %s", a->known.name,
+                                 info.name, label);
         request.seq = row.seq;
     } else if (!error) {
         return row.seq == seq
                    ? 0
                    : plx_fault_set(fault, PLX_ERR_EXISTS,
-                                   "label %s names snapshot %llu already; remove it first", label,
-                                   (unsigned long long)row.seq);
+                                   "label %s names %s/%.150s@%llu already; remove it first", label,
+                                   a->known.name, info.name, (unsigned long long)row.seq);
     } else if ((error = plx_registry_has_room(a->registry))) { /* before the log hears of it */
         return plx_registry_fault(a->registry, error, fault);
     }
@@ -3179,16 +3188,17 @@ static const char *time_text(uint64_t time_ns, char ret_text[TIME_TEXT])
 }
 
 /* Nobody knows yet which snapshot that will be; the newest one is `newest`, for none is later. */
-static int in_future(const struct plx_registry_vdi *row, const char *text,
+static int in_future(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
                      const struct plx_snapshot_info *newest, struct plx_fault *fault)
 {
     char time[TIME_TEXT];
 
     return plx_fault_set(
         fault, PLX_ERR_NOT_FOUND,
-        "%.100s: %.40s lies in the future; its newest snapshot is %llu, of %s: give "
+        "%s/%.100s: %.40s lies in the future; its newest snapshot is %llu, of %s: give "
         "that number, or an earlier time",
-        row->name, text, (unsigned long long)newest->seq, time_text(newest->time_ns, time));
+        a->known.name, row->name, text, (unsigned long long)newest->seq,
+        time_text(newest->time_ns, time));
 }
 
 static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
@@ -3201,14 +3211,15 @@ static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row
     if (!plx_instant_parse(text, now_ns, &time_ns)) {
         if (isalpha((unsigned char)text[0]))
             plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                          "%s has no snapshot with the label %s; 'parallax snap list' shows what "
-                          "there is",
-                          row->name, text);
+                          "%s/%s has no snapshot with the label %s; 'parallax snap list' shows "
+                          "what there is",
+                          a->known.name, row->name, text);
         else
-            plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                          "%s: %.40s is no time, and no label begins like that; a time is written "
-                          "2026-11-21T06:20:00Z, or -90s for 90 seconds ago",
-                          row->name, text);
+            plx_fault_set(
+                fault, PLX_ERR_NOT_FOUND,
+                "%s/%s: %.40s is no time, and no label begins like that; a time is written "
+                "2026-11-21T06:20:00Z, or -90s for 90 seconds ago",
+                a->known.name, row->name, text);
         return plx_attach_explain_missing(a, row, text, 0, fault);
     }
     error = check_door(a, row, fault);
@@ -3218,9 +3229,10 @@ static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row
     error = plx_snapshot_at(a->store, row->slot, time_ns, &info, fault);
     unlock(a);
     if (!error && time_ns > now_ns && time_ns > info.time_ns)
-        return in_future(row, text, &info, fault);
+        return in_future(a, row, text, &info, fault);
     if (error == PLX_ERR_NOT_FOUND) {
-        plx_fault_set(fault, error, "%s has no snapshot at or before %s", row->name, text);
+        plx_fault_set(fault, error, "%s/%s has no snapshot at or before %s", a->known.name,
+                      row->name, text);
         return plx_attach_explain_missing(a, row, text, 0, fault);
     }
     if (!error)

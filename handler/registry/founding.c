@@ -593,7 +593,9 @@ static int refuse_volumes_of_others(const struct plx_paths *paths, const struct 
 
     if (error)
         return error;
-    for (size_t i = 0; i < count && !error; i++)
+    for (size_t i = 0; i < count && !error; i++) {
+        if (list[i].problem.code) /* nobody knows which volumes are its */
+            error = plx_fault_set(fault, list[i].problem.code, "%s", list[i].problem.text);
         for (unsigned v = 0; v < list[i].volumes && !error; v++)
             for (unsigned u = 0; u < known->volumes && !error; u++)
                 if ((copy || strcmp(list[i].identity, known->identity) != 0) &&
@@ -603,6 +605,7 @@ static int refuse_volumes_of_others(const struct plx_paths *paths, const struct 
                                           "no other; 'parallax "
                                           "store forget %s' first, if it is another one's now",
                                           known->volume[u], list[i].name, list[i].name);
+    }
     plx_known_list_free(list, count);
     return error;
 }

@@ -27,6 +27,7 @@
 #define SUFFIX ".json"
 #define LOCK_WAIT_MS 5000u
 #define ENTRY_MAX (PLX_PATH_MAX + 128)
+#define ENTRY_BYTES_MAX (2u << 20) /* more than all volumes with the longest paths take */
 
 static void folder_path(const struct plx_paths *paths, char ret_path[ENTRY_MAX])
 {
@@ -108,11 +109,24 @@ static int read_entry(const char *path, const char *name, struct plx_known *ret_
                       struct plx_fault *fault)
 {
     struct plx_known known = {0};
+    struct plx_fault unopened;
     json_error_t why;
-    json_t *entry = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
-    bool room = entry || json_error_code(&why) != json_error_out_of_memory;
-    int error = entry ? take_entry(entry, name, &known) : room ? PLX_ERR_INVALID : PLX_ERR_NOMEM;
+    json_t *entry;
+    bool room;
+    int fd, error = plx_paths_open(path, ENTRY_BYTES_MAX, &fd, &unopened);
 
+    if (error == PLX_ERR_INVALID)
+        return plx_fault_set(
+            fault, error,
+            "%.230s, so it cannot be the entry of a store; remove it, and enter the "
+            "store again with 'parallax store import --volume PATH'",
+            unopened.text);
+    if (error)
+        return plx_fault_set(fault, error, "%s", unopened.text);
+    entry = json_loadfd(fd, JSON_REJECT_DUPLICATES, &why);
+    close(fd);
+    room = entry || json_error_code(&why) != json_error_out_of_memory;
+    error = entry ? take_entry(entry, name, &known) : room ? PLX_ERR_INVALID : PLX_ERR_NOMEM;
     if (!error)
         *ret_known = known;
     else
@@ -147,14 +161,22 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct plx_known *)a)->name, ((const struct plx_known *)b)->name);
 }
 
+static struct plx_known unreadable(const char *name, const struct plx_fault *why)
+{
+    struct plx_known known = {.problem = *why};
+
+    snprintf(known.name, sizeof known.name, "%s", name);
+    return known;
+}
+
 static int read_folder(const char *folder, DIR *entries, struct plx_known **list, size_t *count,
                        struct plx_fault *fault)
 {
     char path[ENTRY_MAX + 256], name[PLX_STORE_NAME_MAX + 1];
     struct dirent *file;
-    int error = 0;
+    struct plx_fault why;
 
-    while (!error && (file = readdir(entries))) {
+    while ((file = readdir(entries))) {
         struct plx_known *bigger;
 
         if (!entry_name(file->d_name, name))
@@ -164,10 +186,19 @@ static int read_folder(const char *folder, DIR *entries, struct plx_known **list
             return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
         *list = bigger;
         snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
-        error = read_entry(path, name, &bigger[*count], fault);
-        *count += !error;
+        switch (read_entry(path, name, &bigger[*count], &why)) {
+        case PLX_ERR_NOT_FOUND: /* forgotten meanwhile */
+            continue;
+        case PLX_ERR_NOMEM:
+            return plx_fault_set(fault, why.code, "%s", why.text);
+        case 0:
+            break;
+        default:
+            bigger[*count] = unreadable(name, &why);
+        }
+        ++*count;
     }
-    return error;
+    return 0;
 }
 
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
@@ -202,6 +233,7 @@ static int get_by_identity(const struct plx_paths *paths, const char *identity,
 {
     struct plx_known *list;
     size_t count;
+    struct plx_fault why = {0}; /* one that cannot be read may be it */
     bool found = false;
     int error = plx_known_list(paths, &list, &count, fault);
 
@@ -209,12 +241,16 @@ static int get_by_identity(const struct plx_paths *paths, const char *identity,
         return error;
     for (size_t i = 0; i < count && !found; i++) {
         found = strcmp(list[i].identity, identity) == 0;
+        if (list[i].problem.code)
+            why = list[i].problem;
         if (found) {
             *ret_known = list[i];
             list[i].volumes = 0; /* they went along */
         }
     }
     plx_known_list_free(list, count);
+    if (!found && why.code)
+        return plx_fault_set(fault, why.code, "%s", why.text);
     return found ? 0 : no_entry(paths, identity, fault);
 }
 
@@ -222,15 +258,15 @@ int plx_known_get(const struct plx_paths *paths, const char *name, struct plx_kn
                   struct plx_fault *fault)
 {
     char path[ENTRY_MAX], why[160];
+    int error;
 
     if (plx_uuid_check(name) == 0)
         return get_by_identity(paths, name, ret_known, fault);
     if (plx_name_check("store", name, why, sizeof why))
         return no_entry(paths, name, fault);
     entry_path(paths, name, path);
-    if (access(path, F_OK) == 0)
-        return read_entry(path, name, ret_known, fault);
-    return errno == ENOENT ? no_entry(paths, name, fault) : cannot_read(path, fault);
+    error = read_entry(path, name, ret_known, fault);
+    return error == PLX_ERR_NOT_FOUND ? no_entry(paths, name, fault) : error;
 }
 
 int plx_known_missing(const struct plx_known *known, int error, struct plx_fault *fault)
@@ -279,8 +315,11 @@ static int write_whole(const char *folder, const char *name, const char *text, b
 
     snprintf(path, sizeof path, "%s/%s" SUFFIX, folder, name);
     snprintf(hidden, sizeof hidden, "%s/.%s.%d", folder, name, (int)getpid());
-    errno = ENOSPC; /* of a write that is cut short */
-    fd = open(hidden, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST && !unlink(hidden)) /* a crash left it */
+        fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        errno = ENOSPC; /* of a write that is cut short */
     if (fd < 0 || write(fd, text, length) != (ssize_t)length || fsync(fd) ||
         (!try && rename(hidden, path)) || sync_folder(folder))
         error = cannot_write(path, fault);
@@ -296,7 +335,7 @@ static int check_name_free(const struct plx_paths *paths, const struct plx_known
 {
     struct plx_known other;
     bool same;
-    int error = plx_known_get(paths, known->name, &other, NULL);
+    int error = plx_known_get(paths, known->name, &other, fault);
 
     if (error)
         return error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID ? 0 : error;

@@ -19,13 +19,14 @@ struct plx_known {
     char identity[PLX_UUID_TEXT]; /* what it is told by; another one in a copy that was given it */
     unsigned volumes;
     char *volume[PLX_VOLUMES_MAX]; /* paths; volume 0 comes first */
+    struct plx_fault problem; /* in a list: why this entry cannot be read; only its name is known */
 };
 
 /* By name or identity. NOT_FOUND: the text says where it was looked for, and what to do. The result
  * is to be freed by plx_known_done(). */
 int plx_known_get(const struct plx_paths *paths, const char *name_or_identity,
                   struct plx_known *ret_known, struct plx_fault *fault);
-/* By name. An entry that cannot be read fails the whole call. */
+/* By name. An entry that cannot be read is there, too, with its problem. */
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
                    struct plx_fault *fault);
 void plx_known_list_free(struct plx_known *list, size_t count);

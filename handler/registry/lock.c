@@ -64,15 +64,16 @@ int plx_lock_explain(struct plx_registry *reg, const struct plx_registry_lock *l
     if (code)
         return code;
     if (holder.owner == lock->instance && holder.epoch == lock->epoch)
-        return plx_sql_fail(reg, refused, "VDI '%s': the registry refused the change", holder.name);
+        return plx_sql_fail(reg, refused, "%s: the registry refused the change",
+                            plx_sql_named(reg, holder.name));
     if (!holder.owner)
-        return plx_sql_fail(reg, PLX_ERR_FENCED, "the lock of VDI '%s' was given up (epoch %llu)",
-                            holder.name, (unsigned long long)holder.epoch);
+        return plx_sql_fail(reg, PLX_ERR_FENCED, "the lock of %s was given up (epoch %llu)",
+                            plx_sql_named(reg, holder.name), (unsigned long long)holder.epoch);
     return plx_sql_fail(reg, PLX_ERR_FENCED,
-                        "VDI '%s' now belongs to %s (pid %lld) on host %s, "
+                        "%s now belongs to %s (pid %lld) on host %s, "
                         "epoch %llu",
-                        holder.name, holder.role, (long long)holder.pid, holder.host,
-                        (unsigned long long)holder.epoch);
+                        plx_sql_named(reg, holder.name), holder.role, (long long)holder.pid,
+                        holder.host, (unsigned long long)holder.epoch);
 }
 
 int plx_lock_change(struct plx_registry *reg, const struct plx_registry_lock *lock, int refused,
@@ -112,12 +113,14 @@ int plx_registry_vdi_lock(struct plx_registry *reg, const char *id, uint64_t ins
     if (code)
         return code;
     if (holder.deleted)
-        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "VDI '%s' was deleted", holder.name);
+        return plx_sql_fail(reg, PLX_ERR_NOT_FOUND, "%s was deleted",
+                            plx_sql_named(reg, holder.name));
     if (!holder.owner)
-        return plx_sql_fail(reg, PLX_ERR_BUSY, "VDI '%s' was in use until now; try again",
-                            holder.name);
-    return plx_sql_fail(reg, PLX_ERR_BUSY, "VDI '%s' is in use by %s (pid %lld) on host %s",
-                        holder.name, holder.role, (long long)holder.pid, holder.host);
+        return plx_sql_fail(reg, PLX_ERR_BUSY, "%s was in use until now; try again",
+                            plx_sql_named(reg, holder.name));
+    return plx_sql_fail(reg, PLX_ERR_BUSY, "%s is in use by %s (pid %lld) on host %s",
+                        plx_sql_named(reg, holder.name), holder.role, (long long)holder.pid,
+                        holder.host);
 }
 
 int plx_registry_vdi_closed(struct plx_registry *reg, const struct plx_registry_lock *lock,

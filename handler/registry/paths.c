@@ -6,6 +6,8 @@
  *     read it: it appears whole under its name, by link(), which the first of several makers wins.
  * P2  Nothing is made before something is to be put there: who only reads needs no folder, and none
  *     that can be written. A host that has no id, and can keep none, reads; it takes no store.
+ * P3  What is read is a regular file. The file that was opened is looked at, not its name; opening
+ *     a pipe waits for nobody.
  * Threads: any, each on its own struct.
  * Crash story: a crash leaves at most a directory or a host-id.<pid> file too many.
  */
@@ -13,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,18 +25,53 @@
 
 #include "engine/format.h"
 
-/* Reads the first line of a small file. */
-static int read_line(const char *path, char *line, size_t size)
+static int cannot_read(const char *path, int number, struct plx_fault *fault)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return plx_fault_set(fault,
+                         number == ENOENT                      ? PLX_ERR_NOT_FOUND
+                         : number == EACCES || number == EPERM ? PLX_ERR_PERMISSION
+                                                               : PLX_ERR_SYSTEM,
+                         "cannot read %.200s: %s", path, strerror(number));
+}
+
+/* P3 */
+int plx_paths_open(const char *path, uint64_t max, int *ret_fd, struct plx_fault *fault)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error = 0;
+    struct stat st;
+
+    if (fd < 0 && errno == ENXIO) /* a socket, or a device that is not there */
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%.200s is no regular file", path);
+    if (fd < 0)
+        return cannot_read(path, errno, fault);
+    if (fstat(fd, &st))
+        error = cannot_read(path, errno, fault);
+    else if (!S_ISREG(st.st_mode))
+        error = plx_fault_set(fault, PLX_ERR_INVALID, "%.200s is no regular file", path);
+    else if ((uint64_t)st.st_size > max)
+        error = plx_fault_set(fault, PLX_ERR_INVALID, "%.200s has more than %" PRIu64 " bytes",
+                              path, max);
+    if (error)
+        close(fd);
+    else
+        *ret_fd = fd;
+    return error;
+}
+
+/* Reads the first line of a small file. */
+static int read_line(const char *path, char *line, size_t size, struct plx_fault *fault)
+{
+    int fd, error = plx_paths_open(path, UINT64_MAX, &fd, fault);
     ssize_t got;
 
-    if (fd < 0)
-        return -1;
+    if (error)
+        return error;
     got = read(fd, line, size - 1);
-    close(fd);
     if (got < 0)
-        return -1;
+        error = cannot_read(path, errno, fault);
+    close(fd);
+    if (error)
+        return error;
     line[got] = 0;
     line[strcspn(line, "\n")] = 0;
     return 0;
@@ -89,7 +127,7 @@ static bool machine_id(char ret_id[PLX_UUID_TEXT])
     struct plx_uuid uuid;
     uint64_t half[2];
 
-    if (read_line("/etc/machine-id", id, sizeof salted - 16) || strlen(id) != 32 ||
+    if (read_line("/etc/machine-id", id, sizeof salted - 16, NULL) || strlen(id) != 32 ||
         strspn(id, "0123456789abcdef") != 32)
         return false;
     for (unsigned i = 0; i < 2; i++) {
@@ -110,28 +148,32 @@ static int get_host_id(const struct plx_paths *paths, const char *path, char *id
     id[0] = 0;
     if (!code)
         code = make_host_id(path, fault);
-    if (!code && read_line(path, id, size))
-        code =
-            plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot read %.150s: %s", path, strerror(errno));
-    return code == PLX_ERR_PERMISSION ? 0 : code;
+    if (code)
+        return code == PLX_ERR_PERMISSION ? 0 : code;
+    return read_line(path, id, size, fault);
 }
 
 static int read_host(struct plx_paths *paths, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16], id[PLX_UUID_TEXT + 1];
     bool kept = true; /* P2 */
-    int code = 0;
+    int code;
 
     snprintf(path, sizeof path, "%s/host-id", paths->state);
-    if (read_line(path, id, sizeof id) && !(errno == ENOENT && machine_id(id))) {
-        if (errno != ENOENT)
-            return plx_fault_set(fault, PLX_ERR_SYSTEM, "cannot read %.150s: %s", path,
-                                 strerror(errno));
+    code = read_line(path, id, sizeof id, fault);
+    if (code == PLX_ERR_NOT_FOUND && machine_id(id)) {
+        code = 0;
+    } else if (code == PLX_ERR_NOT_FOUND) {
         code = get_host_id(paths, path, id, sizeof id, fault);
-        if (code)
-            return code;
         kept = id[0];
     }
+    if (code == PLX_ERR_INVALID)
+        return plx_fault_set(fault, code,
+                             "%.150s is no regular file; restore it (deleting it gives this host a "
+                             "new identity)",
+                             path);
+    if (code)
+        return code;
     if (kept && plx_uuid_check(id))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "%.150s does not hold a UUID; restore it "
@@ -139,7 +181,7 @@ static int read_host(struct plx_paths *paths, struct plx_fault *fault)
                              path);
     memcpy(paths->host, id, sizeof paths->host);
     gethostname(paths->host_name, sizeof paths->host_name - 1);
-    if (!read_line("/proc/sys/kernel/random/boot_id", id, sizeof id) && !plx_uuid_check(id))
+    if (!read_line("/proc/sys/kernel/random/boot_id", id, sizeof id, NULL) && !plx_uuid_check(id))
         memcpy(paths->boot, id, sizeof paths->boot);
     return 0;
 }

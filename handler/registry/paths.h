@@ -24,6 +24,10 @@ int plx_paths_init(struct plx_paths *paths, const char *state_dir, struct plx_fa
 int plx_paths_make_state(const struct plx_paths *paths, struct plx_fault *fault);
 int plx_paths_make_control(const struct plx_paths *paths, struct plx_fault *fault);
 
+/* Opens a file to read it, and waits for nothing: what is no regular file, or has more than max
+ * bytes, is INVALID. Else NOT_FOUND, PERMISSION or SYSTEM. */
+int plx_paths_open(const char *path, uint64_t max, int *ret_fd, struct plx_fault *fault);
+
 /* The error that an errno stands for: PERMISSION, NOSPACE, else SYSTEM. */
 int plx_paths_error(int number);
 

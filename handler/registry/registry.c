@@ -87,6 +87,20 @@ void plx_registry_close(struct plx_registry *reg)
     free(reg);
 }
 
+void plx_registry_call_store(struct plx_registry *reg, const char *store)
+{
+    snprintf(reg->store, sizeof reg->store, "%s", store);
+}
+
+const char *plx_sql_named(struct plx_registry *reg, const char *vdi)
+{
+    if (reg->store[0])
+        snprintf(reg->named, sizeof reg->named, "%s/%s", reg->store, vdi);
+    else
+        snprintf(reg->named, sizeof reg->named, "VDI '%s'", vdi);
+    return reg->named;
+}
+
 const char *plx_registry_error(const struct plx_registry *reg)
 {
     return reg->fault.text;

@@ -51,6 +51,8 @@ int plx_registry_open_region(const struct plx_region *region, const char *volume
                              struct plx_registry **ret_reg, struct plx_fault *fault);
 void plx_registry_close(struct plx_registry *reg); /* NULL is allowed */
 /* Text of this handle's last failure. Valid until the next call. */
+/* From then on messages name virtual disks as STORE/VDI. */
+void plx_registry_call_store(struct plx_registry *reg, const char *store);
 const char *plx_registry_error(const struct plx_registry *reg);
 /* As plx_fault_set(), with that text. Returns the code. */
 int plx_registry_fault(const struct plx_registry *reg, int code, struct plx_fault *fault);

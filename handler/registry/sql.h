@@ -105,7 +105,9 @@ struct plx_registry {
     void *driver;
     struct plx_fault fault;
     char who[128];
-    enum plx_put_off next; /* what becomes of the next change */
+    char store[PLX_STORE_NAME_MAX + 1]; /* what its one store is called here; empty: not known */
+    char named[PLX_STORE_NAME_MAX + PLX_NAME_MAX + 8]; /* plx_sql_named() */
+    enum plx_put_off next;                             /* what becomes of the next change */
     struct plx_sql_kept kept;
     /* Of one that lies in a store (embedded.h); else NULL. */
     struct plx_device *device;
@@ -153,6 +155,8 @@ int plx_sql_get(struct plx_registry *reg, const struct plx_sql *statement,
 int plx_sql_list(struct plx_registry *reg, const struct plx_sql *statement,
                  const struct plx_sql_shape *shape, void **ret_list, size_t *ret_count);
 
+/* For one message: STORE/VDI, or VDI 'NAME' where the store's name is not known. */
+const char *plx_sql_named(struct plx_registry *reg, const char *vdi);
 int plx_sql_fail(struct plx_registry *reg, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void plx_sql_copy(char *to, size_t size, const struct plx_sql_value *column);

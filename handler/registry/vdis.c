@@ -55,19 +55,19 @@ static int check_vdi(struct plx_registry *reg, const struct plx_registry_vdi *vd
         return plx_sql_fail(reg, code, "%s", why);
     if (plx_uuid_check(vdi->id) || (vdi->parent[0] && plx_uuid_check(vdi->parent)))
         return plx_sql_fail(reg, PLX_ERR_INVALID,
-                            "VDI '%.80s': its UUID or its parent's is not "
+                            "%s: its UUID or its parent's is not "
                             "valid",
-                            vdi->name);
+                            plx_sql_named(reg, vdi->name));
     if (!vdi->size_bytes || vdi->size_bytes > PLX_VDI_SIZE_MAX)
         return plx_sql_fail(reg, PLX_ERR_INVALID,
-                            "VDI '%.80s': its size must be between 1 byte "
+                            "%s: its size must be between 1 byte "
                             "and 256 TiB",
-                            vdi->name);
+                            plx_sql_named(reg, vdi->name));
     if (vdi->sector_size != 512 && vdi->sector_size != 4096)
         return plx_sql_fail(reg, PLX_ERR_INVALID,
-                            "VDI '%.80s': its sector size must be 512 or "
+                            "%s: its sector size must be 512 or "
                             "4096",
-                            vdi->name);
+                            plx_sql_named(reg, vdi->name));
     return 0;
 }
 
@@ -109,12 +109,12 @@ int plx_registry_vdi_create(struct plx_registry *reg, const struct plx_registry_
         return plx_sql_fail(reg, PLX_ERR_NOSPACE, "the store has room for %u VDIs, and no more",
                             slots);
     if (code == PLX_ERR_EXISTS)
-        return plx_sql_fail(reg, code, "VDI '%.200s' exists already", vdi->name);
+        return plx_sql_fail(reg, code, "%s exists already", plx_sql_named(reg, vdi->name));
     if (code == PLX_ERR_BUSY)
         return plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
-                            "VDI '%.80s': its store or the locking "
+                            "%s: its store or the locking "
                             "instance is not in the registry (any more)",
-                            vdi->name);
+                            plx_sql_named(reg, vdi->name));
     return code;
 }
 
@@ -148,13 +148,13 @@ int plx_registry_import_vdis(struct plx_registry *reg, const struct plx_registry
         if (!code)
             code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);
         if (code == PLX_ERR_EXISTS)
-            plx_sql_fail(reg, code, "VDI '%.150s': its name or slot %u is taken", vdi->name,
-                         vdi->slot);
+            plx_sql_fail(reg, code, "%s: its name or slot %u is taken",
+                         plx_sql_named(reg, vdi->name), vdi->slot);
         else if (code == PLX_ERR_BUSY)
             code = plx_sql_fail(reg, PLX_ERR_NOT_FOUND,
-                                "VDI '%.150s': its owner was not imported "
+                                "%s: its owner was not imported "
                                 "before",
-                                vdi->name);
+                                plx_sql_named(reg, vdi->name));
     }
     return code;
 }
@@ -170,7 +170,8 @@ int plx_registry_vdi_get(struct plx_registry *reg, int64_t store, const char *na
     int code = plx_sql_get(reg, &statement, &vdi_shape, ret_vdi);
 
     if (code == PLX_ERR_NOT_FOUND)
-        plx_sql_fail(reg, code, "there is no VDI '%.80s'; 'parallax vdi list' shows them", name);
+        plx_sql_fail(reg, code, "there is no %s%s; 'parallax vdi list' shows them",
+                     reg->store[0] ? "virtual disk " : "", plx_sql_named(reg, name));
     return code;
 }
 
@@ -273,7 +274,7 @@ int plx_registry_vdi_rename(struct plx_registry *reg, const struct plx_registry_
         return plx_sql_fail(reg, code, "%s", why);
     code = plx_lock_change(reg, lock, PLX_ERR_REGISTRY, batch, SQL_COUNT(batch));
     if (code == PLX_ERR_EXISTS)
-        plx_sql_fail(reg, code, "VDI '%.200s' exists already", name);
+        plx_sql_fail(reg, code, "%s exists already", plx_sql_named(reg, name));
     return code;
 }
 
@@ -306,7 +307,7 @@ int plx_registry_vdi_purge(struct plx_registry *reg, const char *id)
     code = plx_registry_vdi_get_by_id(reg, id, &vdi);
     if (code)
         return code;
-    return plx_sql_fail(reg, PLX_ERR_BUSY, "VDI '%.80s' is %s", vdi.name,
+    return plx_sql_fail(reg, PLX_ERR_BUSY, "%s is %s", plx_sql_named(reg, vdi.name),
                         !vdi.deleted ? "not deleted"
                         : vdi.owner  ? "locked"
                                      : "parent of clones");

@@ -208,7 +208,7 @@ later=$!
 "$PARALLAX" cdp off demo/web --wait 60 --quiet >quiet.out 2>quiet.err </dev/null &
 quiet=$!
 until_said later.err
-grep -q "waiting up to 60 s (--wait): VDI 'web' is in use by admin (pid $holder)" later.err || die "nobody says who is waited for"
+grep -q "waiting up to 60 s (--wait): demo/web is in use by admin (pid $holder)" later.err || die "nobody says who is waited for"
 free
 wait "$later" || die "what waited has failed: $(<later.err)"
 wait "$quiet" || die "what waited has failed: $(<quiet.err)"

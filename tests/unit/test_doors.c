@@ -1474,7 +1474,7 @@ static void test_slot_taken(void)
     taken = false;
     CU_ASSERT_EQUAL(plx_attach_vdi_create(attach, &twin, "gone", "first", &info, &fault),
                     PLX_ERR_NOT_FOUND);
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "virtual disk gone has just been deleted"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "/gone has just been deleted"));
     store_row(&store);
     CU_ASSERT_EQUAL(store.doubt[0], 0);
     OK(plx_registry_vdi_get(plx_attach_registry(attach), store.id, "new", &row));

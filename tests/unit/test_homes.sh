@@ -79,6 +79,10 @@ unchanged alpha store release demo --dry-run
 alpha 0 store release demo
 alpha 4 vdi create demo/late --size 1M
 says err "no host has the store"
+unchanged beta store take-over --volume "$DIR/demo.plx" --from gamma --dry-run
+says err "no host has store demo, so nothing would be taken from host gamma; this host would have it"
+unchanged alpha store take-over demo --any --dry-run
+says err "no host has store demo, so nothing would be taken from another; this host would have it"
 beta 0 store import --volume "$DIR/demo.plx"
 beta 0 vdi export demo/web back
 same back image
@@ -97,7 +101,13 @@ unchanged alpha store take-over demo --from beta --dry-run
 alpha 4 vdi create demo/late --size 1M
 alpha 0 store take-over demo --from beta --i-checked-it-is-off
 unchanged alpha store take-over demo --from beta --dry-run
-says err "this host has store demo already"
+says err "this host has store demo already, so nothing would be taken from host beta"
+alpha 0 store take-over demo --from gamma --i-checked-it-is-off
+says err "this host has store demo already, so nothing was taken from host gamma"
+alpha 0 store take-over --volume "$DIR/demo.plx" --from gamma --i-checked-it-is-off
+says err "this host has store demo already, so nothing was taken from host gamma"
+alpha 0 store take-over demo --any --i-checked-it-is-off --json
+[[ $(json already) == true ]] || die "the JSON does not say that this host has it already"
 alpha 0 vdi export demo/web back --force
 same back image
 beta 4 vdi create demo/late --size 1M
@@ -122,7 +132,7 @@ rm beta/stores/*
 beta 4 store import --volume "$DIR/demo.plx"
 says err "'parallax store take-over --volume $DIR/demo.plx --from alpha --i-checked-it-is-off'"
 unchanged beta store take-over --volume "$DIR/demo.plx" --from alpha --dry-run
-says err "late was open there: it would be recovered"
+says err "demo/late was open there: it would be recovered"
 beta 3 vdi list demo
 beta 0 store take-over --volume "$DIR/demo.plx" --from alpha --i-checked-it-is-off
 beta 0 vdi list demo --json

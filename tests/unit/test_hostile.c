@@ -5,8 +5,8 @@
  *
  * A small store with a disk that was closed, a clone, a deleted disk and one that a killed process
  * had open. Each case changes some rows, behind SQLite's own checks, in a copy of it, and a process
- * of its own does everything with that. PLX_SEED and PLX_RUNS choose other cases; "PLX_RUNS=1
- * PLX_SEED=n" replays one.
+ * of its own does everything with that. Each day has other cases. PLX_SEED and PLX_RUNS choose
+ * them; "PLX_RUNS=1 PLX_SEED=n", which a failure prints, replays one.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "registry/compare.h"
@@ -28,6 +29,7 @@
 
 #define MIB (1ull << 20)
 #define RUNS 40
+#define DAY_S 86400
 #define SECONDS_MAX 60 /* of one case, which takes half of one */
 #define COLUMNS_MAX 20
 
@@ -566,12 +568,15 @@ static void test_rows(void)
     uint64_t count = runs ? strtoull(runs, NULL, 10) : RUNS;
     unsigned failed = 0;
 
-    seed = first ? strtoull(first, NULL, 10) : 1;
+    seed = first ? strtoull(first, NULL, 10) : (uint64_t)(time(NULL) / DAY_S) * RUNS;
+    printf("  %" PRIu64 " cases from seed %" PRIu64 " on\n", count, seed);
     for (uint64_t i = 0; i < count; i++, seed++) {
         if (run_case(false))
             continue;
         failed++;
-        printf("  PLX_RUNS=1 PLX_SEED=%" PRIu64 "\n", seed);
+        printf("  seed %" PRIu64 " failed; to repeat it: PLX_RUNS=1 PLX_SEED=%" PRIu64
+               " test_hostile\n",
+               seed, seed);
         run_case(true);
     }
     CU_ASSERT_EQUAL(failed, 0);

@@ -129,7 +129,7 @@ registry_edit one "INSERT INTO intents SELECT a.id, h.owner, a.epoch FROM vdis a
     AND h.name = 'held'; UPDATE vdis SET owner = (SELECT owner FROM vdis WHERE name = 'held') WHERE name = 'a'"
 for way in "${ways[@]}"; do
     reads 4 vdi export demo/a@first - --wait 0
-    says err "is letting snapshots of VDI 'a' go"
+    says err "is letting snapshots of demo/a go"
     reads 0 vdi export demo/a - --wait 0
 done
 

@@ -37,6 +37,81 @@ for words in "store list" "vdi list" "tree" "cdp status" "store info demo"; do
     says err "store import"
 done
 
+step "what is no file, where a file of the state directory is to be, is refused and not waited for"
+# place KIND PATH
+place() {
+    rm -rf "$2"
+    case $1 in
+    pipe) mkfifo "$2" ;;
+    folder) mkdir "$2" ;;
+    device) ln -s /dev/zero "$2" ;;
+    socket) python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$2" ;;
+    huge) truncate -s 1T "$2" ;;
+    esac
+}
+for kind in pipe folder device socket huge; do
+    place $kind zero/stores/demo.json
+    [[ $kind == huge ]] && why="has more than 2097152 bytes" || why="is no regular file"
+    for words in "store list" "store info demo" "vdi create demo/web --size 1G" "store forget demo"; do
+        # shellcheck disable=SC2086
+        timeout 10 "$PARALLAX" --state-dir "$DIR/zero" $words >out 2>err </dev/null
+        [[ $? == 1 ]] || die "$words, a $kind for an entry: not exit status 1"
+        says err "zero/stores/demo.json $why, so it cannot be the entry of a store; remove it"
+    done
+    rm -rf zero/stores/demo.json
+    place $kind zero/host-id
+    [[ $kind == huge ]] && why="does not hold a UUID" || why="is no regular file"
+    for words in "store list" "store format two --volume $DIR/two.plx --size 256M"; do
+        # shellcheck disable=SC2086
+        timeout 10 "$PARALLAX" --state-dir "$DIR/zero" $words >out 2>err </dev/null
+        [[ $? == 1 ]] || die "$words, a $kind for host-id: not exit status 1"
+        says err "zero/host-id $why; restore it"
+    done
+    rm -rf zero/host-id
+done
+ln -s nowhere zero/stores/demo.json
+run 0 --state-dir "$DIR/zero" store list # as if it had just gone
+rm zero/stores/demo.json
+
+step "one store that cannot be used does not hide the others"
+export PARALLAX_STATE_DIR=$DIR/several
+for store in one two three four; do
+    run 0 store format $store --volume "$DIR/$store.plx" --size 64M --extent-size 4M
+    run 0 vdi create $store/web --size 16M
+done
+mkdir one.plx.d && mv two.plx one.plx.d
+run 6 store list
+[[ $(grep -c '^one \|^three \|^four ' out) == 3 ]] || die "the other stores are not listed"
+grep -q '^two .*MISSING$' out || die "the list does not say what is wrong"
+says err "parallax: store two: cannot open $DIR/two.plx"
+echo '{' >several/stores/one.json
+listed() { # WORDS...: what is whole is shown, and both that are not are named
+    "$PARALLAX" "$@" >out 2>err </dev/null
+    [[ $? == 1 ]] || die "$*: not the exit status of the first problem"
+    for store in three four; do says out $store; done
+    [[ $* == *--json ]] && return
+    says err "parallax: store one: $DIR/several/stores/one.json cannot be read"
+    [[ $(grep -c "^store two: cannot open $DIR/two.plx" err) == 1 ]] || die "$*: store two is not named once"
+}
+for words in "store list" "vdi list" "tree"; do
+    # shellcheck disable=SC2086
+    listed $words
+    # shellcheck disable=SC2086
+    listed $words --json
+done
+listed tree --dot
+for store in three four; do run 0 cdp on $store/web; done
+listed cdp status
+listed store list --json
+[[ $(json 1 name) == one && $(json 1 problem_code) == INVALID && $(json 1 problem) == *one.json* ]] || die "one is not listed"
+[[ $(json 3 name) == two && $(json 3 problem_code) == MISSING && $(json 3 uuid) == *-* ]] || die "two is not listed"
+run 0 vdi list three
+run 0 store scan three.plx --json # by its identity
+[[ $(json 0 known) == three ]] || die "store three is not found"
+run 1 store import --volume "$DIR/four.plx" # which may be a volume of store one
+says err "one.json cannot be read"
+export PARALLAX_STATE_DIR=$DIR/state
+
 step "nothing to list is said"
 run 0 store format demo --volume "$DIR/demo.plx" --size 256M
 quiet_or() { # SENTENCE WORDS...: that it says on standard error, but not with -q or --json
@@ -93,6 +168,58 @@ done
 run 0 vdi export demo/stream stream.raw
 cmp -s stream.raw <(head -c 1M web.raw) || die "the disk is not what it was"
 
+step "help is told in sentences of a length that can be read"
+for noun in $("$PARALLAX" __complete); do
+    verbs=$("$PARALLAX" __complete "$noun" | grep -v '^--')
+    for verb in ${verbs:-""}; do
+        # shellcheck disable=SC2086 # no verb, no word
+        run 0 help $noun $verb
+        python3 - >err <<'PYTHON' || die "help $noun $verb has a sentence of more than 30 words"
+import re
+text = re.split(r"\n(?:Options|Everywhere|Examples):", open("out").read())[0]
+long = [s for s in re.split(r"(?<=[.:])\s+(?=[A-Z'-])", " ".join(text.split())) if len(s.split()) > 30]
+print(*long)
+raise SystemExit(bool(long))
+PYTHON
+    done
+done
+
+step "nobody reads the output any more: not a word, and what was to be changed is"
+# unread STATUS WORDS...: to a pipe that has no reader
+unread() {
+    timeout -k 5 60 python3 -c '
+import os, subprocess, sys
+reader, writer = os.pipe()
+os.close(reader)
+ignores = os.environ.get("IGNORES")
+status = subprocess.run(sys.argv[1:], stdout=writer, restore_signals=not ignores).returncode
+sys.exit(128 - status if status < 0 else status)' \
+        "$PARALLAX" "${@:2}" >out 2>err </dev/null
+    local got=$?
+    [[ $got == "$1" ]] || die "$* without a reader: $got"
+}
+died=$((128 + 13))
+for words in help version "store list" "store info demo" "vdi list demo --json" "vdi info demo/web" "tree" "vdi export demo/web -" \
+    "du demo" "store check demo --json"; do
+    # shellcheck disable=SC2086 # words
+    unread $died $words
+    [[ ! -s err ]] || die "$words without a reader is not silent"
+done
+unread $died vdi create demo/unread --size 1M --json
+unread $died snap create demo/unread@first --json -q
+run 0 snap list demo/unread
+says out "first"
+unread $died vdi export-diff demo/unread@first -
+[[ ! -s err ]] || die "vdi export-diff without a reader is not silent"
+run 0 snap create demo/unread
+unread $died snap delete demo/unread@first --json
+unread $died vdi delete demo/unread --yes --json
+run 3 vdi info demo/unread
+unread 3 vdi info demo/unread # what went wrong counts
+says err "unread"
+IGNORES=yes unread 1 store list
+says err "standard output: Broken pipe"
+
 step "numbers want a unit"
 for words in "store set demo" "vdi set demo/web"; do
     for number in 0 8 80 800000; do
@@ -146,8 +273,50 @@ for number in 0 000 9223372036854775808 99999999999999999999; do
     run 3 rewind demo/web --to "$number"
     says err "demo/web has no snapshot $number"
 done
-run 3 vdi clone demo/web@2026-11-24 demo/then
-says err "2026-11-24 is no time"
+step "a range of times in which there is no snapshot is no error; one that is the wrong way round, or names one, is"
+run 0 vdi create demo/bare --size 1M
+for range in demo/web@..-1d demo/web@-2d..-1d demo/web@..2020-01-01T00:00:00Z demo/bare@..-1d demo/bare@-2d..; do
+    for command in "snap delete" du; do
+        # shellcheck disable=SC2086
+        run 0 $command $range
+        says err "$range: there are no such snapshots, so there is nothing to do"
+        # shellcheck disable=SC2086
+        run 0 $command $range --json
+        [[ $(json snapshots) == 0 && $(json stays) == "[]" ]] || die "$command $range: something goes"
+    done
+done
+sleep 0.1
+run 0 snap delete demo/web@-1ms.. # younger than all
+says err "there are no such snapshots"
+run 1 snap delete demo/web@-1d..-2d
+says err "the range is empty"
+run 1 snap delete demo/web@2..1
+says err "the range is empty"
+run 3 snap delete demo/web@-1d
+run 3 snap delete demo/web@one..-1d
+run 3 snap delete demo/bare@1..
+says err "demo/bare has no snapshots"
+for words in "diff demo/web@..-1d" "vdi export-diff demo/web@..-1d -" "vdi clone demo/web@-1d demo/then"; do
+    # shellcheck disable=SC2086
+    run 3 $words # which want an instant
+done
+
+step "a virtual disk is named as STORE/VDI, whoever speaks of it"
+named() { # TEXT STATUS WORDS...
+    run "${@:2}"
+    says err "parallax: $1"
+}
+named "there is no virtual disk demo/none;" 3 vdi info demo/none
+named "there is no virtual disk demo/none;" 3 snap create demo/none
+named "demo/web exists already" 1 vdi create demo/web --size 1M
+named "demo/web exists already" 1 vdi clone demo/web@1 demo/web
+named "demo/web has no snapshot with the label none;" 3 vdi clone demo/web@none demo/then
+named "demo/web has no snapshot at or before -1y" 3 rewind demo/web --to -1y
+named "demo/web: 2026-11-24 is no time" 3 vdi clone demo/web@2026-11-24 demo/then
+named "demo/web: 2199-01-01T00:00:00Z lies in the future;" 3 rewind demo/web --to 2199-01-01T00:00:00Z
+named "demo/web has no label none" 3 snap unlabel demo/web@none
+named "label one names demo/web@1 already" 1 snap label demo/web@2 one
+named "label one names demo/web@1 already" 1 snap create demo/web@one
 run 2 snap create demo/web@one..two
 says err "looks like a range"
 run 0 gc demo --dry-run
