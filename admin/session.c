@@ -807,9 +807,9 @@ int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx
     struct plx_control_client *client = NULL;
     int rc = find_handler(cli, store, &client);
 
-    if (rc ==
-        PLX_ERR_REGISTRY) /* left in the middle of a change: opening it for writing mends it, */
-        rc = 0;           /* or says whose the store is */
+    /* Left in the middle of a change: opening it for writing mends that, or says whose it is. */
+    if (rc == PLX_ERR_REGISTRY)
+        rc = 0;
     if (!rc)
         rc = client ? collect_there(cli, client, how, ret_collected)
                     : collect_here(cli, store, how, ret_collected);
