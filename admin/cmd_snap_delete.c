@@ -6,8 +6,8 @@
  * D3  What others need stays: single snapshots are refused then, ranges pass over them. The engine
  *     alone decides what that is, a dry run's, too; why is looked up afterwards.
  * D4  A range of times may have no snapshot in it: then nothing goes, and that is no error. One
- * that names a snapshot has that one, or is wrong. Crash story: a label may be left whose snapshot
- * is gone. Deleting that again takes it away.
+ *     that names a snapshot has that one, or is wrong.
+ * Crash story: a label may be left whose snapshot is gone. Deleting that again takes it away.
  */
 #include <inttypes.h>
 #include <stdio.h>
