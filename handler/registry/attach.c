@@ -2774,7 +2774,9 @@ int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *labe
     if (error)
         return plx_fault_set(fault, error, "%s", why);
     snprintf(request.label, sizeof request.label, "%s", label);
+    lock(a);
     plx_vdi_get_info(vdi, &info);
+    unlock(a);
     error = plx_registry_label_get(a->registry, held->lock.vdi, label, &row);
     if (error && error != PLX_ERR_NOT_FOUND)
         return plx_registry_fault(a->registry, error, fault);
