@@ -430,25 +430,20 @@ int plx_cmd_store_forget(struct plx_cli *cli)
 /* ---- The registry -----------------------------------------------------------------------------
  */
 
-struct rebuilding {
-    struct plx_cli *cli;
-    struct plx_progress progress;
-};
-
 static void print_lost(void *context, const char *text)
 {
-    struct rebuilding *rebuilding = context;
+    struct plx_progress *progress = context;
 
-    plx_progress_clear(&rebuilding->progress);
-    plx_out_note(rebuilding->cli, "lost: %s", text);
+    plx_progress_clear(progress);
+    plx_out_note(progress->cli, "lost: %s", text);
 }
 
-static void show_rebuild(void *context, uint64_t done, uint64_t total)
+static void show_reading(void *context, uint64_t done, uint64_t total)
 {
-    struct rebuilding *rebuilding = context;
+    struct plx_progress *progress = context;
 
-    plx_progress_part(&rebuilding->progress, "reading the disks' metadata", total);
-    plx_progress_show(&rebuilding->progress, done);
+    plx_progress_part(progress, "reading the disks' metadata", total);
+    plx_progress_show(progress, done);
 }
 
 static bool is_stopped(void *context)
@@ -460,15 +455,14 @@ static bool is_stopped(void *context)
 int plx_cmd_store_rebuild(struct plx_cli *cli)
 {
     static struct plx_volumes_given volumes;
-    struct rebuilding rebuilding = {.cli = cli, .progress.cli = cli};
+    struct plx_progress progress = {.cli = cli};
     struct plx_rebuild_options options = {.state_dir = cli->state_dir,
                                           .volumes = volumes.path,
                                           .dry_run = plx_cli_get(cli, "dry-run"),
                                           .patience = plx_session_patience(cli),
                                           .lost = print_lost,
-                                          .progress = show_rebuild,
-                                          .interrupted = is_stopped,
-                                          .context = &rebuilding};
+                                          .context = &progress,
+                                          .watch = {show_reading, is_stopped, &progress}};
     struct plx_rebuilt rebuilt;
     struct plx_known known;
     uint64_t lost;
@@ -478,7 +472,7 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
         return rc;
     options.count = volumes.count;
     rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault);
-    plx_progress_end(&rebuilding.progress);
+    plx_progress_end(&progress);
     if (rc)
         return rc;
     lost = rebuilt.lost_records + rebuilt.lost_labels;
@@ -595,6 +589,8 @@ static void print_accepted(struct plx_cli *cli, const struct plx_name *name,
 static int accept_older(struct plx_cli *cli, const struct plx_name *name,
                         const struct plx_registry_vdi *row, const struct plx_older *older)
 {
+    struct plx_progress progress = {.cli = cli};
+    const struct plx_watch watch = {show_reading, is_stopped, &progress};
     int rc;
 
     if (older->older)
@@ -607,9 +603,12 @@ static int accept_older(struct plx_cli *cli, const struct plx_name *name,
                             "%s/%.100s is older than what was written last; nothing was changed: "
                             "with --yes, what was written after that state is given up",
                             name->store, name->vdi);
-    if (older->older &&
-        (rc = plx_attach_accept_older(cli->session.attach, row, older, is_stopped, &cli->fault)))
-        return rc;
+    if (older->older) {
+        rc = plx_attach_accept_older(cli->session.attach, row, older, &watch, &cli->fault);
+        plx_progress_end(&progress);
+        if (rc)
+            return rc;
+    }
     plx_out_note(cli,
                  older->older ? "%s/%.100s counts as it is now"
                               : "%s/%.100s is as it was written last; there is nothing to accept",

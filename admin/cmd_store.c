@@ -436,11 +436,10 @@ int plx_cmd_store_check(struct plx_cli *cli)
 {
     struct check check = {.cli = cli, .findings = json_array(), .leaks = json_array()};
     struct plx_check_options options = {.data = plx_cli_get(cli, "data"),
-                                        .found = on_finding,
+                                        .finding = on_finding,
                                         .leak = on_leak,
-                                        .progress = on_progress,
-                                        .interrupted = on_interrupted,
-                                        .context = &check};
+                                        .context = &check,
+                                        .watch = {on_progress, on_interrupted, &check}};
     struct plx_check_result result = {0};
     struct plx_name name;
     int rc;

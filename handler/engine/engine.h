@@ -760,22 +760,25 @@ struct plx_leak {
     uint64_t other;
 };
 
+/* Who watches long work. The hooks may be NULL. */
+struct plx_watch {
+    void (*progress)(void *context, uint64_t done, uint64_t total); /* total 0: not known yet */
+    bool (*interrupted)(void *context);                             /* true ends the work */
+    void *context;
+};
+
 struct plx_check_options {
     bool data;     /* also read and verify every data block with a known checksum */
     uint64_t rate; /* bytes read a second at most, 0: no limit */
-    /* One of the two: as text, or with the place in numbers. */
-    void (*finding)(void *context, enum plx_finding_severity severity, const char *text);
-    void (*found)(void *context, const struct plx_finding *finding);
-    void (*leak)(void *context, const struct plx_leak *leak); /* may be NULL */
+    void (*finding)(void *context, const struct plx_finding *finding); /* may be NULL */
+    void (*leak)(void *context, const struct plx_leak *leak);          /* may be NULL */
     /* Once for each extent that has blocks of a disk and would give them away: its bitmap has them
      * free, or it is of another type, and no owner's recovery will mark them. Certain only where
      * nobody writes. May be NULL. */
     void (*unguarded)(void *context, uint64_t extent);
     bool (*leave_out)(void *context, uint32_t slot); /* may be NULL: every disk is looked at */
-    /* Bytes; total 0: not known yet. May be NULL. */
-    void (*progress)(void *context, uint64_t done, uint64_t total);
-    bool (*interrupted)(void *context); /* may be NULL; true ends the check with BUSY */
-    void *context;
+    void *context;                                   /* of these hooks */
+    struct plx_watch watch; /* bytes; interrupted ends the check with BUSY */
 };
 
 struct plx_check_result {

@@ -37,19 +37,21 @@
 
 static void report_progress(struct plx_verify *v)
 {
-    if (v->options->progress)
-        v->options->progress(v->options->context,
-                             v->total_bytes ? plx_min_u64(v->result.bytes, v->total_bytes)
-                                            : v->result.bytes,
-                             v->total_bytes);
+    const struct plx_watch *watch = &v->options->watch;
+
+    if (watch->progress)
+        watch->progress(watch->context,
+                        v->total_bytes ? plx_min_u64(v->result.bytes, v->total_bytes)
+                                       : v->result.bytes,
+                        v->total_bytes);
 }
 
 int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, void *buffer,
                     size_t bytes)
 {
     const struct plx_turns turns = {.rate = v->options->rate,
-                                    .interrupted = v->options->interrupted,
-                                    .context = v->options->context};
+                                    .interrupted = v->options->watch.interrupted,
+                                    .context = v->options->watch.context};
 
     if (v->error)
         return v->error;
@@ -65,10 +67,8 @@ int plx_verify_read(struct plx_verify *v, enum plx_io_kind kind, uint64_t addr, 
 static void tell(struct plx_verify *v, const struct plx_finding *finding)
 {
     v->result.errors += finding->severity == PLX_FINDING_ERROR;
-    if (v->options->found)
-        v->options->found(v->options->context, finding);
-    else
-        v->options->finding(v->options->context, finding->severity, finding->text);
+    if (v->options->finding)
+        v->options->finding(v->options->context, finding);
 }
 
 static void locate(const struct plx_verify *v, uint64_t addr, struct plx_finding *finding)

@@ -112,9 +112,9 @@ int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registr
                              struct plx_older *ret_older, struct plx_fault *fault);
 /* The operator's word: the disk counts as it was looked at. Reads the metadata of all disks, three
  * times. CORRUPT: another disk has blocks of that state by now. BUSY: an instance holds an extent
- * with free blocks of that state. interrupted: as in struct plx_check_options; may be NULL. */
+ * with free blocks of that state. watch: as in struct plx_check_options. */
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
-                            const struct plx_older *older, bool (*interrupted)(void *context),
+                            const struct plx_older *older, const struct plx_watch *watch,
                             struct plx_fault *fault);
 int plx_attach_snapshot_resolve(struct plx_attach *attach, const char *name, const char *snapshot,
                                 uint64_t *ret_seq, struct plx_fault *fault);

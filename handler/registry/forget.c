@@ -150,11 +150,6 @@ static void on_finding(void *context, const struct plx_finding *finding)
                                       finding->text);
 }
 
-static void ignore(void *context, const struct plx_finding *finding)
-{
-    (void)context, (void)finding;
-}
-
 static bool is_another(void *context, uint32_t slot)
 {
     const struct accept *accept = context;
@@ -188,18 +183,15 @@ static int check(struct plx_attach *attach, struct accept *accept,
 }
 
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
-                            const struct plx_older *older, bool (*interrupted)(void *context),
+                            const struct plx_older *older, const struct plx_watch *watch,
                             struct plx_fault *fault)
 {
     struct accept accept = {.vdi = vdi, .fault = fault};
     struct plx_attach_inside in;
     const struct plx_check_options whose = {
-        .found = on_finding, .interrupted = interrupted, .context = &accept};
-    const struct plx_check_options unguarded = {.found = ignore,
-                                                .unguarded = seal,
-                                                .leave_out = is_another,
-                                                .interrupted = interrupted,
-                                                .context = &accept};
+        .finding = on_finding, .context = &accept, .watch = *watch};
+    const struct plx_check_options unguarded = {
+        .unguarded = seal, .leave_out = is_another, .context = &accept, .watch = *watch};
     int error;
 
     plx_attach_get_inside(attach, &in);

@@ -542,35 +542,13 @@ static bool is_refused(void *context, uint32_t slot)
     return false;
 }
 
-static void tell_progress(void *context, uint64_t done, uint64_t total)
-{
-    struct rebuild *r = context;
-
-    if (r->options->progress)
-        r->options->progress(r->options->context, done, total);
-}
-
-static bool is_interrupted(void *context)
-{
-    struct rebuild *r = context;
-
-    return r->options->interrupted && r->options->interrupted(r->options->context);
-}
-
-static void ignore(void *context, enum plx_finding_severity severity, const char *text)
-{
-    (void)context, (void)severity, (void)text; /* "store check" tells */
-}
-
-/* B9 */
+/* B9. "store check" tells what else is found. */
 static int ask_disks(struct rebuild *r)
 {
-    const struct plx_check_options options = {.finding = ignore,
-                                              .unguarded = contradicted,
+    const struct plx_check_options options = {.unguarded = contradicted,
                                               .leave_out = is_refused,
-                                              .progress = tell_progress,
-                                              .interrupted = is_interrupted,
-                                              .context = r};
+                                              .context = r,
+                                              .watch = r->options->watch};
     struct plx_check_result result;
     int error = plx_store_check(r->store, &options, &result, r->fault);
 

@@ -33,11 +33,9 @@ struct plx_rebuild_options {
     bool dry_run;
     const struct plx_patience
         *patience; /* while others have the volumes, or the store (device.h) */
-    void (*lost)(void *context, const char *text); /* may be NULL, as the next two */
-    /* Bytes of metadata; total 0: not known yet. */
-    void (*progress)(void *context, uint64_t done, uint64_t total);
-    bool (*interrupted)(void *context); /* true ends it, and nothing has changed */
-    void *context;
+    void (*lost)(void *context, const char *text); /* may be NULL */
+    void *context;                                 /* of lost */
+    struct plx_watch watch; /* bytes of metadata; once interrupted, nothing has changed */
 };
 int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret_known,
                 struct plx_rebuilt *ret_rebuilt, struct plx_fault *fault);

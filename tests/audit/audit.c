@@ -495,9 +495,9 @@ static void read_all(void)
             read_state(&states[i]);
 }
 
-static void count_finding(void *context, enum plx_finding_severity severity, const char *text)
+static void count_finding(void *context, const struct plx_finding *finding)
 {
-    verdict->found += severity == PLX_FINDING_ERROR;
+    verdict->found += finding->severity == PLX_FINDING_ERROR;
 }
 
 /* Whoever cannot be opened stays as he is. */

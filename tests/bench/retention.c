@@ -142,10 +142,10 @@ static void run(const struct plx_protection *policy)
 
 /* ---- What is left ---- */
 
-static void finding(void *context, enum plx_finding_severity severity, const char *text)
+static void finding(void *context, const struct plx_finding *finding)
 {
-    if (severity == PLX_FINDING_ERROR)
-        printf("check: %s\n", text);
+    if (finding->severity == PLX_FINDING_ERROR)
+        printf("check: %s\n", finding->text);
 }
 
 static void tell(const struct plx_protection *policy)

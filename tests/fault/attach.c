@@ -814,10 +814,10 @@ static const struct fault_operation operations[] = {
 
 /* ---- Judging ---- */
 
-static void finding(void *context, enum plx_finding_severity severity, const char *text)
+static void finding(void *context, const struct plx_finding *finding)
 {
-    if (severity == PLX_FINDING_ERROR)
-        say(PLX_ERR_CORRUPT, text);
+    if (finding->severity == PLX_FINDING_ERROR)
+        say(PLX_ERR_CORRUPT, finding->text);
 }
 
 /* The store in itself, the registry against it, and no instance but this one. */

@@ -933,11 +933,11 @@ void bench_verify(struct bench *b)
     }
 }
 
-static void finding(void *context, enum plx_finding_severity severity, const char *text)
+static void finding(void *context, const struct plx_finding *finding)
 {
     struct bench *b = context;
 
-    bench_expect(b, severity != PLX_FINDING_ERROR, "check: %s", text);
+    bench_expect(b, finding->severity != PLX_FINDING_ERROR, "check: %s", finding->text);
 }
 
 static void check(struct bench *b, uint64_t *ret_leaked)

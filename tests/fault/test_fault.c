@@ -307,7 +307,7 @@ static int run_store_close(struct bench *b)
     return bench_close_store(b);
 }
 
-static void ignore_finding(void *context, enum plx_finding_severity severity, const char *text)
+static void ignore_finding(void *context, const struct plx_finding *finding)
 {
 }
 

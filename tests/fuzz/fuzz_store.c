@@ -772,9 +772,9 @@ static void forge(struct fuzz_input *input)
 
 /* ---- Using it ---- */
 
-static void on_finding(void *context, enum plx_finding_severity severity, const char *text)
+static void on_finding(void *context, const struct plx_finding *finding)
 {
-    FUZZ_CHECK(text[0]);
+    FUZZ_CHECK(finding->text[0]);
     ++*(uint64_t *)context;
 }
 

@@ -412,13 +412,13 @@ void plx_sim_verify_lists(struct plx_world *w, struct plx_sim_disk *disk)
 
 /* ---- The whole store ---- */
 
-static void check_finding(void *context, enum plx_finding_severity severity, const char *text)
+static void check_finding(void *context, const struct plx_finding *finding)
 {
     struct plx_world *w = context;
 
-    PLX_SIM_TRACE(w, "check: %s", text);
-    if (severity == PLX_FINDING_ERROR || strstr(text, "its record says that"))
-        plx_sim_fail(w, "check: %s", text);
+    PLX_SIM_TRACE(w, "check: %s", finding->text);
+    if (finding->severity == PLX_FINDING_ERROR || strstr(finding->text, "its record says that"))
+        plx_sim_fail(w, "check: %s", finding->text);
 }
 
 /* Only deaths, errors, deletions, common blocks, and blocks that died while another host held their

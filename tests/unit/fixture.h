@@ -49,7 +49,7 @@ void kill_store(void);
  * be some. */
 void check_store(bool leaks);
 /* For a check of one's own: errors only. */
-void print_finding(void *context, enum plx_finding_severity severity, const char *text);
+void print_finding(void *context, const struct plx_finding *finding);
 /* Closes the store if it is open. The disk is gone. */
 void end_store(void);
 /* Of a closed store, which is opened for it and left: how many blocks came back. */

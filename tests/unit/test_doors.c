@@ -172,7 +172,7 @@ static int try_older(const struct plx_registry_vdi *row)
 
     OK(plx_attach_look_at_older(attach, row, &older, &fault));
     CU_ASSERT_TRUE(older.older);
-    error = plx_attach_accept_older(attach, row, &older, NULL, &fault);
+    error = plx_attach_accept_older(attach, row, &older, &(struct plx_watch){0}, &fault);
     free(older.gone);
     return error;
 }

@@ -2476,10 +2476,10 @@ static void count_lost(void *context, const struct plx_leak *leak)
         lost_data += leak->other;
 }
 
-static void no_finding(void *context, enum plx_finding_severity severity, const char *text)
+static void no_finding(void *context, const struct plx_finding *finding)
 {
-    if (severity == PLX_FINDING_ERROR)
-        printf("\n  %s", text);
+    if (finding->severity == PLX_FINDING_ERROR)
+        printf("\n  %s", finding->text);
 }
 
 static void check_clean(void)

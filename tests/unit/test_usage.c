@@ -519,7 +519,8 @@ static void grow_once_checked(void *context, uint64_t done, uint64_t total)
 /* The checker, likewise: what was added it does not check, and does not complain of. */
 static void test_check_beside_growth(void)
 {
-    struct plx_check_options options = {.progress = grow_once_checked, .finding = print_finding};
+    struct plx_check_options options = {.watch.progress = grow_once_checked,
+                                        .finding = print_finding};
     struct plx_check_result result;
 
     make_families();

@@ -145,9 +145,9 @@ static int check_at(uint64_t rate)
 {
     struct plx_check_options options = {.data = true,
                                         .rate = rate,
-                                        .found = on_found,
+                                        .finding = on_found,
                                         .leak = on_leak,
-                                        .interrupted = on_interrupted};
+                                        .watch.interrupted = on_interrupted};
     bool stop = heard.stop, was_closed = !store;
     int error;
 
@@ -2484,7 +2484,7 @@ static void test_adopted_pages(void)
  * look at. */
 static void check_without_memory(const char *kind)
 {
-    struct plx_check_options options = {.data = true, .found = on_found};
+    struct plx_check_options options = {.data = true, .finding = on_found};
     uint64_t failed = 1;
 
     for (uint64_t k = 1; failed; k++) {
@@ -2526,7 +2526,7 @@ static void test_memory(void)
 /* A finding that cannot be kept until it is known whether the disk has moved on is counted. */
 static void test_findings_without_memory(void)
 {
-    struct plx_check_options options = {.data = true, .found = on_found};
+    struct plx_check_options options = {.data = true, .finding = on_found};
     uint64_t failed = 1;
     unsigned counted = 0;
 
