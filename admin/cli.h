@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "session.h"
 #include "text.h"
 

@@ -9,7 +9,7 @@
 #include "registry/clock.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 static const struct plx_column object_columns[] = {
     {"name", "Name", PLX_COLUMN_TEXT},

@@ -1,5 +1,5 @@
 /* cmd_clock.c - parallax cdp resume, and what other commands tell of the wall clock's doubt
- * (engine/witness.h).
+ * (witness.h).
  *
  * L1  Doubt is judged here as the engine would, from what was kept of the disk and from this
  *     machine's clocks; only the instance that has the disk open, or this one as such, takes the
@@ -15,7 +15,7 @@
 #include "output.h"
 #include "registry/clocks.h"
 #include "registry/retention.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 static const struct plx_column columns[] = {
     {"name", "NAME", PLX_COLUMN_TEXT},

@@ -12,7 +12,7 @@
 
 #include "commands.h"
 #include "output.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 /* A slice: the disk's other requests wait for their turn on the loop while so many windows are
  * looked at, a key frame to end, while so much is moved. */

@@ -9,11 +9,11 @@
 #include "commands.h"
 #include "transfer.h"
 #include "output.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 #include "registry/embedded.h"
-#include "registry/founding.h"
+#include "attach/founding.h"
 #include "registry/lost.h"
-#include "registry/rebuild.h"
+#include "attach/rebuild.h"
 
 /* ---- scan ------------------------------------------------------------------------------------ */
 

@@ -1,6 +1,6 @@
 /* cmd_grow.c - parallax store: grow, add-volume.
  *
- * The change is this process's: store, then registry (registry/attach.h). Then whoever else has the
+ * The change is this process's: store, then registry (attach.h). Then whoever else has the
  * store open on this host is told; who could not be finds out when it needs the space.
  */
 #include <inttypes.h>

@@ -75,7 +75,7 @@ static int code_of(const char *name)
 #define PLX_ERROR(error, number, class, key, asc, ascq, text)                                      \
     if (!strcmp(name, #error))                                                                     \
         return PLX_ERR_##error;
-#include "engine/error.def"
+#include "engine/base/error.def"
 #undef PLX_ERROR
     return PLX_ERR_SYSTEM;
 }

@@ -10,7 +10,7 @@
 #include "output.h"
 #include "registry/clock.h"
 #include "registry/names.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 static const struct plx_column columns[] = {
     {"name", "NAME", PLX_COLUMN_TEXT},

@@ -20,7 +20,7 @@
 #include "registry/embedded.h"
 #include "registry/instance.h"
 #include "registry/retention.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 /* One argument: a snapshot, or all from first to last. */
 struct target {

@@ -8,7 +8,7 @@
 #include "output.h"
 #include "registry/collections.h"
 #include "registry/threshold.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 /* ---- How full a store is ----------------------------------------------------------------------
  */

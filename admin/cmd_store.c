@@ -9,14 +9,14 @@
 
 #include "commands.h"
 #include "output.h"
-#include "registry/compare.h"
-#include "registry/founding.h"
+#include "attach/compare.h"
+#include "attach/founding.h"
 
 #define FINDINGS_MAX 10000 /* kept for JSON; all are counted */
 
 /* ---- format ---------------------------------------------------------------------------------- */
 
-/* Where a store lies is kept as JSON (registry/known.h), which has no other bytes than text. */
+/* Where a store lies is kept as JSON (known.h), which has no other bytes than text. */
 static int check_path(struct plx_cli *cli, const char *path)
 {
     json_t *text = json_string(path);

@@ -7,7 +7,7 @@
 
 #include "commands.h"
 #include "output.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 const char *const plx_sector_sizes[] = {"512", "4096", NULL};
 

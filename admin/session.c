@@ -3,7 +3,7 @@
  * E1  A virtual disk is changed by its lock's holder only: this process, or the instance that has
  *     it open, asked through its control socket. Which of them is looked up anew for each command.
  * E2  Whatever a command does, plx_session_close() gives up locks and extents; a killed command's
- *     are taken over by the next one (registry/attach.c).
+ *     are taken over by the next one (attach.c).
  * E3  A request that somebody may have begun with is not made again, whatever comes back. What is
  *     asked for again was refused before anything was changed: a lock that another command has, a
  *     disk that changed hands between looking it up and asking.
@@ -38,7 +38,7 @@
 #include "registry/instance.h"
 #include "registry/paths.h"
 #include "registry/policy.h"
-#include "registry/doors.h"
+#include "attach/doors.h"
 
 #define CONNECT_TIMEOUT_MS 5000
 #define CALL_TIMEOUT_MS 120000 /* a snapshot waits for its writes, a resize for the log */

@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "registry/attach.h"
-#include "registry/known.h"
+#include "attach/attach.h"
+#include "attach/known.h"
 #include "registry/retention.h"
 #include "text.h"
 

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "registry/names.h"
 
 static const uint8_t magic[8] = "PLXDIFF\n";

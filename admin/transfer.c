@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "output.h"
 
 #define UNMAP_MAX (1ull << 30) /* by one request */

@@ -5,7 +5,7 @@
 #include <CUnit/Basic.h>
 #include <stdio.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 /* The text of the file's `fault` is printed when it fails. */
 #define OK(call) suite_ok(call, #call, __LINE__, fault.text)

@@ -4,7 +4,7 @@
  *   {"command": "snapshot", "vdi": "web"}
  *   {"ok": true, "result": {...}}
  *   {"ok": false, "error": {"code": "BUSY", "message": "VDI 'web' is ..."}}
- * Codes are the names of engine/error.def. Requests of one connection are answered in order.
+ * Codes are the names of error.def. Requests of one connection are answered in order.
  * No line is longer than PLX_CONTROL_LINE_MAX; everything read from a socket is untrusted.
  */
 #ifndef PLX_CONTROL_H
@@ -13,7 +13,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #define PLX_CONTROL_LINE_MAX (1u << 20) /* bytes, the newline included */
 #define PLX_CONTROL_MESSAGE 512         /* bytes of an error message */

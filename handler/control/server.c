@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "control/protocol.h"
-#include "engine/units.h"
+#include "engine/base/units.h"
 
 struct client {
     int fd; /* -1: free */

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 struct plx_bytelock;
 

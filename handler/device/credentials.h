@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #define PLX_CREDENTIALS_FILE "/etc/parallax/iscsi-credentials"
 #define PLX_CREDENTIALS_VARIABLE "PARALLAX_ISCSI_CREDENTIALS"

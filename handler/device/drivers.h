@@ -2,7 +2,7 @@
 #ifndef PLX_DEVICE_DRIVERS_H
 #define PLX_DEVICE_DRIVERS_H
 
-#include "engine/device.h"
+#include "engine/base/device.h"
 
 #define PLX_DEVICE_QUEUE_DEPTH 256
 

@@ -25,7 +25,7 @@
  */
 #include "device/bytelock.h"
 #include "device/drivers.h"
-#include "engine/units.h"
+#include "engine/base/units.h"
 
 #include <errno.h>
 #include <fcntl.h>

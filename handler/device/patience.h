@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 struct plx_patience {
     /* Sleeps for a moment; false: not any longer, that is BUSY. waited_ms: so long already, for

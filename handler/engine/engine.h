@@ -9,7 +9,7 @@
  *   must never be made from a completion callback or an environment function.
  * - A store is opened by an instance (one process). Each instance allocates only in extents it
  *   owns, each VDI has one writing instance; who owns what is the registry's business
- *   (registry/attach.h); the engine writes it down on the store as well, so that the registry can
+ *   (attach.h); the engine writes it down on the store as well, so that the registry can
  *   be rebuilt (INV-6).
  * - Errors are 0 or a negative code (error.def). `fault`, where a function takes one, receives a
  *   sentence for people; it may be NULL.
@@ -27,11 +27,11 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "engine/device.h"
-#include "engine/env.h"
-#include "engine/error.h"
-#include "engine/units.h"
-#include "engine/witness.h"
+#include "engine/base/device.h"
+#include "engine/base/env.h"
+#include "engine/base/error.h"
+#include "engine/base/units.h"
+#include "engine/disk/witness.h"
 
 #define PLX_NAME_MAX 255 /* bytes of a VDI name */
 #define PLX_STORE_NAME_MAX 63

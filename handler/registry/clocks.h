@@ -1,10 +1,10 @@
 /* clocks.h - this machine's clocks for the engine's environment, and the witness of a disk
- * (engine/witness.h) as the registry keeps it.
+ * (witness.h) as the registry keeps it.
  */
 #ifndef PLX_CLOCKS_H
 #define PLX_CLOCKS_H
 
-#include "engine/witness.h"
+#include "engine/disk/witness.h"
 #include "registry/paths.h"
 #include "registry/registry.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "engine/units.h"
+#include "engine/base/units.h"
 #include "registry/region.h"
 #include "registry/sql.h"
 

@@ -1,6 +1,6 @@
 /* embedded.h - the registry that lies in a store.
  *
- * An SQLite database in system extents of volume 0 (engine/format.h), reached through region.h: one
+ * An SQLite database in system extents of volume 0 (format.h), reached through region.h: one
  * device is the whole truth, so a backup put back, an array's snapshot, a move to another machine
  * or a power cut takes registry and store together. A cluster's registry lies elsewhere.
  *

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 #define PLX_UUID_TEXT 37 /* 36 characters and the 0 */
 

@@ -45,8 +45,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format.h"
-#include "engine/volume.h"
+#include "engine/format/format.h"
+#include "engine/loop/volume.h"
 
 #define PAGE PLX_BLOCK_SIZE
 #define STAMP_AT (PAGE - PLX_REGION_STAMP)

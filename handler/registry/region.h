@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/device.h"
+#include "engine/base/device.h"
 #include "device/bytelock.h"
 #include "device/patience.h"
 

@@ -7,14 +7,14 @@
  * W3  Level n, which lets all go, always begins at the oldest: what was kept there for a label or a
  *     reader goes when nothing keeps it any more. The other levels do not look back: such a
  *     snapshot stays until level n comes to it.
- * W4  When in doubt a snapshot stays: a clock that is in doubt lets nothing go (engine/witness.c
+ * W4  When in doubt a snapshot stays: a clock that is in doubt lets nothing go (witness.c
  *     has that rule), and one that went back neither. Progress that was lost is made again with the
  *     same result; so is what lies more than a day ahead, for nobody would wait that long.
  * W5  Where all was let go it is looked through once more: what is left before a rewind goes at
- *     last, when nothing else does (engine/reclaim.c, C9). A dry run asks for that first, as
+ *     last, when nothing else does (reclaim.c, C9). A dry run asks for that first, as
  *     nothing goes meanwhile; all before that rewind are counted then.
  * W6  Thrifty: what would be written anew in small steps waits until some MiB of log have gathered
- *     (engine/thrift.c), and the window ends up to a sixteenth late: so each record of the log is
+ *     (thrift.c), and the window ends up to a sixteenth late: so each record of the log is
  *     read and written anew about once for each level that it passes. Key frames stay where that
  *     sixteenth needs them. A level that waits is asked again at the next look.
  * Threads: the caller's. Crash story: progress is written after what it tells of.

@@ -14,12 +14,12 @@
  *     in doubt. One that cannot be believed is sealed, as where extents are claimed (attach.c,
  *     A10), and what is left around it is taken; a call does so three times.
  * P5  No more at once than there is room for rows of, in what the registry has so far: at least
- *     half as much as it has (engine/grow.c, G7) is that always, but for what P4 or a crash has
+ *     half as much as it has (grow.c, G7) is that always, but for what P4 or a crash has
  *     left.
  * Threads: the caller's, who has the right to grow (growth.c, D1). Crash story: before P1's commit
  *   nothing has happened. After it there are extents of the system that the superblock does not
  *   name: nobody's, until the next growth takes them. While the superblock is written one of its
- *   slots counts (engine/grow.c, G2), and all agree which: if it is the new one, nothing that is
+ *   slots counts (grow.c, G2), and all agree which: if it is the new one, nothing that is
  *   made durable in the span is so before the superblock itself.
  */
 #include "registry/spans.h"

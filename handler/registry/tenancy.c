@@ -34,8 +34,8 @@
 #include <time.h>
 
 #include "device/bytelock.h"
-#include "engine/format.h"
-#include "engine/volume.h"
+#include "engine/format/format.h"
+#include "engine/loop/volume.h"
 #include "registry/clock.h"
 
 #define SECOND_NS 1000000000ull

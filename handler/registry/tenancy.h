@@ -1,6 +1,6 @@
 /* tenancy.h - one host at a time has a store (whose registry lies in the store).
  *
- * The home page of volume 0 (engine/format.h) names the host that has the store, its boot, and the
+ * The home page of volume 0 (format.h) names the host that has the store, its boot, and the
  * inode through which it reaches the volume: locks on bytes of the volume (device/bytelock.h) are
  * seen by those, and only those, who come through the same inode of the same running machine. So
  * whoever writes to a store first makes sure of its tenancy:

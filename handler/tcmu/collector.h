@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include "registry/attach.h"
+#include "attach/attach.h"
 
 struct plx_store_home;
 struct plx_collector;

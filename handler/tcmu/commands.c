@@ -17,7 +17,7 @@
 
 #include "tcmu/collector.h"
 #include "tcmu/home.h"
-#include "registry/attach.h"
+#include "attach/attach.h"
 #include "registry/names.h"
 #include "registry/policy.h"
 #include "tcmu/loop.h"

@@ -11,7 +11,7 @@
  *     protect   {vdi, mode, retention} as in registry/policy.h
  *     thin      {vdi, after, upto, before_ns, every_ns, dry_run}
  *               {upto, snapshots, blocks, meta_blocks, oldest}: struct plx_thin, one slice
- *     resume    {vdi}                 the wall clock is right (engine/witness.h)
+ *     resume    {vdi}                 the wall clock is right (witness.h)
  *     stats     {vdi?}                counters of the VDI, or of the whole store
  */
 #ifndef PLX_COMMANDS_H

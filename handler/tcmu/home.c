@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "control/control.h"
-#include "registry/attach.h"
+#include "attach/attach.h"
 #include "tcmu/collector.h"
 #include "tcmu/commands.h"
 #include "tcmu/loop.h"

@@ -6,7 +6,7 @@
 #ifndef PLX_HOME_H
 #define PLX_HOME_H
 
-#include "registry/attach.h"
+#include "attach/attach.h"
 #include "tcmu/lun.h"
 
 struct plx_store_home {

@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "registry/attach.h"
+#include "attach/attach.h"
 #include "registry/threshold.h"
 #include "tcmu/home.h"
 #include "tcmu/loop.h"

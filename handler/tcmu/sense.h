@@ -2,7 +2,7 @@
 #ifndef PLX_SENSE_H
 #define PLX_SENSE_H
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 #include "tcmu/runner.h"
 
 /* The TCMU status for a result (0 or PLX_ERR_*), with the sense bytes of error.def put into the

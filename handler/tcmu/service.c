@@ -11,7 +11,7 @@
  * V5  Each wake is followed by a look at space that ends with plx_store_room_made(): no write
  *     waits for ever.
  * V6  A policy is applied only when a look at the clocks says that they are right, and with the
- *     time of that look (engine/witness.c). In doubt nothing goes but for want of space.
+ *     time of that look (witness.c). In doubt nothing goes but for want of space.
  * V7  While there is room enough a policy may take its time (retention.c, W6). When space is low
  *     all goes at once that policies let go, before any window is shortened: of each disk and tier
  *     up to the last key frame that is old enough itself. To force one would have what stays
@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "registry/attach.h"
+#include "attach/attach.h"
 #include "registry/clock.h"
 #include "registry/policy.h"
 #include "registry/retention.h"

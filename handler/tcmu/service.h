@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 struct plx_store_home;
 struct plx_service;

@@ -25,8 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/reach.h"
-#include "engine/vdi.h"
+#include "engine/care/reach.h"
+#include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

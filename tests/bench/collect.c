@@ -16,11 +16,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/blockmap.h"
+#include "engine/care/blockmap.h"
 #include "measure.h"
 #include "queue.h"
-#include "registry/attach.h"
-#include "registry/founding.h"
+#include "attach/attach.h"
+#include "attach/founding.h"
 
 #define BLOCK PLX_BLOCK_SIZE
 #define MIB (1ull << 20)

@@ -21,8 +21,8 @@
 
 #include "engine/engine.h"
 #include "measure.h"
-#include "registry/attach.h"
-#include "registry/founding.h"
+#include "attach/attach.h"
+#include "attach/founding.h"
 
 #define BLOCK 4096u
 #define DEPTH_MAX 64

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "sim/parts.h"
 #include "suite.h"
 

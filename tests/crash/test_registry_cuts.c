@@ -19,7 +19,7 @@
 
 #include "registry/spans.h"
 #include "registry/sqlite.h"
-#include "registry/volumes.h"
+#include "attach/volumes.h"
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
 #include "suite.h"

@@ -10,9 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "registry/compare.h"
-#include "registry/founding.h"
-#include "registry/rebuild.h"
+#include "attach/compare.h"
+#include "attach/founding.h"
+#include "attach/rebuild.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "registry/sql.h"

@@ -4,7 +4,7 @@
 #ifndef PLX_FAULT_ATTACH_H
 #define PLX_FAULT_ATTACH_H
 
-#include "registry/attach.h"
+#include "attach/attach.h"
 
 struct fault_operation {
     const char *name;

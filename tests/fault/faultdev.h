@@ -2,7 +2,7 @@
 #ifndef PLX_FAULTDEV_H
 #define PLX_FAULTDEV_H
 
-#include "engine/device.h"
+#include "engine/base/device.h"
 #include "sim/simdisk.h"
 
 enum fault_io {

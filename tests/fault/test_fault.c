@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/vdi.h" /* to stop right before the end of a log segment */
+#include "engine/disk/vdi.h" /* to stop right before the end of a log segment */
 #include "fault/alloc.h"
 #include "fault/bench.h"
 #include "suite.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 
 #define PLX_FUZZ_EXPORT __attribute__((visibility("default")))
 

@@ -12,7 +12,7 @@
  * Every run starts from the same image: pages that were changed are put back.
  */
 #include "fuzz.h"
-#include "engine/log.h"
+#include "engine/log/log.h"
 #include "sim/simenv.h"
 
 #define MIB (1ull << 20)
@@ -865,7 +865,7 @@ static void look_back(uint32_t slot)
     }
 }
 
-/* As an instance does that finds another one dead (registry/attach.c). */
+/* As an instance does that finds another one dead (attach.c). */
 static void adopt_all(void)
 {
     bool damaged = false;

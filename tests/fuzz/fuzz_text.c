@@ -7,7 +7,7 @@
 
 #include "../../admin/cli.h"
 #include "fuzz.h"
-#include "registry/attach.h"
+#include "attach/attach.h"
 #include "registry/names.h"
 #include "tcmu/config.h"
 

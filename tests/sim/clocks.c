@@ -1,7 +1,7 @@
 /* clocks.c - time that passes, wall clocks that jump, and what may go by time all the same.
  *
  * Each host has a clock of its own that tells the truth, and a wall clock that may be off. What a
- * disk knows of them (engine/witness.h) is kept for the next who opens it, as a service that looks
+ * disk knows of them (witness.h) is kept for the next who opens it, as a service that looks
  * every minute would: after each event here, and when it is closed.
  *
  * K1  By time a snapshot goes only if it was old enough in truth; and as one of many in a period

@@ -1,4 +1,4 @@
-/* collect.c - the model of a collection: what the registry and registry/collect.c do, step by step,
+/* collect.c - the model of a collection: what the registry and attach_collect.c do, step by step,
  * while disks are at work, made, cloned and deleted.
  *
  * L1  Nothing that is to be kept is freed: everything that is read back later says so.

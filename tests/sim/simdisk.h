@@ -16,7 +16,7 @@
 #ifndef PLX_SIMDISK_H
 #define PLX_SIMDISK_H
 
-#include "engine/device.h"
+#include "engine/base/device.h"
 #include "sim/simrng.h"
 
 struct plx_simdisk;

@@ -285,7 +285,7 @@ static void make_store(struct plx_world *w)
         return;
     }
     plx_simregistry_init(&w->registry, &info);
-    if (w->options.tight) /* as registry/attach.c has it */
+    if (w->options.tight) /* as attach.c has it */
         w->registry.reserve = plx_min_u64(8, plx_max_u64(1, info.extents / 16));
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/vdi.h" /* to know which disks are open */
+#include "engine/disk/vdi.h" /* to know which disks are open */
 #include "ok.h"
 
 struct fixture fixture = {

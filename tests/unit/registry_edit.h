@@ -3,7 +3,7 @@
 #ifndef PLX_TEST_REGISTRY_EDIT_H
 #define PLX_TEST_REGISTRY_EDIT_H
 
-#include "engine/error.h"
+#include "engine/base/error.h"
 
 /* Runs SQL in the registry that lies on volume 0 of a store; *ret_changes rows were changed. */
 int plx_registry_edit(const char *volume, const char *sql, int *ret_changes,

@@ -1,5 +1,5 @@
 /* test_behind.c - a label that the registry could not be told of, and many snapshots since: what
- * holds its snapshot is known again before any goes (registry/attach.c, A4).
+ * holds its snapshot is known again before any goes (attach.c, A4).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "ok.h"
-#include "registry/attach.h"
-#include "registry/founding.h"
+#include "attach/attach.h"
+#include "attach/founding.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)

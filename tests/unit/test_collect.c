@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/vdi.h" /* to see where a key frame stands, and to free as one does */
+#include "engine/disk/vdi.h" /* to see where a key frame stands, and to free as one does */
 #include "sim/simdisk.h"
 #include "sim/simenv.h"
 #include "ok.h"

@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "engine/vdi.h" /* to see and forge what is under way */
+#include "engine/disk/vdi.h" /* to see and forge what is under way */
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "ok.h"
-#include "registry/attach.h"
-#include "registry/founding.h"
+#include "attach/attach.h"
+#include "attach/founding.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)

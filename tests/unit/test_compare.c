@@ -12,10 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/format.h"
-#include "engine/vdi.h"
-#include "registry/compare.h"
-#include "registry/founding.h"
+#include "engine/format/format.h"
+#include "engine/disk/vdi.h"
+#include "attach/compare.h"
+#include "attach/founding.h"
 #include "unit/registry_edit.h"
 #include "ok.h"
 #include "suite.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "registry/attach.h"
-#include "registry/founding.h"
+#include "attach/attach.h"
+#include "attach/founding.h"
 #include "registry/sql.h"
 #include "ok.h"
 #include "suite.h"

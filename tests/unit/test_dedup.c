@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format.h"
-#include "engine/vdi.h"
+#include "engine/format/format.h"
+#include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

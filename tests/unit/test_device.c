@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/device.h"
+#include "engine/base/device.h"
 #include "fault/alloc.h"
 #include "suite.h"
 

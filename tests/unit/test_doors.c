@@ -13,14 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "ok.h"
-#include "registry/attach.h"
-#include "registry/doors.h"
+#include "attach/attach.h"
+#include "attach/doors.h"
 #include "registry/embedded.h"
-#include "registry/founding.h"
+#include "attach/founding.h"
 #include "registry/lost.h"
-#include "registry/rebuild.h"
+#include "attach/rebuild.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format.h"
-#include "engine/reclaim.h"
-#include "engine/vdi.h"
+#include "engine/format/format.h"
+#include "engine/history/reclaim.h"
+#include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

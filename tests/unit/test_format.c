@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "suite.h"
 
 #define ADDR_LIMIT (1ull << 20)

@@ -18,10 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "registry/compare.h"
+#include "attach/compare.h"
 #include "registry/embedded.h"
-#include "registry/founding.h"
-#include "registry/rebuild.h"
+#include "attach/founding.h"
+#include "attach/rebuild.h"
 #include "registry/sqlite.h"
 #include "ok.h"
 #include "sim/simrng.h"

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "device/credentials.h"
-#include "engine/device.h"
+#include "engine/base/device.h"
 #include "suite.h"
 
 #define DISK_BYTES (2u << 20)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/vdi.h" /* to see where the log stands, and to leave no room for it */
+#include "engine/disk/vdi.h" /* to see where the log stands, and to leave no room for it */
 #include "fault/alloc.h"
 #include "fault/faultdev.h"
 #include "ok.h"

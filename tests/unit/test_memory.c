@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/vdi.h"
+#include "engine/disk/vdi.h"
 #include "fault/alloc.h"
 #include "fault/faultdev.h"
 #include "ok.h"

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "place.h"
 #include "registry/sql.h"
 #include "suite.h"

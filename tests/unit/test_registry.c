@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "registry/attach.h"
+#include "attach/attach.h"
 #include "registry/holds.h"
 #include "registry/instance.h"
 #include "registry/paths.h"

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "engine/vdi.h"
+#include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/reserve.h"
-#include "engine/vdi.h"
+#include "engine/space/reserve.h"
+#include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/vdi.h" /* to see the barrier */
+#include "engine/disk/vdi.h" /* to see the barrier */
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

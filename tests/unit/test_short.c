@@ -1,5 +1,5 @@
 /* test_short.c - a store that is short of metadata, as one may be that was full before there was a
- * reserve (engine/reserve.h), and whose process died: disks are recovered one by one, again after
+ * reserve (reserve.h), and whose process died: disks are recovered one by one, again after
  * the others; who wants one for which there is no room waits, and is told; nothing is collected.
  *
  * The process that dies is a child, with the store's volume in a file.
@@ -11,10 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine/store.h"
+#include "engine/loop/store.h"
 #include "ok.h"
-#include "registry/attach.h"
-#include "registry/founding.h"
+#include "attach/attach.h"
+#include "attach/founding.h"
 #include "suite.h"
 
 #define MIB (1ull << 20)

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "ok.h"
 #include "registry/clock.h"
 #include "registry/tenancy.h"

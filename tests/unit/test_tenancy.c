@@ -12,7 +12,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "ok.h"
 #include "registry/tenancy.h"
 #include "suite.h"

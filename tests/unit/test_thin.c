@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "engine/cache.h"
-#include "engine/replay.h"
-#include "engine/vdi.h" /* to see key frames under way */
+#include "engine/loop/cache.h"
+#include "engine/log/replay.h"
+#include "engine/disk/vdi.h" /* to see key frames under way */
 #include "fault/faultdev.h"
 #include "ok.h"
 #include "suite.h"

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/thrift.h"
-#include "engine/vdi.h"
+#include "engine/history/thrift.h"
+#include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
 

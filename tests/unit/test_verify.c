@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format.h"
-#include "engine/vdi.h"
+#include "engine/format/format.h"
+#include "engine/disk/vdi.h"
 #include "fault/alloc.h"
 #include "fault/faultdev.h"
 #include "ok.h"

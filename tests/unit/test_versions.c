@@ -1,7 +1,7 @@
 /* test_versions.c - versions of blocks when what the stretch began with cannot be read, or memory
  * is short: the record is refused, and nothing is let go for it until it is applied.
  */
-#include "engine/versions.h"
+#include "engine/history/versions.h"
 
 #include <string.h>
 

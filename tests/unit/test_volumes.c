@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/format.h"
+#include "engine/format/format.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

@@ -1,7 +1,7 @@
 /* test_vouch.c - blocks that were overwritten in place get their checksums back (vouch.c). */
 #include <string.h>
 
-#include "engine/vdi.h"
+#include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
 #include "unit/fixture.h"

@@ -1,10 +1,10 @@
-/* test_witness.c - the rule of the wall clock's doubt (engine/witness.c), in every direction that a
+/* test_witness.c - the rule of the wall clock's doubt (witness.c), in every direction that a
  * clock can jump, across processes and starts of the machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/witness.h"
+#include "engine/disk/witness.h"
 #include "suite.h"
 
 #define S 1000000000ull

@@ -1,0 +1,558 @@
+/* compare.c - see compare.h.
+ *
+ * R1  The order of every change (attach.c, A2, A3; registry first when an extent or a lock is
+ *     taken, store first when it is given up) leaves differences for a moment. What differs is
+ *     looked at again a moment later; only what stays is told.
+ * R2  Nothing here decides who is dead: what a registered instance holds in the registry, and not
+ *     yet or no more on the store, is its own affair or that of its recovery.
+ * R3  The registry may know a beginning of the store's extents: the store grows first (volumes.c).
+ *     So its volumes are looked at again before each comparison: it may have grown since it was
+ *     opened, which is long ago when a check has read all of it.
+ * R4  What is the system's on the store is so in the registry, which knows first (spans.c). Of what
+ *     the registry does not know yet (R3) nothing is handed out.
+ * R5  No advice here loses anything: of a disk that the store lost, or has in an older state, what
+ *     the registry still knows is not taken for its mistake.
+ * R6  What the registry does not know of the labels of a disk that an instance holds, it is told
+ *     when that one closes the disk, or by its recovery (labels.c, T1).
+ */
+#include "attach/compare.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "attach/doors.h"
+#include "registry/labels.h"
+#include "registry/lost.h"
+#include "registry/policy.h"
+
+#define AGAIN_US 200000
+#define REBUILD "; 'parallax store rebuild-registry' takes over what the store says"
+#define RECOVER "; the next opening of the store for writing sets it right"
+
+struct difference {
+    enum plx_finding_severity severity;
+    char vdi[PLX_NAME_MAX + 1];
+    char text[768];
+};
+
+struct compare {
+    struct plx_attach *attach;
+    struct plx_registry *registry;
+    struct plx_store *store;
+    struct plx_store_info info;
+    struct plx_registry_store row;
+    uint64_t registered; /* so many extents the registry knows */
+    struct difference *list;
+    size_t count, capacity;
+    int error;
+    struct plx_fault *fault;
+};
+
+__attribute__((format(printf, 4, 5))) static void differs(struct compare *c,
+                                                          enum plx_finding_severity severity,
+                                                          const char *vdi, const char *format, ...)
+{
+    va_list args;
+
+    if (c->count == c->capacity) {
+        size_t capacity = c->capacity ? c->capacity * 2 : 16;
+        struct difference *bigger = realloc(c->list, capacity * sizeof *bigger);
+
+        if (!bigger) {
+            c->error = plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
+            return;
+        }
+        c->list = bigger;
+        c->capacity = capacity;
+    }
+    c->list[c->count].severity = severity;
+    snprintf(c->list[c->count].vdi, sizeof c->list->vdi, "%s", vdi);
+    va_start(args, format);
+    vsnprintf(c->list[c->count].text, sizeof c->list->text, format, args);
+    va_end(args);
+    c->count++;
+}
+
+/* ---- Volumes and instances ---- */
+
+/* R3 */
+static int compare_ranges(struct compare *c)
+{
+    struct plx_registry_range *list;
+    struct plx_extent_range range;
+    size_t count;
+    bool behind = false;
+    unsigned i = 0;
+    int error = plx_registry_range_list(c->registry, c->row.id, &list, &count);
+
+    if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    c->registered = 0;
+    for (size_t j = 0; j < count; j++)
+        c->registered += list[j].extents;
+    for (; plx_store_range(c->store, i, &range); i++) {
+        behind = i >= count || (i == count - 1 && list[i].extents < range.extents);
+        if (i < count && (list[i].volume != range.volume || list[i].first != range.first ||
+                          (list[i].extents != range.extents && !behind)))
+            differs(c, PLX_FINDING_ERROR, "",
+                    "the registry has another place for extents %llu to %llu, which volume %u "
+                    "holds" REBUILD,
+                    (unsigned long long)range.first,
+                    (unsigned long long)(range.first + range.extents - 1), range.volume);
+    }
+    if (count > i)
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry knows extents from %llu on, which the store does not have" REBUILD,
+                (unsigned long long)list[i].first);
+    else if (behind)
+        differs(c, PLX_FINDING_INFO, "",
+                "the store has become larger, and the registry does not know yet; 'parallax store "
+                "grow' tells it");
+    free(list);
+    return 0;
+}
+
+static int compare_volumes(struct compare *c)
+{
+    struct plx_registry_volume *list;
+    size_t count;
+    int error = plx_registry_volume_list(c->registry, c->row.id, &list, &count);
+
+    if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    if (plx_store_behind(c->store))
+        differs(c, PLX_FINDING_ERROR, "",
+                "%s: its superblock is older than the registry: the device lost a write that it "
+                "had acknowledged; 'parallax store grow' writes it again",
+                plx_store_behind(c->store));
+    if (count > c->info.volumes) /* fewer: R3 */
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry knows %zu volumes, the store has %u" REBUILD, count, c->info.volumes);
+    for (size_t i = 0; i < count && i < c->info.volumes; i++) {
+        const struct plx_volume_info *volume = &c->info.volume[i];
+        char id[37];
+
+        plx_uuid_text(&volume->id, id);
+        if (strcmp(id, list[i].uuid) != 0)
+            differs(c, PLX_FINDING_ERROR, "",
+                    "volume %zu (%s): the registry has another identity of it" REBUILD, i,
+                    volume->name);
+    }
+    free(list);
+    return compare_ranges(c);
+}
+
+/* An instance that the store names and the registry does not know can never be recovered from. */
+static int check_instance(struct compare *c, uint64_t id, const char *vdi, const char *what)
+{
+    struct plx_registry_instance instance;
+    int error = id ? plx_registry_instance_get(c->registry, id, &instance) : 0;
+
+    if (error == PLX_ERR_NOT_FOUND)
+        differs(
+            c, PLX_FINDING_ERROR, vdi,
+            "%s belongs to instance %llu on the store, which the registry does not know" REBUILD,
+            what, (unsigned long long)id);
+    else if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    return 0;
+}
+
+/* ---- Extents ---- */
+
+static const char *type_name(enum plx_extent_type type)
+{
+    return type == PLX_EXTENT_DATA ? "data" : type == PLX_EXTENT_META ? "metadata" : "unused";
+}
+
+static int compare_extent(struct compare *c, const struct plx_registry_extent *row)
+{
+    struct plx_extent_info extent;
+    struct plx_fault why;
+    unsigned long long no = row->no;
+    char what[64];
+    int error = plx_store_extent_read(c->store, row->no, &extent, &why);
+    bool empty;
+
+    if (error == PLX_ERR_CORRUPT) /* the store's own check says so */
+        return 0;
+    if (error)
+        return plx_fault_set(c->fault, error, "%s", why.text);
+    snprintf(what, sizeof what, "extent %llu", no);
+    empty = extent.type == PLX_EXTENT_UNUSED || extent.used_blocks <= extent.header_blocks;
+    error = check_instance(c, extent.owner, "", what);
+    if (error)
+        return error;
+    if (row->type == PLX_EXTENT_UNUSED && !empty)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu is unused in the registry, and holds %llu %s blocks: they would be "
+                "overwritten" REBUILD,
+                no, (unsigned long long)(extent.used_blocks - extent.header_blocks),
+                type_name(extent.type));
+    else if (row->type != PLX_EXTENT_UNUSED && extent.type != PLX_EXTENT_UNUSED && !empty &&
+             row->type != extent.type)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu is a %s extent in the registry and a %s extent on the store" REBUILD,
+                no, type_name(row->type), type_name(extent.type));
+    else if (row->type != PLX_EXTENT_UNUSED && empty && !extent.owner && !row->owner &&
+             extent.type == PLX_EXTENT_UNUSED)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu is a %s extent in the registry and never came into use on the "
+                "store" REBUILD,
+                no, type_name(row->type));
+    if (extent.owner && !row->owner)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu belongs to instance %llu on the store and to nobody in the registry: "
+                "two could allocate from it" REBUILD,
+                no, (unsigned long long)extent.owner);
+    /* Claimed or adopted and not yet written (R2), or another's. */
+    if (row->owner && extent.owner && row->owner != extent.owner)
+        differs(c, PLX_FINDING_INFO, "",
+                "extent %llu belongs to instance %llu in the registry and still to %llu on the "
+                "store" RECOVER,
+                no, (unsigned long long)row->owner, (unsigned long long)extent.owner);
+    if (row->sealed != extent.sealed && extent.sealed && !row->owner)
+        differs(c, PLX_FINDING_INFO, "",
+                "extent %llu is sealed on the store and not in the registry" RECOVER, no);
+    return 0;
+}
+
+/* R4. Whether it is the system's on the store. One that is kept for it is as good as unused. */
+static bool compare_system(struct compare *c, struct plx_registry_extent *row)
+{
+    bool system = plx_store_extent_is_system(c->store, row->no);
+    unsigned long long no = row->no;
+
+    if (system && row->type != PLX_EXTENT_SYSTEM && no < c->registered)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu holds the store's own structures and is a%s %s extent in the "
+                "registry: they would be overwritten" REBUILD,
+                no, row->type == PLX_EXTENT_UNUSED ? "n" : "", type_name(row->type));
+    if (!system && row->type == PLX_EXTENT_SYSTEM) {
+        differs(c, PLX_FINDING_INFO, "",
+                "extent %llu is kept for the registry, which does not use it yet; 'parallax store "
+                "grow' goes on with that",
+                no);
+        row->type = PLX_EXTENT_UNUSED;
+    }
+    return system;
+}
+
+static int compare_extents(struct compare *c)
+{
+    struct plx_registry_extent *list;
+    struct plx_extent_range range;
+    size_t count, at = 0;
+    int error = plx_registry_extent_list(c->registry, c->row.id, PLX_REGISTRY_ANY, &list, &count);
+
+    if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    for (unsigned r = 0; plx_store_range(c->store, r, &range) && !error; r++) {
+        for (uint64_t no = range.first; no < range.first + range.extents && !error; no++) {
+            struct plx_registry_extent row = {.no = no}; /* one without a row is unused */
+
+            while (at < count && list[at].no < no)
+                at++;
+            if (at < count && list[at].no == no)
+                row = list[at];
+            if (!compare_system(c, &row))
+                error = compare_extent(c, &row);
+        }
+    }
+    while (at < count && list[at].no < c->info.extents)
+        at++;
+    if (!error && at < count)
+        differs(c, PLX_FINDING_ERROR, "",
+                "the registry has extent %llu, beyond the end of the store, which has %llu" REBUILD,
+                (unsigned long long)list[at].no, (unsigned long long)c->info.extents);
+    free(list);
+    return error;
+}
+
+/* ---- Virtual disks ---- */
+
+static void compare_live(struct compare *c, const struct plx_registry_vdi *row,
+                         const struct plx_vdi_info *vdi)
+{
+    const char *name = vdi->name;
+    char parent[37] = "";
+
+    if (vdi->parent_seq)
+        plx_uuid_text(&vdi->parent, parent);
+    if (strcmp(row->name, name) != 0)
+        differs(c, PLX_FINDING_ERROR, name, "virtual disk %s is called %s in the registry" REBUILD,
+                name, row->name);
+    if (row->slot != vdi->slot)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s has slot %u on the store and %u in the registry" REBUILD, name,
+                vdi->slot, row->slot);
+    if (row->sector_size != vdi->sector_size || row->parent_seq != vdi->parent_seq ||
+        strcmp(row->parent, parent) != 0)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s: sector size or parent differ in the registry" REBUILD, name);
+    /* While somebody has it open, its log knows better than its record. */
+    if (row->size_bytes != vdi->size_bytes && !vdi->owner && !row->owner)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s has %llu bytes on the store and %llu in the registry" REBUILD,
+                name, (unsigned long long)vdi->size_bytes, (unsigned long long)row->size_bytes);
+    if (row->epoch < vdi->epoch)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s: epoch %llu on the store, %llu in the registry: it cannot be "
+                "opened" REBUILD,
+                name, (unsigned long long)vdi->epoch, (unsigned long long)row->epoch);
+    if (vdi->owner && !row->owner)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s is open in instance %llu on the store and by nobody in the "
+                "registry" REBUILD,
+                name, (unsigned long long)vdi->owner);
+    if (vdi->owner && row->owner && vdi->owner != row->owner)
+        differs(c, PLX_FINDING_INFO, name,
+                "virtual disk %s belongs to instance %llu in the registry and still to %llu on "
+                "the store" RECOVER,
+                name, (unsigned long long)row->owner, (unsigned long long)vdi->owner);
+    if (row->deleted)
+        differs(c, PLX_FINDING_ERROR, name,
+                "virtual disk %s is deleted in the registry and alive on the store" REBUILD, name);
+}
+
+static const struct plx_registry_label *find_label(const struct plx_registry_label *list,
+                                                   size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i].name, name) == 0)
+            return &list[i];
+    return NULL;
+}
+
+/* held: R6 */
+static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, const char *id,
+                          bool held)
+{
+    enum plx_finding_severity severity = held ? PLX_FINDING_INFO : PLX_FINDING_ERROR;
+    struct plx_labels labels;
+    struct plx_registry_label *rows = NULL;
+    struct plx_fault why;
+    size_t count = 0;
+    int error = plx_labels_read(c->store, vdi->slot, 0, &labels, &why);
+
+    if (error == PLX_ERR_CORRUPT) { /* the store's own check says where */
+        plx_labels_done(&labels);
+        return 0;
+    }
+    if (error)
+        plx_fault_set(c->fault, error, "%s", why.text);
+    else if ((error = plx_registry_label_list(c->registry, id, &rows, &count)))
+        plx_registry_fault(c->registry, error, c->fault);
+    for (size_t i = 0; i < labels.count && !error; i++) {
+        const struct plx_registry_label *row = find_label(rows, count, labels.list[i].name);
+
+        if (!row || row->seq != labels.list[i].seq)
+            differs(c, severity, vdi->name,
+                    "virtual disk %s: label %s names snapshot %llu on the store and %s in the "
+                    "registry%s",
+                    vdi->name, labels.list[i].name, (unsigned long long)labels.list[i].seq,
+                    row ? "another" : "none", held ? RECOVER : REBUILD);
+    }
+    for (size_t i = 0; i < count && !error; i++)
+        if (!find_label(labels.list, labels.count, rows[i].name))
+            differs(c, severity, vdi->name, "virtual disk %s: label %s is only in the registry%s",
+                    vdi->name, rows[i].name,
+                    held ? RECOVER : "; 'parallax snap unlabel' removes it");
+    plx_labels_done(&labels);
+    free(rows);
+    return error;
+}
+
+static int compare_protection(struct compare *c, const struct plx_vdi_info *vdi, const char *id)
+{
+    char store[2][PLX_TIERS_TEXT], registry[2][PLX_TIERS_TEXT];
+    struct plx_protection kept;
+    int error = plx_policy_load(c->registry, id, &kept, c->fault);
+
+    if (error && error != PLX_ERR_INVALID)
+        return error;
+    plx_protection_mode_text(&vdi->protection, store[0]);
+    plx_protection_tiers_text(&vdi->protection, store[1]);
+    if (error) {
+        differs(c, PLX_FINDING_INFO, vdi->name,
+                "virtual disk %s: protection is %s (keeps '%s') on the store, the registry's copy "
+                "is none" REBUILD,
+                vdi->name, store[0], store[1]);
+        return 0;
+    }
+    plx_protection_mode_text(&kept, registry[0]);
+    plx_protection_tiers_text(&kept, registry[1]);
+    if (strcmp(store[0], registry[0]) || strcmp(store[1], registry[1]))
+        differs(c, PLX_FINDING_INFO, vdi->name,
+                "virtual disk %s: protection is %s (keeps '%s') on the store and %s ('%s') in the "
+                "registry" REBUILD,
+                vdi->name, store[0], store[1], registry[0], registry[1]);
+    return 0;
+}
+
+static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *ret_vdi,
+                        bool *ret_live)
+{
+    struct plx_registry_vdi row;
+    struct plx_fault why;
+    char id[37], what[PLX_NAME_MAX + 16];
+    int error = plx_vdi_read_info(c->store, slot, ret_vdi, &why);
+
+    *ret_live = false;
+    if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT)
+        return 0;
+    if (error)
+        return plx_fault_set(c->fault, error, "%s", why.text);
+    *ret_live = ret_vdi->state == PLX_VDI_LIVE;
+    plx_uuid_text(&ret_vdi->id, id);
+    error = plx_registry_vdi_get_by_id(c->registry, id, &row);
+    if (error == PLX_ERR_NOT_FOUND) {
+        if (*ret_live)
+            differs(c, PLX_FINDING_ERROR, ret_vdi->name,
+                    "virtual disk %s (slot %u) is not in the registry" REBUILD, ret_vdi->name,
+                    slot);
+        return 0;
+    }
+    if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    if (!*ret_live) {
+        if (!row.deleted && !row.owner)
+            differs(c, PLX_FINDING_ERROR, ret_vdi->name,
+                    "virtual disk %s is deleted on the store and alive in the registry" REBUILD,
+                    ret_vdi->name);
+        return 0;
+    }
+    /* R5; read again, for it may have been closed since. */
+    if (plx_door_is_back(&row, ret_vdi) && plx_vdi_read_info(c->store, slot, ret_vdi, NULL) == 0 &&
+        plx_door_is_back(&row, ret_vdi)) {
+        differs(c, PLX_FINDING_ERROR, ret_vdi->name,
+                "virtual disk %s: its record is older than what was written last: the device lost "
+                "a write that it had acknowledged; restore the store, or go on with the older "
+                "state by 'parallax vdi accept-older'",
+                ret_vdi->name);
+        return 0;
+    }
+    compare_live(c, &row, ret_vdi);
+    snprintf(what, sizeof what, "virtual disk %s", ret_vdi->name);
+    error = check_instance(c, ret_vdi->owner, ret_vdi->name, what);
+    if (!error)
+        error = compare_labels(c, ret_vdi, id, row.owner != 0);
+    return error ? error : compare_protection(c, ret_vdi, id);
+}
+
+static int compare_vdis(struct compare *c)
+{
+    struct plx_registry_vdi *list;
+    struct plx_vdi_info vdi;
+    size_t count = 0;
+    char id[37];
+    bool live;
+    int error = 0;
+
+    for (uint32_t slot = 0; slot < c->info.vdi_slots && !error; slot++)
+        error = compare_slot(c, slot, &vdi, &live);
+    if (error)
+        return error;
+    error = plx_registry_vdi_list(c->registry, c->row.id, false, NULL, 0, &list, &count);
+    if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    for (size_t i = 0; i < count; i++) {
+        if (plx_vdi_read_info(c->store, list[i].slot, &vdi, NULL) == 0) {
+            plx_uuid_text(&vdi.id, id);
+            if (strcmp(id, list[i].id) == 0)
+                continue;
+        }
+        if (!list[i].owner) /* else it is being made (A3) */
+            differs(c, PLX_FINDING_ERROR, list[i].name,
+                    "virtual disk %s is in the registry, and slot %u of the store does not hold "
+                    "it: the device lost a write that it had acknowledged; restore the store; "
+                    "until then nothing of it is freed",
+                    list[i].name, list[i].slot);
+    }
+    free(list);
+    return 0;
+}
+
+/* ---- What is known to be wrong ---- */
+
+static int compare_lost(struct compare *c)
+{
+    struct plx_registry_lost *list;
+    size_t count;
+    int error = plx_registry_lost_list(c->registry, c->row.id, &list, &count);
+
+    if (error)
+        return plx_registry_fault(c->registry, error, c->fault);
+    for (size_t i = 0; i < count; i++)
+        differs(c, PLX_FINDING_ERROR, "",
+                "lost: %s; restore the store, or give it up by 'parallax vdi forget --lost'",
+                list[i].why);
+    free(list);
+    return 0;
+}
+
+/* ---- The whole ---- */
+
+static int compare_once(struct compare *c)
+{
+    struct plx_fault why;
+    int error;
+
+    if (c->row.doubt[0])
+        differs(c, PLX_FINDING_ERROR, "",
+                "the store is in doubt, so nothing new is opened for writing: %s", c->row.doubt);
+
+    plx_attach_volumes_changed(c->attach, &why); /* R3; if it cannot be, the old ones stay */
+    plx_store_get_info(c->store, &c->info);
+    error = compare_volumes(c);
+    if (!error)
+        error = compare_extents(c);
+    if (!error)
+        error = compare_vdis(c);
+    if (!error)
+        error = compare_lost(c);
+    return error ? error : c->error;
+}
+
+int plx_attach_compare(struct plx_attach *attach,
+                       void (*found)(void *context, const struct plx_finding *finding),
+                       void *context, struct plx_fault *fault)
+{
+    struct compare first = {.attach = attach, .fault = fault}, again;
+    char id[37];
+    int error;
+
+    first.registry = plx_attach_registry(attach);
+    first.store = plx_attach_store(attach);
+    plx_store_get_info(first.store, &first.info);
+    plx_uuid_text(&first.info.id, id);
+    error = plx_registry_store_get(first.registry, id, &first.row);
+    if (error)
+        return plx_registry_fault(first.registry, error, fault);
+    again = first;
+    error = compare_once(&first);
+    if (!error && first.count) { /* R1 */
+        usleep(AGAIN_US);
+        error = compare_once(&again);
+    }
+    for (size_t i = 0; i < again.count && !error; i++) {
+        const struct difference *d = &again.list[i];
+        struct plx_finding finding = {.severity = d->severity,
+                                      .kind = "registry",
+                                      .text = d->text,
+                                      .vdi = d->vdi[0] ? d->vdi : NULL,
+                                      .vblock = UINT64_MAX};
+        bool stays = false;
+
+        for (size_t j = 0; j < first.count && !stays; j++)
+            stays = strcmp(first.list[j].text, d->text) == 0;
+        if (stays)
+            found(context, &finding);
+    }
+    free(first.list);
+    free(again.list);
+    return error;
+}

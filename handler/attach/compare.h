@@ -1,0 +1,15 @@
+/* compare.h - the registry against the store it describes. Reads only. */
+#ifndef PLX_COMPARE_H
+#define PLX_COMPARE_H
+
+#include "attach/attach.h"
+
+/* Calls found for each difference: extents and their owners, virtual disks, labels, volumes, and
+ * instances that the store names and the registry does not know. ERROR: trusting the registry would
+ * do damage or refuse what is there; INFO: the next opening sets it right. The store is the truth;
+ * every text says what to do. */
+int plx_attach_compare(struct plx_attach *attach,
+                       void (*found)(void *context, const struct plx_finding *finding),
+                       void *context, struct plx_fault *fault);
+
+#endif

@@ -1,0 +1,144 @@
+/* doors.c - see doors.h.
+ *
+ * G1  What a row says was written is what its last holder closed the disk with. So a record is
+ *     never older; and where nobody has had the lock since (the row's epoch is that of what was
+ *     written), it is not newer either.
+ * G2  An older record costs its own disk only: it is refused until the operator accepts it; so is
+ *     that of another disk, which was deleted. A newer one says that the registry lost a write:
+ *     then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive:
+ *     it is the one that had the slot before, and the store lost writes, or the one that has it
+ *     now.
+ * G3  A slot without a record of the row's disk is no fault only while the disk is being made: its
+ *     creator has the lock still, or died with it. Then the slot is empty, or holds what was
+ *     deleted there before, or what was damaged there before and kept it from being made. Nobody
+ *     else takes a record for absent: it may have been lost, and all that its disk uses would
+ *     count for nothing.
+ * Threads: the caller's. Crash story: reads only.
+ */
+#include "attach/doors.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int refuse_other(const struct plx_registry_vdi *row, const struct plx_vdi_info *info,
+                        struct plx_fault *fault)
+{
+    bool deleted = info->state == PLX_VDI_DELETED;
+
+    return plx_fault_set(
+        fault, deleted ? PLX_ERR_CORRUPT : PLX_ERR_REGISTRY,
+        "virtual disk %.48s: slot %u of the store holds %s (%.48s): %s; restore the store, or go "
+        "on without it by 'parallax store rebuild-registry', which frees nothing of it",
+        row->name, row->slot, deleted ? "another one, which was deleted" : "another one",
+        info->name,
+        deleted ? "the device lost a write" : "the device or the registry lost a write");
+}
+
+static int refuse_gone(const struct plx_registry_vdi *row, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "virtual disk %.80s is not on the store any more: the device lost a write "
+                         "that it had acknowledged; restore the store, or give the disk up by "
+                         "'parallax vdi delete --lost'",
+                         row->name);
+}
+
+/* G3 */
+static bool is_unmade(const struct plx_registry_vdi *row)
+{
+    return row->owner && !row->written.state;
+}
+
+static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
+                    struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    char id[PLX_UUID_TEXT];
+    int error = plx_vdi_read_info(store, row->slot, ret_info, fault);
+
+    if (error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_CORRUPT)
+        return error;
+    if (!error) {
+        plx_uuid_text(&ret_info->id, id);
+        if (strcmp(id, row->id) == 0)
+            return 0;
+    }
+    if (is_unmade(row) && (error || ret_info->state == PLX_VDI_DELETED))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                             "virtual disk %.80s is being created, or its creation was cut off",
+                             row->name);
+    if (error == PLX_ERR_CORRUPT)
+        return error;
+    return error ? refuse_gone(row, fault) : refuse_other(row, ret_info, fault);
+}
+
+int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row,
+                     struct plx_fault *fault)
+{
+    char id[PLX_UUID_TEXT];
+    struct plx_vdi_info info;
+    int error = plx_vdi_read_info(store, row->slot, &info, fault);
+
+    if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT)
+        return 0;
+    if (error || info.state != PLX_VDI_LIVE)
+        return error;
+    plx_uuid_text(&info.id, id);
+    if (strcmp(id, row->id) != 0)
+        return refuse_other(row, &info, fault);
+    return plx_fault_set(fault, PLX_ERR_EXISTS,
+                         "virtual disk %.80s is on the store; 'parallax vdi delete' without --lost "
+                         "deletes it",
+                         row->name);
+}
+
+bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info)
+{
+    return row->written.state &&
+           (info->epoch < row->written.epoch ||
+            (info->epoch == row->written.epoch && info->record_state < row->written.state));
+}
+
+int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_older,
+                      struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error = read_own(store, row, &info, fault);
+
+    if (!error)
+        *ret_older = plx_door_is_back(row, &info);
+    return error;
+}
+
+int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
+                  struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    int error = read_own(store, row, ret_info, fault);
+
+    if (error)
+        return error;
+    if (plx_door_is_back(row, ret_info)) /* G2 */
+        return plx_fault_set(
+            fault, PLX_ERR_CORRUPT,
+            "virtual disk %.80s: its record on the store is older than what was "
+            "written last: the device lost a write that it had acknowledged; restore "
+            "the store, or go on with the older state by 'parallax vdi accept-older'",
+            row->name);
+    return 0;
+}
+
+int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi *row,
+                         struct plx_vdi_info *ret_info, struct plx_fault *fault)
+{
+    int error = plx_door_read(store, row, ret_info, fault);
+
+    if (error || !row->written.state || row->owner || row->epoch != row->written.epoch) /* G1 */
+        return error;
+    if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
+        return plx_fault_set(
+            fault, PLX_ERR_REGISTRY,
+            "virtual disk %.80s: its record on the store is newer than the registry "
+            "knows: the registry lost a write; 'parallax store rebuild-registry' "
+            "makes it anew from the store",
+            row->name);
+    return 0;
+}

@@ -1,0 +1,209 @@
+/* forget.c - the operator gives up what could not be read (lost.h), or what a disk has lost.
+ *
+ * F1  A slot is made one that was never used before its row in `lost` goes: until then it is given
+ *     to nobody, and afterwards neither a collection nor a rebuild meets the damaged record again.
+ * F2  One process at a time does it: another one, having read that a record is damaged, might write
+ *     over the disk that was created there meanwhile. So rows are listed under the lock, too.
+ * F3  A disk that went back has lost its newest snapshots, and their numbers are given out again.
+ * So their labels go in the transaction that accepts its state: else they would name others.
+ * F4  A disk at an older state has blocks again that it gave back since. Those that another disk
+ *     has by now it would overwrite or free: such a state is refused, before anything changes.
+ *     Those that nobody has yet are kept from being given away: their extents are sealed for good
+ *     (rebuild.c, B9), and only then it is looked once more whether somebody has got one
+ *     meanwhile. What an instance holds cannot be sealed: refused until that has ended.
+ * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
+ *   the command does the rest when it comes again.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/attach_inside.h"
+#include "attach/doors.h"
+#include "registry/lost.h"
+
+/* ---- What is lost ---- */
+
+static int give_up(struct plx_attach *attach, struct plx_store *store,
+                   const struct plx_registry_lost *lost, struct plx_fault *fault)
+{
+    struct plx_fault why;
+    int error;
+
+    if (lost->labels)
+        return 0;
+    plx_attach_lock(attach);
+    error = plx_vdi_give_up(store, lost->slot, &why);
+    plx_attach_unlock(attach);
+    if (error == PLX_ERR_EXISTS)
+        return plx_fault_set(fault, error,
+                             "%s; nothing was given up: 'parallax store rebuild-registry' brings "
+                             "it back",
+                             why.text);
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+}
+
+static int forget(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault)
+{
+    struct plx_registry_lost *list = NULL;
+    struct plx_attach_inside in;
+    size_t count = 0;
+    int error;
+
+    plx_attach_get_inside(attach, &in);
+    error = plx_registry_lost_list(in.registry, in.store_row, &list, &count);
+    if (error)
+        return plx_registry_fault(in.registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++) /* F1 */
+        error = give_up(attach, in.store, &list[i], fault);
+    free(list);
+    if (error)
+        return error;
+    error = plx_registry_lost_forget(in.registry, in.store_row, ret_count);
+    return error ? plx_registry_fault(in.registry, error, fault) : 0;
+}
+
+int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault)
+{
+    int error = plx_attach_lock_recovery(attach, fault); /* F2 */
+
+    if (error)
+        return error;
+    error = forget(attach, ret_count, fault);
+    plx_attach_unlock_recovery(attach);
+    return error;
+}
+
+/* ---- What went back ---- */
+
+/* The newest snapshot; of a disk whose log is damaged, the newest that its record knows of. */
+static int find_newest(struct plx_store *store, uint32_t slot, const struct plx_vdi_info *info,
+                       uint64_t *ret_newest, struct plx_fault *fault)
+{
+    struct plx_vdi_info now = *info;
+    struct plx_vdi *instant;
+    int error = plx_snapshot_open(store, slot, 0, &instant, fault);
+
+    if (error && error != PLX_ERR_CORRUPT)
+        return error;
+    if (!error) {
+        plx_vdi_get_info(instant, &now);
+        plx_vdi_close(instant);
+    }
+    *ret_newest = now.snapshots;
+    return 0;
+}
+
+static int look(struct plx_store *store, const struct plx_registry_vdi *vdi,
+                struct plx_older *ret_older, struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error = plx_door_is_older(store, vdi, &ret_older->older, fault);
+
+    if (error || !ret_older->older)
+        return error;
+    error = plx_vdi_read_info(store, vdi->slot, &info, fault);
+    if (error)
+        return error;
+    ret_older->written = (struct plx_registry_written){info.epoch, info.record_state};
+    return find_newest(store, vdi->slot, &info, &ret_older->newest, fault);
+}
+
+int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                             struct plx_older *ret_older, struct plx_fault *fault)
+{
+    struct plx_attach_inside in;
+    size_t count = 0, left = 0;
+    int error;
+
+    *ret_older = (struct plx_older){0};
+    plx_attach_get_inside(attach, &in);
+    plx_attach_lock(attach);
+    error = look(in.store, vdi, ret_older, fault);
+    plx_attach_unlock(attach);
+    if (error || !ret_older->older)
+        return error;
+    error = plx_registry_label_list(in.registry, vdi->id, &ret_older->gone, &count);
+    if (error)
+        return plx_registry_fault(in.registry, error, fault);
+    for (size_t i = 0; i < count; i++)
+        if (ret_older->gone[i].seq > ret_older->newest)
+            ret_older->gone[left++] = ret_older->gone[i];
+    ret_older->gone_count = left;
+    return 0;
+}
+
+struct accept { /* F4 */
+    struct plx_attach_inside in;
+    const struct plx_registry_vdi *vdi;
+    struct plx_fault *fault;
+    int error; /* of a callback */
+};
+
+static void on_finding(void *context, const struct plx_finding *finding)
+{
+    struct accept *accept = context;
+
+    if (!accept->error && strcmp(finding->kind, "shared") == 0)
+        accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
+                                      "%.160s: blocks of an older state are in use by others; "
+                                      "nothing was changed: restore the store, or delete the disk",
+                                      finding->text);
+}
+
+static bool is_another(void *context, uint32_t slot)
+{
+    const struct accept *accept = context;
+
+    return slot != accept->vdi->slot;
+}
+
+static void seal(void *context, uint64_t extent)
+{
+    struct accept *accept = context;
+
+    if (accept->error)
+        return;
+    accept->error = plx_registry_extent_seal(accept->in.registry, accept->in.store_row, extent);
+    if (accept->error)
+        plx_registry_fault(accept->in.registry, accept->error, accept->fault);
+}
+
+static int check(struct plx_attach *attach, struct accept *accept,
+                 const struct plx_check_options *options)
+{
+    struct plx_check_result result;
+    int error;
+
+    plx_attach_lock(attach);
+    error = plx_store_check(accept->in.store, options, &result, accept->fault);
+    plx_attach_unlock(attach);
+    if (error == PLX_ERR_BUSY) /* interrupted: no lock is in the way */
+        error = accept->fault->code = PLX_ERR_SYSTEM;
+    return error ? error : accept->error;
+}
+
+int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                            const struct plx_older *older, const struct plx_watch *watch,
+                            struct plx_fault *fault)
+{
+    struct accept accept = {.vdi = vdi, .fault = fault};
+    struct plx_attach_inside in;
+    const struct plx_check_options whose = {
+        .finding = on_finding, .context = &accept, .watch = *watch};
+    const struct plx_check_options unguarded = {
+        .unguarded = seal, .leave_out = is_another, .context = &accept, .watch = *watch};
+    int error;
+
+    plx_attach_get_inside(attach, &in);
+    accept.in = in;
+    error = check(attach, &accept, &whose); /* F4 */
+    if (!error)
+        error = check(attach, &accept, &unguarded);
+    if (!error)
+        error = check(attach, &accept, &whose);
+    if (error)
+        return error;
+    error = plx_registry_vdi_accept(in.registry, vdi->id, in.instance, &older->written,
+                                    older->newest); /* F3 */
+    return error ? plx_registry_fault(in.registry, error, fault) : 0;
+}

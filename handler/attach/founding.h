@@ -1,0 +1,78 @@
+/* founding.h - stores made, found, taken and given up: what concerns a store as a whole.
+ *
+ * None of these has a store open for its disks; each opens volumes by itself and closes them.
+ * state_dir as in plx_paths_init(). Threads: any.
+ */
+#ifndef PLX_FOUNDING_H
+#define PLX_FOUNDING_H
+
+#include "engine/engine.h"
+#include "attach/known.h"
+#include "registry/tenancy.h"
+
+/* Writes a new store over the volumes and enters it. size: of volumes that do not exist yet (0:
+ * they must). Refused, whatever options->force says: volumes of a store that is known here, that a
+ * host has or somebody has open, and one volume under two names; unused: as below. patience, here
+ * and below: while others have the volumes, or the store, open (device.h). */
+int plx_founding_format(const char *state_dir, const char *const *paths, unsigned count,
+                        uint64_t size, const struct plx_format_options *options, bool unused,
+                        const struct plx_patience *patience, struct plx_store_info *ret_info,
+                        struct plx_fault *fault);
+
+/* Which store these volumes make up, all of them, in the order of their numbers, by the name that
+ * it has here. EXISTS: a store of the same identity is known here and lies elsewhere. The result is
+ * to be freed by plx_known_done(). */
+int plx_founding_identify(const struct plx_paths *paths, const char *const *names, unsigned count,
+                          const struct plx_patience *patience, struct plx_known *ret_known,
+                          struct plx_fault *fault);
+
+struct plx_founding_import {
+    const char *name; /* that it is to have here; NULL: the one it has here, or its own */
+    /* The operator's word that this host, which has it, is off (tenancy.h), or that these volumes
+     * are a copy of those that it has; NULL: the store is not taken from anybody (BUSY). */
+    const char *from;
+    bool copy;    /* these volumes are a copy: it gets an identity of its own */
+    bool dry_run; /* only looks whether it would work; not of a copy */
+    const struct plx_patience *patience;
+};
+/* Enters a store that lies on these volumes, and takes it if no host has it. EXISTS: a store that
+ * is told by the same identity is known here and lies elsewhere. */
+int plx_founding_import(const char *state_dir, const char *const *paths, unsigned count,
+                        const struct plx_founding_import *options, struct plx_known *ret_known,
+                        struct plx_fault *fault);
+/* Takes a store that is known here from the host that has it, by the operator's word. dry_run: only
+ * looks whether it would be given. */
+int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,
+                           const struct plx_patience *patience, struct plx_fault *fault);
+/* Gives a store up, so that another host may import it; dry_run: likewise. BUSY: somebody has it
+ * open. */
+int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
+                         const struct plx_patience *patience, struct plx_fault *fault);
+/* Drops a store from the list of those that are known here; nothing of the store is touched. BUSY:
+ * a process of this host has it open. */
+int plx_founding_forget(const char *state_dir, const char *store,
+                        const struct plx_patience *patience, struct plx_fault *fault);
+
+/* For rebuild.c and attach.c. A tenancy of a store whether it is this host's or nobody's; from: as
+ * above. */
+int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
+                      const char *from, const struct plx_patience *patience,
+                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault);
+/* plx_known_put(), after all else was done. */
+int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
+                       const struct plx_patience *patience, struct plx_fault *fault);
+/* The rows of a store and its volumes. */
+void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
+                       struct plx_registry_store *ret_store,
+                       struct plx_registry_volume *ret_volumes);
+/* The error of opening a volume for oneself. BUSY: says who has its store open; only volume 0 of a
+ * store tells. */
+int plx_founding_name_living(const char *volume, int error, struct plx_fault *fault);
+/* For devices that are to be volumes of another store. EXISTS, with its disks named: one is a
+ * volume of a store that is known here. BUSY: of one that a host has; or nobody can tell that from
+ * these devices. unused: the operator's word that nobody uses such a store. */
+int plx_founding_refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
+                             unsigned count, bool unused, const struct plx_patience *patience,
+                             struct plx_fault *fault);
+
+#endif

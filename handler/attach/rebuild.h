@@ -1,0 +1,43 @@
+/* rebuild.h - a store's registry made anew from what the store says of itself (INV-6).
+ *
+ * Threads: the caller's.
+ */
+#ifndef PLX_REBUILD_H
+#define PLX_REBUILD_H
+
+#include "engine/engine.h"
+#include "attach/known.h"
+
+/* What a rebuild found, and what it could not read. */
+struct plx_rebuilt {
+    uint64_t disks, deleted; /* virtual disks */
+    uint64_t lost_records; /* slots whose record cannot be read: a disk, or one that was deleted; or
+                              does not hold the disk that the old registry knows there */
+    uint64_t older_records;  /* of disks that are refused: they went back (doors.h) */
+    uint64_t lost_labels;    /* disks whose labels were not all read */
+    bool unknown;            /* the old registry could not be read */
+    uint64_t sealed_extents; /* whose header or bitmap is damaged or went back: nothing is
+                                allocated in them */
+};
+
+/* The volumes of one store, all of them. Either the new registry takes the old one's place as a
+ * whole, or nothing has changed; the store is known here afterwards. BUSY: somebody has a volume
+ * open, or another host has the store. What cannot be read is reported, kept in the registry
+ * (lost.h), and fails nothing; so is what the old registry knows of disks, as far as that can be
+ * read, and the store does not hold any more. It reads the metadata of all disks: as long as
+ * "store check" takes. dry_run: only looks. */
+struct plx_rebuild_options {
+    const char *state_dir;
+    const char *const *volumes;
+    unsigned count;
+    bool dry_run;
+    const struct plx_patience
+        *patience; /* while others have the volumes, or the store (device.h) */
+    void (*lost)(void *context, const char *text); /* may be NULL */
+    void *context;                                 /* of lost */
+    struct plx_watch watch; /* bytes of metadata; once interrupted, nothing has changed */
+};
+int plx_rebuild(const struct plx_rebuild_options *options, struct plx_known *ret_known,
+                struct plx_rebuilt *ret_rebuilt, struct plx_fault *fault);
+
+#endif

@@ -1,0 +1,211 @@
+/* volumes.c - a store's volumes between registry and engine.
+ *
+ * Y1  The store is the truth of which extents there are, and knows of them first; the registry
+ *     follows, in the order of their numbers. So it is always a beginning of what the store has.
+ * Y2  A volume that the store counts and the registry has no row of is the one that was being
+ *     added (growth.c, D2).
+ * Y3  Rows are believed only as far as they can be true: ranges follow each other from 0 on without
+ *     gaps (stores.c, O1), of as many volumes as a store may have. Others refuse the store.
+ * Threads: the caller's. Crash story: who opens the store next enters what is missing.
+ */
+#include "attach/volumes.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void plx_volumes_close(struct plx_device **devices, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        plx_device_close(devices[i]);
+}
+
+int plx_volumes_open_paths(const char *const *paths, unsigned count,
+                           const struct plx_device_open_options *options,
+                           struct plx_device **ret_devices, struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++) {
+        int error = plx_device_open(paths[i], options, &ret_devices[i], fault);
+
+        if (error) {
+            plx_volumes_close(ret_devices, i);
+            return error;
+        }
+    }
+    return 0;
+}
+
+/* Y3 */
+static int refuse_rows(struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "the registry's rows of volumes cannot be true; 'parallax store "
+                         "rebuild-registry' makes it anew from the store");
+}
+
+/* Y2 */
+static int open_joining(struct plx_registry *registry, int64_t store,
+                        const struct plx_device_open_options *options, struct plx_device **devices,
+                        unsigned *count, struct plx_fault *fault)
+{
+    struct plx_superblock_info info;
+    char path[PLX_PATH_MAX];
+    int error = plx_registry_growth_path(registry, store, path);
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : plx_registry_fault(registry, error, fault);
+    error = plx_superblock_probe(devices[0], &info, fault);
+    if (error || info.volumes != *count + 1 || *count == PLX_VOLUMES_MAX)
+        return error;
+    error = plx_device_open(path, options, &devices[*count], fault);
+    *count += !error;
+    return error;
+}
+
+int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct plx_known *known,
+                     const struct plx_device_open_options *options,
+                     struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
+                     struct plx_fault *fault)
+{
+    struct plx_registry_volume *volumes;
+    unsigned opened = 0;
+    size_t count;
+    int error = plx_registry_volume_list(registry, store, &volumes, &count);
+
+    if (error)
+        return plx_registry_fault(registry, error, fault);
+    if (count > PLX_VOLUMES_MAX)
+        error = refuse_rows(fault);
+    while (opened < count && !error) {
+        const char *path = opened < known->volumes ? known->volume[opened] : volumes[opened].path;
+
+        error = plx_device_open(path, options, &ret_devices[opened], fault);
+        opened += !error;
+    }
+    free(volumes);
+    if (!error && opened)
+        error = open_joining(registry, store, options, ret_devices, &opened, fault);
+    if (error)
+        plx_volumes_close(ret_devices, opened);
+    else
+        *ret_count = opened;
+    return error;
+}
+
+int plx_volumes_ranges(struct plx_registry *registry, int64_t store,
+                       struct plx_extent_range **ret_list, unsigned *ret_count,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_range *rows;
+    struct plx_extent_range *list;
+    uint64_t extents = 0;
+    size_t count;
+    int error = plx_registry_range_list(registry, store, &rows, &count);
+
+    if (error)
+        return plx_registry_fault(registry, error, fault);
+    list = calloc(count + 1, sizeof *list);
+    if (!list)
+        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < count && !error; i++) {
+        if (rows[i].first != extents || rows[i].volume >= PLX_VOLUMES_MAX ||
+            rows[i].extents > PLX_BLOCK_MAX - extents)
+            error = refuse_rows(fault); /* Y3 */
+        extents += rows[i].extents;
+        list[i] = (struct plx_extent_range){
+            .volume = rows[i].volume, .first = rows[i].first, .extents = rows[i].extents};
+    }
+    free(rows);
+    if (error) {
+        free(list);
+        return error;
+    }
+    *ret_list = list;
+    *ret_count = (unsigned)count;
+    return 0;
+}
+
+int plx_volumes_registered(struct plx_registry *registry, int64_t store, uint64_t *ret_extents,
+                           struct plx_fault *fault)
+{
+    struct plx_extent_range *list;
+    unsigned count;
+    int error = plx_volumes_ranges(registry, store, &list, &count, fault);
+
+    if (error)
+        return error;
+    *ret_extents = count ? list[count - 1].first + list[count - 1].extents : 0;
+    free(list);
+    return 0;
+}
+
+static int enter(struct plx_registry *registry, int64_t store, const struct plx_store_info *info,
+                 const struct plx_extent_range *range, uint64_t known, const char *path)
+{
+    const struct plx_registry_range row = {range->volume, range->first, range->extents};
+    struct plx_registry_volume volume = {
+        .index = range->volume, .first_extent = range->first, .extents = range->extents};
+
+    if (range->at || range->first < known)
+        return plx_registry_range_add(registry, store, &row);
+    plx_uuid_text(&info->volume[range->volume].id, volume.uuid);
+    snprintf(volume.path, sizeof volume.path, "%s", path);
+    return plx_registry_volume_add(registry, store, &volume);
+}
+
+/* Another process may have been at it, too, and have come further. */
+static int seen_entered(struct plx_registry *registry, int64_t store, uint64_t extents, int error,
+                        uint64_t *ret_known, struct plx_fault *fault)
+{
+    struct plx_fault why;
+    uint64_t known;
+    int asked = plx_volumes_registered(registry, store, &known, &why);
+
+    if (!asked && known >= extents) {
+        *ret_known = known;
+        return 0;
+    }
+    if (!error && !asked) /* entered, and not there */
+        return refuse_rows(fault);
+    return error ? error : plx_fault_set(fault, asked, "%s", why.text);
+}
+
+int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_store *store,
+                         const char *const *paths, struct plx_fault *fault)
+{
+    struct plx_store_info info;
+    struct plx_extent_range range;
+    uint64_t known;
+    int error = plx_volumes_registered(registry, id, &known, fault);
+
+    plx_store_get_info(store, &info);
+    for (unsigned i = 0; !error && plx_store_range(store, i, &range); i++) {
+        const char *path = paths ? paths[range.volume] : info.volume[range.volume].name;
+
+        if (range.first + range.extents <= known)
+            continue;
+        error = plx_store_flush_others(store); /* Y1: what is known here may not be durable */
+        if (error)
+            return plx_fault_set(fault, error, "volumes cannot be flushed: %s",
+                                 plx_error_text(error));
+        error = enter(registry, id, &info, &range, known, path);
+        if (error)
+            plx_registry_fault(registry, error, fault);
+        error = seen_entered(registry, id, range.first + range.extents, error, &known, fault);
+    }
+    return error;
+}
+
+int plx_volumes_absolute(const char *path, char **ret_path, struct plx_fault *fault)
+{
+    char folder[PLX_PATH_MAX];
+    bool whole = path[0] == '/' || strstr(path, "://");
+    int length;
+
+    if (!whole && !getcwd(folder, sizeof folder))
+        return plx_fault_set(fault, PLX_ERR_SYSTEM, "%s: the current folder has no name", path);
+    length = whole ? asprintf(ret_path, "%s", path) : asprintf(ret_path, "%s/%s", folder, path);
+    return length < 0 ? plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory") : 0;
+}

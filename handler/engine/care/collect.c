@@ -1,0 +1,390 @@
+/* collect.c - mark and sweep: which blocks nobody uses any more (Parallax 3.4).
+ *
+ * What letting snapshots go and overwriting free at once is not its affair; it finds the blocks of
+ * deleted disks and what crashes left. Nothing stops meanwhile, so this is what it relies on:
+ *
+ * Q1  Garbage stays garbage: a block that no record leads to, and nobody is about to name in one,
+ *     can only be swept. Nobody else frees it (alloc.c, A6).
+ * Q2  What is allocated and not named on the store yet lies in extents that its instance owns. In
+ *     this instance's it is known: what was handed out since the collection began is noted (born),
+ *     what was under way when it began is asked for (spare_pending). Others' are not looked at.
+ * Q3  A disk is read at one time, later than the beginning. What it leads to ever after it led to
+ *     then, or it was handed out since: so reading each disk once is enough. References come to a
+ *     disk from another only when a clone is made. So slots are looked through again until there is
+ *     no disk that was not read; a clone that comes later than that finds its parent read.
+ * Q4  While a disk is read no node or log segment that its record leads to is used again. If it is
+ *     open here, those that are freed are held back; else the record is the same afterwards.
+ * Q5  What is dead and will be freed by its owner is no garbage: it would be freed twice. Whatever
+ *     the record did not lead to when a disk was read, but is still to be freed, is asked for when
+ *     all are read.
+ * Q6  A record that was read may be in the device's cache only. It is flushed before anything is
+ *     swept: no older one comes back that leads to more.
+ * Q7  Common blocks (share.c) are an exception to Q1 and Q3: another disk may come to name one that
+ *     it did not when it was read. So nothing becomes common while a collection is under way.
+ * What this does not cover: a read of another instance that hangs in its device for longer than a
+ * whole collection, of a block that has died meanwhile in an extent of nobody, may see what is
+ * written there next.
+ *
+ * Synchronous; runs the loop while it reads.
+ * Crash story: it changes nothing; the sweep (extent.c) changes bitmaps only.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/care/reach.h"
+#include "engine/disk/vdi.h"
+
+#define TRIES 8u
+#define TRIES_OF_DAMAGE 3u
+
+struct plx_collect {
+    struct plx_store *store;
+    struct plx_collect_options options;
+    struct plx_turns turns;
+    struct plx_reach reach;
+    bool *look, *moving;   /* of each extent */
+    struct plx_uuid *read; /* of each slot: the disk that was read */
+    uint32_t slots;
+    bool marked;
+};
+
+/* ---- What is under way in this instance (Q2, Q5) ---- */
+
+static int spare_list(struct plx_collect *c, const uint64_t *addrs, size_t count)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < count && !error; i++)
+        error = plx_reach_mark(&c->reach, addrs[i], 1);
+    return error;
+}
+
+static int spare_deaths(struct plx_collect *c, const struct plx_deaths *deaths)
+{
+    return spare_list(c, deaths->addrs, deaths->count);
+}
+
+static int spare_segment(struct plx_collect *c, uint64_t addr)
+{
+    return addr ? plx_reach_mark(&c->reach, addr, c->store->info.segment_blocks) : 0;
+}
+
+static int spare_log(struct plx_collect *c, const struct plx_log *log)
+{
+    const uint64_t named[] = {log->cursor.addr, log->cursor.next_addr, log->spare_addr};
+    int error = 0;
+
+    for (size_t i = 0; i < log->segment_count && !error; i++)
+        error = spare_segment(c, log->segments[i]);
+    for (size_t i = 0; i < sizeof named / sizeof named[0] && !error; i++)
+        error = spare_segment(c, named[i]);
+    return error;
+}
+
+static int spare_keyframe(struct plx_collect *c, const struct plx_keyframe_op *op)
+{
+    const struct plx_deaths *lists[] = {&op->data_deaths,    &op->node_deaths, &op->index_deaths,
+                                        &op->segment_deaths, &op->made,        &op->tree.made};
+    int error = op->detour ? spare_deaths(c, &op->detour->made) : 0;
+
+    if (op->made.lost || op->tree.made.lost || (op->detour && op->detour->made.lost))
+        return plx_fault_set(c->reach.fault, PLX_ERR_BUSY,
+                             "a key frame has forgotten nodes for want of memory; try again");
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0] && !error; i++)
+        error = spare_deaths(c, lists[i]);
+    return error;
+}
+
+static int spare_ops(struct plx_collect *c, const struct plx_vdi *vdi)
+{
+    int error = 0;
+
+    for (const struct plx_op *op = vdi->oldest; op && !error; op = op->next)
+        for (unsigned i = 0; i < op->piece_count && !error; i++)
+            if (op->pieces[i].addr)
+                error = plx_reach_mark(&c->reach, op->pieces[i].addr, op->pieces[i].count);
+    return error;
+}
+
+static int spare_vdi(struct plx_collect *c, const struct plx_vdi *vdi)
+{
+    int error = vdi->run.count ? plx_reach_mark(&c->reach, vdi->run.addr, vdi->run.count) : 0;
+
+    if (!error)
+        error = spare_ops(c, vdi);
+    if (!error)
+        error = spare_log(c, &vdi->log);
+    if (!error)
+        error = spare_keyframe(c, &vdi->keyframe);
+    if (!error)
+        error = spare_deaths(c, &vdi->map.deaths);
+    return error ? error : spare_deaths(c, &vdi->map.frozen_deaths);
+}
+
+static int check_vdi(const struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    const char *why = NULL;
+
+    if (vdi->log.sticky)
+        why = "has stopped; close it, so that it is recovered when it is opened again";
+    else if (vdi->thinning || vdi->rewinding)
+        why = "is being rewound, or its snapshots are being let go; try again";
+    return why ? plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s %s", vdi->record.name, why)
+               : 0;
+}
+
+static int spare_pending(struct plx_collect *c)
+{
+    const struct plx_store *store = c->store;
+    int error = spare_list(c, store->foreign.addrs, store->foreign.count);
+
+    if (!error)
+        error = spare_list(c, store->held_back.addrs, store->held_back.count);
+    for (const struct plx_vdi *vdi = store->vdis; vdi && !error; vdi = vdi->next) {
+        if (vdi->snapshot)
+            continue;
+        error = check_vdi(vdi, c->reach.fault);
+        if (!error)
+            error = spare_vdi(c, vdi);
+    }
+    return error;
+}
+
+/* ---- Beginning and ending ---- */
+
+static void collect_free(struct plx_collect *c)
+{
+    plx_reach_done(&c->reach);
+    free(c->look);
+    free(c->moving);
+    free(c->read);
+    free(c);
+}
+
+static struct plx_collect *collect_new(struct plx_store *store,
+                                       const struct plx_collect_options *options)
+{
+    struct plx_collect *c = calloc(1, sizeof *c);
+    uint64_t extents = store->info.extents;
+
+    if (!c)
+        return NULL;
+    c->store = store;
+    c->options = *options;
+    c->turns = (struct plx_turns){.rate = options->rate,
+                                  .pause = options->pause,
+                                  .interrupted = options->interrupted,
+                                  .context = options->context};
+    c->slots = plx_vdi_slot_count(store);
+    c->look = calloc(extents, sizeof *c->look);
+    c->moving = calloc(extents, sizeof *c->moving);
+    c->read = calloc(c->slots, sizeof *c->read);
+    if (!c->look || !c->moving || !c->read) {
+        collect_free(c);
+        return NULL;
+    }
+    for (uint64_t i = 0; i < extents; i++) {
+        c->look[i] = options->extents[i] == PLX_COLLECT_LOOK;
+        c->moving[i] = options->extents[i] == PLX_COLLECT_MOVING;
+    }
+    return c;
+}
+
+static int has_grown(struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "the store has become larger, and may hold what was not looked at; try "
+                         "again");
+}
+
+int plx_collect_begin(struct plx_store *store, const struct plx_collect_options *options,
+                      struct plx_collect **ret_collect, struct plx_fault *fault)
+{
+    struct plx_collect *c;
+    int error;
+
+    if (store->collect || store->sharing) /* Q7 */
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "a collection or a deduplication is under way; try again after it");
+    if (options->extent_count != store->info.extents)
+        return has_grown(fault);
+    c = collect_new(store, options);
+    if (!c)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    error = plx_reach_init(&c->reach, store, c->look, c->moving, &c->turns, fault);
+    if (!error && plx_extent_note_born(store))
+        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    if (!error)
+        error = spare_pending(c);
+    if (error) {
+        plx_extent_forget_born(store);
+        collect_free(c);
+        return error;
+    }
+    store->collect = c;
+    *ret_collect = c;
+    return 0;
+}
+
+void plx_collect_end(struct plx_collect *c)
+{
+    if (!c)
+        return;
+    c->store->collect = NULL;
+    plx_extent_forget_born(c->store);
+    collect_free(c);
+}
+
+/* ---- Marking ---- */
+
+static const struct plx_vdi *open_here(const struct plx_store *store, uint32_t slot)
+{
+    const struct plx_vdi *vdi = store->vdis;
+
+    while (vdi && (vdi->snapshot || vdi->record.slot != slot))
+        vdi = vdi->next;
+    return vdi;
+}
+
+/* Nobody has it open, or somebody who lives. What a dead instance left is recovered first. */
+static int check_owner(const struct plx_collect *c, const struct plx_vdi_record *record,
+                       struct plx_fault *fault)
+{
+    bool lives = !record->owner;
+
+    for (size_t i = 0; i < c->options.living_count && !lives; i++)
+        lives = c->options.living[i] == record->owner;
+    return lives ? 0
+                 : plx_fault_set(fault, PLX_ERR_BUSY,
+                                 "virtual disk %s was not closed and could not be recovered: "
+                                 "nothing is collected before it is, or is deleted",
+                                 record->name);
+}
+
+/* As durable as it gets: the one that an open disk goes by, or what is on the store. */
+static int current_record(struct plx_collect *c, uint32_t slot, struct plx_vdi_record *ret_record,
+                          struct plx_fault *fault)
+{
+    const struct plx_vdi *vdi = open_here(c->store, slot);
+    uint8_t which;
+    int error;
+
+    if (vdi) {
+        *ret_record = vdi->record;
+        return check_vdi(vdi, fault);
+    }
+    error = plx_vdi_record_read(c->store, slot, ret_record, &which, fault);
+    if (error || ret_record->state != PLX_VDI_LIVE)
+        return error;
+    return check_owner(c, ret_record, fault);
+}
+
+/* Q4 */
+static int try_disk(struct plx_collect *c, const struct plx_vdi_record *record, bool *ret_whole)
+{
+    const struct plx_vdi *vdi = open_here(c->store, record->slot);
+    bool here = vdi != NULL, undisturbed;
+    int error, kept;
+
+    plx_alloc_hold_back(c->store);
+    error = plx_reach_vdi(&c->reach, record);
+    undisturbed = plx_alloc_let_go(c->store);
+    vdi = open_here(c->store, record->slot); /* elsewhere in between it has another epoch */
+    *ret_whole = here ? undisturbed && vdi && vdi->record.epoch == record->epoch
+                      : !plx_vdi_record_moved(c->store, record);
+    kept = plx_reach_believe(&c->reach, !error && *ret_whole);
+    /* What was read while it went away may look like damage. */
+    return error == PLX_ERR_CORRUPT && !*ret_whole ? kept : error ? error : kept;
+}
+
+static int mark_disk(struct plx_collect *c, uint32_t slot, struct plx_vdi_record *record,
+                     struct plx_fault *fault)
+{
+    bool whole = false;
+    int error = 0;
+
+    for (unsigned i = 0; i < TRIES && !error && !whole; i++) {
+        error = current_record(c, slot, record, fault);
+        if (error || record->state != PLX_VDI_LIVE)
+            return error == PLX_ERR_NOT_FOUND ? 0 : error;
+        error = try_disk(c, record, &whole);
+        if (error == PLX_ERR_CORRUPT && i + 1 < TRIES_OF_DAMAGE) {
+            whole = false; /* it may be what a writer was just writing */
+            error = 0;
+        }
+    }
+    if (error || whole)
+        return error;
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "virtual disk %s changes faster than it can be read; collect when it is "
+                         "quiet, or where it is open",
+                         record->name);
+}
+
+/* Q3: all disks that were not read yet. */
+static int mark_new_disks(struct plx_collect *c, bool *ret_found, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    int error = 0;
+
+    *ret_found = false;
+    for (uint32_t slot = 0; slot < c->slots && !error; slot++) {
+        error = current_record(c, slot, &record, fault);
+        if (error == PLX_ERR_NOT_FOUND) {
+            error = 0;
+            continue;
+        }
+        if (error || record.state != PLX_VDI_LIVE || plx_uuid_equal(&record.id, &c->read[slot]))
+            continue;
+        error = mark_disk(c, slot, &record, fault);
+        c->read[slot] = record.id;
+        *ret_found = true;
+        if (c->options.progress)
+            c->options.progress(c->options.context,
+                                (c->reach.nodes << PLX_BLOCK_SHIFT) + c->reach.log_bytes);
+    }
+    return error;
+}
+
+int plx_collect_mark(struct plx_collect *c, struct plx_fault *fault)
+{
+    bool found = true;
+    int error = 0;
+
+    c->reach.fault = fault;
+    /* Twice at least: the only disk may have been cloned to a slot before it, and deleted. */
+    for (unsigned pass = 0; (found || pass < 2) && !error; pass++)
+        error = mark_new_disks(c, &found, fault);
+    if (!error && c->options.extent_count != c->store->info.extents)
+        error = has_grown(fault);
+    if (!error) {
+        error = plx_store_flush_others(c->store); /* Q6 */
+        if (error)
+            plx_fault_set(fault, error, "cannot flush the store: %s", plx_error_text(error));
+    }
+    if (!error)
+        error = spare_pending(c); /* Q5 */
+    c->marked = !error;
+    return error;
+}
+
+/* ---- Garbage ---- */
+
+int plx_collect_garbage(struct plx_collect *c, uint64_t extent, uint64_t *ret_bits,
+                        uint64_t *ret_count, struct plx_fault *fault)
+{
+    uint64_t words = c->store->info.extent_blocks / 64;
+    const uint64_t *used = c->reach.used.bits[extent];
+    int error;
+
+    PLX_ASSERT(c->marked && c->look[extent]);
+    *ret_count = 0;
+    error = plx_extent_read_bits(c->store, extent, ret_bits, fault);
+    if (error)
+        return error;
+    for (uint64_t i = 0; i < words; i++) {
+        ret_bits[i] &= used ? ~used[i] : ~0ull;
+        *ret_count += (unsigned)__builtin_popcountll(ret_bits[i]);
+    }
+    return 0;
+}

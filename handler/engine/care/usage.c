@@ -1,0 +1,400 @@
+/* usage.c - the accounting of space: what each disk and each family has, and has alone.
+ *
+ * W1  Whatever a disk's record leads to is the disk's (reach.c): what the collector would free if
+ *     the disk were gone is what only the disk leads to.
+ * W2  All disks are read twice: first for which blocks one unit has and which more than one has,
+ *     then to count. A unit is a disk, and likewise a family. A block counts once in a unit.
+ * W3  Families are connected through the records of live and deleted disks and what else the caller
+ *     knows; a relation that is lost leaves two families that share blocks, which are neither's
+ *     alone. So nothing is called exclusive that somebody else has.
+ * W4  A disk's blocks count if its record is the same after they were read, else it is read again
+ *     (TRIES times). Of one that stays busy what was reached at last still counts against the
+ *     others.
+ * Synchronous; runs the loop while it reads.
+ * Memory: four bits for each block in use, two more for those of the disk at hand and one for those
+ *   of its family.
+ * Crash story: reads only.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/care/reach.h"
+#include "engine/disk/vdi.h"
+
+#define TRIES 8u
+
+/* Which blocks one unit has, and which another one has, too (W2). */
+struct sharing {
+    struct plx_blockmap one, more;
+};
+
+struct census {
+    struct plx_store *store;
+    const struct plx_usage_options *options;
+    struct plx_fault *fault;
+    struct plx_usage usage;
+    struct plx_turns turns;
+    struct plx_reach reach;
+    bool *counts; /* of each extent: all */
+    bool counting;
+    uint64_t first_bytes; /* that the first reading took */
+    struct sharing vdis, families;
+    struct plx_blockmap family; /* the one at hand */
+};
+
+static int no_memory(const struct census *c)
+{
+    return plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
+}
+
+/* ---- Families (W3) ---- */
+
+struct relative {
+    struct plx_uuid id;
+    size_t head; /* towards the family's head, which is its own */
+};
+
+struct kinship {
+    struct plx_usage_kin *pairs;
+    size_t count, capacity;
+    struct relative *relatives; /* by id */
+    size_t relative_count;
+};
+
+static bool add_pair(struct kinship *k, const struct plx_uuid *vdi, const struct plx_uuid *parent)
+{
+    if (k->count == k->capacity) {
+        size_t capacity = k->capacity ? 2 * k->capacity : 64;
+        struct plx_usage_kin *bigger = realloc(k->pairs, capacity * sizeof *bigger);
+
+        if (!bigger)
+            return false;
+        k->pairs = bigger;
+        k->capacity = capacity;
+    }
+    k->pairs[k->count++] = (struct plx_usage_kin){*vdi, plx_uuid_is_zero(parent) ? *vdi : *parent};
+    return true;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct plx_uuid)); /* the first member */
+}
+
+static size_t head_of(struct kinship *k, const struct plx_uuid *id)
+{
+    const struct relative *found =
+        bsearch(id, k->relatives, k->relative_count, sizeof *found, by_id);
+    size_t at = (size_t)(found - k->relatives);
+
+    while (k->relatives[at].head != at)
+        at = k->relatives[at].head = k->relatives[k->relatives[at].head].head;
+    return at;
+}
+
+static bool connect(struct kinship *k)
+{
+    struct relative *r = calloc(2 * k->count + 1, sizeof *r);
+    size_t kept = 0;
+
+    k->relatives = r;
+    if (!r)
+        return false;
+    for (size_t i = 0; i < k->count; i++) {
+        r[2 * i].id = k->pairs[i].vdi;
+        r[2 * i + 1].id = k->pairs[i].parent;
+    }
+    qsort(r, 2 * k->count, sizeof *r, by_id);
+    for (size_t i = 0; i < 2 * k->count; i++)
+        if (!kept || !plx_uuid_equal(&r[i].id, &r[kept - 1].id)) {
+            r[kept] = (struct relative){r[i].id, kept};
+            kept++;
+        }
+    k->relative_count = kept;
+    for (size_t i = 0; i < k->count; i++)
+        r[head_of(k, &k->pairs[i].vdi)].head = head_of(k, &k->pairs[i].parent);
+    return true;
+}
+
+static bool add_vdi(struct plx_usage *usage, const struct plx_vdi_record *record)
+{
+    struct plx_usage_vdi *bigger = usage->vdis, *vdi;
+
+    if (!(usage->vdi_count & (usage->vdi_count - 1))) /* each power of two */
+        bigger = realloc(usage->vdis, (2 * (size_t)usage->vdi_count + 1) * sizeof *bigger);
+    if (!bigger)
+        return false;
+    usage->vdis = bigger;
+    vdi = &usage->vdis[usage->vdi_count++];
+    *vdi =
+        (struct plx_usage_vdi){.slot = record->slot, .id = record->id, .open = record->owner != 0};
+    snprintf(vdi->name, sizeof vdi->name, "%s", record->name);
+    return true;
+}
+
+static int list_vdis(struct census *c, struct kinship *k)
+{
+    bool ready = true;
+
+    for (size_t i = 0; i < c->options->kin_count && ready; i++)
+        ready = add_pair(k, &c->options->kin[i].vdi, &c->options->kin[i].parent);
+    for (uint32_t slot = 0; slot < plx_vdi_slot_count(c->store) && ready; slot++) {
+        struct plx_vdi_record record;
+        uint8_t which;
+        int error = plx_vdi_record_read(c->store, slot, &record, &which, c->fault);
+
+        if (error == PLX_ERR_NOT_FOUND)
+            continue;
+        if (error)
+            return error;
+        ready = add_pair(k, &record.id, &record.parent) &&
+                (record.state != PLX_VDI_LIVE || add_vdi(&c->usage, &record));
+    }
+    return ready ? 0 : no_memory(c);
+}
+
+static int by_family(const void *a, const void *b)
+{
+    const struct plx_usage_vdi *x = a, *y = b;
+
+    return x->family != y->family ? (x->family > y->family) - (x->family < y->family)
+                                  : (x->slot > y->slot) - (x->slot < y->slot);
+}
+
+/* Orders the disks by family, and numbers the families. */
+static bool group(struct plx_usage *usage, struct kinship *k)
+{
+    uint32_t head = UINT32_MAX;
+
+    if (!connect(k))
+        return false;
+    for (uint32_t i = 0; i < usage->vdi_count; i++)
+        usage->vdis[i].family = (uint32_t)head_of(k, &usage->vdis[i].id);
+    qsort(usage->vdis, usage->vdi_count, sizeof *usage->vdis, by_family);
+    usage->families = calloc((size_t)usage->vdi_count + 1, sizeof *usage->families);
+    if (!usage->families)
+        return false;
+    for (uint32_t i = 0; i < usage->vdi_count; i++) {
+        usage->family_count += usage->vdis[i].family != head;
+        head = usage->vdis[i].family;
+        usage->vdis[i].family = usage->family_count - 1;
+        usage->families[usage->family_count - 1].vdis++;
+    }
+    return true;
+}
+
+static int find_families(struct census *c)
+{
+    struct kinship k = {0};
+    int error = list_vdis(c, &k);
+
+    if (!error && c->usage.vdi_count && !group(&c->usage, &k))
+        error = no_memory(c);
+    free(k.pairs);
+    free(k.relatives);
+    return error;
+}
+
+/* ---- Reading a disk (W4) ---- */
+
+static uint64_t bytes_read(const struct census *c)
+{
+    return (c->reach.nodes << PLX_BLOCK_SHIFT) + c->reach.log_bytes;
+}
+
+/* Between two batches of nodes. */
+static bool show_and_ask(void *context)
+{
+    struct census *c = context;
+    const struct plx_usage_options *options = c->options;
+    uint64_t total = c->counting ? plx_max_u64(2 * c->first_bytes, bytes_read(c)) : 0;
+
+    if (options->progress)
+        options->progress(options->context, bytes_read(c), total);
+    return options->interrupted && options->interrupted(options->context);
+}
+
+/* Into reach.used, which is empty when the disk is gone. */
+static int read_vdi(struct census *c, struct plx_usage_vdi *vdi)
+{
+    struct plx_vdi_record record;
+    bool whole = false;
+    uint8_t which;
+
+    for (unsigned i = 0; i < TRIES && !whole; i++) {
+        int error = plx_vdi_record_read(c->store, vdi->slot, &record, &which, c->fault);
+
+        plx_blockmap_clear(&c->reach.used);
+        if (error == PLX_ERR_NOT_FOUND ||
+            (!error && (record.state != PLX_VDI_LIVE || !plx_uuid_equal(&record.id, &vdi->id))))
+            return 0;
+        if (error)
+            return error;
+        error = plx_reach_vdi(&c->reach, &record);
+        plx_reach_believe(&c->reach, false);
+        whole = !plx_vdi_record_moved(c->store, &record);
+        /* What was read while it went away may look like damage. */
+        if (error && (whole || error != PLX_ERR_CORRUPT))
+            return error;
+    }
+    vdi->space.busy |= !whole;
+    return 0;
+}
+
+/* ---- Counting (W2) ---- */
+
+static bool note(struct sharing *sharing, const struct plx_blockmap *unit)
+{
+    return plx_blockmap_add_common(&sharing->more, &sharing->one, unit) &&
+           plx_blockmap_add(&sharing->one, unit);
+}
+
+static void count(const struct sharing *sharing, const struct plx_blockmap *unit,
+                  struct plx_space *space)
+{
+    if (space->busy)
+        return;
+    space->referenced = plx_blockmap_total(unit);
+    space->exclusive = space->referenced - plx_blockmap_total_common(unit, &sharing->more);
+}
+
+static bool enter(struct census *c, struct sharing *sharing, const struct plx_blockmap *unit,
+                  struct plx_space *space)
+{
+    if (!c->counting)
+        return note(sharing, unit);
+    count(sharing, unit, space);
+    return true;
+}
+
+static int read_family(struct census *c, uint32_t first, struct plx_usage_family *family)
+{
+    int error = 0;
+
+    for (uint32_t i = 0; i < family->vdis && !error; i++) {
+        struct plx_usage_vdi *vdi = &c->usage.vdis[first + i];
+
+        error = read_vdi(c, vdi);
+        family->space.busy |= vdi->space.busy;
+        if (!error && (!enter(c, &c->vdis, &c->reach.used, &vdi->space) ||
+                       !plx_blockmap_add(&c->family, &c->reach.used)))
+            error = no_memory(c);
+    }
+    if (!error && !enter(c, &c->families, &c->family, &family->space))
+        error = no_memory(c);
+    plx_blockmap_clear(&c->family);
+    return error;
+}
+
+static int read_all(struct census *c, bool counting)
+{
+    uint32_t first = 0;
+    int error = 0;
+
+    c->counting = counting;
+    for (uint32_t i = 0; i < c->usage.family_count && !error; i++) {
+        error = read_family(c, first, &c->usage.families[i]);
+        first += c->usage.families[i].vdis;
+    }
+    return error;
+}
+
+/* ---- Garbage ---- */
+
+static int count_garbage(struct census *c)
+{
+    const struct plx_store_info *info = &c->store->info;
+    uint64_t words = info->extent_blocks / 64, *bits = malloc(words * sizeof *bits);
+    int error = bits ? 0 : no_memory(c);
+
+    /* Not those that were added since: what is read of them is somebody's. */
+    for (uint64_t extent = 0; extent < c->vdis.one.extents && !error; extent++) {
+        const uint64_t *used = c->vdis.one.bits[extent];
+
+        if (plx_store_extent_is_system(c->store, extent))
+            continue;
+        error = plx_extent_read_bits(c->store, extent, bits, c->fault);
+        for (uint64_t i = 0; i < words && !error; i++)
+            c->usage.garbage += (unsigned)__builtin_popcountll(bits[i] & (used ? ~used[i] : ~0ull));
+        if (error != PLX_ERR_NOMEM)
+            error = 0; /* not in use, of open disks here, or damaged: the check's affair */
+    }
+    free(bits);
+    return error;
+}
+
+/* ---- All of it ---- */
+
+static int census_init(struct census *c)
+{
+    uint64_t extents = c->store->info.extents, blocks = c->store->info.extent_blocks;
+    struct plx_blockmap *maps[] = {&c->vdis.one, &c->vdis.more, &c->families.one, &c->families.more,
+                                   &c->family};
+    bool ready = true;
+    int error = plx_reach_init(&c->reach, c->store, NULL, NULL, &c->turns, c->fault);
+
+    if (error)
+        return error;
+    c->reach.believe = false; /* whose a block is matters, not only that it is somebody's */
+    c->counts = malloc(extents * sizeof *c->counts);
+    if (c->counts)
+        memset(c->counts, true, extents * sizeof *c->counts);
+    c->reach.counts = c->counts;
+    for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++)
+        ready = plx_blockmap_init(maps[i], extents, blocks) && ready;
+    return ready && c->counts ? 0 : no_memory(c);
+}
+
+static void census_done(struct census *c)
+{
+    plx_reach_done(&c->reach);
+    plx_blockmap_done(&c->vdis.one);
+    plx_blockmap_done(&c->vdis.more);
+    plx_blockmap_done(&c->families.one);
+    plx_blockmap_done(&c->families.more);
+    plx_blockmap_done(&c->family);
+    free(c->counts);
+}
+
+static int take_census(struct census *c)
+{
+    int error = find_families(c);
+
+    if (!error)
+        error = read_all(c, false);
+    c->first_bytes = bytes_read(c);
+    if (!error)
+        error = read_all(c, true);
+    if (!error)
+        error = count_garbage(c);
+    c->usage.referenced = plx_blockmap_total(&c->vdis.one);
+    c->usage.shared = plx_blockmap_total(&c->vdis.more);
+    c->usage.bytes = bytes_read(c);
+    return error;
+}
+
+int plx_store_usage(struct plx_store *store, const struct plx_usage_options *options,
+                    struct plx_usage *ret_usage, struct plx_fault *fault)
+{
+    struct census c = {.store = store, .options = options, .fault = fault};
+    int error;
+
+    c.turns = (struct plx_turns){.interrupted = show_and_ask, .context = &c};
+    error = census_init(&c);
+    if (!error)
+        error = take_census(&c);
+    census_done(&c);
+    if (error)
+        plx_usage_done(&c.usage);
+    else
+        *ret_usage = c.usage;
+    return error;
+}
+
+void plx_usage_done(struct plx_usage *usage)
+{
+    free(usage->vdis);
+    free(usage->families);
+    *usage = (struct plx_usage){0};
+}

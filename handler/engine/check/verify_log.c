@@ -1,0 +1,684 @@
+/* verify_log.c - the checker's own reading of a disk's log, and of what its snapshots see.
+ *
+ * F4  The segments form a chain from the first retained one to the key frame's position: numbers,
+ *     hashes, sequence numbers, epochs that never fall, durable marks that never fall and never run
+ *     ahead. Behind it the chain ends at the first batch that does not fit, unless a later mark
+ *     says that this batch was durable.
+ * F5  The key frame through which a retained snapshot is opened is whole, and what the snapshot
+ *     sees may be overwritten by nobody. History begins with the record's oldest key frame, which
+ *     is whole; and so is one that the log calls so, or behind whose position a snapshot was taken
+ *     before the next one was announced.
+ * F6  Where history was thinned out the log says where it goes on, always forward; segments may be
+ *     missing there, and nowhere else.
+ *
+ * The view of a snapshot is that of the one before it plus what the log mapped in between; the
+ * first one's is the tree of the key frame before it, less what had changed. So all of them
+ * together cost one reading of the log, and of each tree only the nodes that are new in it. What is
+ * kept in memory are the changes since the key frame in effect.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/check/verify.h"
+
+/* ---- Changes since a key frame ---- */
+
+static size_t slot_of(const struct plx_history *h, uint64_t vblock)
+{
+    size_t at = (size_t)(vblock * 0x9e3779b97f4a7c15ull >> 20) & (h->capacity - 1);
+
+    while (h->changes[at].used && h->changes[at].vblock != vblock)
+        at = (at + 1) & (h->capacity - 1);
+    return at;
+}
+
+static struct plx_change *change_at(const struct plx_history *h, uint64_t vblock)
+{
+    size_t at = h->capacity ? slot_of(h, vblock) : 0;
+
+    return h->capacity && h->changes[at].used ? &h->changes[at] : NULL;
+}
+
+static bool grow(struct plx_history *h, size_t capacity, uint64_t after_seq)
+{
+    struct plx_history bigger = *h;
+
+    bigger.capacity = capacity;
+    bigger.count = 0;
+    bigger.changes = calloc(capacity, sizeof *bigger.changes);
+    if (!bigger.changes)
+        return false;
+    for (size_t i = 0; i < h->capacity; i++)
+        if (h->changes[i].used && h->changes[i].seq > after_seq) {
+            bigger.changes[slot_of(&bigger, h->changes[i].vblock)] = h->changes[i];
+            bigger.count++;
+        }
+    free(h->changes);
+    *h = bigger;
+    return true;
+}
+
+static struct plx_change *put_change(struct plx_verify *v, struct plx_history *h, uint64_t vblock)
+{
+    struct plx_change *change;
+
+    if (h->count * 2 >= h->capacity && !grow(h, h->capacity ? h->capacity * 2 : 1024, 0)) {
+        v->error = PLX_ERR_NOMEM;
+        return NULL;
+    }
+    change = &h->changes[slot_of(h, vblock)];
+    h->count += !change->used;
+    change->used = true;
+    change->vblock = vblock;
+    return change;
+}
+
+static void push_span(struct plx_verify *v, struct plx_span **spans, size_t *count,
+                      size_t *capacity, struct plx_span span)
+{
+    if (*count == *capacity) {
+        size_t more = *capacity ? *capacity * 2 : 16;
+        struct plx_span *bigger = realloc(*spans, more * sizeof *bigger);
+
+        if (!bigger) {
+            v->error = PLX_ERR_NOMEM;
+            return;
+        }
+        *spans = bigger;
+        *capacity = more;
+    }
+    (*spans)[(*count)++] = span;
+}
+
+static bool in_spans(const struct plx_span *spans, size_t count, uint64_t at, uint64_t after_seq)
+{
+    for (size_t i = 0; i < count; i++)
+        if (spans[i].seq > after_seq && at - spans[i].first < spans[i].count)
+            return true;
+    return false;
+}
+
+bool plx_history_excludes(const struct plx_history *h, uint64_t vblock)
+{
+    return change_at(h, vblock) || in_spans(h->unmapped, h->unmapped_count, vblock, 0);
+}
+
+bool plx_history_tells(const struct plx_history *h, uint64_t vblock, uint64_t *ret_addr,
+                       uint32_t *ret_checksum)
+{
+    const struct plx_change *change = change_at(h, vblock);
+
+    if (!change && !plx_history_excludes(h, vblock))
+        return false;
+    *ret_addr = change ? change->addr : 0;
+    *ret_checksum = change ? change->checksum : 0;
+    return true;
+}
+
+bool plx_history_voided(const struct plx_history *h, uint64_t leaf, uint64_t after_seq)
+{
+    return h && in_spans(h->voided, h->voided_count, leaf, after_seq);
+}
+
+void plx_history_free(struct plx_history *h)
+{
+    free(h->changes);
+    free(h->unmapped);
+    free(h->voided);
+    *h = (struct plx_history){0};
+}
+
+static void drop_spans(struct plx_span *spans, size_t *count, uint64_t seq)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < *count; i++)
+        if (spans[i].seq > seq)
+            spans[kept++] = spans[i];
+    *count = kept;
+}
+
+/* What a key frame includes is no change any more. */
+static void forget_until(struct plx_verify *v, struct plx_history *h, uint64_t seq)
+{
+    if (h->capacity && !grow(h, h->capacity, seq))
+        v->error = PLX_ERR_NOMEM;
+    drop_spans(h->unmapped, &h->unmapped_count, seq);
+    drop_spans(h->voided, &h->voided_count, seq);
+}
+
+/* ---- One log ---- */
+
+struct log_walk {
+    struct plx_history *history;
+    uint64_t seq, hash; /* expected next */
+    uint64_t epoch, durable;
+    bool begun;
+    uint64_t snapshots;                    /* before the next batch */
+    uint64_t taken;                        /* the last one that the log tells of */
+    struct plx_keyframe keyframe;          /* in effect */
+    uint64_t segment, pos;                 /* of the batch at hand */
+    uint64_t size_bytes;                   /* of the disk, behind the record's key frame */
+    uint64_t skip_to, skip_seq, skip_hash; /* F6: where the log goes on; 0: right behind */
+};
+
+static void log_error(struct plx_verify *v, const char *kind, uint64_t addr, const char *text,
+                      uint64_t number)
+{
+    plx_verify_find(v, PLX_FINDING_ERROR, kind, addr, PLX_NO_VBLOCK, "virtual disk %s: %s %llu",
+                    v->record->name, text, (unsigned long long)number);
+}
+
+static void on_map(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
+                   uint64_t seq)
+{
+    if (record->addr / v->store->info.extent_blocks !=
+        (record->addr + record->count - 1) / v->store->info.extent_blocks) {
+        log_error(v, "log", record->addr, "a mapping crosses the end of an extent; log batch", seq);
+        return;
+    }
+    for (uint64_t i = 0; i < record->count && !v->error; i++) {
+        struct plx_change *change = put_change(v, log->history, record->vblock + i);
+
+        if (!change)
+            return;
+        change->addr = record->addr + i;
+        change->seq = seq;
+        change->checksum = plx_checksum24(plx_record_checksum(record, i));
+        change->seen = false;
+    }
+}
+
+static void on_unmap(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
+                     uint64_t seq)
+{
+    struct plx_history *h = log->history;
+
+    push_span(v, &h->unmapped, &h->unmapped_count, &h->unmapped_capacity,
+              (struct plx_span){record->vblock, record->count, seq});
+    if (record->count < h->capacity) {
+        for (uint64_t i = 0; i < record->count; i++) {
+            struct plx_change *change = change_at(h, record->vblock + i);
+
+            if (change)
+                *change =
+                    (struct plx_change){.used = true, .vblock = record->vblock + i, .seq = seq};
+        }
+        return;
+    }
+    for (size_t i = 0; i < h->capacity; i++)
+        if (h->changes[i].used && h->changes[i].vblock - record->vblock < record->count)
+            h->changes[i] =
+                (struct plx_change){.used = true, .vblock = h->changes[i].vblock, .seq = seq};
+}
+
+static void void_change(struct plx_change *change)
+{
+    if (change && !change->seen && !plx_addr_is_common(change->addr))
+        change->checksum = 0;
+}
+
+static void on_void(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
+                    uint64_t seq)
+{
+    struct plx_history *h = log->history;
+    uint64_t first = record->vblock << PLX_NODE_SHIFT, count = record->count << PLX_NODE_SHIFT;
+
+    push_span(v, &h->voided, &h->voided_count, &h->voided_capacity,
+              (struct plx_span){record->vblock, record->count, seq});
+    if (count < h->capacity) {
+        for (uint64_t i = 0; i < count; i++)
+            void_change(change_at(h, first + i));
+        return;
+    }
+    for (size_t i = 0; i < h->capacity; i++)
+        if (h->changes[i].used && h->changes[i].vblock - first < count)
+            void_change(&h->changes[i]);
+}
+
+/* F5: claims what a snapshot sees and the one before it does not. */
+static void claim_view(struct plx_verify *v, struct log_walk *log)
+{
+    struct plx_history *h = log->history;
+    struct plx_tree_walk walk = {.blocks = plx_div_up(log->keyframe.size_bytes, PLX_BLOCK_SIZE),
+                                 .read_only = true,
+                                 .exclude = h,
+                                 .seq = log->keyframe.batch_seq};
+
+    plx_verify_tree(v, &walk, log->keyframe.root, log->keyframe.levels);
+    for (size_t i = 0; i < h->capacity && !v->error; i++) {
+        struct plx_change *change = &h->changes[i];
+
+        if (!change->used || change->seen || !change->addr)
+            continue;
+        change->seen = true;
+        if (!plx_verify_type_is(v, change->addr, PLX_EXTENT_DATA)) {
+            plx_verify_find(v, PLX_FINDING_ERROR, "address", change->addr, change->vblock,
+                            "virtual disk %s: its log maps block %llu to no data extent",
+                            v->record->name, (unsigned long long)change->vblock);
+            continue;
+        }
+        plx_verify_claim(v, change->addr, change->vblock, "data", false, false, true);
+        plx_verify_data(v, change->addr, change->vblock, change->checksum, false);
+    }
+}
+
+static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
+                        uint64_t seq)
+{
+    if (record->seq <= log->snapshots) /* numbers in between were let go */
+        log_error(v, "log", 0, "snapshots are not numbered one after the other; snapshot",
+                  record->seq);
+    log->snapshots = log->taken = record->seq;
+    if (record->seq <= v->record->oldest.snap_seq)
+        return; /* let go */
+    v->result.snapshots += v->mode == PLX_VERIFY_LIVE;
+    /* Behind the record's key frame the newest tree is the view. */
+    if (seq <= v->record->keyframe.batch_seq && v->mode != PLX_VERIFY_BEHIND)
+        claim_view(v, log);
+}
+
+/* F5: of the key frame in effect, whether a snapshot is opened through it or not. */
+static void claim_nodes(struct plx_verify *v, const struct log_walk *log)
+{
+    const struct plx_tree_walk walk = {.read_only = true, .nodes_only = true};
+
+    if (v->mode != PLX_VERIFY_BEHIND)
+        plx_verify_tree(v, &walk, log->keyframe.root, log->keyframe.levels);
+}
+
+static void on_keyframe(struct plx_verify *v, struct log_walk *log,
+                        const struct plx_keyframe *keyframe, bool whole)
+{
+    bool news;
+
+    /* The later one counts: two may stand at one position, when between them only checksums were
+     * voided. One from before history begins is gone, and so is one that was there before the one
+     * with which history begins. */
+    if (keyframe->pos < log->keyframe.pos || keyframe->pos <= v->record->oldest.pos)
+        return;
+    news = keyframe->batch_seq != log->keyframe.batch_seq;
+    if (log->taken > log->keyframe.snap_seq && keyframe->root != log->keyframe.root)
+        claim_nodes(v, log);
+    log->keyframe = *keyframe;
+    if (whole)
+        claim_nodes(v, log);
+    log->snapshots = plx_max_u64(log->snapshots, keyframe->snap_seq);
+    if (news && v->mode != PLX_VERIFY_BEHIND)
+        forget_until(v, log->history,
+                     plx_min_u64(keyframe->batch_seq, v->record->keyframe.batch_seq));
+}
+
+/* F6 */
+static void on_skip(struct plx_verify *v, struct log_walk *log, const struct plx_record *record)
+{
+    const struct plx_keyframe *to = &record->keyframe;
+
+    if (log->skip_to || to->batch_seq < log->seq || to->pos < log->pos ||
+        to->pos > v->record->keyframe.pos) {
+        log_error(v, "log", 0, "a SKIP record leads nowhere; log batch", log->seq);
+        return;
+    }
+    log->snapshots = plx_max_u64(log->snapshots, to->snap_seq);
+    log->skip_to = to->pos;
+    log->skip_seq = to->batch_seq + 1;
+    log->skip_hash = to->prev_hash;
+}
+
+/* The record has held what it names since before the log said so, until history began there. */
+static void on_rewind(struct plx_verify *v, const struct plx_record *record)
+{
+    const struct plx_keyframe *keyframe = &record->keyframe;
+
+    if (keyframe->pos <= v->record->oldest.pos)
+        return;
+    for (uint32_t i = 0; i < v->record->rewinds; i++) {
+        const struct plx_rewind *rewind = &v->record->rewind[i];
+
+        if (rewind->pos == keyframe->pos && rewind->seq == record->seq &&
+            rewind->root == keyframe->root && rewind->levels == keyframe->levels)
+            return;
+    }
+    log_error(v, "keyframe", plx_entry_addr(keyframe->root),
+              "the record does not know of a rewind to snapshot", record->seq);
+}
+
+/* What is mapped before the key frame with which history begins that one has, or a rewind in
+ * between took it back and it is gone. */
+static bool is_past(const struct plx_verify *v, const struct plx_record *record, uint64_t seq)
+{
+    return seq <= v->record->oldest.batch_seq &&
+           (record->type == PLX_RECORD_MAP || record->type == PLX_RECORD_UNMAP ||
+            record->type == PLX_RECORD_VOID);
+}
+
+/* Behind the record's key frame: whether it names blocks of the disk alone, and does not make it
+ * smaller. */
+static bool fits_disk(const struct log_walk *log, const struct plx_record *record)
+{
+    uint64_t blocks = plx_div_up(log->size_bytes, PLX_BLOCK_SIZE);
+
+    if (record->type == PLX_RECORD_RESIZE)
+        return record->size_bytes >= log->size_bytes;
+    if (record->type == PLX_RECORD_VOID)
+        blocks = plx_div_up(blocks, PLX_NODE_ENTRIES);
+    else if (record->type != PLX_RECORD_MAP && record->type != PLX_RECORD_UNMAP)
+        return true;
+    return record->vblock + record->count <= blocks;
+}
+
+static void log_record(struct plx_verify *v, struct log_walk *log, const struct plx_record *record,
+                       uint64_t seq)
+{
+    if (is_past(v, record, seq))
+        return;
+    if (seq > v->record->keyframe.batch_seq && !fits_disk(log, record)) {
+        log_error(v, "log", 0, "a record does not fit the disk's size; log batch", seq);
+        return;
+    }
+    switch (record->type) {
+    case PLX_RECORD_MAP:
+        on_map(v, log, record, seq);
+        break;
+    case PLX_RECORD_UNMAP:
+        on_unmap(v, log, record, seq);
+        break;
+    case PLX_RECORD_VOID:
+        on_void(v, log, record, seq);
+        break;
+    case PLX_RECORD_SNAPSHOT:
+        on_snapshot(v, log, record, seq);
+        break;
+    case PLX_RECORD_REWIND:
+        on_rewind(v, record);
+        /* fall through */
+    case PLX_RECORD_KEYFRAME:
+        on_keyframe(v, log, &record->keyframe, record->flag);
+        break;
+    case PLX_RECORD_SKIP:
+        on_skip(v, log, record);
+        break;
+    case PLX_RECORD_RESIZE:
+        if (seq > v->record->keyframe.batch_seq)
+            log->size_bytes = record->size_bytes;
+        break;
+    case PLX_RECORD_LABEL:
+        break;
+    }
+}
+
+static void check_marks(struct plx_verify *v, struct log_walk *log,
+                        const struct plx_batch_header *header)
+{
+    if (header->durable_seq >= header->seq)
+        log_error(v, "log", 0, "a batch calls itself durable; log batch", header->seq);
+    else if (header->durable_seq < log->durable)
+        log_error(v, "log", 0, "the durable mark falls; log batch", header->seq);
+    log->durable = plx_max_u64(log->durable, header->durable_seq);
+    log->history->durable = log->durable;
+}
+
+/* One batch at `offset` of the loaded segment; false: the chain does not go on here. */
+static bool log_batch(struct plx_verify *v, struct log_walk *log, uint64_t *offset)
+{
+    uint64_t bytes = plx_log_segment_bytes(v->store);
+    const struct plx_vdi_record *record = v->record;
+    struct plx_batch_header header;
+    size_t at = PLX_BATCH_HEADER_BYTES;
+
+    if (plx_format_batch_decode(v->segment + *offset, (size_t)(bytes - *offset), &header) ||
+        header.bytes >= bytes - *offset || header.vdi != plx_format_vdi_word(&record->id) ||
+        header.epoch < log->epoch || header.seq != log->seq || header.prev_hash != log->hash ||
+        (header.seq > record->keyframe.batch_seq && header.epoch != record->epoch))
+        return false;
+    v->result.batches += v->mode == PLX_VERIFY_LIVE;
+    check_marks(v, log, &header);
+    log->pos = log->segment * bytes + *offset;
+    for (uint32_t i = 0; i < header.records && !v->error; i++) {
+        struct plx_record one;
+
+        if (plx_record_next(v->segment + *offset, &header, &at, v->store->addr_limit, &one)) {
+            log_error(v, "log", 0, "an impossible record; log batch", header.seq);
+            break;
+        }
+        log_record(v, log, &one, header.seq);
+    }
+    log->seq = header.seq + 1;
+    log->hash = plx_hash64(v->segment + *offset, header.bytes);
+    log->epoch = header.epoch;
+    *offset += header.bytes;
+    if (log->skip_to) {
+        log->seq = log->skip_seq;
+        log->hash = log->skip_hash;
+        log->durable = 0; /* of before it was thinned out */
+    }
+    if (header.seq == record->oldest.batch_seq)
+        forget_until(v, log->history, header.seq);
+    if (header.seq == record->keyframe.batch_seq) {
+        if (log->snapshots != record->keyframe.snap_seq)
+            log_error(v, "keyframe", 0, "the key frame counts other snapshots than the log",
+                      record->keyframe.snap_seq);
+        if (log->hash != record->keyframe.prev_hash)
+            log_error(v, "keyframe", 0, "the key frame follows another log batch", header.seq);
+    }
+    return true;
+}
+
+/* Whether a batch further on says that the one expected was durable. */
+static bool later_mark(struct plx_verify *v, const struct log_walk *log, uint64_t offset)
+{
+    uint64_t bytes = plx_log_segment_bytes(v->store);
+    struct plx_batch_header header;
+
+    for (; offset < bytes; offset += 512)
+        if (!plx_format_batch_decode(v->segment + offset, (size_t)(bytes - offset), &header) &&
+            header.vdi == plx_format_vdi_word(&v->record->id) && header.epoch == v->record->epoch &&
+            header.durable_seq >= log->seq)
+            return true;
+    return false;
+}
+
+static bool read_segment(struct plx_verify *v, uint64_t addr)
+{
+    uint64_t blocks = v->store->info.segment_blocks, extent_blocks = v->store->info.extent_blocks;
+
+    return addr && addr + blocks <= v->store->addr_limit &&
+           addr / extent_blocks == (addr + blocks - 1) / extent_blocks &&
+           plx_verify_type_is(v, addr, PLX_EXTENT_META) &&
+           plx_verify_read(v, PLX_KIND_LOG, addr, v->segment,
+                           (size_t)(blocks << PLX_BLOCK_SHIFT)) == 0;
+}
+
+static bool load_segment(struct plx_verify *v, uint64_t segment, uint64_t addr,
+                         struct plx_segment_header *ret_header)
+{
+    return read_segment(v, addr) &&
+           plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
+                                     v->store->addr_limit, ret_header, NULL) == 0;
+}
+
+/* The batches of a loaded segment. What a writer appends meanwhile may be read in parts: a batch
+ * that is missing is looked for once more. */
+static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t offset, uint64_t addr)
+{
+    uint64_t bytes = plx_log_segment_bytes(v->store);
+    struct plx_segment_header header;
+
+    for (unsigned tries = 0; tries < 2 && !v->error; tries++) {
+        while (offset < bytes && !log->skip_to && log_batch(v, log, &offset))
+            ;
+        if (offset >= bytes || log->skip_to || !later_mark(v, log, offset))
+            return;
+        if (!load_segment(v, log->segment, addr, &header))
+            break;
+    }
+    if (!v->error)
+        log_error(v, "log", addr,
+                  "a batch is damaged, and a later one says that it was durable;"
+                  " log batch",
+                  log->seq);
+}
+
+/* F6: within a segment, too. */
+static void walk_from(struct plx_verify *v, struct log_walk *log, uint64_t segment, uint64_t addr,
+                      uint64_t offset)
+{
+    uint64_t bytes = plx_log_segment_bytes(v->store);
+
+    log->segment = segment;
+    walk_batches(v, log, offset, addr);
+    while (log->skip_to && log->skip_to / bytes == segment && !v->error) {
+        offset = log->skip_to % bytes;
+        log->skip_to = 0;
+        walk_batches(v, log, offset, addr);
+    }
+    if (log->skip_to) /* the next one is there */
+        log->segment = log->skip_to / bytes - 1;
+    log->skip_to = 0;
+}
+
+static uint64_t index_entry(struct plx_verify *v, uint64_t segment)
+{
+    uint64_t entry = v->record->index_root;
+
+    for (unsigned l = v->record->index_levels; l > 0 && plx_entry_addr(entry); l--) {
+        if (plx_entry_addr(entry) >= v->store->addr_limit ||
+            plx_verify_read(v, PLX_KIND_NODE, plx_entry_addr(entry), v->block, PLX_BLOCK_SIZE))
+            return 0; /* the walk of the index has said so */
+        entry = plx_node_entry(v->block,
+                               segment >> ((l - 1) * PLX_NODE_SHIFT) & (PLX_NODE_ENTRIES - 1));
+    }
+    return plx_entry_addr(entry);
+}
+
+/* Begins at a segment's header, or sees that it continues. */
+static bool join_segment(struct plx_verify *v, struct log_walk *log, uint64_t segment,
+                         const struct plx_segment_header *header, bool must)
+{
+    if (log->begun && (header->first_batch != log->seq || header->prev_hash != log->hash)) {
+        if (must)
+            log_error(v, "log", 0, "the log breaks off before segment", segment);
+        return false;
+    }
+    if (!log->begun) {
+        log->seq = header->first_batch;
+        log->hash = header->prev_hash;
+        log->snapshots = header->snap_seq;
+        log->keyframe = v->record->oldest;
+        claim_nodes(v, log);
+        log->begun = true;
+    }
+    on_keyframe(v, log, &header->keyframe, false);
+    if (header->snap_seq < log->snapshots) /* more: those in between were let go */
+        log_error(v, "log", 0, "a segment counts fewer snapshots than the log before it; segment",
+                  segment);
+    log->snapshots = plx_max_u64(log->snapshots, header->snap_seq);
+    return true;
+}
+
+static void lost_segment(struct plx_verify *v, uint64_t addr, uint64_t segment)
+{
+    log_error(v, "log", addr, "a log segment is missing or damaged; segment", segment);
+}
+
+/* F4: behind the key frame's segment the log may end before any other, but one can be read there,
+ * and nothing in it says that the batch expected was durable. Its writer may just be beginning it,
+ * so that it is read in parts: it is looked at once more. */
+static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint64_t segment,
+                         uint64_t addr, struct plx_segment_header *ret_header)
+{
+    for (unsigned tries = 0; tries < 2 && read_segment(v, addr); tries++) {
+        if (plx_format_segment_decode(v->segment, &v->store->info.id, &v->record->id, segment,
+                                      v->store->addr_limit, ret_header, NULL) == 0 &&
+            ret_header->epoch == v->record->epoch && ret_header->first_batch == log->seq &&
+            ret_header->prev_hash == log->hash)
+            return true;
+        if (!later_mark(v, log, PLX_SEGMENT_HEADER_BYTES))
+            return false;
+    }
+    lost_segment(v, addr, segment);
+    return false;
+}
+
+/* Whether a key frame may stand where the record says so. */
+static bool place_is_possible(const struct plx_vdi_record *record, uint64_t bytes)
+{
+    uint64_t last = record->keyframe.pos / bytes, offset = record->keyframe.pos % bytes;
+
+    if (!record->segment_addr)
+        return !offset && last == record->first_segment && !record->next_addr;
+    return last >= record->first_segment && (!offset || offset >= PLX_SEGMENT_HEADER_BYTES);
+}
+
+/* What the log maps behind the key frame (all else is forgotten): new blocks that only it knows. */
+static void claim_behind(struct plx_verify *v, const struct log_walk *log)
+{
+    const struct plx_vdi_record *record = v->record;
+    bool seen = log->snapshots > record->keyframe.snap_seq;
+
+    for (size_t i = 0; i < log->history->capacity && !v->error; i++) {
+        const struct plx_change *change = &log->history->changes[i];
+
+        if (!change->used || !change->addr)
+            continue;
+        plx_verify_claim(v, change->addr, change->vblock, "data", !seen, true, false);
+        if (change->seq <= log->durable)
+            plx_verify_data(v, change->addr, change->vblock, change->checksum, true);
+    }
+}
+
+void plx_verify_log(struct plx_verify *v, struct plx_history *history)
+{
+    const struct plx_vdi_record *record = v->record;
+    uint64_t bytes = plx_log_segment_bytes(v->store);
+    uint64_t last = record->keyframe.pos / bytes, addr, next = 0;
+    uint64_t end = plx_div_up(record->keyframe.pos, bytes); /* those before it must be there */
+    struct log_walk log = {.history = history, .size_bytes = record->keyframe.size_bytes};
+
+    if (!place_is_possible(record, bytes))
+        log_error(v, "log", record->segment_addr, "an impossible place of the key frame; position",
+                  record->keyframe.pos);
+    if (!record->segment_addr)
+        return;
+    for (uint64_t s = v->mode == PLX_VERIFY_BEHIND ? last : record->first_segment; !v->error; s++) {
+        struct plx_segment_header header;
+
+        if (s < last)
+            addr = index_entry(v, s);
+        else if (s == last)
+            addr = record->segment_addr;
+        else
+            addr = s == last + 1 && record->next_addr ? record->next_addr : next;
+        if (s > last + 1 && plx_vdi_record_moved(v->store, record))
+            break; /* its writer must not be chased for ever; it will be read again */
+        if (s > last && !next_segment(v, &log, s, addr, &header))
+            break;
+        if (s <= last && !load_segment(v, s, addr, &header)) {
+            if (s < end)
+                lost_segment(v, addr, s);
+            break;
+        }
+        if (s > last && next && addr != next)
+            log_error(v, "log", addr,
+                      "the index names another place than the segment before;"
+                      " segment",
+                      s);
+        next = header.next_addr;
+        if (!join_segment(v, &log, s, &header, s < end))
+            break;
+        if (s > last && addr != record->next_addr && v->mode != PLX_VERIFY_BEHIND)
+            plx_verify_segment(v, addr, true); /* the record's are claimed already */
+        walk_from(v, &log, s, addr, header.start);
+        s = log.segment;
+        if (s == last && record->keyframe.pos % bytes > PLX_SEGMENT_HEADER_BYTES &&
+            log.seq <= record->keyframe.batch_seq)
+            log_error(v, "log", addr, "the log breaks off before its key frame; log batch",
+                      log.seq);
+    }
+    if (log.taken > log.keyframe.snap_seq)
+        claim_nodes(v, &log);
+    history->snapshots = log.snapshots;
+    forget_until(v, history, record->keyframe.batch_seq);
+    if (v->mode != PLX_VERIFY_BEHIND)
+        claim_behind(v, &log);
+}

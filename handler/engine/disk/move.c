@@ -1,0 +1,97 @@
+/* move.c - which blocks of a disk lie scattered, and which are worth moving; see PLX_MOVE.
+ *
+ * Two blocks that follow one another among the mapped blocks of a window belong to one run when
+ * they do so on the store, too. Runs are what reading in order pays for, one transfer each. All
+ * that moves in a window becomes adjacent; what is shared stays between it.
+ *
+ * V1  Only blocks that may be written in place move: no snapshot and no clone sees them, so nothing
+ *     that is shared becomes two.
+ * V2  A window moves only for runs that this saves, so that what was moved stays.
+ * Loop: the VDI's; never blocks.
+ * Crash story: that of a write to new blocks (request.c, log.c).
+ */
+#include "engine/disk/move.h"
+
+#define BLOCKS_FOR_A_RUN 64u /* so many may be moved to save one */
+
+#define NEW_PLACE (1ull << 63) /* beyond all addresses: the first block of the run to be */
+
+static uint64_t count_runs(const struct plx_op *op, bool after)
+{
+    uint64_t runs = 0, next_new = NEW_PLACE, expected = 0;
+
+    for (unsigned i = 0; i < op->blocks; i++) {
+        uint64_t addr = op->mappings[i].addr;
+
+        if (!addr)
+            continue;
+        if (after && op->actions[i] == PLX_ACTION_NEW)
+            addr = next_new++;
+        runs += addr != expected;
+        expected = addr + 1;
+    }
+    return runs;
+}
+
+uint64_t plx_move_window(const struct plx_store *store)
+{
+    return plx_min_u64(PLX_WINDOW_BLOCKS, store->info.extent_blocks / 4);
+}
+
+void plx_move_begin(struct plx_op *op)
+{
+    const struct plx_move *move = op->request->move;
+
+    op->windows_left = move->windows;
+    op->moves_left = move->blocks ? move->blocks : UINT64_MAX;
+}
+
+bool plx_move_ends(const struct plx_op *op)
+{
+    return !op->windows_left || !op->moves_left;
+}
+
+bool plx_move_plan(struct plx_op *op)
+{
+    uint64_t movable = 0, saved;
+
+    for (unsigned i = 0; i < op->blocks; i++) {
+        bool moves = op->mappings[i].addr && op->mappings[i].writable; /* V1 */
+
+        op->actions[i] = moves ? PLX_ACTION_NEW : PLX_ACTION_SKIP;
+        movable += moves;
+    }
+    saved = count_runs(op, false) - plx_min_u64(count_runs(op, true), count_runs(op, false));
+    op->moves_read = 0;
+    if (saved > 0 && saved * BLOCKS_FOR_A_RUN >= movable) /* V2 */
+        return !op->request->move->dry_run;
+    for (unsigned i = 0; i < op->blocks; i++)
+        op->actions[i] = PLX_ACTION_SKIP;
+    return false;
+}
+
+/* To the end of the empty subtree that the last lookup came to, or the next block that is not in
+ * the tree yet. */
+uint64_t plx_move_empty_end(const struct plx_op *op, uint64_t end)
+{
+    return op->walk.level < 2 ? end : plx_vdi_absent_end(op->vdi, &op->walk, end - 1);
+}
+
+uint64_t plx_move_end(struct plx_op *op)
+{
+    struct plx_move *move = op->request->move;
+    uint64_t end = op->first_block + op->blocks, moved = 0;
+
+    for (unsigned i = 0; i < op->blocks; i++) {
+        move->mapped += op->mappings[i].addr != 0;
+        move->shared += op->mappings[i].addr && !op->mappings[i].writable;
+        moved += op->actions[i] == PLX_ACTION_NEW;
+    }
+    op->windows_left--;
+    op->retries = 0;
+    op->moves_left -= plx_min_u64(moved, op->moves_left);
+    move->moved += moved;
+    move->runs_before += count_runs(op, false);
+    move->runs_after += count_runs(op, true);
+    return plx_move_empty_end(op, end) - op->first_block;
+}

@@ -1,0 +1,426 @@
+/* protect.c - continuous protection: the snapshots that a disk takes by itself; see engine.h.
+ *
+ * T1  An automatic snapshot is a SNAPSHOT record like a requested one: in the order of the log, and
+ *     with no other trace. Of an interval it is a request like any other; of batches and writes
+ *     log.c adds the record while it forms a batch.
+ * T2  One request of an interval is under way at most. One that falls due meanwhile, or that a late
+ *     turn of the loop finds due, is taken as soon as that is over: late by less than an interval.
+ *     When a further one falls due by then, the former is left out and counted, and an operator is
+ *     told of it, once a minute at most.
+ * T3  While batches end with snapshots nothing is written in place: what such a snapshot sees is
+ *     whole as soon as its batch is durable. Writes in place that were under way when that began
+ *     have ended before the first of them.
+ * T4  Of an interval none is taken when the store has no room left but its reserve (INV-8).
+ * T5  Where nothing has changed there is no record, no timer and no turn of the loop.
+ * T6  The record of an interval's snapshot goes into the batch of the next change, if one comes
+ *     before the next is due (or a second has passed): no I/O of its own. Nothing is lost: as long
+ *     as nothing is logged behind it, what recovery finds is what it saw, for nothing that it sees
+ *     is written in place any more.
+ * T7  Snapshots get their times, and are let go by them, as the rule of witness.c has it. The disk
+ *     looks at the clocks itself for each of either, so nobody can let go past it.
+ * Loop: the VDI's.
+ * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
+ *   before holds. An automatic snapshot is in the log or was never taken. What was recovered and no
+ *   snapshot saw becomes an instant when it is next due, or when the disk is closed.
+ */
+#include "engine/disk/protect.h"
+
+#include <string.h>
+
+#include "engine/disk/vdi.h"
+
+#define SECOND_NS 1000000000ull
+#define TELL_NS (60 * SECOND_NS)
+
+/* ---- The policy ---- */
+
+static int check_tier(const struct plx_tier *tier, const struct plx_tier *finer,
+                      struct plx_fault *fault)
+{
+    if (tier->keep_ns == 0 || tier->keep_ns > PLX_KEEP_MAX_NS || tier->every_ns > tier->keep_ns)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "a tier keeps one snapshot every so often for longer than that, and "
+                             "at most 100 years");
+    if (finer && (tier->every_ns <= finer->every_ns || tier->keep_ns <= finer->keep_ns))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "each tier is coarser and kept longer than the one before it");
+    return 0;
+}
+
+int plx_protection_check(const struct plx_protection *p, struct plx_fault *fault)
+{
+    bool interval = p->mode == PLX_PROTECT_INTERVAL;
+
+    if ((unsigned)p->mode > PLX_PROTECT_WRITE || (!interval && p->interval_ns))
+        return plx_fault_set(fault, PLX_ERR_INVALID, "there is no such mode of protection");
+    if (interval && (p->interval_ns < PLX_INTERVAL_MIN_NS || p->interval_ns > PLX_INTERVAL_MAX_NS))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "the interval between snapshots is 1 ms to 1 day");
+    if (p->tiers > PLX_TIERS_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "at most %d tiers", PLX_TIERS_MAX);
+    for (uint32_t i = 0; i < p->tiers; i++) {
+        int error = check_tier(&p->tier[i], i ? &p->tier[i - 1] : NULL, fault);
+
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+static uint64_t monotonic(const struct plx_vdi *vdi)
+{
+    return vdi->store->env->monotonic_ns(vdi->store->env);
+}
+
+/* The log's part of it. */
+static void apply_mode(struct plx_vdi *vdi)
+{
+    enum plx_protection_mode mode = vdi->protect.policy.mode;
+
+    vdi->log.snapshots = plx_protect_copies(vdi) ? mode : PLX_PROTECT_OFF;
+}
+
+void plx_protect_start(struct plx_vdi *vdi, bool found_changes)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    p->changed = found_changes;
+    p->changed_ns = p->due_ns = p->meter_ns = monotonic(vdi);
+    apply_mode(vdi);
+}
+
+bool plx_protect_copies(const struct plx_vdi *vdi)
+{
+    return vdi->protect.policy.mode >= PLX_PROTECT_BATCH;
+}
+
+/* ---- What is told of them ---- */
+
+static void count_taken(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+    uint64_t now = monotonic(vdi);
+
+    vdi->counters.snapshots_automatic++;
+    vdi->store->counters.snapshots_automatic++;
+    p->meter_count++;
+    if (now - p->meter_ns < SECOND_NS)
+        return;
+    p->rate = (uint64_t)((unsigned __int128)p->meter_count * SECOND_NS / (now - p->meter_ns));
+    p->meter_ns = now;
+    p->meter_count = 0;
+}
+
+uint64_t plx_protect_rate(const struct plx_vdi *vdi)
+{
+    const struct plx_protect *p = &vdi->protect;
+
+    return monotonic(vdi) - p->meter_ns > 2 * SECOND_NS ? 0 : p->rate;
+}
+
+void plx_protect_tell(struct plx_vdi *vdi, enum plx_automatic what, uint64_t seq, uint64_t time_ns)
+{
+    struct plx_env *env = vdi->store->env;
+
+    if (what == PLX_AUTOMATIC_TAKEN)
+        count_taken(vdi);
+    if (env->automatic)
+        env->automatic(env, vdi->record.slot, what, seq, time_ns);
+}
+
+void plx_protect_note_change(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    if (!p->changed && p->policy.mode == PLX_PROTECT_INTERVAL)
+        p->changed_ns = monotonic(vdi);
+    vdi->changed = p->changed = true;
+}
+
+void plx_protect_ordered(struct plx_vdi *vdi, const struct plx_request *request)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    p->changed = false;
+    if (request != &p->request)
+        return;
+    p->ordered = true;
+    plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, 0, 0);
+}
+
+/* ---- The clock ---- */
+
+static void read_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
+{
+    ret_clock->now = plx_clocks_read(vdi->store->env);
+    ret_clock->ends = (struct plx_history_ends){
+        .forgotten = vdi->record.oldest.snap_seq,
+        .taken_seq = vdi->map.gen,
+        .newest_seq = plx_max_u64(vdi->map.gen_submitted, vdi->log.cursor.snap_seq),
+        .newest_ns = vdi->last_snapshot_ns,
+        .unsettled = vdi->log.sticky != 0,
+    };
+}
+
+static void tell_doubt(struct plx_vdi *vdi, enum plx_doubt before,
+                       const struct plx_vdi_clock *clock)
+{
+    char why[PLX_DOUBT_TEXT];
+
+    if (clock->witness.doubt == before)
+        return;
+    if (clock->witness.doubt)
+        plx_store_event(vdi->store, PLX_ERR_CLOCK,
+                        "virtual disk %s: %s; until it is right again, or 'parallax cdp resume' "
+                        "says that it is, no snapshot is let go by time",
+                        vdi->record.name,
+                        plx_witness_text(&vdi->witness, &clock->now, &clock->ends, why));
+    else
+        plx_store_event(vdi->store, 0,
+                        "virtual disk %s: the wall clock is believed again, and snapshots are let "
+                        "go by time",
+                        vdi->record.name);
+}
+
+void plx_vdi_look_at_clock(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
+{
+    enum plx_doubt before = vdi->witness.doubt;
+
+    read_clock(vdi, ret_clock);
+    plx_witness_look(&vdi->witness, &ret_clock->now, &ret_clock->ends);
+    ret_clock->witness = vdi->witness;
+    tell_doubt(vdi, before, ret_clock);
+}
+
+void plx_vdi_resume(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
+{
+    enum plx_doubt before = vdi->witness.doubt;
+
+    read_clock(vdi, ret_clock);
+    plx_witness_resume(&vdi->witness, &ret_clock->now, &ret_clock->ends);
+    ret_clock->witness = vdi->witness;
+    tell_doubt(vdi, before, ret_clock);
+}
+
+/* T7 */
+int plx_protect_check_clock(struct plx_vdi *vdi, uint64_t before_ns, struct plx_fault *fault)
+{
+    struct plx_vdi_clock clock;
+    char why[PLX_DOUBT_TEXT];
+
+    plx_vdi_look_at_clock(vdi, &clock);
+    if (plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends) &&
+        before_ns <= clock.now.wall_ns)
+        return 0;
+    return plx_fault_set(
+        fault, PLX_ERR_CLOCK,
+        "virtual disk %s: no snapshot is let go by time: %s; set it right, or say "
+        "that it is with 'parallax cdp resume'",
+        vdi->record.name,
+        clock.witness.doubt
+            ? plx_witness_text(&clock.witness, &clock.now, &clock.ends, why)
+            : "the wall clock is behind the newest snapshot, or the time asked for");
+}
+
+/* ---- Of an interval ---- */
+
+static void count_skipped(struct plx_vdi *vdi, uint64_t count)
+{
+    vdi->counters.snapshots_skipped += count;
+    vdi->store->counters.snapshots_skipped += count;
+}
+
+/* T2. The first time at once, then for all of a minute and more. */
+static void tell_left_out(struct plx_vdi *vdi, uint64_t now)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    if (p->told_ns && now - p->told_ns < TELL_NS)
+        return;
+    plx_store_event(vdi->store, 0,
+                    "virtual disk %s: automatic snapshots were left out, %llu lately: its device "
+                    "or this host is too busy for one every %llu us",
+                    vdi->record.name, (unsigned long long)p->left_out,
+                    (unsigned long long)(p->policy.interval_ns / 1000));
+    p->told_ns = now;
+    p->left_out = 0;
+}
+
+static void note_failed(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    count_skipped(vdi, 1);
+    if (vdi->log.sticky || vdi->store->wanted[PLX_EXTENT_META].asked)
+        return; /* that was said already; or there will be room in a moment */
+    if (!p->failing)
+        plx_store_event(vdi->store, p->request.result,
+                        "virtual disk %s: an automatic snapshot failed and is tried again: %s",
+                        vdi->record.name, plx_error_text(p->request.result));
+    p->failing = true;
+}
+
+/* T2. What was due and is not the newest of them; a pause without changes left nothing out. */
+static void leave_out(struct plx_vdi *vdi, uint64_t now)
+{
+    struct plx_protect *p = &vdi->protect;
+    uint64_t missed;
+
+    p->due_ns = plx_max_u64(p->due_ns, p->changed_ns);
+    missed = (now - p->due_ns) / p->policy.interval_ns;
+    if (!missed)
+        return;
+    p->due_ns += missed * p->policy.interval_ns;
+    p->left_out += missed;
+    count_skipped(vdi, missed);
+    tell_left_out(vdi, now);
+}
+
+/* Not ordered: a requested snapshot came first and saw everything, or the disk has stopped. */
+static void ended(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+    const struct plx_request *request = &p->request;
+
+    p->under_way = false;
+    if (request->result)
+        note_failed(vdi);
+    else
+        p->failing = false;
+    if (p->ordered)
+        plx_protect_tell(vdi, request->result ? PLX_AUTOMATIC_DROPPED : PLX_AUTOMATIC_TAKEN,
+                         request->result ? 0 : request->seq, request->time_ns);
+}
+
+static void interval_done(struct plx_request *request)
+{
+    ended(request->owner);
+}
+
+static void prepare(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+
+    p->request = (struct plx_request){.op = PLX_SNAPSHOT, .done = interval_done, .owner = vdi};
+    p->under_way = true;
+    p->ordered = false;
+}
+
+/* The next one. */
+static uint64_t due_ns(const struct plx_vdi *vdi)
+{
+    const struct plx_protect *p = &vdi->protect;
+    bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&
+                 !vdi->closing && !vdi->barrier && !vdi->log.sticky;
+
+    return waits ? p->due_ns : UINT64_MAX; /* T5 */
+}
+
+uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
+{
+    return plx_log_has_patience(&vdi->log) ? plx_log_due_ns(&vdi->log) : due_ns(vdi);
+}
+
+void plx_protect_pump(struct plx_vdi *vdi)
+{
+    struct plx_protect *p = &vdi->protect;
+    uint64_t due = due_ns(vdi), now;
+
+    if (due == UINT64_MAX)
+        return;
+    now = monotonic(vdi);
+    if (now < due)
+        return;
+    leave_out(vdi, now);
+    p->due_ns += p->policy.interval_ns;
+    prepare(vdi);
+    p->request.patient = true;
+    vdi->log.patience_ns = plx_min_u64(p->due_ns, now + SECOND_NS); /* T6 */
+    /* T4: the reserve is for those who must go on when the store is full. */
+    p->request.result = plx_vdi_metadata_room(vdi, 0);
+    if (p->request.result)
+        ended(vdi);
+    else
+        plx_vdi_submit_own(vdi, &p->request);
+}
+
+static int run(struct plx_vdi *vdi, struct plx_request *request, struct plx_fault *fault)
+{
+    int error = plx_vdi_run(vdi, request);
+
+    if (error && fault)
+        *fault = request->fault;
+    return error;
+}
+
+/* Synchronous. */
+static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    struct plx_protect *p = &vdi->protect;
+    int error;
+
+    vdi->log.patience_ns = 0;
+    while (p->under_way)
+        if (!plx_store_tick(vdi->store) && p->under_way)
+            plx_store_wait(vdi->store);
+    prepare(vdi);
+    error = run(vdi, &p->request, fault);
+    ended(vdi);
+    return error;
+}
+
+void plx_protect_last(struct plx_vdi *vdi)
+{
+    if (vdi->protect.policy.mode == PLX_PROTECT_INTERVAL && vdi->protect.changed)
+        take_now(vdi, NULL); /* if it fails, closing goes on: an instant less */
+}
+
+/* ---- Setting ---- */
+
+/* T3 */
+static void wait_in_place_ended(struct plx_vdi *vdi)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+    uint64_t ticket = ++vdi->tickets;
+
+    while (!plx_ops_ended_before(vdi, ticket, true, &waiter.task))
+        plx_waiter_wait(vdi->store, &waiter);
+}
+
+/* Into the record. */
+static int write_policy(struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    struct plx_request request = {.op = PLX_KEYFRAME};
+
+    return run(vdi, &request, fault);
+}
+
+int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
+                           struct plx_fault *fault)
+{
+    struct plx_protect *p = &vdi->protect;
+    struct plx_protection old = p->policy;
+    bool other = protection->mode != old.mode || protection->interval_ns != old.interval_ns;
+    int error = plx_protection_check(protection, fault);
+
+    if (error)
+        return error;
+    if (vdi->snapshot)
+        return plx_fault_set(fault, PLX_ERR_READONLY, "a snapshot has no protection");
+    p->policy = *protection;
+    if (other) {
+        vdi->log.snapshots = PLX_PROTECT_OFF;
+        p->due_ns = monotonic(vdi) + protection->interval_ns;
+        wait_in_place_ended(vdi);
+        error = protection->mode == PLX_PROTECT_OFF ? 0 : take_now(vdi, fault);
+        apply_mode(vdi);
+    }
+    if (!error)
+        error = write_policy(vdi, fault);
+    if (error) {
+        p->policy = old;
+        wait_in_place_ended(vdi);
+        apply_mode(vdi);
+    }
+    return error;
+}

@@ -1,0 +1,329 @@
+/* vouch.c - blocks that were overwritten in place get their checksums back, once they are quiet.
+ *
+ * A pass goes over a disk from its beginning to its end, in steps: it looks for leaves in which
+ * nothing was written in place for quiet_ns, reads those of their blocks whose checksums are not
+ * known, and notes the checksums in the map. The next key frame has them. Nothing is logged: the
+ * log says what a block holds, and that has not changed.
+ *
+ * V1  A block is read and its checksum noted under the range lock of a write: what is noted is what
+ *     the block holds. From then on its checksum is known, so the next write in place makes a VOID
+ *     record durable first (request.c, Q2), whatever has become of the note by then.
+ * V2  Only the map learns of it, and only if the block still is as writable as when it was looked
+ *     up: no snapshot was ordered and no key frame begun or ended in between.
+ * V3  What can be read need not be on the medium once a flush has failed, or a write in place: a
+ *     cache may show it for as long as it has power, to whoever opens the disk by then. Nor need it
+ *     be after an instance left the disk unclosed, for who knows what that one met; so the record
+ *     says that there is doubt, for good. In doubt a block is written again, as it was read and
+ *     where it lies, before its checksum is noted. Only one that may be written in place is: others
+ *     stay as they are. So do those that a clone shares with its origin, whose doubts it does not
+ *     know.
+ * V4  A step is taken only while nobody else is at work on the disk, and nobody has been since the
+ *     step before; one window is read in it. It makes no I/O but this, and what V3 says.
+ * V5  Where all is known, and where nothing is written in place, there is no pass and no timer.
+ * Loop: the VDI's; never blocks.
+ * Crash story: before the key frame's record flips the notes are memory, and gone. The flush before
+ *   that (keyframe.c, K1) makes durable what was read. Later the log behind the key frame has the
+ *   VOID of whatever was overwritten since: one formed before the map was frozen has cleared the
+ *   note in memory, one formed later lies behind the key frame's position. A VOID of the first kind
+ *   may lie behind it as well, for it takes effect in memory before it is applied: replaying it
+ *   takes checksums away that the key frame knows, which harms nothing.
+ */
+#include "engine/disk/vouch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/disk/move.h"
+
+#define STEP_NS 100000000ull /* between two steps: 10 MiB/s are read at most */
+#define STEPS_IN_PERIOD 16u  /* at least */
+#define STEP_WINDOWS 64u     /* looked at in one, without any that has something to read */
+#define STEP_LEAVES 65536u   /* passed over in one */
+#define WORDS (PLX_VOUCH_LEAVES / 64)
+
+/* ---- Leaves ---- */
+
+static void set_leaf(uint64_t *leaves, uint64_t leaf)
+{
+    leaves[leaf % PLX_VOUCH_LEAVES / 64] |= 1ull << leaf % 64;
+}
+
+static bool has_leaf(const uint64_t *leaves, uint64_t leaf)
+{
+    return leaves[leaf % PLX_VOUCH_LEAVES / 64] >> leaf % 64 & 1;
+}
+
+static bool is_quiet(const struct plx_vouch *v, uint64_t leaf)
+{
+    return !has_leaf(v->written, leaf) && !has_leaf(v->before, leaf);
+}
+
+static void leave(struct plx_vouch *v, uint64_t leaf)
+{
+    set_leaf(v->left, leaf);
+    v->any_left = true;
+}
+
+void plx_vouch_note(struct plx_vouch *v, uint64_t vblock, uint64_t count)
+{
+    if (!v->quiet_ns)
+        return;
+    for (uint64_t leaf = vblock >> PLX_NODE_SHIFT; leaf <= (vblock + count - 1) >> PLX_NODE_SHIFT;
+         leaf++) {
+        set_leaf(v->written, leaf);
+        leave(v, leaf);
+    }
+}
+
+/* ---- Passes ---- */
+
+static uint64_t monotonic(const struct plx_vdi *vdi)
+{
+    return vdi->store->env->monotonic_ns(vdi->store->env);
+}
+
+void plx_vouch_start(struct plx_vdi *vdi, uint64_t quiet_ns)
+{
+    const struct plx_keyframe *keyframe = &vdi->record.keyframe;
+    struct plx_vouch *v = &vdi->vouch;
+
+    if (!quiet_ns)
+        return;
+    v->leaves = calloc((size_t)4 * WORDS, sizeof *v->leaves);
+    v->buffer = aligned_alloc(PLX_BLOCK_SIZE, PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE);
+    if (!v->leaves || !v->buffer) {
+        plx_vouch_done(v);
+        return;
+    }
+    v->written = v->leaves;
+    v->before = v->leaves + WORDS;
+    v->left = v->leaves + (size_t)2 * WORDS;
+    v->wanted = v->leaves + (size_t)3 * WORDS;
+    v->quiet_ns = quiet_ns;
+    v->period_ns = monotonic(vdi);
+    if (keyframe->mapped == PLX_MAPPED_UNKNOWN || keyframe->vouched != keyframe->mapped ||
+        vdi->map.active.count || vdi->map.is_frozen) {
+        memset(v->left, 0xff, WORDS * sizeof *v->left);
+        v->any_left = true;
+    }
+}
+
+void plx_vouch_done(struct plx_vouch *v)
+{
+    free(v->leaves);
+    free(v->buffer);
+    v->leaves = NULL;
+    v->buffer = NULL;
+    v->quiet_ns = 0;
+}
+
+/* V3 */
+static bool in_doubt(const struct plx_vdi *vdi)
+{
+    return vdi->vouch.doubt || vdi->vouch.flush_failures != vdi->store->flush_failures;
+}
+
+static bool may_step(const struct plx_vdi *vdi)
+{
+    const struct plx_vouch *v = &vdi->vouch;
+
+    return v->quiet_ns && (v->passing || v->any_left) && !v->under_way && !vdi->oldest &&
+           !vdi->waiting && !vdi->closing && !vdi->barrier && !vdi->log.sticky;
+}
+
+static uint64_t step_ns(const struct plx_vouch *v)
+{
+    return plx_min_u64(STEP_NS, v->quiet_ns / STEPS_IN_PERIOD + 1);
+}
+
+uint64_t plx_vouch_due_ns(const struct plx_vdi *vdi)
+{
+    const struct plx_vouch *v = &vdi->vouch;
+
+    if (!may_step(vdi)) /* V5; or what ends the wait takes a turn itself */
+        return UINT64_MAX;
+    return v->passing ? v->due_ns : v->period_ns + v->quiet_ns;
+}
+
+/* A pass begins with a period: what was written in the one before it is not quiet. */
+static void next_period(struct plx_vouch *v, uint64_t now)
+{
+    uint64_t *written = v->before;
+
+    v->before = v->written;
+    v->written = written;
+    memset(written, 0, WORDS * sizeof *written);
+    v->period_ns = now;
+    if (v->passing)
+        return;
+    written = v->wanted;
+    v->wanted = v->left;
+    v->left = written;
+    memset(written, 0, WORDS * sizeof *written);
+    v->any_left = false;
+    v->passing = true;
+    v->at = v->found = 0;
+}
+
+static uint64_t disk_end(const struct plx_vdi *vdi)
+{
+    return plx_div_up(vdi->size_bytes, PLX_BLOCK_SIZE) << PLX_BLOCK_SHIFT;
+}
+
+static void step_done(struct plx_request *request)
+{
+    struct plx_vdi *vdi = request->owner;
+    struct plx_vouch *v = &vdi->vouch;
+
+    v->under_way = false;
+    v->tickets = vdi->tickets;
+    v->due_ns = monotonic(vdi) + step_ns(v);
+    if (v->at < disk_end(vdi))
+        return;
+    v->passing = false;
+    v->completed_ns = plx_env_now_ns(vdi->store->env);
+    if (v->found)
+        plx_keyframe_request(vdi, NULL);
+}
+
+void plx_vouch_pump(struct plx_vdi *vdi)
+{
+    struct plx_vouch *v = &vdi->vouch;
+    uint64_t now;
+
+    if (!may_step(vdi))
+        return;
+    now = monotonic(vdi);
+    if (now - v->period_ns >= v->quiet_ns)
+        next_period(v, now);
+    if (!v->passing || now < v->due_ns)
+        return;
+    if (v->tickets != vdi->tickets) { /* V4 */
+        v->tickets = vdi->tickets;
+        v->due_ns = now + step_ns(v);
+        return;
+    }
+    v->windows = STEP_WINDOWS;
+    v->iov = (struct iovec){v->buffer, PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE};
+    v->request = (struct plx_request){.op = PLX_VOUCH,
+                                      .offset = v->at,
+                                      .length = disk_end(vdi) - v->at,
+                                      .iov = &v->iov,
+                                      .iovcnt = 1,
+                                      .done = step_done,
+                                      .owner = vdi};
+    v->under_way = true;
+    plx_vdi_submit(vdi, &v->request);
+}
+
+/* ---- A step ---- */
+
+static uint64_t leaf_at(const struct plx_op *op)
+{
+    return (op->request->offset + op->done_bytes) >> (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT);
+}
+
+bool plx_vouch_ends(struct plx_op *op)
+{
+    struct plx_vouch *v = &op->vdi->vouch;
+
+    for (unsigned i = 0; i < STEP_LEAVES && op->done_bytes < op->request->length; i++) {
+        uint64_t leaf = leaf_at(op);
+        uint64_t next = ((leaf + 1) << (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT)) - op->request->offset;
+
+        if (has_leaf(v->wanted, leaf) && is_quiet(v, leaf))
+            return !v->windows;
+        if (has_leaf(v->wanted, leaf))
+            leave(v, leaf);
+        op->done_bytes = plx_min_u64(next, op->request->length);
+    }
+    return true;
+}
+
+bool plx_vouch_plan(struct plx_op *op)
+{
+    struct plx_vouch *v = &op->vdi->vouch;
+    uint64_t end = op->first_block + op->blocks, left = op->request->length - op->done_bytes;
+    bool any = false, own_only;
+
+    v->writes_again = in_doubt(op->vdi);
+    own_only = v->writes_again || plx_entry_addr(op->vdi->record.origin_root); /* V3 */
+    if (v->windows)
+        v->windows--;
+    for (unsigned i = 0; i < op->blocks; i++) {
+        const struct plx_mapping *mapping = &op->mappings[i];
+        bool takes = mapping->addr && !mapping->checksum && (mapping->writable || !own_only);
+
+        op->actions[i] = takes ? PLX_ACTION_NEW : PLX_ACTION_SKIP;
+        any = any || takes;
+    }
+    if (any)
+        v->windows = 0; /* V4 */
+    else
+        op->window_bytes = (size_t)plx_min_u64(left, (plx_move_empty_end(op, end) - op->first_block)
+                                                         << PLX_BLOCK_SHIFT);
+    return any;
+}
+
+bool plx_vouch_writes(struct plx_op *op)
+{
+    for (unsigned i = 0; i < op->blocks && op->vdi->vouch.writes_again; i++)
+        if (op->actions[i] == PLX_ACTION_NEW)
+            op->actions[i] = PLX_ACTION_IN_PLACE;
+    return op->vdi->vouch.writes_again;
+}
+
+/* V3: no flush has failed since it was written again. Then none has to follow at once: whatever
+ * makes the note durable makes one, and if it fails the disk is stopped. */
+static bool is_written(const struct plx_op *op)
+{
+    if (!op->vdi->vouch.writes_again)
+        return !in_doubt(op->vdi);
+    return op->flush_mark == op->vdi->store->flush_failures;
+}
+
+/* V2. For what a key frame of it all needs there is room. */
+static bool may_take(const struct plx_op *op)
+{
+    const struct plx_map *map = &op->vdi->map;
+
+    return !map->is_frozen && op->gen == map->gen_submitted &&
+           op->base_changes == map->base_changes && is_written(op) && !op->vdi->log.sticky &&
+           !plx_vdi_metadata_room(op->vdi, op->blocks);
+}
+
+void plx_vouch_take(struct plx_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+    struct plx_vouch *v = &vdi->vouch;
+    uint64_t taken = 0;
+
+    if (!may_take(op) || !plx_overlay_reserve(&vdi->map.active, op->blocks)) {
+        leave(v, op->first_block >> PLX_NODE_SHIFT);
+        return;
+    }
+    for (unsigned i = 0; i < op->blocks; i++) {
+        if (op->actions[i] == PLX_ACTION_SKIP)
+            continue;
+        plx_map_vouch(&vdi->map, op->first_block + i, &op->mappings[i],
+                      plx_checksum24(op->checksums[i]));
+        taken++;
+    }
+    plx_overlay_unreserve(&vdi->map.active, op->blocks);
+    v->found += taken;
+    vdi->counters.blocks_vouched += taken;
+    vdi->store->counters.blocks_vouched += taken;
+}
+
+/* What cannot be read is passed over. */
+void plx_vouch_ended(struct plx_op *op, int result)
+{
+    struct plx_vouch *v = &op->vdi->vouch;
+    uint64_t done = op->done_bytes;
+
+    if (result && op->locks) {
+        leave(v, leaf_at(op));
+        done = plx_min_u64(done + op->window_bytes, op->request->length);
+    }
+    v->at = op->request->offset + done;
+}

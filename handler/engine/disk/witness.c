@@ -1,0 +1,403 @@
+/* witness.c - whether the wall clock is to be believed; see witness.h.
+ *
+ * Snapshots are let go by their age, and an age is only as good as the wall clock. A clock that
+ * jumps ahead must not take a whole history with it, and one that comes back must not find that it
+ * has. So every disk has a witness: what the wall clock (W) and the boot clock (B, which nobody can
+ * set, and which counts while the machine is suspended) said when they were last believed, in which
+ * run of the machine that was, and the newest snapshot by then. It is kept with the disk, outlives
+ * the process, and is what "before" means. Slewing changes both clocks alike. The state is one of
+ * those below; each look at the clocks leads to the first that applies, whatever it was before:
+ *
+ *   STEPPED  the same run of the machine, and W is more than a minute from where B says it should
+ *            be, ahead or behind. (W was set, or the machine was paused where B does not count.)
+ *   BEHIND   another run, or another machine, and W is more than a minute earlier than it was.
+ *   GAP      another run, and W is more than an hour later than it was: perhaps nothing ran for so
+ *            long, perhaps W is wrong. Not so where the kernel says that W follows a time server.
+ *   FUTURE   the newest snapshot lies more than a minute in the future.
+ *   NONE     else: W is believed.
+ *
+ * N1  In doubt the witness stays as it is: neither time, nor another process, nor a machine that
+ *     starts anew makes a doubt believed. It ends when a look finds that the clock is right again,
+ *     or with the operator's word, which makes what the clocks say now the new witness.
+ * N2  Without doubt the witness follows, but by a thousandth of the time that has passed at most: a
+ *     host that is set by a little again and again goes on, and one that runs away is noticed.
+ * N3  Nothing is let go by time in doubt, nor while the newest snapshot lies in the future at all.
+ * N4  A snapshot's time is later than that of the one before. In doubt it is later by one
+ *     nanosecond; in the doubt GAP the wall clock is probably right, and only letting go waits.
+ * N5  So times written in doubt may be too early. The witness knows which snapshots those are, and
+ *     until the end of the doubt is old enough itself they stay: all of them, for of such times
+ *     there is no telling which is the first of its hour. When there is no room for another
+ *     stretch, two become one, with what lies between them.
+ * N6  A stretch begins behind the newest snapshot that a believed look has seen taken, so one that
+ *     began unseen is none too short, and ends with the newest that was ordered. A snapshot that
+ *     was never logged, or that power took away, gives its number back, and the next to have it
+ *     may be taken in doubt: a look that finds fewer snapshots goes back with them. The operator's
+ *     word ends a stretch. None ends on a disk that has stopped: a snapshot that failed may have
+ *     reached the store, and whoever opens the disk again finds it there. Where his word was that
+ * snapshots in the future keep their times, what is taken after them is one, until the clock has
+ * come so far: their times, a nanosecond apart (N4), say nothing either. N7  The first look at a
+ * disk has nothing to go by: the clock is believed unless FUTURE.
+ *
+ * What is not noticed: a machine that starts with a clock between what was seen last and an hour
+ * later, and one whose kernel follows a time server that lies.
+ * The operator's word on FUTURE: the wall clock is right, and those snapshots are not. They keep
+ * their times, so they stay until the clock has come so far; so do later ones (N4). Another jump
+ * is another doubt.
+ * Threads: none of its own. Crash story: who keeps a witness keeps it when its state changes, and
+ * every ten minutes; what was lost of it makes the next GAP or stretch longer.
+ */
+#include "engine/disk/witness.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/units.h"
+
+#define SECOND_NS 1000000000ull
+#define MINUTE_NS (60 * SECOND_NS)
+#define GAP_NS (60 * MINUTE_NS)
+#define FOLLOWS 1000u /* N2 */
+
+struct plx_clocks plx_clocks_read(struct plx_env *env)
+{
+    return (struct plx_clocks){
+        .wall_ns = plx_env_now_ns(env),
+        .boot_ns = env->boot_ns(env),
+        .boot_id = env->boot_id,
+        .disciplined = env->disciplined && env->disciplined(env),
+    };
+}
+
+/* ---- The state ---- */
+
+/* Later than `than` by more than `by`. */
+static bool is_later(uint64_t ns, uint64_t than, uint64_t by)
+{
+    return ns > than && ns - than > by;
+}
+
+/* What the wall clock should say, in the same run of the machine. */
+static uint64_t expected_ns(const struct plx_witness *witness, const struct plx_clocks *now)
+{
+    return witness->wall_ns + (now->boot_ns - witness->boot_ns);
+}
+
+static bool is_future(const struct plx_witness *witness, const struct plx_clocks *now,
+                      const struct plx_history_ends *ends, uint64_t tolerance_ns)
+{
+    return is_later(ends->newest_ns, now->wall_ns, tolerance_ns) &&
+           is_later(ends->newest_ns, witness->future_ns, MINUTE_NS);
+}
+
+static enum plx_doubt judge(const struct plx_witness *witness, const struct plx_clocks *now,
+                            const struct plx_history_ends *ends)
+{
+    uint64_t seen_ns = witness->wall_ns;
+
+    if (witness->boot_id && witness->boot_id == now->boot_id) {
+        seen_ns = expected_ns(witness, now);
+        if (is_later(now->wall_ns, seen_ns, MINUTE_NS) ||
+            is_later(seen_ns, now->wall_ns, MINUTE_NS))
+            return PLX_DOUBT_STEPPED;
+    } else if (witness->boot_id) {
+        if (is_later(seen_ns, now->wall_ns, MINUTE_NS))
+            return PLX_DOUBT_BEHIND;
+        if (is_later(now->wall_ns, seen_ns, GAP_NS) && !now->disciplined)
+            return PLX_DOUBT_GAP;
+    }
+    return is_future(witness, now, ends, MINUTE_NS) ? PLX_DOUBT_FUTURE : PLX_DOUBT_NONE;
+}
+
+/* ---- Stretches without dates (N5) ---- */
+
+static struct plx_undated *last_undated(struct plx_witness *witness)
+{
+    return witness->undated_count ? &witness->undated[witness->undated_count - 1] : NULL;
+}
+
+static bool is_open(const struct plx_undated *undated)
+{
+    return undated && undated->upto == UINT64_MAX;
+}
+
+static void remove_first(struct plx_witness *witness)
+{
+    witness->undated_count--;
+    memmove(witness->undated, witness->undated + 1,
+            witness->undated_count * sizeof *witness->undated);
+}
+
+/* N6 */
+static void begin_undated(struct plx_witness *witness)
+{
+    if (is_open(last_undated(witness)))
+        return;
+    if (witness->undated_count == PLX_UNDATED_MAX) {
+        uint64_t after = witness->undated[0].after;
+
+        remove_first(witness);
+        witness->undated[0].after = after;
+    }
+    witness->undated[witness->undated_count++] =
+        (struct plx_undated){.after = witness->seq, .upto = UINT64_MAX};
+}
+
+static void end_undated(struct plx_witness *witness, const struct plx_clocks *now,
+                        const struct plx_history_ends *ends)
+{
+    struct plx_undated *last = last_undated(witness);
+
+    if (!is_open(last) || ends->unsettled)
+        return;
+    last->upto = ends->newest_seq;
+    last->ended_ns = now->wall_ns;
+    if (last->upto <= last->after)
+        witness->undated_count--;
+}
+
+bool plx_witness_is_undated(const struct plx_witness *witness, uint64_t seq)
+{
+    bool undated = false;
+
+    for (unsigned i = 0; i < witness->undated_count && !undated; i++)
+        undated = seq > witness->undated[i].after && seq <= witness->undated[i].upto;
+    return undated;
+}
+
+bool plx_witness_keeps(const struct plx_witness *witness, uint64_t seq, uint64_t before_ns,
+                       uint64_t every_ns)
+{
+    bool keeps = false;
+
+    for (unsigned i = 0; i < witness->undated_count && !keeps; i++) {
+        const struct plx_undated *undated = &witness->undated[i];
+
+        keeps = seq > undated->after && seq <= undated->upto &&
+                (every_ns || is_open(undated) || before_ns <= undated->ended_ns);
+    }
+    return keeps;
+}
+
+/* ---- Looking ---- */
+
+/* N6: history does, of the clock, so what is taken now gets times that are too late. Once it is so,
+ * until it is not at all. */
+static bool runs_ahead(struct plx_witness *witness, const struct plx_clocks *now,
+                       const struct plx_history_ends *ends)
+{
+    bool open = is_open(last_undated(witness));
+
+    return is_later(ends->newest_ns, now->wall_ns, open ? 0 : MINUTE_NS);
+}
+
+/* N2 */
+static void follow(struct plx_witness *witness, const struct plx_clocks *now)
+{
+    uint64_t passed_ns = now->boot_ns - witness->boot_ns, most_ns = passed_ns / FOLLOWS;
+    uint64_t should_ns = expected_ns(witness, now), wall_ns = now->wall_ns;
+
+    if (witness->boot_id == now->boot_id) {
+        if (now->boot_ns < witness->boot_ns || passed_ns < SECOND_NS)
+            return;
+        wall_ns = plx_max_u64(should_ns - most_ns, plx_min_u64(wall_ns, should_ns + most_ns));
+    }
+    witness->boot_id = now->boot_id;
+    witness->boot_ns = now->boot_ns;
+    witness->wall_ns = wall_ns;
+}
+
+/* N6: numbers behind it are given out again. */
+static void go_back_to(struct plx_witness *witness, uint64_t taken_seq)
+{
+    struct plx_undated *last = last_undated(witness);
+
+    witness->seq = plx_min_u64(witness->seq, taken_seq);
+    if (is_open(last))
+        last->after = plx_min_u64(last->after, taken_seq);
+}
+
+void plx_witness_look(struct plx_witness *witness, const struct plx_clocks *now,
+                      const struct plx_history_ends *ends)
+{
+    if (!witness->boot_id)
+        witness->seq = ends->taken_seq;
+    go_back_to(witness, ends->taken_seq);
+    witness->doubt = judge(witness, now, ends);
+    if (witness->doubt || runs_ahead(witness, now, ends))
+        begin_undated(witness);
+    else
+        end_undated(witness, now, ends);
+    if (!witness->doubt) {
+        follow(witness, now);
+        witness->seq = ends->taken_seq;
+    }
+    while (witness->undated_count && witness->undated[0].upto <= ends->forgotten)
+        remove_first(witness);
+}
+
+void plx_witness_resume(struct plx_witness *witness, const struct plx_clocks *now,
+                        const struct plx_history_ends *ends)
+{
+    witness->boot_id = now->boot_id;
+    witness->boot_ns = now->boot_ns;
+    witness->wall_ns = now->wall_ns;
+    if (is_later(ends->newest_ns, now->wall_ns, 0))
+        witness->future_ns = ends->newest_ns;
+    end_undated(witness, now, ends);
+    witness->seq = ends->taken_seq;
+    plx_witness_look(witness, now, ends);
+}
+
+/* N3 */
+bool plx_witness_lets_go(const struct plx_witness *witness, const struct plx_clocks *now,
+                         const struct plx_history_ends *ends)
+{
+    return !witness->doubt && !is_future(witness, now, ends, 0);
+}
+
+/* N4 */
+uint64_t plx_witness_stamp(const struct plx_witness *witness, uint64_t wall_ns, uint64_t newest_ns)
+{
+    bool believed = !witness->doubt || witness->doubt == PLX_DOUBT_GAP;
+    uint64_t next_ns =
+        plx_min_u64(newest_ns + 1, PLX_TIME_MAX); /* at the end of all times: equal */
+
+    return believed ? plx_max_u64(wall_ns, next_ns) : next_ns;
+}
+
+/* ---- For people ---- */
+
+int64_t plx_witness_off_ns(const struct plx_witness *witness, const struct plx_clocks *now,
+                           const struct plx_history_ends *ends)
+{
+    switch (witness->doubt) {
+    case PLX_DOUBT_STEPPED:
+        return (int64_t)(now->wall_ns - expected_ns(witness, now));
+    case PLX_DOUBT_BEHIND:
+    case PLX_DOUBT_GAP:
+        return (int64_t)(now->wall_ns - witness->wall_ns);
+    case PLX_DOUBT_FUTURE:
+        return (int64_t)(now->wall_ns - ends->newest_ns);
+    default:
+        return 0;
+    }
+}
+
+/* "3d 4h"; what is shorter than the two largest units does not matter. */
+static void print_span(int64_t ns, char *text, size_t size)
+{
+    uint64_t seconds = ((ns < 0 ? -(uint64_t)ns : (uint64_t)ns) + SECOND_NS / 2) / SECOND_NS;
+
+    if (seconds >= 86400)
+        snprintf(text, size, "%" PRIu64 "d %" PRIu64 "h", seconds / 86400, seconds / 3600 % 24);
+    else if (seconds >= 3600)
+        snprintf(text, size, "%" PRIu64 "h %" PRIu64 "m", seconds / 3600, seconds / 60 % 60);
+    else
+        snprintf(text, size, "%" PRIu64 "m %" PRIu64 "s", seconds / 60, seconds % 60);
+}
+
+const char *plx_witness_text(const struct plx_witness *witness, const struct plx_clocks *now,
+                             const struct plx_history_ends *ends, char ret_text[PLX_DOUBT_TEXT])
+{
+    int64_t off_ns = plx_witness_off_ns(witness, now, ends);
+    char span[40];
+
+    print_span(off_ns, span, sizeof span);
+    switch (witness->doubt) {
+    case PLX_DOUBT_STEPPED:
+        snprintf(ret_text, PLX_DOUBT_TEXT, "the wall clock has jumped: it is %s %s of where it was",
+                 span, off_ns < 0 ? "behind" : "ahead");
+        break;
+    case PLX_DOUBT_BEHIND:
+        snprintf(ret_text, PLX_DOUBT_TEXT,
+                 "the wall clock is %s behind the time that was last seen here", span);
+        break;
+    case PLX_DOUBT_GAP:
+        snprintf(ret_text, PLX_DOUBT_TEXT,
+                 "the machine has started anew, and nobody has seen the last %s pass", span);
+        break;
+    case PLX_DOUBT_FUTURE:
+        snprintf(ret_text, PLX_DOUBT_TEXT, "the newest snapshot lies %s in the future", span);
+        break;
+    default:
+        snprintf(ret_text, PLX_DOUBT_TEXT, "the wall clock is right");
+    }
+    return ret_text;
+}
+
+static const char *const names[PLX_DOUBTS] = {"none", "stepped", "behind", "gap", "future"};
+
+const char *plx_doubt_name(enum plx_doubt doubt)
+{
+    return names[doubt];
+}
+
+/* ---- As text: BOOT BOOT_NS WALL_NS SEQ FUTURE_NS DOUBT[ AFTER:UPTO:ENDED_NS]... ---- */
+
+const char *plx_witness_print(const struct plx_witness *witness, char ret_text[PLX_WITNESS_TEXT])
+{
+    size_t at = (size_t)snprintf(ret_text, PLX_WITNESS_TEXT,
+                                 "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s",
+                                 witness->boot_id, witness->boot_ns, witness->wall_ns, witness->seq,
+                                 witness->future_ns, plx_doubt_name(witness->doubt));
+
+    for (unsigned i = 0; i < witness->undated_count; i++)
+        at += (size_t)snprintf(ret_text + at, PLX_WITNESS_TEXT - at,
+                               " %" PRIu64 ":%" PRIu64 ":%" PRIu64, witness->undated[i].after,
+                               witness->undated[i].upto, witness->undated[i].ended_ns);
+    return ret_text;
+}
+
+static bool take_number(const char **at, char end, uint64_t *ret_number)
+{
+    size_t digits = strspn(*at, "0123456789");
+
+    if (!digits || digits > 20 || ((*at)[digits] != end && (end != ' ' || (*at)[digits])))
+        return false;
+    *ret_number = strtoull(*at, NULL, 10);
+    *at += digits + ((*at)[digits] != 0);
+    return true;
+}
+
+static bool take_doubt(const char **at, enum plx_doubt *ret_doubt)
+{
+    size_t length = strcspn(*at, " ");
+
+    for (unsigned i = 0; i < PLX_DOUBTS; i++) {
+        if (strlen(names[i]) != length || memcmp(names[i], *at, length) != 0)
+            continue;
+        *ret_doubt = (enum plx_doubt)i;
+        *at += length + ((*at)[length] != 0);
+        return true;
+    }
+    return false;
+}
+
+static bool take_undated(const char **at, const struct plx_undated *before,
+                         struct plx_undated *ret_undated)
+{
+    return (!before || before->upto != UINT64_MAX) && take_number(at, ':', &ret_undated->after) &&
+           take_number(at, ':', &ret_undated->upto) &&
+           take_number(at, ' ', &ret_undated->ended_ns) && ret_undated->upto > ret_undated->after;
+}
+
+bool plx_witness_parse(const char *text, struct plx_witness *ret_witness)
+{
+    struct plx_witness w = {0};
+    const char *at = text;
+
+    if (!take_number(&at, ' ', &w.boot_id) || !take_number(&at, ' ', &w.boot_ns) ||
+        !take_number(&at, ' ', &w.wall_ns) || !take_number(&at, ' ', &w.seq) ||
+        !take_number(&at, ' ', &w.future_ns) || !take_doubt(&at, &w.doubt))
+        return false;
+    while (*at) {
+        if (w.undated_count == PLX_UNDATED_MAX ||
+            !take_undated(&at, last_undated(&w), &w.undated[w.undated_count]))
+            return false;
+        w.undated_count++;
+    }
+    *ret_witness = w;
+    return true;
+}

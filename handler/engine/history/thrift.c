@@ -1,0 +1,171 @@
+/* thrift.c - see thrift.h.
+ *
+ * F1  A stretch is worked on when writing it anew costs at most 5/4 of it, reading it 3/2. Writing
+ *     costs what stays of it, by what stayed of the last one, and at either end a segment that is
+ *     copied: all of them between the key frame where it ends and the first segment that names that
+ *     one. Reading costs the same, and what lies between the last snapshot that stays and its
+ *     beginning. So a stretch of which everything stays has 8 segments at least, one of which
+ *     little does 2.
+ * F2  What is waited for is more log, nothing else. However little a disk writes, it has no more
+ *     than some MiB of log left to work on; at the old end, where nothing is written, nobody waits.
+ * F3  Segments' headers say where key frames lie and when. One that crossed the boundary names only
+ *     what did.
+ * F4  A mark holds for the log as it lies. Who writes a stretch anew forgets those in it.
+ * Loop: the VDI's, and reading headers runs it. Crash story: memory only.
+ */
+#include "engine/history/thrift.h"
+
+#include "engine/disk/vdi.h"
+
+#define STRETCH_MAX 16u /* segments, if there is more than enough */
+#define LOOK_MAX 64u    /* that far an end is looked for that is worth it; then any does */
+#define PERCENT_WRITE 125u
+#define PERCENT_READ 150u
+
+/* ---- Marks ---- */
+
+uint64_t plx_thrift_digest(const uint64_t *held, size_t count, uint64_t upto)
+{
+    size_t n = 0;
+
+    while (n < count && held[n] <= upto)
+        n++;
+    return n ? plx_hash64(held, n * sizeof *held) : 0;
+}
+
+static bool is_at(const struct plx_thrift_mark *mark, const struct plx_thin *thin)
+{
+    return mark->used && mark->every_ns == thin->every_ns &&
+           (mark->upto == thin->after || (!thin->after && !thin->every_ns));
+}
+
+static bool is_there(const struct plx_log_reader *reader, uint64_t pos)
+{
+    uint64_t segment = pos / plx_log_segment_bytes(reader->store);
+
+    return segment >= reader->first_segment && segment - reader->first_segment < reader->count &&
+           reader->segments[segment - reader->first_segment];
+}
+
+struct plx_thrift_mark *plx_thrift_find(struct plx_thrift *thrift, const struct plx_thin *thin,
+                                        const uint64_t *held, size_t held_count,
+                                        const struct plx_log_reader *reader)
+{
+    for (unsigned i = 0; i < PLX_THRIFT_MARKS; i++) {
+        struct plx_thrift_mark *mark = &thrift->marks[i];
+
+        if (!is_at(mark, thin))
+            continue;
+        /* Where all go, what was left before is looked at again when less of it is held. */
+        if ((thin->every_ns || mark->held == plx_thrift_digest(held, held_count, mark->upto)) &&
+            mark->begin.pos >= reader->record->oldest.pos && is_there(reader, mark->begin.pos))
+            return mark;
+        mark->used = false;
+    }
+    return NULL;
+}
+
+void plx_thrift_set(struct plx_thrift *thrift, const struct plx_thrift_mark *mark)
+{
+    unsigned at = 0;
+
+    while (at < PLX_THRIFT_MARKS && thrift->marks[at].every_ns != mark->every_ns)
+        at++;
+    if (at == PLX_THRIFT_MARKS)
+        at = thrift->next++ % PLX_THRIFT_MARKS;
+    thrift->marks[at] = *mark;
+    thrift->marks[at].used = true;
+}
+
+/* F4 */
+void plx_thrift_forget(struct plx_thrift *thrift, uint64_t from, uint64_t to)
+{
+    for (unsigned i = 0; i < PLX_THRIFT_MARKS; i++) {
+        struct plx_thrift_mark *mark = &thrift->marks[i];
+
+        if ((mark->begin.pos >= from && mark->begin.pos < to) ||
+            (mark->from.pos >= from && mark->from.pos < to) ||
+            (mark->before.levels && mark->before.pos >= from && mark->before.pos < to))
+            mark->used = false;
+    }
+}
+
+/* F2 */
+bool plx_thrift_waits(const struct plx_thrift_mark *mark, uint64_t limit, uint64_t before_ns)
+{
+    return before_ns <= mark->wait_ns || limit < mark->wait_segment;
+}
+
+bool plx_vdi_thin_waits(const struct plx_vdi *vdi, const struct plx_thin *thin)
+{
+    uint64_t limit = plx_log_segment_of(&vdi->log, vdi->log.applied.pos);
+
+    for (unsigned i = 0; i < PLX_THRIFT_MARKS && thin->thrifty; i++)
+        if (is_at(&vdi->thrift.marks[i], thin) &&
+            plx_thrift_waits(&vdi->thrift.marks[i], limit, thin->before_ns))
+            return true;
+    return false;
+}
+
+/* ---- Where a stretch ends ---- */
+
+uint64_t plx_thrift_bytes(const struct plx_log_reader *reader, uint64_t from, uint64_t to)
+{
+    uint64_t bytes = plx_log_segment_bytes(reader->store), sum = 0;
+
+    for (uint64_t pos = from; pos < to; pos = (pos / bytes + 1) * bytes)
+        if (is_there(reader, pos))
+            sum += plx_min_u64(to, (pos / bytes + 1) * bytes) - pos;
+    return sum;
+}
+
+/* F1; named: the first segment that names the key frame. */
+static bool is_worth_it(const struct plx_log_reader *reader, const struct plx_thrift_mark *mark,
+                        const struct plx_keyframe *end, uint64_t named)
+{
+    uint64_t bytes = plx_log_segment_bytes(reader->store);
+    uint64_t from = mark->from.pos, stretch = plx_thrift_bytes(reader, from, end->pos);
+    uint64_t behind = plx_thrift_bytes(reader, end->pos, named * bytes);
+    uint64_t copied = (plx_div_up(behind, bytes) + 1) * bytes;
+    uint64_t before = plx_thrift_bytes(reader, mark->begin.pos, from);
+
+    if (stretch >= LOOK_MAX * bytes)
+        return true;
+    return (stretch * mark->percent + copied * 100) <= stretch * PERCENT_WRITE &&
+           (stretch + behind + before) * 100 <= stretch * PERCENT_READ;
+}
+
+int plx_thrift_end(struct plx_log_reader *reader, struct plx_thrift_mark *mark, uint64_t limit,
+                   uint64_t before_ns, struct plx_keyframe *ret_end, struct plx_fault *fault)
+{
+    uint64_t bytes = plx_log_segment_bytes(reader->store), from = mark->from.pos;
+    struct plx_segment_header header;
+    struct plx_keyframe end = {0};
+    int error = 0;
+
+    *ret_end = end;
+    if (plx_thrift_waits(mark, limit, before_ns) || !mark->from.levels)
+        return 0;
+    mark->wait_ns = mark->wait_segment = 0;
+    for (uint64_t n = from / bytes + 1; n <= limit; n++) {
+        if (!is_there(reader, n * bytes))
+            continue;
+        error = plx_log_reader_header(reader, n, &header, fault);
+        if (error)
+            return error;
+        if (header.keyframe.pos <= from || !is_worth_it(reader, mark, &header.keyframe, n))
+            continue;
+        if (header.keyframe.time_ns >= before_ns) { /* F3; the header's own time is the clock's */
+            mark->wait_ns = end.levels ? 0 : header.keyframe.time_ns;
+            *ret_end = end;
+            return 0;
+        }
+        end = header.keyframe;
+        if (plx_thrift_bytes(reader, from, end.pos) >= STRETCH_MAX * bytes)
+            break;
+    }
+    if (!end.levels)
+        mark->wait_segment = limit + 1;
+    *ret_end = end;
+    return 0;
+}

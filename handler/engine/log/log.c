@@ -1,0 +1,739 @@
+/* log.c - see log.h.
+ *
+ * L1  Batches are applied and acknowledged in log order, each only when its log I/O, its items'
+ *     data and the flush after both have completed, and the same holds for all before it.
+ * L2  A batch's durable mark names a batch that was durable, data included, when it was formed.
+ * L3  A batch lies wholly in one segment and never reaches its very end (a position at a multiple
+ *     of the segment size means that the segment is not begun); a segment's header is written
+ *     along with its first batch and names the segment after it, which is allocated by then.
+ * L4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
+ *     stops, all in flight settle, and from the failed batch on the log is written again. Items
+ *     that failed keep their place without records, and learn of it only when that batch is
+ *     durable: until then a stale copy of the batch, which names them, could still be believed.
+ * L5  What forming and applying an item needs in memory (overlay slots, a place for the next
+ *     segment's address) is reserved before anything of the item is submitted: neither can fail.
+ * Loop: the VDI's.
+ * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (L1). A
+ *   batch whose data did not make it fails its checksums in replay, unless a later batch's mark
+ *   covers it, in which case the data is durable (L2). Leftovers of rewritten batches do not fit
+ *   the chain of hashes, and those of an older owner carry an older epoch.
+ */
+#include "engine/log/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/loop/gather.h"
+#include "engine/map/map.h"
+#include "engine/space/reserve.h"
+#include "engine/disk/vdi.h"
+
+#define RETRIES_MAX 3u
+
+enum {
+    BATCH_WRITING,
+    BATCH_SETTLED, /* log and data have completed; durability is not waited for */
+    BATCH_HELD,    /* the same, but a flush must follow once all before it are applied */
+    BATCH_FLUSHING,
+    BATCH_DURABLE,
+    BATCH_FAILED,
+};
+
+uint64_t plx_log_segment_bytes(const struct plx_store *store)
+{
+    return (uint64_t)store->info.segment_blocks << PLX_BLOCK_SHIFT;
+}
+
+uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos)
+{
+    return pos / plx_log_segment_bytes(log->store);
+}
+
+static size_t batch_bytes_max(const struct plx_log *log)
+{
+    return (size_t)plx_min_u64(PLX_BATCH_BYTES_MAX, plx_log_segment_bytes(log->store) -
+                                                        PLX_SEGMENT_HEADER_BYTES -
+                                                        plx_store_device_block(log->store));
+}
+
+static void batch_step(struct plx_task *task);
+static void spare_step(struct plx_task *task);
+
+int plx_log_init(struct plx_log *log, struct plx_vdi *vdi, const struct plx_log_cursor *cursor,
+                 uint64_t first_segment, uint64_t *segments, size_t segment_count)
+{
+    size_t room = PLX_BATCH_BYTES_MAX + PLX_SEGMENT_HEADER_BYTES;
+
+    *log = (struct plx_log){
+        .vdi = vdi,
+        .store = vdi->store,
+        .cursor = *cursor,
+        .applied = *cursor,
+        .first_segment = first_segment,
+        .segments = segments,
+        .segment_count = segment_count,
+        .segment_capacity = segment_count,
+        .durable_seq = cursor->seq - 1,
+    };
+    log->spare_task.step = spare_step;
+    log->memory = aligned_alloc(PLX_BLOCK_SIZE, PLX_BATCHES * room);
+    if (!log->memory)
+        return PLX_ERR_NOMEM;
+    for (unsigned i = 0; i < PLX_BATCHES; i++) {
+        struct plx_batch *batch = &log->batches[i];
+
+        batch->log = log;
+        batch->task.step = batch_step;
+        batch->buffer = log->memory + i * room;
+        batch->header = batch->buffer + PLX_BATCH_BYTES_MAX;
+    }
+    return 0;
+}
+
+void plx_log_done(struct plx_log *log)
+{
+    free(log->memory);
+    free(log->segments);
+    log->memory = NULL;
+    log->segments = NULL;
+}
+
+/* ---- Segments ---- */
+
+/* Room for one more address; false: out of memory. */
+static bool segments_reserve(struct plx_log *log)
+{
+    if (log->segment_count == log->segment_capacity) {
+        size_t capacity = log->segment_capacity ? log->segment_capacity * 2 : 16;
+        uint64_t *bigger = realloc(log->segments, capacity * sizeof *bigger);
+
+        if (!bigger)
+            return false;
+        log->segments = bigger;
+        log->segment_capacity = capacity;
+    }
+    return true;
+}
+
+static void segments_push(struct plx_log *log, uint64_t addr)
+{
+    PLX_ASSERT(log->segment_count < log->segment_capacity);
+    log->segments[log->segment_count++] = addr;
+}
+
+void plx_log_want_spare(struct plx_log *log)
+{
+    int error;
+
+    if (log->spare_addr || log->spare_waiting)
+        return;
+    /* A spare has its place in the list, so that going on in it cannot fail (L5). */
+    if (!segments_reserve(log))
+        error = PLX_ERR_NOMEM;
+    else if (!plx_keyframe_goes_on(log->vdi) &&
+             !plx_reserve_room(log->vdi, 0, log->store->info.segment_blocks))
+        error = plx_reserve_wait(log->store, &log->spare_task, &log->spare_waits);
+    else
+        error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
+    log->spare_waiting = error == PLX_WAIT;
+    log->spare_waits = log->spare_waiting ? log->spare_waits : 0;
+    log->spare_error = log->spare_waiting ? 0 : error;
+}
+
+static void spare_step(struct plx_task *task)
+{
+    struct plx_log *log = PLX_CONTAINER(task, struct plx_log, spare_task);
+
+    log->spare_waiting = false;
+    plx_log_want_spare(log);
+}
+
+int plx_log_room(struct plx_log *log)
+{
+    plx_log_want_spare(log);
+    return log->spare_error;
+}
+
+/* Allocates a segment and enters it into the list. */
+static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
+{
+    int error =
+        segments_reserve(log) ? plx_alloc_segment_sync(log->store, ret_addr) : PLX_ERR_NOMEM;
+
+    if (!error)
+        segments_push(log, *ret_addr);
+    return error;
+}
+
+int plx_log_ensure_segments(struct plx_log *log)
+{
+    int error = 0;
+
+    if (!log->cursor.addr)
+        error = segment_sync(log, &log->cursor.addr);
+    if (!error && !log->cursor.next_addr)
+        error = segment_sync(log, &log->cursor.next_addr);
+    log->applied = log->cursor;
+    if (!error)
+        plx_log_want_spare(log);
+    return error;
+}
+
+static void segment_dies(const struct plx_log *log, uint64_t addr, struct plx_deaths *freed)
+{
+    for (uint64_t b = 0; addr && b < log->store->info.segment_blocks; b++)
+        plx_deaths_add(freed, addr + b);
+}
+
+void plx_log_move(struct plx_log *log, uint64_t segment, uint64_t addr, struct plx_deaths *freed)
+{
+    uint64_t *place = &log->segments[segment - log->first_segment];
+
+    segment_dies(log, *place, freed);
+    *place = addr;
+}
+
+void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed)
+{
+    uint64_t keep = plx_log_segment_of(log, pos);
+    size_t count = (size_t)plx_min_u64(keep - log->first_segment, log->segment_count);
+
+    for (size_t i = 0; i < count; i++)
+        segment_dies(log, log->segments[i], freed);
+    memmove(log->segments, log->segments + count,
+            (log->segment_count - count) * sizeof *log->segments);
+    log->segment_count -= count;
+    log->first_segment = keep;
+}
+
+/* ---- Failing for good ---- */
+
+static void unreserve(struct plx_log *log, struct plx_log_item *item)
+{
+    plx_overlay_unreserve(&log->vdi->map.active, item->slots);
+    log->changing -= item->slots > 0;
+    item->slots = 0;
+}
+
+/* For an item that stands in no batch. */
+static void fail_item(struct plx_log *log, struct plx_log_item *item, int error)
+{
+    unreserve(log, item);
+    item->task->error = error;
+    plx_task_ready(log->store, item->task);
+}
+
+void plx_log_stop(struct plx_log *log, int error)
+{
+    struct plx_log_item *items = log->head;
+
+    if (!log->sticky)
+        log->sticky = error;
+    log->head = log->tail = NULL;
+    while (items) {
+        struct plx_log_item *next = items->next;
+
+        fail_item(log, items, log->sticky);
+        items = next;
+    }
+}
+
+void plx_log_fail(struct plx_log *log, int cause)
+{
+    plx_log_stop(log, plx_error_class(cause) == PLX_CLASS_FENCED ? PLX_ERR_FENCED : PLX_ERR_STICKY);
+    plx_store_event(log->store, log->sticky,
+                    "virtual disk %s: its log cannot be written (%s); it is stopped until it is "
+                    "opened again",
+                    log->vdi->record.name, plx_error_text(cause));
+}
+
+/* ---- Forming ---- */
+
+int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
+{
+    item->flush_mark = log->store->flush_failures;
+    if (item->slots && !plx_overlay_reserve(&log->vdi->map.active, item->slots))
+        return PLX_ERR_NOMEM;
+    log->changing += item->slots > 0;
+    return 0;
+}
+
+/* false: it failed at once. */
+static bool take_in(struct plx_log *log, struct plx_log_item *item)
+{
+    int error = log->sticky ? log->sticky : log->ended ? PLX_ERR_BUSY : 0;
+
+    item->next = NULL;
+    item->batch = NULL;
+    if (error)
+        fail_item(log, item, error);
+    return !error;
+}
+
+void plx_log_append(struct plx_log *log, struct plx_log_item *item)
+{
+    if (!take_in(log, item))
+        return;
+    if (log->tail)
+        log->tail->next = item;
+    else
+        log->head = item;
+    log->tail = item;
+}
+
+void plx_log_prepend(struct plx_log *log, struct plx_log_item *item)
+{
+    if (!take_in(log, item))
+        return;
+    item->next = log->head;
+    log->head = item;
+    if (!log->tail)
+        log->tail = item;
+}
+
+/* The next segment, whose header goes out with this batch (L3). */
+static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
+{
+    struct plx_log_cursor *cursor = &log->cursor;
+    uint64_t bytes = plx_log_segment_bytes(log->store);
+    bool fresh = cursor->pos % bytes == 0;
+    struct plx_segment_header header;
+
+    if (!fresh) { /* on to the next one */
+        plx_log_want_spare(log);
+        if (!log->spare_addr)
+            return false;
+        segments_push(log, log->spare_addr);
+        cursor->pos = (cursor->pos / bytes + 1) * bytes;
+        cursor->addr = cursor->next_addr;
+        cursor->next_addr = log->spare_addr;
+        log->spare_addr = 0;
+        plx_log_want_spare(log);
+    }
+    header = (struct plx_segment_header){
+        .vdi = log->vdi->record.id,
+        .epoch = log->vdi->record.epoch,
+        .segment = cursor->pos / bytes,
+        .next_addr = cursor->next_addr,
+        .first_batch = cursor->seq,
+        .prev_hash = cursor->hash,
+        .snap_seq = cursor->snap_seq,
+        .time_ns = plx_env_now_ns(log->store->env),
+        .keyframe = log->vdi->record.keyframe,
+        .start = PLX_SEGMENT_HEADER_BYTES,
+    };
+    plx_format_segment_encode(&log->store->info.id, &header, batch->header);
+    batch->header_iov = (struct iovec){batch->header, PLX_SEGMENT_HEADER_BYTES};
+    plx_store_xfer(log->store, &batch->header_xfer, PLX_IO_WRITE, PLX_KIND_LOG, cursor->addr, 0,
+                   PLX_SEGMENT_HEADER_BYTES, &batch->header_iov, 1, &batch->join);
+    cursor->pos += PLX_SEGMENT_HEADER_BYTES;
+    return true;
+}
+
+/* ---- Automatic snapshots (protect.h) ---- */
+
+/* Of its records, and of the snapshot that may follow them: the batch's comes behind all. */
+static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item, bool changes)
+{
+    bool followed = (item->changes && log->snapshots != PLX_PROTECT_OFF) ||
+                    (changes && log->snapshots == PLX_PROTECT_BATCH);
+
+    return item->bytes + (followed ? plx_record_bytes(PLX_RECORD_SNAPSHOT, 0) : 0);
+}
+
+/* It sees all that was logged so far, and nothing is written in place (protect.c, T3): nobody has
+ * to be told of it or asked, it is whole when its batch is durable. */
+static size_t put_snapshot(struct plx_log *log, struct plx_batch *batch, struct plx_log_item *item,
+                           size_t at, uint32_t *records)
+{
+    struct plx_vdi *vdi = log->vdi;
+    size_t bytes;
+
+    ++*records;
+    vdi->map.gen_submitted++;
+    item->snapshot_seq = ++log->cursor.snap_seq;
+    item->snapshot_ns = log->snapshot_ns = plx_vdi_snapshot_time(vdi);
+    vdi->changed = vdi->protect.changed = log->head != NULL; /* what waits may change something */
+    plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, item->snapshot_seq, item->snapshot_ns);
+    bytes = plx_record_put_snapshot(batch->buffer + at, item->snapshot_seq, item->snapshot_ns);
+    batch->snapshot_bytes += bytes;
+    return bytes;
+}
+
+/* The item's batch is logged again, or never. */
+static void take_back_snapshot(struct plx_log *log, struct plx_log_item *item)
+{
+    if (!item->snapshot_seq)
+        return;
+    log->vdi->map.gen_submitted--;
+    plx_protect_tell(log->vdi, PLX_AUTOMATIC_DROPPED, item->snapshot_seq, item->snapshot_ns);
+    plx_protect_note_change(log->vdi);
+    item->snapshot_seq = 0;
+}
+
+static void apply_snapshot(struct plx_log *log, const struct plx_log_item *item, bool durable)
+{
+    if (!item->snapshot_seq)
+        return;
+    PLX_ASSERT(item->snapshot_seq == log->vdi->map.gen + 1);
+    plx_map_apply_snapshot(&log->vdi->map, item->snapshot_seq);
+    log->vdi->counters.snapshots++;
+    log->store->counters.snapshots++;
+    if (durable)
+        plx_protect_tell(log->vdi, PLX_AUTOMATIC_TAKEN, item->snapshot_seq, item->snapshot_ns);
+}
+
+/* Moves items into the batch's buffer while they fit; returns the bytes used. */
+static size_t take_items(struct plx_log *log, struct plx_batch *batch, size_t room,
+                         uint32_t *ret_records)
+{
+    size_t bytes = PLX_BATCH_HEADER_BYTES;
+    bool changes = false;
+
+    *ret_records = 0;
+    while (log->head && bytes + item_bytes(log, log->head, changes) <= room) {
+        struct plx_log_item *item = log->head;
+        size_t used;
+
+        log->head = item->next;
+        if (!log->head)
+            log->tail = NULL;
+        item->next = NULL;
+        if (batch->last_item)
+            batch->last_item->next = item;
+        else
+            batch->items = item;
+        batch->last_item = item;
+        item->batch = batch;
+        batch->unsettled += item->data_pending > 0;
+        batch->needs_durable = batch->needs_durable || item->needs_durable;
+        batch->flush_mark = plx_min_u64(batch->flush_mark, item->flush_mark);
+        used = item->failed ? 0 : item->ops->encode(item, batch->buffer + bytes, ret_records);
+        PLX_ASSERT(used <= item->bytes);
+        bytes += used;
+        changes = changes || item->changes;
+        batch->snapshot_bytes += item->patient ? used : 0;
+        if (item->changes && log->snapshots == PLX_PROTECT_WRITE)
+            bytes += put_snapshot(log, batch, item, bytes, ret_records);
+    }
+    if (changes && log->snapshots == PLX_PROTECT_BATCH)
+        bytes += put_snapshot(log, batch, batch->last_item, bytes, ret_records);
+    PLX_ASSERT(bytes <= room);
+    return bytes;
+}
+
+static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t bytes,
+                         uint32_t records)
+{
+    uint32_t block = plx_store_device_block(log->store);
+    struct plx_batch_header header = {
+        .seq = log->cursor.seq,
+        .vdi = plx_format_vdi_word(&log->vdi->record.id),
+        .epoch = log->vdi->record.epoch,
+        .time_ns = plx_env_now_ns(log->store->env),
+        .prev_hash = log->cursor.hash,
+        .durable_seq = log->durable_seq, /* L2 */
+        .bytes = (uint32_t)(plx_div_up(bytes, block) * block),
+        .records = records,
+    };
+    uint64_t offset = log->cursor.pos % plx_log_segment_bytes(log->store);
+
+    memset(batch->buffer + bytes, 0, header.bytes - bytes);
+    log->cursor.hash = plx_format_batch_encode(&header, batch->buffer);
+    log->cursor.seq++;
+    log->cursor.pos += header.bytes;
+    batch->after = log->cursor;
+    batch->iov = (struct iovec){batch->buffer, header.bytes};
+    plx_store_xfer(log->store, &batch->xfer, PLX_IO_WRITE, PLX_KIND_LOG, log->cursor.addr, offset,
+                   header.bytes, &batch->iov, 1, &batch->join);
+    log->bytes_since_keyframe += header.bytes;
+    log->store->counters.batches++;
+    log->store->counters.batch_records += records;
+    log->store->counters.batch_bytes += header.bytes;
+    bytes -= batch->snapshot_bytes;
+    log->store->counters.snapshot_bytes +=
+        header.bytes - (bytes > PLX_BATCH_HEADER_BYTES ? plx_div_up(bytes, block) * block : 0);
+}
+
+/* One batch from what waits; false when nothing could be formed. */
+static bool form_batch(struct plx_log *log)
+{
+    struct plx_batch *batch = &log->batches[(log->first_batch + log->batch_count) % PLX_BATCHES];
+    uint64_t segment_bytes = plx_log_segment_bytes(log->store), offset, left;
+    uint32_t block = plx_store_device_block(log->store), records;
+    size_t bytes;
+
+    batch->items = batch->last_item = NULL;
+    batch->unsettled = 1; /* the log I/O itself */
+    batch->snapshot_bytes = 0;
+    batch->flush_mark = log->store->flush_failures;
+    batch->needs_durable = batch->held = false;
+    batch->before = log->cursor;
+    batch->state = BATCH_WRITING;
+    batch->join = (struct plx_join){.task = &batch->task};
+    offset = log->cursor.pos % segment_bytes;
+    left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0; /* L3 */
+    if (offset % block) /* the store came from a device of smaller blocks */
+        left = 0;
+    if (log->leave_at == log->cursor.pos)
+        left = 0;
+    if (left <
+        plx_div_up(PLX_BATCH_HEADER_BYTES + item_bytes(log, log->head, false), block) * block) {
+        if (!begin_segment(log, batch)) {
+            struct plx_log_item *item = log->head;
+
+            if (log->spare_waiting) /* an extent is on its way */
+                return false;
+            if (item->data_pending) /* what comes behind it may count on its data */
+                return false;
+            log->head = item->next;
+            if (!log->head)
+                log->tail = NULL;
+            fail_item(log, item, log->spare_error);
+            return log->head != NULL;
+        }
+        left = segment_bytes - PLX_SEGMENT_HEADER_BYTES - block;
+    }
+    bytes = take_items(log, batch, (size_t)plx_min_u64(left, batch_bytes_max(log)), &records);
+    PLX_ASSERT(batch->items);
+    log->batch_count++;
+    submit_batch(log, batch, bytes, records);
+    return true;
+}
+
+/* Whether a snapshot is to be logged that must come behind a key frame's announcement. */
+static bool snapshot_waits(const struct plx_log *log)
+{
+    const struct plx_log_item *item = log->head;
+
+    if (!plx_keyframe_goes_first(log->vdi))
+        return false;
+    while (item && !item->snapshot)
+        item = item->next;
+    return item || log->snapshots == PLX_PROTECT_BATCH || log->snapshots == PLX_PROTECT_WRITE;
+}
+
+/* Group commit: a batch costs an I/O however little is in it. */
+static bool may_form(const struct plx_log *log)
+{
+    unsigned items = 0;
+
+    if (snapshot_waits(log))
+        return false;
+    if (log->batch_count < PLX_FEW_TRANSFERS)
+        return true;
+    for (const struct plx_log_item *item = log->head; item && items < PLX_MANY_WRITES;
+         item = item->next)
+        items++;
+    return log->batch_count < PLX_BATCHES && items == PLX_MANY_WRITES;
+}
+
+void plx_log_pump(struct plx_log *log)
+{
+    /* What was acknowledged in write-back mode may be gone, and nothing may be built on it. */
+    if (log->undurable && !log->sticky && log->flush_mark != log->store->flush_failures)
+        plx_log_fail(log, log->store->flush_error);
+    if (plx_log_has_patience(log) && !log->vdi->closing &&
+        log->store->env->monotonic_ns(log->store->env) < log->patience_ns)
+        return;
+    while (log->head && !log->failing && !log->sticky && may_form(log))
+        if (!form_batch(log))
+            break;
+}
+
+void plx_log_leave_segment(struct plx_log *log)
+{
+    log->leave_at = log->cursor.pos;
+}
+
+bool plx_log_has_patience(const struct plx_log *log)
+{
+    return log->head && log->head->patient && log->head == log->tail;
+}
+
+uint64_t plx_log_due_ns(const struct plx_log *log)
+{
+    bool formed = !log->failing && !log->sticky && may_form(log);
+
+    return formed ? log->patience_ns : UINT64_MAX;
+}
+
+bool plx_log_idle(const struct plx_log *log)
+{
+    return !log->head && !log->batch_count;
+}
+
+/* ---- Completion ---- */
+
+static void apply_batch(struct plx_log *log, struct plx_batch *batch)
+{
+    struct plx_log_item *item = batch->items;
+
+    while (item) {
+        struct plx_log_item *next = item->next;
+
+        unreserve(log, item);
+        if (!item->failed)
+            item->ops->apply(item);
+        apply_snapshot(log, item, batch->state == BATCH_DURABLE);
+        item->task->error = item->data_error;
+        plx_task_ready(log->store, item->task);
+        item = next;
+    }
+    log->applied = batch->after;
+    if (batch->state == BATCH_SETTLED && !log->undurable) {
+        log->undurable = true;
+        log->flush_mark = batch->flush_mark;
+    }
+    if (batch->state == BATCH_DURABLE) {
+        log->durable_seq = batch->after.seq - 1;
+        log->undurable = false;
+    }
+    log->retries = 0;
+    log->first_batch = (log->first_batch + 1) % PLX_BATCHES;
+    log->batch_count--;
+}
+
+/* Everything from the first failed batch on is logged again, without what failed (L4). */
+static void roll_back(struct plx_log *log)
+{
+    struct plx_log_item *kept = NULL, **link = &kept, *last = NULL;
+    struct plx_batch *first = &log->batches[log->first_batch];
+    int cause = 0;
+
+    for (unsigned i = 0; i < log->batch_count; i++) {
+        struct plx_batch *batch = &log->batches[(log->first_batch + i) % PLX_BATCHES];
+
+        cause = cause ? cause : batch->join.error;
+        *link = batch->items;
+        for (; *link; link = &last->next) {
+            last = *link;
+            last->batch = NULL;
+            take_back_snapshot(log, last);
+            if (last->data_error) {
+                unreserve(log, last);
+                last->failed = true;
+                last->changes = false;
+                last->bytes = 0;
+            }
+        }
+    }
+    if (kept) {
+        last->next = log->head;
+        if (!log->head)
+            log->tail = last;
+        log->head = kept;
+    }
+    /* Segments begun since are given back. A stale header may still name the last one, so it is
+     * used again by this log or not at all (a collector finds it). */
+    while (log->cursor.addr != first->before.addr) {
+        if (!log->spare_addr)
+            log->spare_addr = log->cursor.next_addr;
+        log->spare_error = 0;
+        log->segment_count--;
+        log->cursor.next_addr = log->cursor.addr;
+        log->cursor.addr = log->segments[log->segment_count - 2];
+    }
+    log->cursor = first->before;
+    log->batch_count = 0;
+    log->failing = false;
+    if (log->sticky) /* stopped meanwhile: what is kept fails as well */
+        plx_log_stop(log, log->sticky);
+    else if (cause && (++log->retries > RETRIES_MAX || plx_error_class(cause) == PLX_CLASS_FENCED))
+        plx_log_fail(log, cause);
+}
+
+static void advance(struct plx_log *log)
+{
+    while (log->batch_count) {
+        struct plx_batch *batch = &log->batches[log->first_batch];
+
+        /* A flush of its own that began before something ahead of it had completed is not enough
+         * once that something was applied without being flushed. */
+        if (batch->state == BATCH_DURABLE && log->undurable && !batch->held)
+            batch->state = BATCH_HELD;
+        if (batch->state == BATCH_HELD) {
+            batch->state = BATCH_FLUSHING;
+            batch->held = true;
+            plx_store_flush(log->store, &batch->task,
+                            log->undurable ? plx_min_u64(log->flush_mark, batch->flush_mark)
+                                           : batch->flush_mark);
+        }
+        if (batch->state != BATCH_DURABLE && batch->state != BATCH_SETTLED)
+            break;
+        apply_batch(log, batch); /* L1 */
+    }
+    if (!log->failing || !log->batch_count)
+        return;
+    for (unsigned i = 0; i < log->batch_count; i++) {
+        int state = log->batches[(log->first_batch + i) % PLX_BATCHES].state;
+
+        if (state == BATCH_WRITING || state == BATCH_FLUSHING)
+            return; /* roll back when all have come to rest */
+    }
+    roll_back(log);
+}
+
+static int batch_error(const struct plx_batch *batch)
+{
+    if (batch->join.error)
+        return batch->join.error;
+    for (const struct plx_log_item *item = batch->items; item; item = item->next)
+        if (item->data_error && !item->failed)
+            return item->data_error;
+    return 0;
+}
+
+/* One of what the batch waits for has completed. */
+static void settle(struct plx_batch *batch)
+{
+    struct plx_log *log = batch->log;
+
+    if (--batch->unsettled)
+        return;
+    if (batch_error(batch)) {
+        batch->state = BATCH_FAILED;
+        log->failing = true;
+    } else if (!log->vdi->write_back && !log->undurable) {
+        batch->state = BATCH_FLUSHING;
+        plx_store_flush(log->store, &batch->task, batch->flush_mark);
+    } else {
+        batch->state = !log->vdi->write_back || batch->needs_durable ? BATCH_HELD : BATCH_SETTLED;
+    }
+    advance(log);
+}
+
+static void batch_step(struct plx_task *task)
+{
+    struct plx_batch *batch = PLX_CONTAINER(task, struct plx_batch, task);
+
+    switch (batch->state) {
+    case BATCH_WRITING: /* the log I/O has completed */
+        settle(batch);
+        return;
+    case BATCH_FLUSHING:
+        if (task->error) {
+            /* What the device held in its cache may be gone, data included: writing the log again
+             * would not bring it back. */
+            batch->join.error = task->error;
+            batch->state = BATCH_FAILED;
+            batch->log->failing = true;
+            batch->log->retries = RETRIES_MAX;
+        } else {
+            batch->state = BATCH_DURABLE;
+        }
+        advance(batch->log);
+        return;
+    }
+}
+
+void plx_log_data_done(struct plx_log *log, struct plx_log_item *item, int error)
+{
+    struct plx_batch *batch = item->batch;
+
+    PLX_ASSERT(item->data_pending > 0);
+    if (error && !item->data_error)
+        item->data_error = error;
+    if (--item->data_pending == 0 && batch)
+        settle(batch);
+}

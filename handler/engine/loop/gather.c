@@ -1,0 +1,128 @@
+/* gather.c - see gather.h.
+ *
+ * As Nagle's algorithm does it for TCP: the first few small writes go at once, and what comes while
+ * they are under way waits for the end of one, or for company. So a shallow queue waits for
+ * nothing, and a deep one needs few transfers.
+ *
+ * G1  A write is held only while carriers are under way. Each that completes makes the loop turn,
+ *     and the turn pumps: nothing is held that nothing lets go.
+ * G2  Nobody relies on an order among writes under way. So large ones overtake, as they gain
+ *     nothing.
+ * G3  A transfer of several writes that fails is repeated write by write: each gets a result of its
+ *     own, and is failed by its own blocks only.
+ * Loop: the VDI's. Crash story: none; what is held is not acknowledged.
+ */
+#include "engine/loop/gather.h"
+
+#include <string.h>
+
+#define ALONE_BYTES (64u << 10) /* from here on a transfer of its own costs nothing to speak of */
+#define CARRIER_BYTES (256u << 10)
+
+static struct plx_xfer *xfer_of(struct plx_io *io)
+{
+    return PLX_CONTAINER(io, struct plx_xfer, io);
+}
+
+void plx_gather_init(struct plx_gather *gather, struct plx_store *store)
+{
+    gather->store = store;
+    for (unsigned i = 0; i < PLX_CARRIERS; i++)
+        gather->carriers[i].gather = gather;
+}
+
+void plx_gather_write(struct plx_gather *gather, struct plx_xfer *xfer)
+{
+    struct plx_io *io = &xfer->io;
+
+    PLX_ASSERT(io->op == PLX_IO_WRITE);
+    if (io->bytes >= ALONE_BYTES || io->iovcnt > (int)PLX_CARRIER_IOVS) {
+        plx_store_submit(gather->store, xfer->volume, io);
+        return;
+    }
+    io->next = NULL;
+    if (gather->head)
+        gather->tail->next = io;
+    else
+        gather->head = io;
+    gather->tail = io;
+}
+
+static void carrier_done(struct plx_io *carried)
+{
+    struct plx_carrier *carrier = PLX_CONTAINER(carried, struct plx_carrier, io);
+    struct plx_io *io = carrier->first;
+    bool repeat = carried->result && io->next; /* G3 */
+
+    carrier->first = NULL;
+    while (io) {
+        struct plx_io *next = io->next;
+
+        io->next = NULL;
+        io->result = carried->result;
+        if (repeat)
+            plx_store_submit(carrier->gather->store, xfer_of(io)->volume, io);
+        else
+            io->done(io);
+        io = next;
+    }
+}
+
+/* Whether the carrier, which has something, can take this as well. */
+static bool fits(const struct plx_carrier *carrier, struct plx_io *io)
+{
+    return xfer_of(io)->volume == xfer_of(carrier->first)->volume &&
+           io->offset == carrier->io.offset + carrier->io.bytes &&
+           carrier->io.bytes + io->bytes <= CARRIER_BYTES &&
+           carrier->io.iovcnt + io->iovcnt <= (int)PLX_CARRIER_IOVS;
+}
+
+/* Loads what is held from the first on, as far as it is adjacent, and sends it off. */
+static void send(struct plx_gather *gather, struct plx_carrier *carrier)
+{
+    struct plx_io *last = NULL, *io = gather->head;
+
+    carrier->first = io;
+    carrier->io = (struct plx_io){
+        .op = PLX_IO_WRITE,
+        .kind = io->kind,
+        .offset = io->offset,
+        .iov = carrier->iovs,
+        .done = carrier_done,
+    };
+    while (io && fits(carrier, io)) {
+        memcpy(carrier->iovs + carrier->io.iovcnt, io->iov, (size_t)io->iovcnt * sizeof *io->iov);
+        carrier->io.iovcnt += io->iovcnt;
+        carrier->io.bytes += io->bytes;
+        last = io;
+        io = io->next;
+    }
+    last->next = NULL;
+    gather->head = io;
+    plx_store_submit(gather->store, xfer_of(carrier->first)->volume, &carrier->io);
+}
+
+static bool many_held(const struct plx_gather *gather)
+{
+    unsigned count = 0;
+
+    for (const struct plx_io *io = gather->head; io && count < PLX_MANY_WRITES; io = io->next)
+        count++;
+    return count == PLX_MANY_WRITES;
+}
+
+void plx_gather_pump(struct plx_gather *gather)
+{
+    unsigned under_way = 0;
+
+    for (unsigned i = 0; i < PLX_CARRIERS; i++)
+        under_way += gather->carriers[i].first != NULL;
+    for (unsigned i = 0; i < PLX_CARRIERS && gather->head; i++) {
+        if (gather->carriers[i].first)
+            continue;
+        if (under_way >= PLX_FEW_TRANSFERS && !many_held(gather))
+            break;
+        send(gather, &gather->carriers[i]);
+        under_way++;
+    }
+}

@@ -1,0 +1,702 @@
+/* store.c - the loop, device I/O in store addresses, flushing, opening a store.
+ *
+ * S1  A task stands in at most one queue.
+ * S2  A flush begun after a write completed covers it; a task that joins while one is under way
+ *     waits for the next. But when one fails, a later one does not bring back what was in the
+ *     device's cache: whoever had written before that learns of it.
+ * S3  plx_store_tick never blocks and is never entered twice.
+ * S4  A turn ends early, though tasks are ready, once checksums of TURN_BYTES were computed in it:
+ *     a device that has completed all it had at once is idle until the next requests come in.
+ * S5  After plx_store_fence() nothing is handed to a device but reads: writes and flushes fail with
+ *     FENCED in the next turn.
+ * Loop: this is the loop. Crash story: a store is opened by reading alone.
+ */
+#include "engine/loop/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/space/reserve.h"
+#include "engine/disk/vdi.h"
+#include "engine/loop/volume.h"
+
+#define CACHE_BYTES_DEFAULT (64ull << 20)
+#define KEYFRAME_MAPPINGS_DEFAULT 65536u
+#define KEYFRAME_LOG_BYTES_DEFAULT (64ull << 20)
+#define OPS_DEFAULT 128u
+#define ROUNDS_MAX 64u /* of one turn; then others get theirs */
+#define TURN_BYTES (256u << 10)
+
+/* ---- Tasks ---- */
+
+/* Not inlined: gcc would see that synchronous calls queue a task on their stack, but not that they
+ * wait until it has left the queue. */
+static __attribute__((noinline)) void push(struct plx_queue *queue, struct plx_task *task)
+{
+    PLX_ASSERT(!task->queued); /* S1 */
+    task->queued = true;
+    task->next = NULL;
+    if (queue->tail)
+        queue->tail->next = task;
+    else
+        queue->head = task;
+    queue->tail = task;
+}
+
+void plx_queue_push(struct plx_queue *queue, struct plx_task *task)
+{
+    task->error = 0; /* until what it waits for says otherwise */
+    push(queue, task);
+}
+
+struct plx_task *plx_queue_pop(struct plx_queue *queue)
+{
+    struct plx_task *task = queue->head;
+
+    if (!task)
+        return NULL;
+    queue->head = task->next;
+    if (!queue->head)
+        queue->tail = NULL;
+    task->next = NULL;
+    task->queued = false;
+    return task;
+}
+
+void plx_task_ready(struct plx_store *store, struct plx_task *task)
+{
+    push(&store->ready, task);
+}
+
+/* S4 */
+static bool turn_ends(const struct plx_store *store)
+{
+    return store->turn_bytes >= TURN_BYTES;
+}
+
+static void run_ready(struct plx_store *store)
+{
+    struct plx_task *task;
+
+    while (!turn_ends(store) && (task = plx_queue_pop(&store->ready)) != NULL)
+        task->step(task);
+}
+
+/* ---- I/O ---- */
+
+static void count_io(struct plx_counters *counters, const struct plx_io *io)
+{
+    if (io->op == PLX_IO_READ) {
+        counters->device_reads[io->kind]++;
+        counters->device_read_bytes[io->kind] += io->bytes;
+    } else {
+        counters->device_writes[io->kind]++;
+        counters->device_write_bytes[io->kind] += io->bytes;
+    }
+}
+
+static void join_done(struct plx_store *store, struct plx_join *join, int result)
+{
+    if (result && !join->error)
+        join->error = result;
+    PLX_ASSERT(join->pending > 0);
+    if (--join->pending == 0 && join->task)
+        plx_task_ready(store, join->task);
+}
+
+static void xfer_done(struct plx_io *io)
+{
+    struct plx_xfer *xfer = PLX_CONTAINER(io, struct plx_xfer, io);
+    struct plx_volume *volume = &xfer->store->volumes[xfer->volume];
+
+    volume->under_way--;
+    if (io->op == PLX_IO_WRITE)
+        volume->dirty = true;
+    join_done(xfer->store, xfer->join, io->result);
+}
+
+void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
+                       enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
+                       const struct iovec *iov, int iovcnt, struct plx_join *join)
+{
+    struct plx_place place;
+
+    PLX_ASSERT(op != PLX_IO_WRITE || store->options.instance);
+    PLX_ASSERT(plx_store_place(store, addr, &place));
+    PLX_ASSERT(offset + bytes <= place.blocks << PLX_BLOCK_SHIFT);
+    xfer->store = store;
+    xfer->join = join;
+    xfer->volume = place.volume;
+    xfer->io = (struct plx_io){
+        .op = op,
+        .kind = kind,
+        .offset = (place.block << PLX_BLOCK_SHIFT) + offset,
+        .bytes = bytes,
+        .iov = iov,
+        .iovcnt = iovcnt,
+        .done = xfer_done,
+    };
+    join->pending++;
+    store->volumes[place.volume].under_way++;
+}
+
+/* S5 */
+static void refuse(struct plx_store *store, struct plx_io *io)
+{
+    io->next = store->refused;
+    store->refused = io;
+}
+
+static void complete_refused(struct plx_store *store)
+{
+    struct plx_io *io = store->refused;
+
+    store->refused = NULL;
+    while (io) {
+        struct plx_io *next = io->next;
+
+        io->result = PLX_ERR_FENCED;
+        io->done(io);
+        io = next;
+    }
+}
+
+void plx_store_fence(struct plx_store *store)
+{
+    store->fenced = true;
+}
+
+static void submit_io(struct plx_store *store, unsigned volume, struct plx_io *io)
+{
+    struct plx_device *device = store->volumes[volume].device;
+
+    if (store->fenced && io->op != PLX_IO_READ)
+        refuse(store, io);
+    else
+        device->ops->submit(device, io);
+}
+
+void plx_store_submit(struct plx_store *store, unsigned volume, struct plx_io *io)
+{
+    count_io(&store->counters, io);
+    submit_io(store, volume, io);
+}
+
+void plx_store_xfer(struct plx_store *store, struct plx_xfer *xfer, enum plx_io_op op,
+                    enum plx_io_kind kind, uint64_t addr, uint64_t offset, size_t bytes,
+                    const struct iovec *iov, int iovcnt, struct plx_join *join)
+{
+    plx_store_prepare(store, xfer, op, kind, addr, offset, bytes, iov, iovcnt, join);
+    plx_store_submit(store, xfer->volume, &xfer->io);
+}
+
+static int transfer_sync(struct plx_store *store, enum plx_io_op op, enum plx_io_kind kind,
+                         uint64_t addr, uint64_t offset, void *buffer, size_t bytes)
+{
+    struct iovec iov = {buffer, bytes};
+    struct plx_join join = {0};
+    struct plx_xfer xfer;
+
+    plx_store_xfer(store, &xfer, op, kind, addr, offset, bytes, &iov, 1, &join);
+    plx_store_run_until_zero(store, &join.pending);
+    return join.error;
+}
+
+int plx_store_read_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr, void *buffer,
+                        size_t bytes)
+{
+    return transfer_sync(store, PLX_IO_READ, kind, addr, 0, buffer, bytes);
+}
+
+int plx_store_write_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
+                         const void *buffer, size_t bytes)
+{
+    return plx_store_write_at_sync(store, kind, addr, 0, buffer, bytes);
+}
+
+int plx_store_write_at_sync(struct plx_store *store, enum plx_io_kind kind, uint64_t addr,
+                            uint64_t offset, const void *buffer, size_t bytes)
+{
+    return transfer_sync(store, PLX_IO_WRITE, kind, addr, offset, (void *)(uintptr_t)buffer, bytes);
+}
+
+/* ---- Flush ---- */
+
+void plx_store_flush(struct plx_store *store, struct plx_task *task, uint64_t since)
+{
+    if (since == store->flush_failures) {
+        plx_queue_push(&store->flush_joining, task);
+        return;
+    }
+    task->error = store->flush_error;
+    plx_task_ready(store, task);
+}
+
+static void flush_ended(struct plx_store *store, struct plx_queue *queue, int error)
+{
+    struct plx_task *task;
+
+    while ((task = plx_queue_pop(queue)) != NULL) {
+        task->error = error;
+        plx_task_ready(store, task);
+    }
+}
+
+static void flush_finished(struct plx_task *flush_task)
+{
+    struct plx_store *store = PLX_CONTAINER(flush_task, struct plx_store, flush_task);
+    int error = store->flush_join.error;
+
+    store->flushing = false;
+    flush_ended(store, &store->flush_running, error);
+    if (!error)
+        return;
+    store->flush_failures++;
+    store->flush_error = error;
+    flush_ended(store, &store->flush_joining, error); /* S2 */
+}
+
+static void flush_done(struct plx_io *io)
+{
+    struct plx_xfer *xfer = PLX_CONTAINER(io, struct plx_xfer, io);
+    struct plx_volume *volume = &xfer->store->volumes[xfer->volume];
+
+    volume->under_way--;
+    if (io->result)
+        volume->dirty = true; /* nothing is known to be durable: the next flush tries again */
+    join_done(xfer->store, xfer->join, io->result);
+}
+
+static void flush_start(struct plx_store *store)
+{
+    if (store->flushing || !store->flush_joining.head)
+        return;
+    store->flushing = true;
+    store->flush_running = store->flush_joining; /* S2 */
+    store->flush_joining = (struct plx_queue){0};
+    store->flush_join = (struct plx_join){.pending = 1, .task = &store->flush_task};
+    for (unsigned i = 0; i < store->info.volumes; i++) {
+        struct plx_volume *volume = &store->volumes[i];
+
+        if (!volume->device->volatile_cache || !volume->dirty)
+            continue;
+        volume->dirty = false;
+        volume->under_way++;
+        store->flush_join.pending++;
+        store->counters.device_flushes++;
+        volume->flush.store = store;
+        volume->flush.join = &store->flush_join;
+        volume->flush.volume = i;
+        volume->flush.io = (struct plx_io){.op = PLX_IO_FLUSH, .done = flush_done};
+        submit_io(store, i, &volume->flush.io);
+    }
+    join_done(store, &store->flush_join, 0);
+}
+
+void plx_waiter_step(struct plx_task *task)
+{
+    PLX_CONTAINER(task, struct plx_waiter, task)->woken = true;
+}
+
+int plx_waiter_wait(struct plx_store *store, struct plx_waiter *waiter)
+{
+    plx_store_run_until_true(store, &waiter->woken);
+    waiter->woken = false;
+    return waiter->task.error;
+}
+
+int plx_store_flush_sync(struct plx_store *store, uint64_t since)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+
+    plx_store_flush(store, &waiter.task, since);
+    return plx_waiter_wait(store, &waiter);
+}
+
+int plx_store_flush_others(struct plx_store *store)
+{
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        store->volumes[i].dirty = true;
+    return plx_store_flush_sync(store, store->flush_failures);
+}
+
+int plx_bitmap_sync_run(struct plx_store *store)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+
+    plx_bitmap_sync(store, &waiter.task);
+    return plx_waiter_wait(store, &waiter);
+}
+
+/* ---- The loop ---- */
+
+bool plx_store_tick(struct plx_store *store)
+{
+    unsigned rounds = 0;
+    bool more = false;
+
+    PLX_ASSERT(!store->in_tick); /* S3 */
+    store->in_tick = true;
+    if (store->env->tick)
+        store->env->tick(store->env);
+    store->turn_bytes = 0;
+    for (unsigned i = 0; i < store->info.volumes; i++) {
+        struct plx_device *device = store->volumes[i].device;
+
+        if (store->volumes[i].under_way)
+            device->ops->poll(device, false);
+    }
+    complete_refused(store);
+    /* What a pump wakes may have more to pump: nothing may be left lying when the loop goes to
+     * sleep, for no completion would come and wake it. */
+    do {
+        run_ready(store);
+        for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
+            plx_vdi_pump(vdi);
+        plx_alloc_foreign_pump(store);
+    } while (store->ready.head && rounds++ < ROUNDS_MAX && !turn_ends(store));
+    flush_start(store);
+    for (unsigned i = 0; i < store->info.volumes; i++) {
+        struct plx_device *device = store->volumes[i].device;
+
+        if (store->volumes[i].under_way)
+            more = device->ops->kick(device) || more;
+    }
+    store->in_tick = false;
+    return more || store->ready.head != NULL || store->refused;
+}
+
+void plx_store_wait(struct plx_store *store)
+{
+    bool under_way = false;
+
+    for (unsigned i = 0; i < store->info.volumes; i++) {
+        struct plx_volume *volume = &store->volumes[i];
+
+        if (!volume->under_way)
+            continue;
+        under_way = true;
+        /* It may have come to nothing: all is held (gather.c), or the device takes its time. */
+        if (volume->device->ops->poll(volume->device, true) > 0)
+            return;
+    }
+    if (!under_way && store->env->idle)
+        store->env->idle(store->env);
+}
+
+void plx_store_run_until_zero(struct plx_store *store, const unsigned *pending)
+{
+    while (*pending)
+        if (!plx_store_tick(store) && *pending)
+            plx_store_wait(store);
+}
+
+void plx_store_run_until_true(struct plx_store *store, const bool *done)
+{
+    while (!*done)
+        if (!plx_store_tick(store) && !*done)
+            plx_store_wait(store);
+}
+
+struct plx_device *plx_store_device(const struct plx_store *store, unsigned volume)
+{
+    return volume < store->info.volumes ? store->volumes[volume].device : NULL;
+}
+
+void plx_store_settle(struct plx_store *store)
+{
+    /* After a fence no extent is granted any more for what was freed. */
+    while ((!store->fenced && (store->foreign.count || store->foreign.asked)) ||
+           plx_alloc_asks(store))
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+}
+
+static bool too_fast(const struct plx_store *store, uint64_t begun_ns, uint64_t bytes,
+                     uint64_t rate)
+{
+    return rate && (double)bytes / (double)rate * 1e9 >
+                       (double)(store->env->monotonic_ns(store->env) - begun_ns);
+}
+
+/* Where others may come in, time passes in pause(): a wait in here would keep them out. */
+bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns, uint64_t begun_ns,
+                          uint64_t bytes)
+{
+    do {
+        if (turns->interrupted && turns->interrupted(turns->context))
+            return false;
+        if (turns->pause)
+            turns->pause(turns->context);
+        else if (too_fast(store, begun_ns, bytes, turns->rate) && !plx_store_tick(store))
+            plx_store_wait(store);
+    } while (too_fast(store, begun_ns, bytes, turns->rate));
+    return true;
+}
+
+uint64_t plx_store_due_ns(const struct plx_store *store)
+{
+    uint64_t due_ns = UINT64_MAX;
+
+    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
+        if (!vdi->snapshot)
+            due_ns =
+                plx_min_u64(due_ns, plx_min_u64(plx_protect_due_ns(vdi), plx_vouch_due_ns(vdi)));
+    return due_ns;
+}
+
+bool plx_store_busy(const struct plx_store *store)
+{
+    return store->ready.head || store->flushing || store->flush_joining.head ||
+           plx_store_under_way(store) > 0;
+}
+
+unsigned plx_store_under_way(const struct plx_store *store)
+{
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        count += store->volumes[i].under_way;
+    return count;
+}
+
+void plx_store_event(struct plx_store *store, int code, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    store->env->event(store->env, code, text);
+}
+
+/* ---- Opening ---- */
+
+static int check_writable(const struct plx_store *store, const struct plx_volume *volumes,
+                          unsigned count, struct plx_fault *fault)
+{
+    int error = 0;
+
+    for (unsigned i = 0; i < count && store->options.instance && !error; i++)
+        error =
+            volumes[i].device->read_only
+                ? plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", volumes[i].device->name)
+                : plx_superblock_check_known(
+                      volumes[i].device,
+                      volumes[i].super.read_compatible & ~PLX_READ_COMPATIBLE_KNOWN, fault);
+    return error;
+}
+
+int plx_store_open(struct plx_device **devices, unsigned count,
+                   const struct plx_store_options *options, struct plx_env *env,
+                   struct plx_store **ret_store, struct plx_fault *fault)
+{
+    struct plx_extent_range *room = NULL;
+    struct plx_store *store;
+    int error = 0;
+
+    if (count < 1 || count > PLX_VOLUMES_MAX)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "a store has 1 to %d volumes",
+                             PLX_VOLUMES_MAX);
+    store = calloc(1, sizeof *store);
+    if (!store)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    store->env = env;
+    store->options = *options;
+    store->options.known = NULL; /* the caller's */
+    if (!store->options.cache_bytes)
+        store->options.cache_bytes = CACHE_BYTES_DEFAULT;
+    if (!store->options.keyframe_mappings)
+        store->options.keyframe_mappings = KEYFRAME_MAPPINGS_DEFAULT;
+    if (!store->options.keyframe_log_bytes)
+        store->options.keyframe_log_bytes = KEYFRAME_LOG_BYTES_DEFAULT;
+    if (!store->options.ops_per_vdi)
+        store->options.ops_per_vdi = OPS_DEFAULT;
+    error = plx_volumes_read(devices, count, options, store->volumes, fault);
+    if (!error)
+        error = check_writable(store, store->volumes, count, fault);
+    if (!error)
+        error = plx_volumes_room(count, &room, fault);
+    if (!error)
+        error = plx_volumes_map(store, store->volumes, count, &room, fault);
+    if (error)
+        goto fail;
+    store->flush_task.step = flush_finished;
+    /* What a process before this one wrote may lie in the device's cache. */
+    for (unsigned i = 0; i < count; i++)
+        store->volumes[i].dirty = store->options.instance != 0;
+    plx_bitmap_sync_init(store);
+    plx_reserve_init(store);
+    store->cache = plx_cache_new(store, store->options.cache_bytes);
+    store->bitmap_sync.buffer = malloc(PLX_BITMAP_ROUND * PLX_BLOCK_SIZE);
+    if (!store->cache || !store->bitmap_sync.buffer) {
+        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+        plx_cache_free(store->cache);
+        free(store->bitmap_sync.buffer);
+        goto fail;
+    }
+    *ret_store = store;
+    return 0;
+fail:
+    free(room);
+    free(store->ranges);
+    free(store);
+    return error;
+}
+
+int plx_store_close(struct plx_store *store)
+{
+    int error = 0;
+
+    PLX_ASSERT(!store->vdis);
+    if (store->options.instance)
+        error = plx_bitmap_sync_run(store);
+    while (plx_store_busy(store))
+        if (!plx_store_tick(store))
+            plx_store_wait(store);
+    plx_extent_free_all(store);
+    free(store->foreign.addrs);
+    plx_cache_free(store->cache);
+    free(store->bitmap_sync.buffer);
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        store->volumes[i].device->ops->close(store->volumes[i].device);
+    free(store->ranges);
+    free(store);
+    return error;
+}
+
+/* ---- Volumes that became larger or more, elsewhere ---- */
+
+/* Whether what is known goes on as it was: nothing that was given out lies elsewhere now. */
+static int check_grown(const struct plx_store *store, const struct plx_volume *volumes,
+                       unsigned count, struct plx_fault *fault)
+{
+    if (!plx_uuid_equal(&volumes[0].super.store, &store->info.id))
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
+                             volumes[0].device->name, volumes[0].super.name);
+    for (unsigned i = 0; i < count; i++) {
+        const struct plx_volume *known = &store->volumes[i], *now = &volumes[i];
+
+        if (i >= store->info.volumes) {
+            if (now->device->block_size > plx_store_device_block(store))
+                return plx_fault_set(fault, PLX_ERR_INVALID,
+                                     "%s: its logical blocks are larger than the store's; close "
+                                     "all disks and open them again",
+                                     now->device->name);
+            continue;
+        }
+        if (!plx_uuid_equal(&known->super.volume, &now->super.volume))
+            return plx_fault_set(fault, PLX_ERR_INVALID,
+                                 "%s: another volume than %s, which is open", now->device->name,
+                                 known->device->name);
+        for (unsigned r = 0; r < known->super.ranges; r++)
+            if (r >= now->super.ranges ||
+                known->super.range[r].first != now->super.range[r].first ||
+                known->super.range[r].extents > now->super.range[r].extents)
+                return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                                     "%s: its extents lie elsewhere than when it was opened",
+                                     now->device->name);
+    }
+    return count >= store->info.volumes ? check_writable(store, volumes, count, fault)
+                                        : plx_fault_set(fault, PLX_ERR_INVALID,
+                                                        "the store had more than %u volumes when "
+                                                        "it was opened",
+                                                        count);
+}
+
+static void take_volumes(struct plx_store *store, struct plx_volume *volumes, unsigned count,
+                         unsigned known)
+{
+    for (unsigned i = 0; i < count; i++) {
+        struct plx_volume *volume = &store->volumes[i];
+
+        if (i >= known) {
+            volume->device = volumes[i].device;
+            volume->dirty = store->options.instance != 0;
+        } else {
+            /* The driver asks the device itself; this number only says what may be asked for. */
+            volume->device->bytes = plx_max_u64(volume->device->bytes, volumes[i].device->bytes);
+            volumes[i].device->ops->close(volumes[i].device);
+        }
+        volume->super = volumes[i].super;
+        volume->slot = volumes[i].slot;
+        volume->attempted = 0;
+        volume->mirrored = volumes[i].mirrored;
+        volume->behind = volumes[i].behind;
+    }
+}
+
+int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devices, unsigned count,
+                              struct plx_fault *fault)
+{
+    struct plx_volume *volumes = calloc(PLX_VOLUMES_MAX, sizeof *volumes);
+    struct plx_extent_range *room = NULL;
+    unsigned known = store->info.volumes;
+    uint64_t extents = store->info.extents;
+    const struct plx_store_options options = {
+        .known = store->ranges,
+        .known_count = plx_store_behind(store) ? store->range_count : 0, /* volume.c, U5 */
+    };
+    int error = volumes ? plx_volumes_read(devices, count, &options, volumes, fault)
+                        : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = check_grown(store, volumes, count, fault);
+    if (!error)
+        error = plx_volumes_room(count, &room, fault);
+    if (!error)
+        error = plx_volumes_map(store, volumes, count, &room, fault);
+    if (error) {
+        for (unsigned i = 0; i < count; i++)
+            devices[i]->ops->close(devices[i]);
+    } else {
+        take_volumes(store, volumes, count, known);
+        if (store->info.extents > extents)
+            plx_alloc_grown(store);
+    }
+    free(room);
+    free(volumes);
+    return error;
+}
+
+void plx_store_get_info(const struct plx_store *store, struct plx_store_info *ret_info)
+{
+    *ret_info = store->info;
+}
+
+uint32_t plx_store_device_block(const struct plx_store *store)
+{
+    uint32_t size = 512;
+
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        if (store->volumes[i].device->block_size > size)
+            size = store->volumes[i].device->block_size;
+    return size;
+}
+
+uint32_t plx_vdi_slot_count(const struct plx_store *store)
+{
+    return store->info.vdi_slots;
+}
+
+uint64_t plx_vdi_slot_addr(const struct plx_store *store, uint32_t slot)
+{
+    unsigned i = 0;
+
+    for (; slot >= store->volumes[i].super.vdi_slots; i++)
+        slot -= store->volumes[i].super.vdi_slots;
+    return store->info.volume[i].first_extent * store->info.extent_blocks + PLX_VDI_TABLE_BLOCK +
+           2ull * slot;
+}
+
+void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_counters)
+{
+    *ret_counters = store->counters;
+    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
+        ret_counters->snapshot_rate += plx_protect_rate(vdi);
+    ret_counters->data_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
+    ret_counters->meta_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);
+    ret_counters->recovery_blocks = store->reserve.blocks;
+}

@@ -1,0 +1,406 @@
+/* volume.c - superblocks read, and where a store's extents lie on its volumes.
+ *
+ * U1  Volume 0 says how many volumes there are. Others may still name fewer (grow.c, G3).
+ * U2  The ranges of all volumes, by their numbers, follow each other without gaps and overlaps.
+ * U3  A volume is as large as its superblock says, or larger.
+ * U4  A map only ever gets longer: what lies behind an address stays where it is.
+ * U5  A superblock that says less than is known besides when the store is opened (a registry comes
+ *     after it) is an older one that came back. Then what is known counts, for disks have blocks
+ *     there. It only ever makes ranges longer or adds some, and only where the volumes have room
+ *     for them. Writing it again is for grow.c (G2).
+ * Loop: the store's. Crash story: nothing is written here.
+ */
+#include "engine/loop/volume.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Device I/O beside the loop ---- */
+
+struct plain_io {
+    struct plx_io io;
+    bool done;
+};
+
+static void plain_done(struct plx_io *io)
+{
+    PLX_CONTAINER(io, struct plain_io, io)->done = true;
+}
+
+int plx_volume_io(struct plx_device *device, enum plx_io_op op, uint64_t offset, void *buffer,
+                  size_t bytes)
+{
+    struct iovec iov = {buffer, bytes};
+    struct plain_io plain = {.io = {.op = op,
+                                    .kind = PLX_KIND_ADMIN,
+                                    .offset = offset,
+                                    .bytes = bytes,
+                                    .iov = &iov,
+                                    .iovcnt = op == PLX_IO_FLUSH ? 0 : 1,
+                                    .done = plain_done}};
+
+    device->ops->submit(device, &plain.io);
+    device->ops->kick(device);
+    while (!plain.done)
+        device->ops->poll(device, true);
+    return plain.io.result;
+}
+
+/* ---- Superblocks ---- */
+
+int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
+                        struct plx_fault *fault)
+{
+    uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
+    struct plx_superblock best = {0}, super;
+    struct plx_fault first = {0};
+    unsigned found = 0, slot = 0;
+    int error;
+
+    if (device->bytes < sizeof blocks)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: too small for a store", device->name);
+    error = plx_volume_io(device, PLX_IO_READ, 0, blocks, sizeof blocks);
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot read the superblock: %s", device->name,
+                             plx_error_text(error));
+    for (unsigned i = 0; i < PLX_SUPERBLOCK_SLOTS; i++) {
+        struct plx_fault why;
+
+        error = plx_format_superblock_decode(blocks[i], &super, &why);
+        if (error == PLX_ERR_UNSUPPORTED) /* the newer slot decides, and we cannot read it */
+            return plx_fault_set(fault, error, "%s: %s", device->name, why.text);
+        if (error) {
+            if (!first.code || first.code == PLX_ERR_NOT_FOUND)
+                first = why;
+        } else if (!found++ || super.generation > best.generation) {
+            best = super;
+            slot = i;
+        }
+    }
+    if (!found)
+        return plx_fault_set(fault, first.code, "%s: %s", device->name, first.text);
+    ret_volume->super = best;
+    ret_volume->slot = slot;
+    ret_volume->mirrored = found == 2 && plx_format_superblock_same(blocks[0], blocks[1]);
+    return 0;
+}
+
+int plx_superblock_check_known(const struct plx_device *device, uint64_t unknown,
+                               struct plx_fault *fault)
+{
+    return unknown ? plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
+                                   "%s: this Parallax may only read the store, which has features "
+                                   "of a newer one (%#llx); upgrade this host to write",
+                                   device->name, (unsigned long long)unknown)
+                   : 0;
+}
+
+/* Where the extents of a span lie on its volume. */
+static struct plx_registry_span registry_span(const struct plx_superblock *super,
+                                              const struct plx_superblock_span *span)
+{
+    uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT, at = 0;
+    uint32_t r = 0;
+
+    while (span->first >= super->range[r].first + super->range[r].extents)
+        at += super->range[r++].extents;
+    return (struct plx_registry_span){
+        .offset = (at + span->first - super->range[r].first) * extent_bytes,
+        .bytes = span->extents * extent_bytes,
+    };
+}
+
+int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
+                         struct plx_fault *fault)
+{
+    struct plx_volume volume;
+    const struct plx_superblock *super = &volume.super;
+    int error = plx_superblock_read(device, &volume, fault);
+
+    if (error)
+        return error;
+    *ret_info = (struct plx_superblock_info){
+        .store = super->store,
+        .volume = super->volume,
+        .identity = super->identity,
+        .volume_index = super->volume_index,
+        .volumes = super->volumes,
+        .unknown = super->read_compatible & ~PLX_READ_COMPATIBLE_KNOWN,
+        .volume_bytes = plx_superblock_extents(super) * super->extent_blocks << PLX_BLOCK_SHIFT,
+    };
+    memcpy(ret_info->store_name, super->name, sizeof super->name);
+    for (uint32_t i = 0; i < super->spans; i++)
+        if (super->span[i].kind == PLX_SYSTEM_REGISTRY)
+            ret_info->registry[ret_info->registry_spans++] = registry_span(super, &super->span[i]);
+    return 0;
+}
+
+/* One volume's place, checked against the first one that was read. */
+static int place_volume(struct plx_volume *volumes, struct plx_device *device, bool mixed,
+                        const struct plx_superblock **known, struct plx_fault *fault)
+{
+    struct plx_volume volume = {.device = device};
+    const struct plx_superblock *super = &volume.super;
+    int error = plx_superblock_read(device, &volume, fault);
+    uint64_t blocks;
+
+    if (error)
+        return error;
+    blocks = plx_superblock_extents(super) * super->extent_blocks;
+    if (*known && (!plx_uuid_equal(&(*known)->store, &super->store) ||
+                   (*known)->extent_blocks != super->extent_blocks))
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
+                             device->name, super->name);
+    if (*known && !mixed && !plx_uuid_equal(&(*known)->identity, &super->identity))
+        return plx_fault_set(
+            fault, PLX_ERR_INVALID,
+            "%s: is of another copy of store %s than the other volumes; name those "
+            "of one copy ('parallax store scan' shows what each is), or, when its "
+            "import was cut off, do that again",
+            device->name, super->name);
+    if (volumes[super->volume_index].device)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: volume %u was given twice", device->name,
+                             super->volume_index);
+    if (blocks > device->bytes >> PLX_BLOCK_SHIFT) /* U3 */
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%s: truncated: %llu bytes, the superblock says %llu; restore the "
+                             "missing part",
+                             device->name, (unsigned long long)device->bytes,
+                             (unsigned long long)(blocks << PLX_BLOCK_SHIFT));
+    volumes[super->volume_index] = volume;
+    *known = &volumes[super->volume_index].super;
+    return 0;
+}
+
+/* U1 */
+static int check_count(const struct plx_volume *volumes, unsigned count,
+                       const struct plx_superblock *any, struct plx_fault *fault)
+{
+    unsigned expected = volumes[0].device ? volumes[0].super.volumes : any->volumes;
+
+    if (expected != count)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "%s: the store has %u volumes, of which %u %s given; name them all",
+                             any->name, expected, count, count == 1 ? "was" : "were");
+    for (unsigned i = 0; i < count; i++)
+        if (!volumes[i].device)
+            return plx_fault_set(fault, PLX_ERR_INVALID,
+                                 "%s: volume %u was not given, but one that is no part of the "
+                                 "store (yet)",
+                                 any->name, i);
+    return 0;
+}
+
+/* U5, of the r-th range of a volume. */
+static bool know_range(struct plx_volume *volume, uint32_t r, const struct plx_extent_range *known)
+{
+    struct plx_superblock *super = &volume->super;
+    struct plx_superblock_range *range = &super->range[r];
+
+    if (r == PLX_RANGES_MAX || (r < super->ranges && range->first != known->first))
+        return false;
+    if (r == super->ranges) {
+        *range = (struct plx_superblock_range){.first = known->first};
+        super->incompatible |= PLX_INCOMPATIBLE_RANGES;
+        super->ranges++;
+    }
+    if (range->extents < known->extents) {
+        range->extents = known->extents;
+        volume->behind = true;
+    }
+    return plx_superblock_extents(super) <=
+           volume->device->bytes / (super->extent_blocks << PLX_BLOCK_SHIFT);
+}
+
+/* U5. Volumes that were not given are missed afterwards. */
+static int know_ranges(struct plx_volume *volumes, const struct plx_store_options *options,
+                       struct plx_fault *fault)
+{
+    uint32_t ranges[PLX_VOLUMES_MAX] = {0};
+
+    for (unsigned i = 0; i < options->known_count; i++) {
+        const struct plx_extent_range *known = &options->known[i];
+        struct plx_volume *volume = &volumes[known->volume];
+
+        if (volumes[0].device && known->volume >= volumes[0].super.volumes) {
+            volumes[0].super.volumes = known->volume + 1;
+            volumes[0].behind = true;
+        }
+        if (volume->device && !know_range(volume, ranges[known->volume]++, known))
+            return plx_fault_set(fault, PLX_ERR_REGISTRY,
+                                 "%s: the registry says that extents %llu to %llu lie there, where "
+                                 "there is no room for them; 'parallax store rebuild-registry' "
+                                 "makes it anew from the store",
+                                 volume->device->name, (unsigned long long)known->first,
+                                 (unsigned long long)(known->first + known->extents - 1));
+    }
+    return 0;
+}
+
+int plx_volumes_read(struct plx_device **devices, unsigned count,
+                     const struct plx_store_options *options, struct plx_volume *volumes,
+                     struct plx_fault *fault)
+{
+    const struct plx_superblock *first = NULL;
+    int error = 0;
+
+    for (unsigned i = 0; i < count && !error; i++)
+        error = place_volume(volumes, devices[i], options->mixed, &first, fault);
+    if (!error)
+        error = know_ranges(volumes, options, fault);
+    for (unsigned i = 0; i < count && !error; i++)
+        volumes[i].mirrored &= !volumes[i].behind;
+    return error ? error : check_count(volumes, count, first, fault);
+}
+
+const char *plx_store_behind(const struct plx_store *store)
+{
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        if (store->volumes[i].behind)
+            return store->volumes[i].device->name;
+    return NULL;
+}
+
+/* ---- The map ---- */
+
+static int compare_ranges(const void *a, const void *b)
+{
+    return plx_compare_u64(&((const struct plx_extent_range *)a)->first,
+                           &((const struct plx_extent_range *)b)->first);
+}
+
+static unsigned collect_ranges(const struct plx_volume *volumes, unsigned count,
+                               struct plx_extent_range *ranges)
+{
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        const struct plx_superblock *super = &volumes[i].super;
+        uint64_t at = 0;
+
+        for (unsigned r = 0; r < super->ranges; r++) {
+            ranges[found++] = (struct plx_extent_range){
+                .volume = i,
+                .first = super->range[r].first,
+                .extents = super->range[r].extents,
+                .at = at,
+            };
+            at += super->range[r].extents;
+        }
+    }
+    qsort(ranges, found, sizeof *ranges, compare_ranges);
+    return found;
+}
+
+/* U2 */
+static int check_ranges(const struct plx_volume *volumes, const struct plx_extent_range *ranges,
+                        unsigned count, struct plx_fault *fault)
+{
+    uint64_t limit = PLX_BLOCK_MAX / volumes[0].super.extent_blocks, extent = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (ranges[i].first != extent || ranges[i].extents > limit - extent)
+            return plx_fault_set(fault, PLX_ERR_CORRUPT, "%s: its place in the store is wrong",
+                                 volumes[ranges[i].volume].device->name);
+        extent += ranges[i].extents;
+    }
+    return 0;
+}
+
+static void fill_info(const struct plx_volume *volumes, unsigned count,
+                      struct plx_store_info *ret_info)
+{
+    const struct plx_superblock *first = &volumes[0].super;
+
+    *ret_info = (struct plx_store_info){
+        .id = first->store,
+        .identity = first->identity,
+        .block_size = PLX_BLOCK_SIZE,
+        .created_ns = first->created_ns,
+        .extent_blocks = first->extent_blocks,
+        .segment_blocks = first->segment_blocks,
+        .volumes = count,
+    };
+    memcpy(ret_info->name, first->name, sizeof ret_info->name);
+    for (unsigned i = 0; i < count; i++) {
+        const struct plx_superblock *super = &volumes[i].super;
+        struct plx_volume_info *volume = &ret_info->volume[i];
+
+        volume->id = super->volume;
+        snprintf(volume->name, sizeof volume->name, "%s", volumes[i].device->name);
+        volume->first_extent = super->range[0].first;
+        volume->extents = plx_superblock_extents(super);
+        while (plx_superblock_is_system(super, volume->first_extent + volume->system_extents))
+            volume->system_extents++;
+        ret_info->extents += volume->extents;
+        ret_info->vdi_slots += super->vdi_slots;
+    }
+}
+
+int plx_volumes_room(unsigned count, struct plx_extent_range **ret_room, struct plx_fault *fault)
+{
+    *ret_room = calloc((size_t)count * PLX_RANGES_MAX, sizeof **ret_room);
+    return *ret_room ? 0 : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+}
+
+int plx_volumes_map(struct plx_store *store, const struct plx_volume *volumes, unsigned count,
+                    struct plx_extent_range **room, struct plx_fault *fault)
+{
+    unsigned found = collect_ranges(volumes, count, *room);
+    int error = check_ranges(volumes, *room, found, fault);
+
+    if (error)
+        return error;
+    free(store->ranges);
+    store->ranges = *room;
+    store->range_count = found;
+    *room = NULL;
+    fill_info(volumes, count, &store->info);
+    store->addr_limit = store->info.extents * store->info.extent_blocks;
+    return 0;
+}
+
+bool plx_store_extent_is_system(const struct plx_store *store, uint64_t number)
+{
+    for (unsigned i = 0; i < store->info.volumes; i++)
+        if (plx_superblock_is_system(&store->volumes[i].super, number))
+            return true;
+    return false;
+}
+
+bool plx_store_range(const struct plx_store *store, unsigned index,
+                     struct plx_extent_range *ret_range)
+{
+    if (index >= store->range_count)
+        return false;
+    *ret_range = store->ranges[index];
+    return true;
+}
+
+bool plx_store_place(const struct plx_store *store, uint64_t addr, struct plx_place *ret_place)
+{
+    uint64_t blocks = store->info.extent_blocks, extent;
+    unsigned low = 0, high = store->range_count;
+    const struct plx_extent_range *range;
+
+    addr = plx_addr_block(addr);
+    extent = addr / blocks;
+    if (addr >= store->addr_limit)
+        return false;
+    while (high - low > 1) { /* the last one that begins at or before it (U2) */
+        unsigned middle = low + (high - low) / 2;
+
+        if (store->ranges[middle].first <= extent)
+            low = middle;
+        else
+            high = middle;
+    }
+    range = &store->ranges[low];
+    *ret_place = (struct plx_place){
+        .volume = range->volume,
+        .block = range->at * blocks + (addr - range->first * blocks),
+        .blocks = (range->first + range->extents) * blocks - addr,
+    };
+    return true;
+}

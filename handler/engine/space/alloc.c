@@ -1,0 +1,461 @@
+/* alloc.c - which blocks are free: runs of adjacent blocks from the extents this instance owns.
+ *
+ * A1  A block is handed out at most once until it is freed.
+ * A2  Only extents whose ownership is durable are allocated from (extent.c, E3).
+ * A3  Data comes from data extents, nodes and log from metadata extents; log segments are taken
+ *     from an extent's end, nodes from its start, so that segments keep finding room.
+ * A4  store->free_blocks counts the free blocks of ready extents, by type.
+ * A5  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
+ *     further extent is asked for ahead.
+ * A6  What has died is freed by its owner, or swept by a collection, never by both. A collection
+ *     works in extents of its own instance, whose deaths it knows (collect.c), and in those of
+ *     nobody. So the owner frees where the extent was its own already when the block died; or where
+ *     no collection has begun between that and the extent becoming its own.
+ * A7  While blocks are held back no metadata that was in use becomes free, unless room is wanted.
+ *     Data does: a collection never reads it.
+ * Loop: the store's.
+ * Crash story: see extent.c.
+ */
+#include <stdlib.h>
+
+#include "engine/space/reserve.h"
+
+#define DENIED_RETRY_NS 1000000000ull
+#define REFUSED_MAX 3u /* as many extents in a row say that it is not the extents */
+
+static bool bit(const struct plx_extent *extent, uint64_t block)
+{
+    return extent->bits[block / 64] >> block % 64 & 1;
+}
+
+static void set_bits(struct plx_extent *extent, uint64_t block, uint64_t count, bool allocated)
+{
+    for (uint64_t i = block; i < block + count; i++) {
+        PLX_ASSERT(bit(extent, i) != allocated); /* A1 */
+        extent->bits[i / 64] ^= 1ull << i % 64;
+        if (allocated && extent->born)
+            extent->born[i / 64] |= 1ull << i % 64;
+        extent->pages[i / PLX_EXTENT_PAGE_BITS].dirty = true;
+    }
+    extent->free_blocks += allocated ? -count : count;
+    if (extent->ready)
+        extent->store->free_blocks[extent->type] += allocated ? -count : count;
+}
+
+/* The first free block at or after `from`, or `end`. */
+static uint64_t next_free(const struct plx_extent *extent, uint64_t from, uint64_t end)
+{
+    while (from < end) {
+        uint64_t free_bits = ~extent->bits[from / 64] >> from % 64;
+
+        if (free_bits)
+            return plx_min_u64(end, from + (unsigned)__builtin_ctzll(free_bits));
+        from = (from / 64 + 1) * 64;
+    }
+    return end;
+}
+
+static uint64_t run_length(const struct plx_extent *extent, uint64_t from, uint64_t want,
+                           uint64_t end)
+{
+    uint64_t length = 0;
+
+    while (length < want && from + length < end && !bit(extent, from + length))
+        length++;
+    return length;
+}
+
+/* There is a free block. */
+static void take_run(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr,
+                     uint64_t *ret_count)
+{
+    uint64_t blocks = extent->store->info.extent_blocks;
+    uint64_t at = next_free(extent, extent->cursor, blocks), count;
+
+    if (at == blocks)
+        at = next_free(extent, 0, extent->cursor);
+    PLX_ASSERT(!bit(extent, at));
+    count = run_length(extent, at, want, blocks);
+    set_bits(extent, at, count, true);
+    extent->cursor = (at + count) % blocks;
+    *ret_addr = extent->base + at;
+    *ret_count = count;
+}
+
+/* The cursor stays: writes go on where they were. */
+static bool take_adjacent(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
+{
+    uint64_t blocks = extent->store->info.extent_blocks, at = next_free(extent, 0, blocks), length;
+
+    for (; at < blocks; at = next_free(extent, at + length, blocks)) {
+        length = run_length(extent, at, want, blocks);
+        if (length == want) {
+            set_bits(extent, at, want, true);
+            *ret_addr = extent->base + at;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Aligned to the segment size and from the end (A3). */
+static bool take_segment(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
+{
+    uint64_t blocks = extent->store->info.extent_blocks;
+
+    if (extent->free_blocks < want)
+        return false;
+    for (uint64_t at = blocks / want * want; at >= want; at -= want) {
+        if (run_length(extent, at - want, want, blocks) == want) {
+            set_bits(extent, at - want, want, true);
+            *ret_addr = extent->base + at - want;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Asks for an extent unless that was just refused. */
+static bool ask(struct plx_store *store, enum plx_extent_type type)
+{
+    struct plx_wanted *wanted = &store->wanted[type];
+
+    if (wanted->asked)
+        return true;
+    if (wanted->denied_at_ns &&
+        store->env->monotonic_ns(store->env) - wanted->denied_at_ns < DENIED_RETRY_NS)
+        return false;
+    wanted->asked = true;
+    wanted->denied_at_ns = 0;
+    store->env->extent_wanted(store->env, store, type);
+    return wanted->asked || !wanted->denied_at_ns;
+}
+
+void plx_alloc_denied(struct plx_store *store, enum plx_extent_type type, int error)
+{
+    store->wanted[type].denied = error;
+    store->wanted[type].refused = 0;
+    store->wanted[type].denied_at_ns = plx_max_u64(1, store->env->monotonic_ns(store->env));
+}
+
+void plx_alloc_refused(struct plx_store *store, enum plx_extent_type type, int error)
+{
+    struct plx_wanted *wanted = &store->wanted[type];
+
+    if (++wanted->refused < REFUSED_MAX && ask(store, type))
+        return;
+    plx_alloc_denied(store, type, error);
+}
+
+static int denied_error(const struct plx_store *store, enum plx_extent_type type)
+{
+    int error = store->wanted[type].denied;
+
+    if (error == PLX_ERR_NOMEM || error == PLX_ERR_REGISTRY || error == PLX_ERR_FENCED)
+        return error;
+    return plx_error_class(error) == PLX_CLASS_IO || error == PLX_ERR_CORRUPT ? PLX_ERR_IO_WRITE
+                                                                              : PLX_ERR_NOSPACE;
+}
+
+int plx_alloc_wait(struct plx_store *store, enum plx_extent_type type, struct plx_task *task)
+{
+    if (!ask(store, type) || !task)
+        return denied_error(store, type);
+    plx_queue_push(&store->space_waiters, task);
+    return PLX_WAIT;
+}
+
+bool plx_alloc_asks(const struct plx_store *store)
+{
+    return store->wanted[PLX_EXTENT_DATA].asked || store->wanted[PLX_EXTENT_META].asked;
+}
+
+static bool usable(const struct plx_extent *extent, enum plx_extent_type type)
+{
+    return extent->ready && extent->type == type && extent->free_blocks; /* A2 */
+}
+
+int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
+                  struct plx_task *task, uint64_t *ret_addr, uint64_t *ret_count)
+{
+    do {
+        for (struct plx_extent *extent = store->extents; extent; extent = extent->next) {
+            if (!usable(extent, type))
+                continue;
+            take_run(extent, want, ret_addr, ret_count);
+            plx_alloc_spare(store, type, store->info.extent_blocks / 4);
+            return 0;
+        }
+    } while (plx_alloc_give_way(store));
+    return plx_alloc_wait(store, type, task);
+}
+
+int plx_alloc_adjacent(struct plx_store *store, uint64_t want, struct plx_task *task,
+                       uint64_t *ret_addr)
+{
+    uint64_t reserve = store->info.extent_blocks / 4;
+
+    if (plx_alloc_free_blocks(store, PLX_EXTENT_DATA) >= want + reserve)
+        for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+            if (usable(extent, PLX_EXTENT_DATA) && extent->free_blocks >= want &&
+                take_adjacent(extent, want, ret_addr))
+                return 0;
+    return task ? plx_alloc_wait(store, PLX_EXTENT_DATA, task) : PLX_ERR_NOSPACE;
+}
+
+int plx_alloc_segment(struct plx_store *store, struct plx_task *task, uint64_t *ret_addr)
+{
+    do {
+        for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+            if (usable(extent, PLX_EXTENT_META) &&
+                take_segment(extent, store->info.segment_blocks, ret_addr))
+                return 0;
+    } while (plx_alloc_give_way(store));
+    return plx_alloc_wait(store, PLX_EXTENT_META, task);
+}
+
+int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr)
+{
+    for (;;) {
+        struct plx_waiter waiter = PLX_WAITER;
+        int error = plx_alloc_segment(store, &waiter.task, ret_addr);
+
+        if (error != PLX_WAIT)
+            return error;
+        plx_waiter_wait(store, &waiter); /* then look again */
+    }
+}
+
+void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks)
+{
+    if (plx_alloc_free_blocks(store, type) < blocks)
+        ask(store, type); /* A5 */
+}
+
+/* ---- Blocks in extents of nobody ---- */
+
+static void remember_foreign(struct plx_store *store, uint64_t addr)
+{
+    struct plx_foreign *foreign = &store->foreign;
+
+    if (foreign->count == foreign->capacity && store->env->extent_needed) {
+        size_t capacity = foreign->capacity ? foreign->capacity * 2 : 64;
+        uint64_t *bigger = realloc(foreign->addrs, capacity * sizeof *bigger);
+
+        if (bigger) {
+            foreign->addrs = bigger;
+            foreign->capacity = capacity;
+        }
+    }
+    if (foreign->count < foreign->capacity)
+        foreign->addrs[foreign->count++] = addr;
+    else
+        store->counters.blocks_foreign++;
+}
+
+void plx_alloc_foreign_pump(struct plx_store *store)
+{
+    struct plx_foreign *foreign = &store->foreign;
+    const struct plx_extent *extent;
+
+    if (!foreign->count || foreign->asked)
+        return;
+    foreign->extent = foreign->addrs[foreign->count - 1] / store->info.extent_blocks;
+    extent = plx_extent_find(store, foreign->extent);
+    if (extent && !extent->ready && !extent->sealed)
+        return; /* asked for already, to allocate from: soon it is ready */
+    foreign->asked = true;
+    if (extent)
+        plx_alloc_foreign_answered(store, foreign->extent);
+    else
+        store->env->extent_needed(store->env, store, foreign->extent);
+}
+
+void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
+{
+    struct plx_foreign *foreign = &store->foreign;
+    const struct plx_extent *extent = plx_extent_find(store, number);
+    bool coming = extent && !extent->ready && !extent->sealed; /* granted meanwhile, to allocate */
+    size_t kept = 0, count = foreign->count;
+
+    foreign->asked = false;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t addr = foreign->addrs[i];
+
+        if (addr / store->info.extent_blocks != number || coming)
+            foreign->addrs[kept++] = addr;
+        else if (extent && extent->ready) /* no collection came: A6 */
+            plx_alloc_free(store, addr, 1);
+        else
+            store->counters.blocks_foreign++;
+    }
+    foreign->count = kept;
+    plx_alloc_wake(store);
+}
+
+static void free_in(struct plx_extent *extent, uint64_t addr)
+{
+    struct plx_store *store = extent->store;
+
+    if (!bit(extent, addr - extent->base)) { /* never believed blindly (INV-7) */
+        plx_store_event(store, PLX_ERR_CORRUPT, "block %llu was to be freed but is free",
+                        (unsigned long long)addr);
+        return;
+    }
+    set_bits(extent, addr - extent->base, 1, false);
+    plx_reserve_freed(store, extent->type == PLX_EXTENT_META);
+    store->counters.blocks_freed++;
+}
+
+/* A7. For want of memory: left to the collector. */
+static bool hold_back(const struct plx_extent *extent, uint64_t addr)
+{
+    struct plx_held_back *held = &extent->store->held_back;
+
+    if (!held->on || extent->type != PLX_EXTENT_META)
+        return false;
+    if (held->count == held->capacity) {
+        size_t capacity = held->capacity ? held->capacity * 2 : 1024;
+        uint64_t *bigger = realloc(held->addrs, capacity * sizeof *bigger);
+
+        if (!bigger)
+            return true;
+        held->addrs = bigger;
+        held->capacity = capacity;
+    }
+    held->addrs[held->count++] = addr;
+    return true;
+}
+
+void plx_alloc_free(struct plx_store *store, uint64_t addr, uint64_t count)
+{
+    struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+
+    for (uint64_t i = 0; i < count; i++) {
+        plx_cache_forget(store->cache, addr + i);
+        if (!extent || !extent->ready)
+            store->counters.blocks_foreign++;
+        else if (!hold_back(extent, addr + i))
+            free_in(extent, addr + i);
+    }
+}
+
+struct plx_since plx_store_since(const struct plx_store *store)
+{
+    return (struct plx_since){.grants = store->grants, .collections = store->collections};
+}
+
+/* A6 */
+static bool no_collection_between(const struct plx_since *since, uint64_t collections)
+{
+    return since->collections == collections && collections % 2 == 0;
+}
+
+void plx_alloc_free_dead(struct plx_store *store, uint64_t addr, const struct plx_since *since)
+{
+    const struct plx_extent *extent = plx_extent_find(store, addr / store->info.extent_blocks);
+    bool mine = extent && extent->ready;
+
+    if (mine &&
+        (extent->granted <= since->grants || no_collection_between(since, extent->collections))) {
+        plx_alloc_free(store, addr, 1);
+        return;
+    }
+    plx_cache_forget(store->cache, addr);
+    if (!mine && no_collection_between(since, store->collections))
+        remember_foreign(store, addr);
+    else
+        store->counters.blocks_foreign++;
+}
+
+void plx_store_set_collections(struct plx_store *store, uint64_t collections)
+{
+    if (collections <= store->collections)
+        return;
+    store->collections = collections;
+    store->counters.blocks_foreign += store->foreign.count;
+    store->foreign.count = 0;
+}
+
+void plx_alloc_hold_back(struct plx_store *store)
+{
+    PLX_ASSERT(!store->held_back.on);
+    store->held_back.on = true;
+    store->held_back.broken = false;
+}
+
+static void free_held_back(struct plx_store *store)
+{
+    struct plx_held_back *held = &store->held_back;
+
+    /* Their extents are still ours: none goes before closing. */
+    for (size_t i = 0; i < held->count; i++)
+        free_in(plx_extent_find(store, held->addrs[i] / store->info.extent_blocks), held->addrs[i]);
+    free(held->addrs);
+    held->addrs = NULL;
+    held->count = held->capacity = 0;
+}
+
+bool plx_alloc_let_go(struct plx_store *store)
+{
+    bool freed = store->held_back.count != 0;
+
+    free_held_back(store);
+    store->held_back.on = false;
+    if (freed)
+        plx_alloc_wake(store);
+    return !store->held_back.broken;
+}
+
+bool plx_alloc_give_way(struct plx_store *store)
+{
+    if (!store->held_back.count)
+        return false;
+    store->held_back.broken = true;
+    free_held_back(store);
+    return true;
+}
+
+void plx_alloc_wake(struct plx_store *store)
+{
+    struct plx_task *task;
+
+    while ((task = plx_queue_pop(&store->space_waiters)) != NULL)
+        plx_task_ready(store, task);
+}
+
+void plx_store_room_made(struct plx_store *store, bool made)
+{
+    struct plx_task *task;
+
+    while ((task = plx_queue_pop(&store->room_waiters)) != NULL) {
+        task->error = made ? 0 : PLX_ERR_NOSPACE;
+        plx_task_ready(store, task);
+    }
+}
+
+void plx_alloc_grown(struct plx_store *store)
+{
+    for (int type = 0; type <= PLX_EXTENT_META; type++)
+        store->wanted[type].denied_at_ns = 0;
+    plx_alloc_wake(store);
+    plx_store_room_made(store, true);
+}
+
+void plx_alloc_mark(struct plx_store *store, uint64_t addr, uint64_t count)
+{
+    struct plx_extent *extent;
+
+    addr = plx_addr_block(addr);
+    extent = plx_extent_find(store, addr / store->info.extent_blocks);
+    if (!extent)
+        return;
+    for (uint64_t at = addr - extent->base; count-- && at < store->info.extent_blocks; at++)
+        if (!bit(extent, at))
+            set_bits(extent, at, 1, true);
+}
+
+uint64_t plx_alloc_free_blocks(const struct plx_store *store, enum plx_extent_type type)
+{
+    return store->free_blocks[type];
+}
