@@ -1,6 +1,6 @@
-/* commands.h - the functions behind the table in main.c; one file for each noun. */
-#ifndef PLX_ADMIN_COMMANDS_H
-#define PLX_ADMIN_COMMANDS_H
+/* cmd.h - the functions behind the table in main.c; one file for each noun. */
+#ifndef PLX_ADMIN_CMD_H
+#define PLX_ADMIN_CMD_H
 
 #include "cli.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "registry/policy.h"
 #include "transfer.h"

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "transfer.h"
 
@@ -158,17 +158,17 @@ static int bring_to(struct bisect *bisect, struct plx_vdi *vdi)
 {
     struct image *image = &bisect->image;
     struct plx_vdi_info info;
-    struct plx_ring ring;
+    struct plx_transfer transfer;
     int rc;
 
     plx_vdi_get_info(vdi, &info);
     if (ftruncate(image->file.fd, (off_t)info.size_bytes))
         return image_error(bisect, "set the size of");
-    if ((rc = plx_ring_init(&ring, bisect->cli, vdi)))
+    if ((rc = plx_transfer_init(&transfer, bisect->cli, vdi)))
         return rc;
-    ring.give = give_chunk;
-    ring.context = bisect;
-    rc = plx_ring_done(&ring, plx_copy_diff(&ring, image->vdi));
+    transfer.give = give_chunk;
+    transfer.context = bisect;
+    rc = plx_transfer_done(&transfer, plx_copy_diff(&transfer, image->vdi));
     /* Long ago: whatever is written from now on shows, however coarse the clock. */
     if (!rc && (futimens(image->file.fd, (struct timespec[]){{.tv_sec = 1}, {.tv_sec = 1}}) ||
                 fstat(image->file.fd, &image->left)))

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "registry/clocks.h"
 #include "registry/retention.h"

@@ -1,7 +1,7 @@
 /* cmd_dedup.c - parallax dedup: equal blocks of a store's virtual disks share their space. */
 #include <inttypes.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 
 /* How many blocks there are is not known before they have been looked at. */

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <time.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "attach/doors.h"
 

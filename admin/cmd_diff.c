@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "instants.h"
 #include "output.h"
 #include "transfer.h"

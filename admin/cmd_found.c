@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "transfer.h"
 #include "output.h"
 #include "attach/doors.h"

@@ -1,7 +1,7 @@
 /* cmd_gc.c - parallax gc: collect what no virtual disk uses any more. */
 #include <inttypes.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 
 /* Reading first, then freeing: a bar for each. */

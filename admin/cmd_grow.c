@@ -5,7 +5,7 @@
  */
 #include <inttypes.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 
 static int tell(struct plx_cli *cli, const char *store, unsigned *ret_told)

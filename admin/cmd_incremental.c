@@ -27,7 +27,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "instants.h"
 #include "output.h"
 #include "stream.h"
@@ -66,7 +66,7 @@ struct export
 {
     struct plx_cli *cli;
     struct plx_output output;
-    struct plx_ring ring;
+    struct plx_transfer transfer;
     struct plx_progress progress;
     struct plx_stream_header header;
     struct plx_stream_state state;
@@ -99,12 +99,12 @@ static int write_stream(struct export *export, const struct plx_instants *instan
 
     plx_stream_put_header(&export->header, &export->state, bytes);
     if ((rc = plx_output_write(&export->output, bytes, PLX_STREAM_HEADER_BYTES, UINT64_MAX)) ||
-        (rc = plx_ring_init(&export->ring, cli, instants->to_vdi)))
+        (rc = plx_transfer_init(&export->transfer, cli, instants->to_vdi)))
         return rc;
-    export->ring.give = give_range;
-    export->ring.context = export;
+    export->transfer.give = give_range;
+    export->transfer.context = export;
     plx_progress_begin(&export->progress, cli, "export", export->header.changed_bytes);
-    rc = plx_ring_done(&export->ring, plx_copy_diff(&export->ring, instants->from_vdi));
+    rc = plx_transfer_done(&export->transfer, plx_copy_diff(&export->transfer, instants->from_vdi));
     plx_progress_end(&export->progress);
     plx_stream_put_end(&export->state, bytes);
     return rc ? rc : plx_output_write(&export->output, bytes, PLX_STREAM_RECORD_BYTES, UINT64_MAX);
@@ -207,7 +207,7 @@ struct import {
     struct plx_snapshot_info base; /* seq 0: nothing */
     char from_label[PLX_LABEL_MAX + 1], to_label[64];
     struct plx_stream_reader reader;
-    struct plx_ring ring;
+    struct plx_transfer transfer;
     struct plx_progress progress;
 };
 
@@ -444,16 +444,18 @@ static int prepare(struct import *import)
 
 /* ---- Import: doing it ---- */
 
-static int put_range(struct plx_ring *ring, uint64_t offset, const uint8_t *bytes, uint64_t length)
+static int put_range(struct plx_transfer *transfer, uint64_t offset, const uint8_t *bytes,
+                     uint64_t length)
 {
-    return bytes ? plx_ring_put(ring, offset, bytes, length) : plx_ring_clear(ring, offset, length);
+    return bytes ? plx_transfer_put(transfer, offset, bytes, length)
+                 : plx_transfer_clear(transfer, offset, length);
 }
 
 static int put_back(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
 {
     struct import *import = context;
 
-    return put_range(&import->ring, offset, bytes, length);
+    return put_range(&import->transfer, offset, bytes, length);
 }
 
 /* Reads what the base has where the copy differs from it now, and writes it. */
@@ -461,18 +463,18 @@ static int copy_back(struct import *import, uint64_t now)
 {
     struct plx_name name = import->name;
     struct plx_vdi *base = NULL, *changed = NULL;
-    struct plx_ring from;
+    struct plx_transfer from;
     int rc;
 
     if (!import->base.seq)
-        return put_range(&import->ring, 0, NULL, import->size_bytes);
+        return put_range(&import->transfer, 0, NULL, import->size_bytes);
     snprintf(name.snapshot, sizeof name.snapshot, "%" PRIu64, now);
     if (!(rc = open_base(import, &base)) &&
         !(rc = plx_session_instant_open(import->cli, &name, &changed)) &&
-        !(rc = plx_ring_init(&from, import->cli, base))) {
+        !(rc = plx_transfer_init(&from, import->cli, base))) {
         from.give = put_back;
         from.context = import;
-        rc = plx_ring_done(&from, plx_copy_diff(&from, changed));
+        rc = plx_transfer_done(&from, plx_copy_diff(&from, changed));
     }
     plx_session_instant_close(import->cli, changed);
     plx_session_instant_close(import->cli, base);
@@ -491,12 +493,12 @@ static int take_back(struct import *import)
     plx_out_note(cli, "what was changed since is taken back; it stays as %s/%s@%" PRIu64,
                  import->name.store, import->name.vdi, now);
     import->touched = true;
-    if ((rc = plx_ring_init(&import->ring, cli, cli->session.vdi)))
+    if ((rc = plx_transfer_init(&import->transfer, cli, cli->session.vdi)))
         return rc;
     rc = copy_back(import, now);
     if (!rc && import->base.seq && import->size_bytes > end)
-        rc = put_range(&import->ring, end, NULL, import->size_bytes - end);
-    return plx_ring_done(&import->ring, rc);
+        rc = put_range(&import->transfer, end, NULL, import->size_bytes - end);
+    return plx_transfer_done(&import->transfer, rc);
 }
 
 /* One that lies elsewhere, or before `before`: what it was for has ended. */
@@ -566,7 +568,7 @@ static int write_range_in(struct import *import, const struct plx_stream_range *
     if (rc || range->offset >= import->size_bytes)
         return rc;
     length = plx_min_u64(length, import->size_bytes - range->offset);
-    return put_range(&import->ring, range->offset, range->bytes, length);
+    return put_range(&import->transfer, range->offset, range->bytes, length);
 }
 
 /* To the end of the stream; where nothing is to be written, it is checked only. */
@@ -635,8 +637,8 @@ static int write_opened(struct import *import)
     struct plx_cli *cli = import->cli;
     int rc = make_ready(import);
 
-    if (!rc && !(rc = plx_ring_init(&import->ring, cli, cli->session.vdi)))
-        rc = plx_ring_done(&import->ring, apply(import, true));
+    if (!rc && !(rc = plx_transfer_init(&import->transfer, cli, cli->session.vdi)))
+        rc = plx_transfer_done(&import->transfer, apply(import, true));
     return rc ? rc : finish(import);
 }
 

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "registry/policy.h"
 

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "transfer.h"
 

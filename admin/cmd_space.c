@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "registry/collections.h"
 #include "registry/threshold.h"

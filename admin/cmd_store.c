@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "attach/compare.h"
 #include "attach/founding.h"

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <linux/fs.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "transfer.h"
 
@@ -29,7 +29,7 @@ struct import {
     bool created, seekable, touched;
     uint64_t file_bytes, vdi_bytes; /* file_bytes 0: not known */
     uint64_t copied;
-    struct plx_ring ring;
+    struct plx_transfer transfer;
     struct plx_progress progress;
 };
 
@@ -119,7 +119,7 @@ static int put_run(void *context, uint64_t offset, const uint8_t *bytes, uint64_
     if (!bytes && import->created)
         return 0;
     import->touched = true;
-    return plx_ring_put(&import->ring, offset, bytes, length);
+    return plx_transfer_put(&import->transfer, offset, bytes, length);
 }
 
 /* At a hole of the image: returns the next chunk that holds data, or the image's end. */
@@ -134,7 +134,7 @@ static uint64_t skip_hole(struct import *import, uint64_t offset)
         data = errno == ENXIO ? (off_t)import->file_bytes : (off_t)offset;
     uint64_t next = (uint64_t)data == import->file_bytes
                         ? import->file_bytes
-                        : (uint64_t)data / PLX_RING_CHUNK * PLX_RING_CHUNK;
+                        : (uint64_t)data / PLX_TRANSFER_CHUNK * PLX_TRANSFER_CHUNK;
     lseek(import->fd, (off_t)next, SEEK_SET);
     return next;
 }
@@ -144,7 +144,7 @@ static int clear_rest(struct import *import, uint64_t offset)
 {
     return import->created || offset >= import->vdi_bytes
                ? 0
-               : plx_ring_clear(&import->ring, offset, import->vdi_bytes - offset);
+               : plx_transfer_clear(&import->transfer, offset, import->vdi_bytes - offset);
 }
 
 static int copy_in(struct import *import, uint8_t *chunk)
@@ -157,7 +157,7 @@ static int copy_in(struct import *import, uint8_t *chunk)
     plx_vdi_get_info(import->cli->session.vdi, &info);
     for (;;) {
         offset = skip_hole(import, offset);
-        if ((rc = plx_file_read(import->cli, import->path, import->fd, chunk, PLX_RING_CHUNK,
+        if ((rc = plx_file_read(import->cli, import->path, import->fd, chunk, PLX_TRANSFER_CHUNK,
                                 &length)) ||
             (!length && offset))
             break;
@@ -176,7 +176,7 @@ static int copy_in(struct import *import, uint8_t *chunk)
             break;
         offset += padded;
         plx_progress_show(&import->progress, offset);
-        if (length < PLX_RING_CHUNK)
+        if (length < PLX_TRANSFER_CHUNK)
             break;
     }
     import->copied = offset;
@@ -206,11 +206,11 @@ static int import_into(struct import *import, const struct plx_name *name)
                             "%s/%.100s holds data already; give --force to overwrite it, or "
                             "another name",
                             name->store, name->vdi);
-    if (!(chunk = malloc(PLX_RING_CHUNK)))
+    if (!(chunk = malloc(PLX_TRANSFER_CHUNK)))
         return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
-    if (!(rc = plx_ring_init(&import->ring, cli, cli->session.vdi))) {
+    if (!(rc = plx_transfer_init(&import->transfer, cli, cli->session.vdi))) {
         plx_progress_begin(&import->progress, cli, "import", import->file_bytes);
-        rc = plx_ring_done(&import->ring, copy_in(import, chunk));
+        rc = plx_transfer_done(&import->transfer, copy_in(import, chunk));
         plx_progress_end(&import->progress);
     }
     free(chunk);
@@ -260,7 +260,7 @@ struct export
     struct plx_cli *cli;
     struct plx_output output;
     uint64_t given; /* up to where a stream has been written */
-    struct plx_ring ring;
+    struct plx_transfer transfer;
     struct plx_progress progress;
     /* T3 */
     bool skips;
@@ -342,14 +342,15 @@ static int copy_out(struct export *export, uint64_t bytes)
     /* At once, so that a full file system or a limit shows before anything is copied. */
     if (export->output.regular && ftruncate(export->output.fd, (off_t)bytes))
         return plx_file_error(cli, export->output.path, "set its size");
-    if ((rc = plx_ring_init(&export->ring, cli, cli->session.vdi)))
+    if ((rc = plx_transfer_init(&export->transfer, cli, cli->session.vdi)))
         return rc;
-    export->ring.give = give_chunk;
-    export->ring.context = export;
-    export->ring.lost = export->skips ? note_lost : NULL;
+    export->transfer.give = give_chunk;
+    export->transfer.context = export;
+    export->transfer.lost = export->skips ? note_lost : NULL;
     plx_progress_begin(&export->progress, cli, "export", bytes);
-    rc = plx_ring_done(&export->ring, export->skips ? plx_copy_readable(&export->ring)
-                                                    : plx_copy_diff(&export->ring, NULL));
+    rc = plx_transfer_done(&export->transfer, export->skips
+                                                  ? plx_copy_readable(&export->transfer)
+                                                  : plx_copy_diff(&export->transfer, NULL));
     rc = rc ? rc : pad_to(export, bytes);
     plx_progress_end(&export->progress);
     return rc;

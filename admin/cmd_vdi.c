@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "output.h"
 #include "attach/doors.h"
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
+#include "cmd.h"
 #include "device/credentials.h"
 #include "output.h"
 #include "registry/policy.h"

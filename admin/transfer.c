@@ -1,11 +1,11 @@
 /* transfer.c - what commands share that move data. See transfer.h.
  *
- * X1  Reading and writing overlap: up to PLX_RING_DEPTH chunks are under way, in a ring, so that
- *     they are taken and given in order.
- * X2  A regular file gets its name when all of it is durable, and not before: what ended early, or
- *     was killed, leaves the old one, or none. What replaces another is of its owner and mode.
- * X3  No volume of a store is ever written to as a file, whatever --force says.
- * Crash story: a kill leaves a file NAME.partial-XXXXXX, which nothing reads.
+ * X1  Reading and writing overlap: up to PLX_TRANSFER_DEPTH chunks are under way, in a transfer, so
+ * that they are taken and given in order. X2  A regular file gets its name when all of it is
+ * durable, and not before: what ended early, or was killed, leaves the old one, or none. What
+ * replaces another is of its owner and mode. X3  No volume of a store is ever written to as a file,
+ * whatever --force says. Crash story: a kill leaves a file NAME.partial-XXXXXX, which nothing
+ * reads.
  */
 #include "transfer.h"
 
@@ -25,23 +25,24 @@
 
 /* ---- A ring of requests ------------------------------------------------------------------- */
 
-int plx_ring_init(struct plx_ring *ring, struct plx_cli *cli, struct plx_vdi *vdi)
+int plx_transfer_init(struct plx_transfer *transfer, struct plx_cli *cli, struct plx_vdi *vdi)
 {
-    *ring = (struct plx_ring){.cli = cli, .vdi = vdi};
-    if (posix_memalign((void **)&ring->memory, 4096, (size_t)PLX_RING_DEPTH * PLX_RING_CHUNK))
+    *transfer = (struct plx_transfer){.cli = cli, .vdi = vdi};
+    if (posix_memalign((void **)&transfer->memory, 4096,
+                       (size_t)PLX_TRANSFER_DEPTH * PLX_TRANSFER_CHUNK))
         return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
-    for (unsigned i = 0; i < PLX_RING_DEPTH; i++)
-        ring->slots[i].buffer = ring->memory + (size_t)i * PLX_RING_CHUNK;
+    for (unsigned i = 0; i < PLX_TRANSFER_DEPTH; i++)
+        transfer->slots[i].buffer = transfer->memory + (size_t)i * PLX_TRANSFER_CHUNK;
     return 0;
 }
 
 static void on_done(struct plx_request *request)
 {
-    ((struct plx_slot *)request->owner)->under_way = false;
+    ((struct plx_transfer_slot *)request->owner)->under_way = false;
 }
 
 /* What cannot be read of a chunk that could not be read in one piece is zero then. */
-static int read_blocks(struct plx_ring *ring, struct plx_slot *slot)
+static int read_blocks(struct plx_transfer *transfer, struct plx_transfer_slot *slot)
 {
     uint64_t offset = slot->request.offset, length, end = slot->request.length;
     int rc = 0;
@@ -54,15 +55,15 @@ static int read_blocks(struct plx_ring *ring, struct plx_slot *slot)
         iov = (struct iovec){slot->buffer + at, length};
         one.length = length;
         one.iov = &iov;
-        rc = plx_vdi_run(ring->vdi, &one);
+        rc = plx_vdi_run(transfer->vdi, &one);
         if (rc && plx_error_is_unreadable(rc)) {
             memset(iov.iov_base, 0, length);
-            ring->lost(ring->context, one.offset, length);
+            transfer->lost(transfer->context, one.offset, length);
             rc = 0;
         } else if (rc) {
-            ring->cli->fault = one.fault;
+            transfer->cli->fault = one.fault;
         } else if (plx_interrupted) {
-            rc = plx_cli_fail(ring->cli, PLX_ERR_SYSTEM, "interrupted");
+            rc = plx_cli_fail(transfer->cli, PLX_ERR_SYSTEM, "interrupted");
         }
     }
     slot->request.result = 0;
@@ -70,9 +71,9 @@ static int read_blocks(struct plx_ring *ring, struct plx_slot *slot)
 }
 
 /* Waits for the slot, gives out what it holds; it is free then. */
-static int ring_settle(struct plx_ring *ring, struct plx_slot *slot)
+static int settle_slot(struct plx_transfer *transfer, struct plx_transfer_slot *slot)
 {
-    struct plx_store *store = plx_session_store(ring->cli);
+    struct plx_store *store = plx_session_store(transfer->cli);
     const struct plx_request *request = &slot->request;
 
     while (slot->under_way)
@@ -82,43 +83,43 @@ static int ring_settle(struct plx_ring *ring, struct plx_slot *slot)
     slot->full = false;
     if (full && slot->lost) {
         slot->lost = false;
-        ring->lost(ring->context, request->offset, request->length);
+        transfer->lost(transfer->context, request->offset, request->length);
         return 0;
     }
-    if (full && ring->lost && plx_error_is_unreadable(request->result)) {
-        int rc = read_blocks(ring, slot);
+    if (full && transfer->lost && plx_error_is_unreadable(request->result)) {
+        int rc = read_blocks(transfer, slot);
 
         if (rc)
             return rc;
     }
     if (request->result) {
-        ring->cli->fault = request->fault;
+        transfer->cli->fault = request->fault;
         if (!*request->fault.text)
-            plx_cli_fail(ring->cli, request->result, "at byte %" PRIu64 ": %s", request->offset,
+            plx_cli_fail(transfer->cli, request->result, "at byte %" PRIu64 ": %s", request->offset,
                          plx_error_text(request->result));
         return request->result;
     }
-    return full ? ring->give(ring->context, request->offset, slot->zero ? NULL : slot->buffer,
-                             request->length)
+    return full ? transfer->give(transfer->context, request->offset,
+                                 slot->zero ? NULL : slot->buffer, request->length)
                 : 0;
 }
 
-int plx_ring_take(struct plx_ring *ring, struct plx_slot **ret_slot)
+int plx_transfer_take(struct plx_transfer *transfer, struct plx_transfer_slot **ret_slot)
 {
-    struct plx_slot *slot = &ring->slots[ring->next];
-    int rc = ring_settle(ring, slot);
+    struct plx_transfer_slot *slot = &transfer->slots[transfer->next];
+    int rc = settle_slot(transfer, slot);
 
     if (!rc && plx_interrupted)
-        rc = plx_cli_fail(ring->cli, PLX_ERR_SYSTEM, "interrupted");
+        rc = plx_cli_fail(transfer->cli, PLX_ERR_SYSTEM, "interrupted");
     if (rc)
         return rc;
-    ring->next = (ring->next + 1) % PLX_RING_DEPTH;
+    transfer->next = (transfer->next + 1) % PLX_TRANSFER_DEPTH;
     *ret_slot = slot;
     return 0;
 }
 
-void plx_ring_submit(struct plx_ring *ring, struct plx_slot *slot, enum plx_request_op op,
-                     uint64_t offset, uint64_t length)
+void plx_transfer_submit(struct plx_transfer *transfer, struct plx_transfer_slot *slot,
+                         enum plx_request_op op, uint64_t offset, uint64_t length)
 {
     slot->iov = (struct iovec){slot->buffer, length};
     slot->request = (struct plx_request){.op = op,
@@ -131,19 +132,20 @@ void plx_ring_submit(struct plx_ring *ring, struct plx_slot *slot, enum plx_requ
     slot->under_way = true;
     slot->full = op == PLX_READ;
     slot->zero = false;
-    plx_vdi_submit(ring->vdi, &slot->request);
+    plx_vdi_submit(transfer->vdi, &slot->request);
 }
 
-int plx_ring_put(struct plx_ring *ring, uint64_t offset, const uint8_t *bytes, uint64_t length)
+int plx_transfer_put(struct plx_transfer *transfer, uint64_t offset, const uint8_t *bytes,
+                     uint64_t length)
 {
-    struct plx_slot *slot;
-    int rc = plx_ring_take(ring, &slot);
+    struct plx_transfer_slot *slot;
+    int rc = plx_transfer_take(transfer, &slot);
 
     if (rc)
         return rc;
     if (bytes)
         memcpy(slot->buffer, bytes, length);
-    plx_ring_submit(ring, slot, bytes ? PLX_WRITE : PLX_UNMAP, offset, length);
+    plx_transfer_submit(transfer, slot, bytes ? PLX_WRITE : PLX_UNMAP, offset, length);
     return 0;
 }
 
@@ -158,7 +160,7 @@ static bool stop_at_mapped(void *context, uint64_t offset, uint64_t length, bool
     return !mapped && !plx_interrupted;
 }
 
-int plx_ring_clear(struct plx_ring *ring, uint64_t offset, uint64_t length)
+int plx_transfer_clear(struct plx_transfer *transfer, uint64_t offset, uint64_t length)
 {
     uint64_t end = offset + length;
     int rc = 0;
@@ -166,32 +168,34 @@ int plx_ring_clear(struct plx_ring *ring, uint64_t offset, uint64_t length)
     while (offset < end && !rc) {
         struct run run = {end, 0};
 
-        rc = plx_vdi_map_runs(ring->vdi, offset, end - offset, stop_at_mapped, &run,
-                              &ring->cli->fault);
+        rc = plx_vdi_map_runs(transfer->vdi, offset, end - offset, stop_at_mapped, &run,
+                              &transfer->cli->fault);
         if (!rc && plx_interrupted)
-            rc = plx_cli_fail(ring->cli, PLX_ERR_SYSTEM, "interrupted");
+            rc = plx_cli_fail(transfer->cli, PLX_ERR_SYSTEM, "interrupted");
         for (uint64_t at = 0; at < run.length && !rc; at += UNMAP_MAX)
-            rc = plx_ring_put(ring, run.offset + at, NULL, plx_min_u64(UNMAP_MAX, run.length - at));
+            rc = plx_transfer_put(transfer, run.offset + at, NULL,
+                                  plx_min_u64(UNMAP_MAX, run.length - at));
         offset = run.offset + run.length;
     }
     return rc;
 }
 
-int plx_ring_done(struct plx_ring *ring, int rc)
+int plx_transfer_done(struct plx_transfer *transfer, int rc)
 {
-    for (unsigned i = 0; i < PLX_RING_DEPTH; i++) {
-        struct plx_slot *slot = &ring->slots[(ring->next + i) % PLX_RING_DEPTH];
+    for (unsigned i = 0; i < PLX_TRANSFER_DEPTH; i++) {
+        struct plx_transfer_slot *slot =
+            &transfer->slots[(transfer->next + i) % PLX_TRANSFER_DEPTH];
 
         slot->full &= !rc;
         if (rc) {
-            struct plx_fault first = ring->cli->fault;
-            ring_settle(ring, slot);
-            ring->cli->fault = first;
+            struct plx_fault first = transfer->cli->fault;
+            settle_slot(transfer, slot);
+            transfer->cli->fault = first;
         } else {
-            rc = ring_settle(ring, slot);
+            rc = settle_slot(transfer, slot);
         }
     }
-    free(ring->memory);
+    free(transfer->memory);
     return rc;
 }
 
@@ -244,15 +248,15 @@ int plx_diff_sum(struct plx_cli *cli, struct plx_vdi *from, struct plx_vdi *to,
 }
 
 struct copy {
-    struct plx_ring *ring;
+    struct plx_transfer *transfer;
     int rc;
 };
 
-/* Zeroes take their turn in the ring, so that all comes out in order. */
-static int pass_zeroes(struct plx_ring *ring, uint64_t offset, uint64_t length, bool lost)
+/* Zeroes take their turn in the transfer, so that all comes out in order. */
+static int pass_zeroes(struct plx_transfer *transfer, uint64_t offset, uint64_t length, bool lost)
 {
-    struct plx_slot *slot;
-    int rc = plx_ring_take(ring, &slot);
+    struct plx_transfer_slot *slot;
+    int rc = plx_transfer_take(transfer, &slot);
 
     if (rc)
         return rc;
@@ -262,18 +266,18 @@ static int pass_zeroes(struct plx_ring *ring, uint64_t offset, uint64_t length, 
     return 0;
 }
 
-static int read_range(struct plx_ring *ring, uint64_t offset, uint64_t bytes)
+static int read_range(struct plx_transfer *transfer, uint64_t offset, uint64_t bytes)
 {
     uint64_t end = offset + bytes;
     int rc = 0;
 
     for (uint64_t at = offset, length; at < end && !rc; at += length) {
-        struct plx_slot *slot;
+        struct plx_transfer_slot *slot;
 
-        length = plx_min_u64(end - at, PLX_RING_CHUNK - at % PLX_RING_CHUNK);
-        rc = plx_ring_take(ring, &slot);
+        length = plx_min_u64(end - at, PLX_TRANSFER_CHUNK - at % PLX_TRANSFER_CHUNK);
+        rc = plx_transfer_take(transfer, &slot);
         if (!rc)
-            plx_ring_submit(ring, slot, PLX_READ, at, length);
+            plx_transfer_submit(transfer, slot, PLX_READ, at, length);
     }
     return rc;
 }
@@ -282,15 +286,15 @@ static bool copy_range(void *context, const struct plx_diff_range *range)
 {
     struct copy *copy = context;
 
-    copy->rc = range->data ? read_range(copy->ring, range->offset, range->length)
-                           : pass_zeroes(copy->ring, range->offset, range->length, false);
+    copy->rc = range->data ? read_range(copy->transfer, range->offset, range->length)
+                           : pass_zeroes(copy->transfer, range->offset, range->length, false);
     return !copy->rc;
 }
 
-int plx_copy_diff(struct plx_ring *ring, struct plx_vdi *from)
+int plx_copy_diff(struct plx_transfer *transfer, struct plx_vdi *from)
 {
-    struct copy copy = {.ring = ring};
-    int rc = plx_vdi_diff(from, ring->vdi, copy_range, &copy, &ring->cli->fault);
+    struct copy copy = {.transfer = transfer};
+    int rc = plx_vdi_diff(from, transfer->vdi, copy_range, &copy, &transfer->cli->fault);
 
     return rc ? rc : copy.rc;
 }
@@ -300,22 +304,23 @@ static bool copy_run(void *context, uint64_t offset, uint64_t length, enum plx_m
     struct copy *copy = context;
 
     if (run == PLX_RUN_MAPPED)
-        copy->rc = read_range(copy->ring, offset, length);
+        copy->rc = read_range(copy->transfer, offset, length);
     else if (run == PLX_RUN_UNREADABLE)
-        copy->rc = pass_zeroes(copy->ring, offset, length, true);
+        copy->rc = pass_zeroes(copy->transfer, offset, length, true);
     return !copy->rc && !plx_interrupted;
 }
 
-int plx_copy_readable(struct plx_ring *ring)
+int plx_copy_readable(struct plx_transfer *transfer)
 {
-    struct copy copy = {.ring = ring};
+    struct copy copy = {.transfer = transfer};
     struct plx_vdi_info info;
     int rc;
 
-    plx_vdi_get_info(ring->vdi, &info);
-    rc = plx_vdi_readable_runs(ring->vdi, 0, info.size_bytes, copy_run, &copy, &ring->cli->fault);
+    plx_vdi_get_info(transfer->vdi, &info);
+    rc = plx_vdi_readable_runs(transfer->vdi, 0, info.size_bytes, copy_run, &copy,
+                               &transfer->cli->fault);
     if (!rc && !copy.rc && plx_interrupted)
-        rc = plx_cli_fail(ring->cli, PLX_ERR_SYSTEM, "interrupted");
+        rc = plx_cli_fail(transfer->cli, PLX_ERR_SYSTEM, "interrupted");
     return rc ? rc : copy.rc;
 }
 

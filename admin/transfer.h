@@ -7,12 +7,12 @@
 
 #include "cli.h"
 
-#define PLX_RING_DEPTH 8
-#define PLX_RING_CHUNK (1u << 20)
+#define PLX_TRANSFER_DEPTH 8
+#define PLX_TRANSFER_CHUNK (1u << 20)
 
-/* ---- A ring of requests: up to PLX_RING_DEPTH chunks are under way ---- */
+/* ---- A ring of requests: up to PLX_TRANSFER_DEPTH chunks are under way ---- */
 
-struct plx_slot {
+struct plx_transfer_slot {
     struct plx_request request;
     struct iovec iov;
     uint8_t *buffer;
@@ -21,10 +21,10 @@ struct plx_slot {
     bool lost;            /* one that cannot be read */
 };
 
-struct plx_ring {
+struct plx_transfer {
     struct plx_cli *cli;
     struct plx_vdi *vdi;
-    struct plx_slot slots[PLX_RING_DEPTH];
+    struct plx_transfer_slot slots[PLX_TRANSFER_DEPTH];
     unsigned next;
     uint8_t *memory;
     /* What to do with a chunk that was read, in order; bytes NULL: zeroes. NULL when writing. */
@@ -35,18 +35,19 @@ struct plx_ring {
     void *context;
 };
 
-int plx_ring_init(struct plx_ring *ring, struct plx_cli *cli, struct plx_vdi *vdi);
+int plx_transfer_init(struct plx_transfer *transfer, struct plx_cli *cli, struct plx_vdi *vdi);
 /* The next slot in turn, free to be filled. */
-int plx_ring_take(struct plx_ring *ring, struct plx_slot **ret_slot);
-void plx_ring_submit(struct plx_ring *ring, struct plx_slot *slot, enum plx_request_op op,
-                     uint64_t offset, uint64_t length);
+int plx_transfer_take(struct plx_transfer *transfer, struct plx_transfer_slot **ret_slot);
+void plx_transfer_submit(struct plx_transfer *transfer, struct plx_transfer_slot *slot,
+                         enum plx_request_op op, uint64_t offset, uint64_t length);
 /* Writes (bytes NULL: unmaps) up to a chunk. */
-int plx_ring_put(struct plx_ring *ring, uint64_t offset, const uint8_t *bytes, uint64_t length);
+int plx_transfer_put(struct plx_transfer *transfer, uint64_t offset, const uint8_t *bytes,
+                     uint64_t length);
 /* Lets go of what is mapped there: takes as long as that is large, whatever the range. No request
  * that maps something there is under way. */
-int plx_ring_clear(struct plx_ring *ring, uint64_t offset, uint64_t length);
+int plx_transfer_clear(struct plx_transfer *transfer, uint64_t offset, uint64_t length);
 /* Settles all, oldest first, and frees the memory. Returns rc or the first failure. */
-int plx_ring_done(struct plx_ring *ring, int rc);
+int plx_transfer_done(struct plx_transfer *transfer, int rc);
 
 /* How many bytes of a disk are mapped; stops at the first ones unless `all`. */
 int plx_mapped_sum(struct plx_cli *cli, struct plx_vdi *vdi, bool all, uint64_t *ret_bytes);
@@ -58,10 +59,11 @@ struct plx_diff_sum {
 };
 int plx_diff_sum(struct plx_cli *cli, struct plx_vdi *from, struct plx_vdi *to,
                  struct plx_diff_sum *ret_sum);
-/* Gives out what differs: ring->vdi as it is compared with `from` (NULL: nothing mapped). */
-int plx_copy_diff(struct plx_ring *ring, struct plx_vdi *from);
-/* Gives out all of ring->vdi that is mapped and can be read; ring->lost is told of the rest. */
-int plx_copy_readable(struct plx_ring *ring);
+/* Gives out what differs: transfer->vdi as it is compared with `from` (NULL: nothing mapped). */
+int plx_copy_diff(struct plx_transfer *transfer, struct plx_vdi *from);
+/* Gives out all of transfer->vdi that is mapped and can be read; transfer->lost is told of the
+ * rest. */
+int plx_copy_readable(struct plx_transfer *transfer);
 
 /* Gives out a chunk in runs of zero (bytes NULL) and of other blocks. */
 int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,

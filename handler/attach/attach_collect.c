@@ -1,4 +1,4 @@
-/* collect.c - a collection of a store's garbage: where the engine's mark and sweep
+/* attach_collect.c - a collection of a store's garbage: where the engine's mark and sweep
  * (collect.c) and the registry (collections.c) meet.
  *
  * W1  It is entered in the registry before it begins and until all that was found is swept, so no

@@ -1,4 +1,4 @@
-/* attach_dedup.c - a store\'s deduplication: where the engine's (dedup.c) and the registry meet.
+/* attach_dedup.c - a store's deduplication: where the engine's (dedup.c) and the registry meet.
  *
  * P1  No collection begins anywhere while it is under way: it is entered as one, before the first
  *     address of a common block is learned and until after the last is used (share.c, H5).

@@ -1,4 +1,4 @@
-/* transfer.c - a whole registry put into a region, or taken out of it.
+/* backup.c - a whole registry put into a region, or taken out of it.
  *
  * B1  What is put in was copied into memory first, and the copy was checked: nobody can change it
  *     in between. The copy has the layout that a region needs, whatever the file has.

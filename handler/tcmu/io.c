@@ -29,9 +29,9 @@
 #define PATTERN_REPEATS 16
 #define COMPLAINTS_MAX 8
 
-struct plx_op {
+struct plx_lun_io {
     struct plx_work work; /* first */
-    struct plx_op *next_free;
+    struct plx_lun_io *next_free;
     struct plx_lun *lun;
     struct tcmur_cmd *cmd;
     struct plx_request request;
@@ -67,9 +67,9 @@ void plx_io_done(struct plx_lun *lun)
     lun->ops = lun->free_ops = NULL;
 }
 
-static struct plx_op *op_take(struct plx_lun *lun)
+static struct plx_lun_io *op_take(struct plx_lun *lun)
 {
-    struct plx_op *op;
+    struct plx_lun_io *op;
 
     pthread_mutex_lock(&lun->ops_lock);
     op = lun->free_ops;
@@ -79,7 +79,7 @@ static struct plx_op *op_take(struct plx_lun *lun)
     return op;
 }
 
-static void op_release(struct plx_op *op)
+static void op_release(struct plx_lun_io *op)
 {
     struct plx_lun *lun = op->lun;
 
@@ -108,7 +108,7 @@ static bool may_complain(struct plx_lun *lun)
     return lun->complaints++ < COMPLAINTS_MAX;
 }
 
-static void complain(const struct plx_op *op)
+static void complain(const struct plx_lun_io *op)
 {
     const struct plx_request *request = &op->request;
     struct tcmu_device *device = op->lun->device;
@@ -120,7 +120,7 @@ static void complain(const struct plx_op *op)
                  (unsigned long long)request->length, why);
 }
 
-static void op_complete(struct plx_op *op)
+static void op_complete(struct plx_lun_io *op)
 {
     struct tcmu_device *device = op->lun->device;
     struct tcmur_cmd *cmd = op->cmd;
@@ -135,19 +135,19 @@ static void op_complete(struct plx_op *op)
 
 static void op_submit(struct plx_work *work)
 {
-    struct plx_op *op = (struct plx_op *)work;
+    struct plx_lun_io *op = (struct plx_lun_io *)work;
 
     plx_vdi_submit(op->lun->vdi, &op->request);
 }
 
-static void op_post(struct plx_op *op)
+static void op_post(struct plx_lun_io *op)
 {
     op->work.run = op_submit;
     plx_loop_post(op->lun->loop, &op->work);
 }
 
 /* The next stretch of a WRITE SAME. */
-static void write_same_next(struct plx_op *op)
+static void write_same_next(struct plx_lun_io *op)
 {
     struct plx_request *request = &op->request;
     uint64_t bytes = op->left;
@@ -169,7 +169,7 @@ static void write_same_next(struct plx_op *op)
     op_post(op);
 }
 
-static bool worth_another_try(const struct plx_op *op)
+static bool worth_another_try(const struct plx_lun_io *op)
 {
     enum plx_error_class class = plx_error_class(op->request.result);
 
@@ -179,7 +179,7 @@ static bool worth_another_try(const struct plx_op *op)
 
 static void op_done(struct plx_request *request)
 {
-    struct plx_op *op = request->owner;
+    struct plx_lun_io *op = request->owner;
 
     if (request->result == 0 && op->left > 0) {
         write_same_next(op);
@@ -217,12 +217,12 @@ static bool has_fua(const uint8_t *cdb)
 
 /* Checks what applies to all, then takes an op. Returns a status if that is the end of it. */
 static int op_start(struct tcmu_device *device, struct tcmur_cmd *cmd, enum plx_request_op kind,
-                    uint64_t offset, uint64_t length, struct plx_op **ret_op)
+                    uint64_t offset, uint64_t length, struct plx_lun_io **ret_op)
 {
     struct plx_lun *lun = tcmur_dev_get_private(device);
     struct tcmulib_cmd *lib_cmd = plx_lib_cmd(cmd);
     uint64_t size = atomic_load(&lun->size_bytes);
-    struct plx_op *op;
+    struct plx_lun_io *op;
 
     if (offset > size || length > size - offset)
         return plx_sense_status(lib_cmd, PLX_ERR_RANGE, 0);
@@ -252,7 +252,7 @@ static int op_start(struct tcmu_device *device, struct tcmur_cmd *cmd, enum plx_
 static int transfer(struct tcmu_device *device, struct tcmur_cmd *cmd, enum plx_request_op kind,
                     struct iovec *iov, size_t iovcnt, uint64_t length, uint64_t offset)
 {
-    struct plx_op *op;
+    struct plx_lun_io *op;
     int status = op_start(device, cmd, kind, offset, length, &op);
 
     if (status != TCMU_STS_OK)
@@ -280,7 +280,7 @@ int plx_io_write(struct tcmu_device *device, struct tcmur_cmd *cmd, struct iovec
 
 int plx_io_flush(struct tcmu_device *device, struct tcmur_cmd *cmd)
 {
-    struct plx_op *op;
+    struct plx_lun_io *op;
     int status = op_start(device, cmd, PLX_FLUSH, 0, 0, &op);
 
     if (status != TCMU_STS_OK)
@@ -306,7 +306,7 @@ static bool is_zero(const char *bytes, size_t length)
 int plx_io_write_same(struct tcmu_device *device, struct tcmur_cmd *cmd, uint64_t offset,
                       uint64_t length, struct iovec *iov, size_t iovcnt)
 {
-    struct plx_op *op;
+    struct plx_lun_io *op;
     size_t sector = iov[0].iov_len;
     int status;
 

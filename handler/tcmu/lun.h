@@ -15,7 +15,7 @@
 struct tcmu_device;
 struct plx_loop;
 struct plx_store_home;
-struct plx_op;
+struct plx_lun_io;
 
 /* What the next command is told by a unit attention (scsi.c). */
 enum plx_attention {
@@ -40,7 +40,7 @@ struct plx_lun {
     bool warned;
     /* io.c */
     pthread_mutex_t ops_lock;
-    struct plx_op *ops, *free_ops;
+    struct plx_lun_io *ops, *free_ops;
     uint64_t complaints_second; /* of failed requests, and how many came in it */
     unsigned complaints;
 };
