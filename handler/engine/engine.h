@@ -31,7 +31,7 @@
 #include "engine/base/env.h"
 #include "engine/base/error.h"
 #include "engine/base/units.h"
-#include "engine/disk/witness.h"
+#include "engine/base/witness.h"
 
 #define PLX_NAME_MAX 255 /* bytes of a VDI name */
 #define PLX_STORE_NAME_MAX 63

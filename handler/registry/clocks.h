@@ -4,7 +4,7 @@
 #ifndef PLX_CLOCKS_H
 #define PLX_CLOCKS_H
 
-#include "engine/disk/witness.h"
+#include "engine/base/witness.h"
 #include "registry/paths.h"
 #include "registry/registry.h"
 

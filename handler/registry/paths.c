@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/base/hash.h"
 #include "engine/format/format.h"
 
 static int cannot_read(const char *path, int number, struct plx_fault *fault)

@@ -12,6 +12,7 @@
  * Every run starts from the same image: pages that were changed are put back.
  */
 #include "fuzz.h"
+#include "engine/base/hash.h"
 #include "engine/log/log.h"
 #include "sim/simenv.h"
 

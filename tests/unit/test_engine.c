@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "engine/format/format.h"
-#include "engine/history/reclaim.h"
 #include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"

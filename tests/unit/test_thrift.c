@@ -241,16 +241,11 @@ static void test_waits(void)
     CU_ASSERT_FALSE(plx_thrift_waits(&mark, FROM, 301));
 }
 
-static struct plx_thrift *thrift_of(struct plx_vdi *vdi)
-{
-    memset(&vdi->thrift, 0, sizeof vdi->thrift);
-    return &vdi->thrift;
-}
-
 /* The same from outside, of the disk's own marks, by how far its log is applied. */
 static void test_disk_waits(void)
 {
     struct plx_vdi *vdi = calloc(1, sizeof *vdi);
+    struct plx_thrift thrift = {0};
     struct plx_thin thin = {.after = 40, .every_ns = 7, .before_ns = LATE, .thrifty = true};
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(vdi);
@@ -259,9 +254,10 @@ static void test_disk_waits(void)
     mark.every_ns = 7;
     mark.upto = 40;
     mark.wait_segment = FROM + 1;
-    thrift_of(vdi);
+    CU_ASSERT_FALSE(plx_vdi_thin_waits(vdi, &thin)); /* nobody has thinned it yet */
+    vdi->thrift = &thrift;
     CU_ASSERT_FALSE(plx_vdi_thin_waits(vdi, &thin));
-    plx_thrift_set(&vdi->thrift, &mark);
+    plx_thrift_set(&thrift, &mark);
     CU_ASSERT_TRUE(plx_vdi_thin_waits(vdi, &thin));
     thin.thrifty = false;
     CU_ASSERT_FALSE(plx_vdi_thin_waits(vdi, &thin));

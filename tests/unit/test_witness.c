@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/disk/witness.h"
+#include "engine/base/witness.h"
 #include "suite.h"
 
 #define S 1000000000ull

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/hash.h"
 #include "engine/engine.h"
-#include "engine/format/format.h"
 
 void plx_uuid_text(const struct plx_uuid *id, char ret_text[37])
 {

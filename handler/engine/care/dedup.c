@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/hash.h"
 #include "engine/disk/share.h"
 
 #define MEMORY_DEFAULT (256ull << 20)

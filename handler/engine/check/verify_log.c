@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/hash.h"
 #include "engine/check/verify.h"
 
 /* ---- Changes since a key frame ---- */

@@ -8,7 +8,6 @@
 #define PLX_KEYFRAME_H
 
 #include "engine/log/log.h"
-#include "engine/history/reclaim.h"
 #include "engine/map/tree.h"
 
 struct plx_vdi;
@@ -22,6 +21,18 @@ struct plx_keyframe_detour {
     uint64_t mapped, vouched;
     struct plx_deaths made;
     uint64_t flush_mark; /* store->flush_failures before they were written */
+};
+
+/* Takes effect with a key frame's record: the snapshots are gone, the log lies where the moves say,
+ * and the blocks (data and nodes) are free. */
+struct plx_history_drop {
+    struct plx_keyframe oldest; /* levels 0: history begins where it did */
+    struct plx_deaths blocks;
+    struct plx_log_move *moves; /* by number */
+    size_t move_count;
+    uint64_t *snapshots; /* ascending */
+    size_t snapshot_count;
+    uint64_t flush_mark; /* store->flush_failures before the first write */
 };
 
 struct plx_keyframe_op {

@@ -8,7 +8,6 @@
 #include "engine/map/map.h"
 #include "engine/disk/protect.h"
 #include "engine/loop/store.h"
-#include "engine/history/thrift.h"
 #include "engine/disk/vouch.h"
 
 #define PLX_WINDOW_BLOCKS 256u /* a request is worked on in windows of at most 1 MiB */
@@ -89,9 +88,9 @@ struct plx_vdi {
     bool unflushed;         /* what can be read may lie in the device's cache only */
     uint64_t flush_mark;    /* store->flush_failures when it began to */
     bool closing;
-    bool recovered; /* it was not closed before it was opened */
-    bool thinning;  /* plx_vdi_thin() is under way */
-    struct plx_thrift thrift;
+    bool recovered;                      /* it was not closed before it was opened */
+    bool thinning;                       /* plx_vdi_thin() is under way */
+    struct plx_thrift *thrift;           /* thrift.c; NULL: no thrifty thinning yet */
     bool rewinding;                      /* plx_vdi_rewind() is */
     bool barrier;                        /* nothing that is submitted begins */
     uint64_t labels_begun, labels_ended; /* requests */
@@ -145,6 +144,8 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
                           struct plx_task *task);
 
 /* vdi.c */
+/* Whether a snapshot of a disk that is open here is just being let go. */
+bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq);
 /* Runs the loop until nothing is under way. Synchronous. */
 void plx_vdi_drain(struct plx_vdi *vdi);
 /* An instant's map, written out as a tree of its own that shares what it can with the snapshot;

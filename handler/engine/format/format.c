@@ -4,6 +4,8 @@
 #include <isa-l/crc.h>
 #include <string.h>
 
+#include "engine/base/hash.h"
+
 #define SUPER_MAGIC "PLXSUPER"
 #define EXTENT_MAGIC "PLXEXTNT"
 #define VDI_MAGIC "PLXVDREC"
@@ -112,23 +114,6 @@ uint32_t plx_checksum24(uint32_t crc32c)
     uint32_t low = crc32c & 0xffffff;
 
     return low ? low : 1;
-}
-
-/* A multiply-and-fold hash: it links batches into a chain and tells a batch from a leftover of an
- * older log; it resists accidents, not attackers. */
-uint64_t plx_hash64(const void *bytes, size_t count)
-{
-    const uint8_t *at = bytes;
-    uint64_t h = 0x9e3779b97f4a7c15ull ^ count;
-
-    for (; count >= 8; at += 8, count -= 8) {
-        __uint128_t product = (__uint128_t)(h ^ get64(at)) * 0xd6e8feb86659fd93ull;
-
-        h = (uint64_t)product ^ (uint64_t)(product >> 64) ^ (h << 1);
-    }
-    for (; count; at++, count--)
-        h = (h ^ *at) * 0x100000001b3ull;
-    return h ^ h >> 29;
 }
 
 static uint32_t block_checksum(const void *block)

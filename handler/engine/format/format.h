@@ -108,13 +108,12 @@ static inline bool plx_counter_has_room(uint64_t counter)
     return counter <= PLX_COUNTER_MAX / 2;
 }
 
-/* ---- Checksums and hashes ---- */
+/* ---- Checksums ---- */
 
 uint32_t plx_crc32c(const void *bytes, size_t count);
 uint32_t plx_crc32c_more(uint32_t crc, const void *bytes, size_t count);
 /* The 24 bits that an entry holds; never 0, which means unknown. */
 uint32_t plx_checksum24(uint32_t crc32c);
-uint64_t plx_hash64(const void *bytes, size_t count);
 
 /* ---- Entries of a radix node (Parallax 3.1) ---- */
 

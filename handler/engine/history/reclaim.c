@@ -43,16 +43,15 @@
  * Crash story: before the record flips nothing has changed, and what was written anew is a leak;
  *   after it, blocks not yet free on the store are leaks that a sweep finds.
  */
-#include "engine/history/reclaim.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/log/replay.h"
-#include "engine/history/rewrite.h"
-#include "engine/map/treewalk.h"
 #include "engine/disk/vdi.h"
+#include "engine/history/rewrite.h"
+#include "engine/history/thrift.h"
 #include "engine/history/versions.h"
+#include "engine/log/replay.h"
+#include "engine/map/treewalk.h"
 
 #define SLICE_SEGMENTS 64u /* of log worked on at a time, or somewhat more */
 #define SHELF_SEGMENTS 24u /* of them in memory: a stretch that is worth it, and its ends */
@@ -1082,7 +1081,8 @@ static int commit(struct reclaim *r)
     if (error)
         return error;
     r->rewrite.move_count = 0; /* the log has them */
-    plx_thrift_forget(&r->vdi->thrift, r->bases[0].keyframe.pos, r->bases[r->end].keyframe.pos);
+    if (r->vdi->thrift)
+        plx_thrift_forget(r->vdi->thrift, r->bases[0].keyframe.pos, r->bases[r->end].keyframe.pos);
     return 0;
 }
 
@@ -1215,7 +1215,7 @@ static void mark_passed(struct reclaim *r)
     mark.begin = beginning(r);
     if (r->previous)
         mark.from = r->bases[0].keyframe;
-    plx_thrift_set(&r->vdi->thrift, &mark);
+    plx_thrift_set(r->vdi->thrift, &mark);
 }
 
 static void mark_end(struct reclaim *r)
@@ -1235,7 +1235,7 @@ static void mark_end(struct reclaim *r)
     worked_on = plx_thrift_bytes(&r->reader, from->pos, to->pos);
     if (worked_on)
         mark.percent = (unsigned)plx_min_u64(100, r->rewrite.written * 100 / worked_on);
-    plx_thrift_set(&r->vdi->thrift, &mark);
+    plx_thrift_set(r->vdi->thrift, &mark);
 }
 
 /* Where the mark is, if there is one; whether what is behind it is too little. */
@@ -1246,7 +1246,9 @@ static int go_on(struct reclaim *r, bool *ret_waits)
 
     if (!r->thin->thrifty)
         return 0;
-    r->mark = plx_thrift_find(&r->vdi->thrift, r->thin, r->held, r->held_count, &r->reader);
+    if (!r->vdi->thrift && !(r->vdi->thrift = calloc(1, sizeof *r->vdi->thrift)))
+        return plx_fault_set(r->fault, PLX_ERR_NOMEM, "out of memory");
+    r->mark = plx_thrift_find(r->vdi->thrift, r->thin, r->held, r->held_count, &r->reader);
     if (!r->mark)
         return 0;
     if (r->vdi->log.applied.pos % bytes == 0)
@@ -1370,17 +1372,4 @@ int plx_vdi_thin(struct plx_vdi *vdi, const struct plx_thin *thin, struct plx_th
     ret_thinned->upto = plx_max_u64(ret_thinned->upto, thin->after);
     ret_thinned->oldest = vdi->record.oldest.snap_seq;
     return error == PLX_REWRITE_FULL ? 0 : error;
-}
-
-bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq)
-{
-    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next) {
-        const struct plx_history_drop *drop =
-            vdi->keyframe.drop ? vdi->keyframe.drop : vdi->keyframe.next_drop;
-
-        if (!vdi->snapshot && vdi->record.slot == slot && drop &&
-            contains(drop->snapshots, drop->snapshot_count, seq))
-            return true;
-    }
-    return false;
 }

@@ -7,7 +7,6 @@
 #ifndef PLX_REWRITE_H
 #define PLX_REWRITE_H
 
-#include "engine/history/reclaim.h"
 #include "engine/log/replay.h"
 
 /* Not errors: it does not fit between the two; or what is to be written anew includes the segment

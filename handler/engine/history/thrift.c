@@ -15,6 +15,7 @@
  */
 #include "engine/history/thrift.h"
 
+#include "engine/base/hash.h"
 #include "engine/disk/vdi.h"
 
 #define STRETCH_MAX 16u /* segments, if there is more than enough */
@@ -100,9 +101,9 @@ bool plx_vdi_thin_waits(const struct plx_vdi *vdi, const struct plx_thin *thin)
 {
     uint64_t limit = plx_log_segment_of(&vdi->log, vdi->log.applied.pos);
 
-    for (unsigned i = 0; i < PLX_THRIFT_MARKS && thin->thrifty; i++)
-        if (is_at(&vdi->thrift.marks[i], thin) &&
-            plx_thrift_waits(&vdi->thrift.marks[i], limit, thin->before_ns))
+    for (unsigned i = 0; i < PLX_THRIFT_MARKS && thin->thrifty && vdi->thrift; i++)
+        if (is_at(&vdi->thrift->marks[i], thin) &&
+            plx_thrift_waits(&vdi->thrift->marks[i], limit, thin->before_ns))
             return true;
     return false;
 }

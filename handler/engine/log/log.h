@@ -67,6 +67,11 @@ struct plx_batch {
     bool held; /* its flush began when all before it were applied */
 };
 
+/* A log segment that was written anew elsewhere; addr 0: there is none of that number any more. */
+struct plx_log_move {
+    uint64_t segment, addr;
+};
+
 struct plx_log {
     struct plx_vdi *vdi;
     struct plx_store *store;

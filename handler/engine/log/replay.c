@@ -31,6 +31,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/hash.h"
+
 #define NO_SEGMENT UINT64_MAX
 #define PROOF_BLOCKS 64u /* read, and written again, at once */
 #define READ_AHEAD ((size_t)PLX_BLOCK_SIZE)

@@ -46,7 +46,7 @@
  * Threads: none of its own. Crash story: who keeps a witness keeps it when its state changes, and
  * every ten minutes; what was lost of it makes the next GAP or stretch longer.
  */
-#include "engine/disk/witness.h"
+#include "engine/base/witness.h"
 
 #include <inttypes.h>
 #include <stdio.h>
