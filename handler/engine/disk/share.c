@@ -7,7 +7,7 @@
  *     any overwrite, or stays for the snapshots that see it.
  * H3  Another disk's log may name it only once its contents are durable. Were they lost by a flush
  *     that failed, it would be news for the log that they were written with, but not for one that
- *     came to name them later (store.c, S2). So PLX_SHARE waits for the device's flush, with
+ *     came to name them later (tick.c, S2). So PLX_SHARE waits for the device's flush, with
  *     write_back, too, and what is mapped as common is durable. Recovery of either disk marks it.
  * H4  Contents never change: what joins was read, checked against its checksum, and found equal
  *     byte by byte, under the range lock of a write.

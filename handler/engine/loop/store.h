@@ -174,7 +174,8 @@ struct plx_store {
     struct plx_queue room_waiters; /* writes, for history to give way */
     struct plx_vdi *vdis;
     struct plx_counters counters;
-    size_t turn_bytes; /* whose checksums were computed in this turn */
+    void (*pump)(struct plx_store *store); /* starts what waits, in each round of a turn */
+    size_t turn_bytes;                     /* whose checksums were computed in this turn */
     bool in_tick;
 };
 

@@ -1020,3 +1020,11 @@ void plx_bitmap_sync(struct plx_store *store, struct plx_task *task)
     if (store->bitmap_sync.state == SYNC_IDLE)
         sync_start(store);
 }
+
+int plx_bitmap_sync_run(struct plx_store *store)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+
+    plx_bitmap_sync(store, &waiter.task);
+    return plx_waiter_wait(store, &waiter);
+}

@@ -12,7 +12,7 @@
  *     growth.c's right, and the lock PLX_BYTE_SUPER). Before each superblock both slots are read
  *     again: one that is not as it is remembered was written by somebody else, and stays.
  * G6  No disk is open here: a flush that fails beside the loop would be news for its log. Bitmaps
- *     are told of it (store.c, S2).
+ *     are told of it (tick.c, S2).
  * G7  Spans of the registry are only added, behind those that there are: what lies in it keeps its
  *     place (region.c, F9). A new one is at least half as long as all before it, so that the list
  *     lasts for a store that grows by small steps.

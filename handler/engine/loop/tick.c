@@ -1,4 +1,5 @@
-/* store.c - the loop, device I/O in store addresses, flushing, opening a store.
+/* tick.c - the loop: tasks, device I/O in store addresses, flushing. What has a turn in the loop
+ * beside tasks, store->pump calls (store.c).
  *
  * S1  A task stands in at most one queue.
  * S2  A flush begun after a write completed covers it; a task that joins while one is under way
@@ -9,7 +10,7 @@
  *     a device that has completed all it had at once is idle until the next requests come in.
  * S5  After plx_store_fence() nothing is handed to a device but reads: writes and flushes fail with
  *     FENCED in the next turn.
- * Loop: this is the loop. Crash story: a store is opened by reading alone.
+ * Loop: this is the loop. Crash story: none; what is written, and when, is its callers' affair.
  */
 #include "engine/loop/store.h"
 
@@ -17,14 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/space/reserve.h"
-#include "engine/disk/vdi.h"
 #include "engine/loop/volume.h"
 
-#define CACHE_BYTES_DEFAULT (64ull << 20)
-#define KEYFRAME_MAPPINGS_DEFAULT 65536u
-#define KEYFRAME_LOG_BYTES_DEFAULT (64ull << 20)
-#define OPS_DEFAULT 128u
 #define ROUNDS_MAX 64u /* of one turn; then others get theirs */
 #define TURN_BYTES (256u << 10)
 
@@ -275,6 +270,7 @@ static void flush_start(struct plx_store *store)
     store->flushing = true;
     store->flush_running = store->flush_joining; /* S2 */
     store->flush_joining = (struct plx_queue){0};
+    store->flush_task.step = flush_finished;
     store->flush_join = (struct plx_join){.pending = 1, .task = &store->flush_task};
     for (unsigned i = 0; i < store->info.volumes; i++) {
         struct plx_volume *volume = &store->volumes[i];
@@ -321,14 +317,6 @@ int plx_store_flush_others(struct plx_store *store)
     return plx_store_flush_sync(store, store->flush_failures);
 }
 
-int plx_bitmap_sync_run(struct plx_store *store)
-{
-    struct plx_waiter waiter = PLX_WAITER;
-
-    plx_bitmap_sync(store, &waiter.task);
-    return plx_waiter_wait(store, &waiter);
-}
-
 /* ---- The loop ---- */
 
 bool plx_store_tick(struct plx_store *store)
@@ -352,9 +340,7 @@ bool plx_store_tick(struct plx_store *store)
      * sleep, for no completion would come and wake it. */
     do {
         run_ready(store);
-        for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
-            plx_vdi_pump(vdi);
-        plx_alloc_foreign_pump(store);
+        store->pump(store);
     } while (store->ready.head && rounds++ < ROUNDS_MAX && !turn_ends(store));
     flush_start(store);
     for (unsigned i = 0; i < store->info.volumes; i++) {
@@ -404,15 +390,6 @@ struct plx_device *plx_store_device(const struct plx_store *store, unsigned volu
     return volume < store->info.volumes ? store->volumes[volume].device : NULL;
 }
 
-void plx_store_settle(struct plx_store *store)
-{
-    /* After a fence no extent is granted any more for what was freed. */
-    while ((!store->fenced && (store->foreign.count || store->foreign.asked)) ||
-           plx_alloc_asks(store))
-        if (!plx_store_tick(store))
-            plx_store_wait(store);
-}
-
 static bool too_fast(const struct plx_store *store, uint64_t begun_ns, uint64_t bytes,
                      uint64_t rate)
 {
@@ -433,17 +410,6 @@ bool plx_store_take_turns(struct plx_store *store, const struct plx_turns *turns
             plx_store_wait(store);
     } while (too_fast(store, begun_ns, bytes, turns->rate));
     return true;
-}
-
-uint64_t plx_store_due_ns(const struct plx_store *store)
-{
-    uint64_t due_ns = UINT64_MAX;
-
-    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
-        if (!vdi->snapshot)
-            due_ns =
-                plx_min_u64(due_ns, plx_min_u64(plx_protect_due_ns(vdi), plx_vouch_due_ns(vdi)));
-    return due_ns;
 }
 
 bool plx_store_busy(const struct plx_store *store)
@@ -470,195 +436,6 @@ void plx_store_event(struct plx_store *store, int code, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     store->env->event(store->env, code, text);
-}
-
-/* ---- Opening ---- */
-
-static int check_writable(const struct plx_store *store, const struct plx_volume *volumes,
-                          unsigned count, struct plx_fault *fault)
-{
-    int error = 0;
-
-    for (unsigned i = 0; i < count && store->options.instance && !error; i++)
-        error =
-            volumes[i].device->read_only
-                ? plx_fault_set(fault, PLX_ERR_READONLY, "%s: read-only", volumes[i].device->name)
-                : plx_superblock_check_known(
-                      volumes[i].device,
-                      volumes[i].super.read_compatible & ~PLX_READ_COMPATIBLE_KNOWN, fault);
-    return error;
-}
-
-int plx_store_open(struct plx_device **devices, unsigned count,
-                   const struct plx_store_options *options, struct plx_env *env,
-                   struct plx_store **ret_store, struct plx_fault *fault)
-{
-    struct plx_extent_range *room = NULL;
-    struct plx_store *store;
-    int error = 0;
-
-    if (count < 1 || count > PLX_VOLUMES_MAX)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "a store has 1 to %d volumes",
-                             PLX_VOLUMES_MAX);
-    store = calloc(1, sizeof *store);
-    if (!store)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    store->env = env;
-    store->options = *options;
-    store->options.known = NULL; /* the caller's */
-    if (!store->options.cache_bytes)
-        store->options.cache_bytes = CACHE_BYTES_DEFAULT;
-    if (!store->options.keyframe_mappings)
-        store->options.keyframe_mappings = KEYFRAME_MAPPINGS_DEFAULT;
-    if (!store->options.keyframe_log_bytes)
-        store->options.keyframe_log_bytes = KEYFRAME_LOG_BYTES_DEFAULT;
-    if (!store->options.ops_per_vdi)
-        store->options.ops_per_vdi = OPS_DEFAULT;
-    error = plx_volumes_read(devices, count, options, store->volumes, fault);
-    if (!error)
-        error = check_writable(store, store->volumes, count, fault);
-    if (!error)
-        error = plx_volumes_room(count, &room, fault);
-    if (!error)
-        error = plx_volumes_map(store, store->volumes, count, &room, fault);
-    if (error)
-        goto fail;
-    store->flush_task.step = flush_finished;
-    /* What a process before this one wrote may lie in the device's cache. */
-    for (unsigned i = 0; i < count; i++)
-        store->volumes[i].dirty = store->options.instance != 0;
-    plx_bitmap_sync_init(store);
-    plx_reserve_init(store);
-    store->cache = plx_cache_new(store, store->options.cache_bytes);
-    store->bitmap_sync.buffer = malloc(PLX_BITMAP_ROUND * PLX_BLOCK_SIZE);
-    if (!store->cache || !store->bitmap_sync.buffer) {
-        error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        plx_cache_free(store->cache);
-        free(store->bitmap_sync.buffer);
-        goto fail;
-    }
-    *ret_store = store;
-    return 0;
-fail:
-    free(room);
-    free(store->ranges);
-    free(store);
-    return error;
-}
-
-int plx_store_close(struct plx_store *store)
-{
-    int error = 0;
-
-    PLX_ASSERT(!store->vdis);
-    if (store->options.instance)
-        error = plx_bitmap_sync_run(store);
-    while (plx_store_busy(store))
-        if (!plx_store_tick(store))
-            plx_store_wait(store);
-    plx_extent_free_all(store);
-    free(store->foreign.addrs);
-    plx_cache_free(store->cache);
-    free(store->bitmap_sync.buffer);
-    for (unsigned i = 0; i < store->info.volumes; i++)
-        store->volumes[i].device->ops->close(store->volumes[i].device);
-    free(store->ranges);
-    free(store);
-    return error;
-}
-
-/* ---- Volumes that became larger or more, elsewhere ---- */
-
-/* Whether what is known goes on as it was: nothing that was given out lies elsewhere now. */
-static int check_grown(const struct plx_store *store, const struct plx_volume *volumes,
-                       unsigned count, struct plx_fault *fault)
-{
-    if (!plx_uuid_equal(&volumes[0].super.store, &store->info.id))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s: belongs to another store (%s)",
-                             volumes[0].device->name, volumes[0].super.name);
-    for (unsigned i = 0; i < count; i++) {
-        const struct plx_volume *known = &store->volumes[i], *now = &volumes[i];
-
-        if (i >= store->info.volumes) {
-            if (now->device->block_size > plx_store_device_block(store))
-                return plx_fault_set(fault, PLX_ERR_INVALID,
-                                     "%s: its logical blocks are larger than the store's; close "
-                                     "all disks and open them again",
-                                     now->device->name);
-            continue;
-        }
-        if (!plx_uuid_equal(&known->super.volume, &now->super.volume))
-            return plx_fault_set(fault, PLX_ERR_INVALID,
-                                 "%s: another volume than %s, which is open", now->device->name,
-                                 known->device->name);
-        for (unsigned r = 0; r < known->super.ranges; r++)
-            if (r >= now->super.ranges ||
-                known->super.range[r].first != now->super.range[r].first ||
-                known->super.range[r].extents > now->super.range[r].extents)
-                return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                     "%s: its extents lie elsewhere than when it was opened",
-                                     now->device->name);
-    }
-    return count >= store->info.volumes ? check_writable(store, volumes, count, fault)
-                                        : plx_fault_set(fault, PLX_ERR_INVALID,
-                                                        "the store had more than %u volumes when "
-                                                        "it was opened",
-                                                        count);
-}
-
-static void take_volumes(struct plx_store *store, struct plx_volume *volumes, unsigned count,
-                         unsigned known)
-{
-    for (unsigned i = 0; i < count; i++) {
-        struct plx_volume *volume = &store->volumes[i];
-
-        if (i >= known) {
-            volume->device = volumes[i].device;
-            volume->dirty = store->options.instance != 0;
-        } else {
-            /* The driver asks the device itself; this number only says what may be asked for. */
-            volume->device->bytes = plx_max_u64(volume->device->bytes, volumes[i].device->bytes);
-            volumes[i].device->ops->close(volumes[i].device);
-        }
-        volume->super = volumes[i].super;
-        volume->slot = volumes[i].slot;
-        volume->attempted = 0;
-        volume->mirrored = volumes[i].mirrored;
-        volume->behind = volumes[i].behind;
-    }
-}
-
-int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devices, unsigned count,
-                              struct plx_fault *fault)
-{
-    struct plx_volume *volumes = calloc(PLX_VOLUMES_MAX, sizeof *volumes);
-    struct plx_extent_range *room = NULL;
-    unsigned known = store->info.volumes;
-    uint64_t extents = store->info.extents;
-    const struct plx_store_options options = {
-        .known = store->ranges,
-        .known_count = plx_store_behind(store) ? store->range_count : 0, /* volume.c, U5 */
-    };
-    int error = volumes ? plx_volumes_read(devices, count, &options, volumes, fault)
-                        : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-
-    if (!error)
-        error = check_grown(store, volumes, count, fault);
-    if (!error)
-        error = plx_volumes_room(count, &room, fault);
-    if (!error)
-        error = plx_volumes_map(store, volumes, count, &room, fault);
-    if (error) {
-        for (unsigned i = 0; i < count; i++)
-            devices[i]->ops->close(devices[i]);
-    } else {
-        take_volumes(store, volumes, count, known);
-        if (store->info.extents > extents)
-            plx_alloc_grown(store);
-    }
-    free(room);
-    free(volumes);
-    return error;
 }
 
 void plx_store_get_info(const struct plx_store *store, struct plx_store_info *ret_info)
@@ -689,14 +466,4 @@ uint64_t plx_vdi_slot_addr(const struct plx_store *store, uint32_t slot)
         slot -= store->volumes[i].super.vdi_slots;
     return store->info.volume[i].first_extent * store->info.extent_blocks + PLX_VDI_TABLE_BLOCK +
            2ull * slot;
-}
-
-void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_counters)
-{
-    *ret_counters = store->counters;
-    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
-        ret_counters->snapshot_rate += plx_protect_rate(vdi);
-    ret_counters->data_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_DATA);
-    ret_counters->meta_free_blocks = plx_alloc_free_blocks(store, PLX_EXTENT_META);
-    ret_counters->recovery_blocks = store->reserve.blocks;
 }
