@@ -62,6 +62,10 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
     if (*ret_made && !size)
         return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
                             "%.150s does not exist; give --size to make a file of that size", path);
+    if (!*ret_made && S_ISREG(st.st_mode) && !st.st_size)
+        return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                            "%.150s is empty; delete it, and --size makes a file of that size",
+                            path);
     if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
                             "%.150s exists with %" PRIu64 " bytes; without --size it is used as "

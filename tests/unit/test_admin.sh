@@ -486,6 +486,14 @@ rm -f big
 step "damage and strange files"
 run 0 store forget demo
 run 3 store info demo
+: >nought.plx
+for size in "" "--size 64M"; do
+    # shellcheck disable=SC2086 # words
+    run 1 store format new --volume nought.plx $size
+    says err "nought.plx is empty; delete it, and --size makes a file of that size"
+done
+run 1 store format new --volume "$DIR/demo.plx"
+says err "holds store demo; 'parallax store import' makes it known here, --force overwrites it with all its disks"
 cp demo.plx damaged
 dd if=/dev/urandom of=damaged bs=4096 count=8 conv=notrunc status=none
 "$PARALLAX" store rebuild-registry --volume "$DIR/damaged" >out 2>err && die "a damaged store was accepted"
