@@ -681,7 +681,7 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     else if (!plx_cli_get(cli, "yes"))
         return plx_cli_fail(
             cli, PLX_ERR_BUSY,
-            "nothing was changed: with --yes, what these disks used becomes garbage, "
+            "nothing was changed; with --yes, what these disks used becomes garbage, "
             "which 'parallax gc' frees, and snapshots may go again");
     else if ((rc = plx_attach_forget_lost(cli->session.attach, &count, &cli->fault)))
         return rc;
