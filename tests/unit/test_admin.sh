@@ -380,6 +380,8 @@ run 0 store list --json
 run 0 store scan "$DIR/demo.plx" --json
 [[ $(json 0 store) == demo && $(json 0 ours) == true && $(json 0 known) == null ]] || die "the scan does not find it"
 run 3 store import --volume "$DIR/nothing.plx"
+run 0 store scan
+((EUID)) || ! grep "look as root" err || die "root is told to look as root"
 step "a scan goes on behind what it cannot read, and says at the end what that was"
 head -c 1M /dev/zero >noise
 run 0 store format pair --volume "$DIR/pair0.plx" --volume "$DIR/pair1.plx" --size 64M --extent-size 1M
