@@ -994,11 +994,10 @@ int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json
     int rc = ask_live(cli, name, "stats", NULL, &asked, ret_stats);
 
     if (!rc && !asked)
-        rc =
-            plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                         "%s/%.120s is not open on this host, so it has no counters; 'parallax lun "
-                         "create' opens it",
-                         name->store, name->vdi);
+        rc = plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                          "no handler of this host has %s/%.120s open, so there are no counters; "
+                          "'parallax lun create' opens it",
+                          name->store, name->vdi);
     return rc;
 }
 

@@ -366,6 +366,7 @@ says out "IOPS"
 run 2 vdi bench demo/web --rw sideways
 run 2 vdi bench demo/web --bs 1000
 run 3 vdi stats demo/web
+says err "no handler of this host has demo/web open"
 run 3 store stats demo
 
 step "the registry is lost"
