@@ -175,6 +175,8 @@ step "virtual disks: resize"
 run 1 vdi resize demo/web --size 512M
 says err "smaller"
 run 2 vdi resize demo/web --size 300T
+run 0 vdi resize demo/web --size 1536M --json
+grep open_by out && die "the command tells itself as who has the disk open"
 run 0 vdi resize demo/web --size 2G
 run 0 vdi info demo/web --json
 [[ $(json size_bytes) == $((2 << 30)) ]] || die "it did not grow"
