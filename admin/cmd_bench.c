@@ -289,14 +289,14 @@ static int run_protected(struct bench *bench)
     plx_vdi_get_info(vdi, &info);
     bench->protection.tiers = info.protection.tiers;
     memcpy(bench->protection.tier, info.protection.tier, sizeof info.protection.tier);
-    if ((rc = plx_vdi_set_protection(vdi, &bench->protection, &bench->cli->fault)))
+    if ((rc = plx_vdi_try_protection(vdi, &bench->protection, &bench->cli->fault)))
         return rc;
     plx_vdi_counters(vdi, &before);
     run(bench);
     plx_vdi_counters(vdi, &after);
     bench->snapshots = after.snapshots_automatic - before.snapshots_automatic;
     bench->skipped = after.snapshots_skipped - before.snapshots_skipped;
-    restored = plx_vdi_set_protection(vdi, &info.protection, &bench->cli->fault);
+    restored = plx_vdi_try_protection(vdi, &info.protection, &bench->cli->fault);
     return bench->error ? 0 : restored;
 }
 

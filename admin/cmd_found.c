@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd.h"
 #include "transfer.h"
@@ -175,8 +176,9 @@ static void print_scan(const struct scan *scan)
         plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
                           "are looked at when they are named");
     else if (!cli->count && scan->shut)
-        plx_out_note(cli, "%u block device%s could not be opened; look as root", scan->shut,
-                     scan->shut == 1 ? "" : "s");
+        plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
+                     scan->shut == 1 ? "" : "s",
+                     geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");
 }
 
 int plx_cmd_store_scan(struct plx_cli *cli)
@@ -680,7 +682,7 @@ int plx_cmd_vdi_forget(struct plx_cli *cli)
     else if (!plx_cli_get(cli, "yes"))
         return plx_cli_fail(
             cli, PLX_ERR_BUSY,
-            "nothing was changed: with --yes, what these disks used becomes garbage, "
+            "nothing was changed; with --yes, what these disks used becomes garbage, "
             "which 'parallax gc' frees, and snapshots may go again");
     else if ((rc = plx_attach_forget_lost(cli->session.attach, &count, &cli->fault)))
         return rc;

@@ -62,6 +62,10 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
     if (*ret_made && !size)
         return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
                             "%.150s does not exist; give --size to make a file of that size", path);
+    if (!*ret_made && S_ISREG(st.st_mode) && !st.st_size)
+        return plx_cli_fail(cli, PLX_ERR_EXISTS,
+                            "%.150s is empty; delete it, and --size makes a file of that size",
+                            path);
     if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
                             "%.150s exists with %" PRIu64 " bytes; without --size it is used as "
@@ -225,6 +229,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
         {"name", "Name", PLX_COLUMN_TEXT},
         {"uuid", "UUID", PLX_COLUMN_TEXT},
         {"volumes", "Volumes", PLX_COLUMN_TEXT},
+        {"host", "Host", PLX_COLUMN_TEXT},
         {"size_bytes", "Size", PLX_COLUMN_SIZE},
         {"used_bytes", "Used", PLX_COLUMN_SIZE},
         {"system_bytes", "  by the store itself", PLX_COLUMN_SIZE},
@@ -301,6 +306,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
                                                  (json_int_t)(registry_used * PLX_BLOCK_SIZE)));
     plx_out_set_time(object, "created", store.created_ns);
     json_object_set_new(object, "doubt", plx_session_doubt(cli));
+    plx_session_tell_host(cli, name.store, object);
     if (!(rc = plx_cmd_space_of_store(cli, &store, object)))
         rc = plx_cmd_space_history(cli, name.store, vdis, vdi_count, object);
     plx_out_object(cli, columns, object); /* what is known of it, with an error behind */

@@ -277,7 +277,8 @@ int plx_cmd_vdi_resize(struct plx_cli *cli)
             "%s/%s has %s and cannot be made smaller; create a smaller one and copy "
             "what is needed",
             name.store, name.vdi, plx_text_size(row.size_bytes, old));
-    if (bytes != row.size_bytes && (rc = plx_session_vdi_resize(cli, &name, bytes)))
+    if (bytes != row.size_bytes &&
+        ((rc = plx_session_vdi_resize(cli, &name, bytes)) || (rc = plx_session_vdi_close(cli))))
         return rc;
     plx_cmd_lun_refresh(cli, &name);
     plx_out_note(cli, "%s/%s: %s, was %s", name.store, name.vdi, plx_text_size(bytes, new),

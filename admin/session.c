@@ -164,20 +164,45 @@ json_t *plx_session_doubt(struct plx_cli *cli)
     return row.doubt[0] ? plx_out_string(row.doubt) : json_null();
 }
 
+static bool read_tenant(struct plx_session *s, struct plx_tenant *ret_tenant)
+{
+    struct plx_registry_store row;
+    struct plx_uuid store;
+
+    plx_attach_row(s->attach, &row);
+    plx_uuid_parse(row.uuid, &store);
+    return plx_tenancy_read(plx_registry_device(s->registry), plx_registry_locks(s->registry),
+                            &store, s->paths, ret_tenant, NULL) == 0;
+}
+
 /* Without a tenancy, which a command that only reads has not: the page says that this boot has one,
  * or had one, so no other machine has the store. */
 static bool is_gone(struct plx_session *s, const struct plx_registry_instance *instance)
 {
     struct plx_bytelock *locks = plx_registry_locks(s->registry);
-    struct plx_registry_store row;
     struct plx_tenant tenant;
-    struct plx_uuid store;
 
-    plx_attach_row(s->attach, &row);
-    plx_uuid_parse(row.uuid, &store);
-    return plx_tenancy_read(plx_registry_device(s->registry), locks, &store, s->paths, &tenant,
-                            NULL) == 0 &&
-           tenant.here && plx_instance_is_dead(s->paths, locks, instance, NULL);
+    return read_tenant(s, &tenant) && tenant.here &&
+           plx_instance_is_dead(s->paths, locks, instance, NULL);
+}
+
+void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object)
+{
+    struct plx_tenant tenant;
+
+    if (!read_tenant(&cli->session, &tenant))
+        return;
+    bool free = plx_uuid_is_zero(&tenant.host);
+    json_object_set_new(object, "host", free ? json_null() : plx_out_string(tenant.host_name));
+    json_object_set_new(object, "ours", json_boolean(tenant.ours));
+    if (free)
+        plx_out_note(cli,
+                     "no host has store %s, it was released: here it can only be read until "
+                     "'parallax store import' takes it",
+                     store);
+    else if (!tenant.ours)
+        plx_out_note(cli, "host %s has store %s: here it can only be read", tenant.host_name,
+                     store);
 }
 
 json_t *plx_session_instance_text(struct plx_cli *cli, const struct plx_registry_instance *instance)
@@ -994,11 +1019,10 @@ int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json
     int rc = ask_live(cli, name, "stats", NULL, &asked, ret_stats);
 
     if (!rc && !asked)
-        rc =
-            plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
-                         "%s/%.120s is not open on this host, so it has no counters; 'parallax lun "
-                         "create' opens it",
-                         name->store, name->vdi);
+        rc = plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                          "no handler of this host has %s/%.120s open, so there are no counters; "
+                          "'parallax lun create' opens it",
+                          name->store, name->vdi);
     return rc;
 }
 

@@ -82,6 +82,8 @@ int plx_session_tell(struct plx_cli *cli, const char *store, const char *command
 void plx_session_tell_doubt(struct plx_cli *cli);
 /* What was seen, for people; null: nothing. */
 json_t *plx_session_doubt(struct plx_cli *cli);
+/* host and ours, as 'store scan' has them; where it is another host, or none, a note says so. */
+void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object);
 /* "handler 802 on web1", for people; with ", gone" when it is proven dead: what it had open is
  * recovered by the next command or handler that opens the store for writing. */
 json_t *plx_session_instance_text(struct plx_cli *cli,

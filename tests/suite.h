@@ -15,7 +15,8 @@ struct suite_frame {
     void (*before)(void), (*after)(void);
 };
 
-/* Returns what main() does. */
+/* Returns what main() does. A suite whose init fails runs no test, and no assertion of it has
+ * failed. */
 static inline int suite_run(const char *name, const struct suite_frame *frame,
                             const struct suite_test *tests, size_t count)
 {
@@ -30,7 +31,7 @@ static inline int suite_run(const char *name, const struct suite_frame *frame,
         CU_add_test(suite, tests[i].name, tests[i].test);
     CU_basic_set_mode(CU_BRM_NORMAL);
     CU_basic_run_tests();
-    failures = CU_get_number_of_failures();
+    failures = CU_get_number_of_failure_records();
     CU_cleanup_registry();
     return failures != 0;
 }

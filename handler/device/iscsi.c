@@ -181,7 +181,7 @@ static int sense_error(const struct plx_io *io, const struct scsi_sense *sense)
 {
     switch (sense->key) {
     case SCSI_SENSE_DATA_PROTECTION:
-        return sense->ascq == 0x2707 ? PLX_ERR_NOSPACE : PLX_ERR_READONLY;
+        return sense->ascq == 0x2707 ? PLX_ERR_VOLUME_FULL : PLX_ERR_READONLY;
     case SCSI_SENSE_NOT_READY:
     case SCSI_SENSE_HARDWARE_ERROR:
         return PLX_ERR_LOST;

@@ -98,7 +98,7 @@ static int io_error(const struct plx_io *io, int error)
         return PLX_ERR_FENCED;
     case ENOSPC:
     case EDQUOT:
-        return PLX_ERR_NOSPACE;
+        return PLX_ERR_VOLUME_FULL;
     case EROFS:
     case EPERM: /* a block device that was set read-only */
         return io->op == PLX_IO_READ ? PLX_ERR_IO_READ : PLX_ERR_READONLY;

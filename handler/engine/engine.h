@@ -505,6 +505,10 @@ bool plx_vdi_use(struct plx_vdi *vdi, const struct plx_vdi_open_options *options
  * open. Turning it on, or to another mode, takes a snapshot. Synchronous. */
 int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
                            struct plx_fault *fault);
+/* The same, but the record keeps what it has: who tries one, and dies, leaves nothing behind. It
+ * ends with the next of either, which is to come before the disk is closed. */
+int plx_vdi_try_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
+                           struct plx_fault *fault);
 /* Looks at the clocks, and tells operators when that changes what is believed. The witness is to be
  * kept, so that the next who opens the disk knows what this one knew. */
 struct plx_vdi_clock {

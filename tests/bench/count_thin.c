@@ -5,8 +5,9 @@
  * A disk that takes a snapshot every 10 ms has random overwrites at a steady rate, and the policy
  * is applied as often as the handler's service does it. Simulated disk and clock, one thread, fixed
  * seeds: an hour takes as long as its work does, and counts the same each time. Of each load are
- * printed: how many boundaries of tiers it passes, and whether the end is one; bytes of log as first
- * written, written in all, read; key frames. Then the store is checked, every block of it.
+ * printed: how many boundaries of tiers it passes, and whether the end is one; bytes of log as
+ * first written, written in all, read; key frames; snapshots that were taken, and that stay. Then
+ * the store is checked, every block of it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ static const struct load {
 
 static const struct load *load;
 static struct plx_vdi *vdi;
-static uint64_t random_word;
+static uint64_t random_word, gone_in_all;
 
 static uint64_t clock_ns(struct plx_env *e)
 {
@@ -87,6 +88,7 @@ static void run_for(const struct plx_protection *policy)
             continue;
         bench_drain(store);
         OK(plx_retention_apply(&retention, env.ns, &work, &gone, &fault));
+        gone_in_all += gone.snapshots;
         look_ns += looks_ns;
     }
     bench_drain(store);
@@ -98,6 +100,7 @@ static void run_load(void)
     struct plx_counters before, after;
 
     random_word = MEASURE_SEED;
+    gone_in_all = 0;
     memset(buffer, 'x', BLOCK);
     make_store(load->store, 64 * MIB);
     env.env.now_ns = env.env.monotonic_ns = clock_ns;
@@ -112,13 +115,15 @@ static void run_load(void)
     plx_store_counters(store, &before);
     run_for(&policy);
     plx_store_counters(store, &after);
-    printf("%s\t%u\t%d\t%llu\t%llu\t%llu\t%llu\n", load->name, load->boundaries, load->ends,
-           (unsigned long long)(after.batch_bytes - before.batch_bytes),
+    printf("%s\t%u\t%d\t%llu\t%llu\t%llu\t%llu\t%llu\t%llu\n", load->name, load->boundaries,
+           load->ends, (unsigned long long)(after.batch_bytes - before.batch_bytes),
            (unsigned long long)(after.device_write_bytes[PLX_KIND_LOG] -
                                 before.device_write_bytes[PLX_KIND_LOG]),
            (unsigned long long)(after.device_read_bytes[PLX_KIND_LOG] -
                                 before.device_read_bytes[PLX_KIND_LOG]),
-           (unsigned long long)(after.keyframes - before.keyframes));
+           (unsigned long long)(after.keyframes - before.keyframes),
+           (unsigned long long)(after.snapshots - before.snapshots),
+           (unsigned long long)(after.snapshots - before.snapshots - gone_in_all));
     fflush(stdout);
     OK(plx_vdi_close(vdi));
     check_store(false);

@@ -5,7 +5,9 @@
  * $PLX_STAGE_BOOT: a file that has the boot's id, of another machine say.
  * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which call that hands something to a
  * device or file it comes, counted from 1.
+ * $PLX_STAGE_SYNC_FAILS: which call of fsync() fails, counted from 1.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <libaio.h>
 #include <signal.h>
@@ -26,6 +28,8 @@ int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);
 int __real_io_submit(io_context_t context, long count, struct iocb **list);
 int __wrap_io_submit(io_context_t context, long count, struct iocb **list);
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
 ssize_t __real_pread64(int fd, void *buffer, size_t bytes, off_t offset);
 ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset);
 ssize_t __real_preadv64(int fd, const struct iovec *iov, int count, off_t offset);
@@ -109,4 +113,14 @@ ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offse
 {
     pass();
     return __real_pwritev64(fd, iov, count, offset);
+}
+
+int __wrap_fsync(int fd)
+{
+    static long calls;
+
+    if (++calls != number_of("PLX_STAGE_SYNC_FAILS"))
+        return __real_fsync(fd);
+    errno = EIO;
+    return -1;
 }

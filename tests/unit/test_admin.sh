@@ -175,6 +175,8 @@ step "virtual disks: resize"
 run 1 vdi resize demo/web --size 512M
 says err "smaller"
 run 2 vdi resize demo/web --size 300T
+run 0 vdi resize demo/web --size 1536M --json
+grep open_by out && die "the command tells itself as who has the disk open"
 run 0 vdi resize demo/web --size 2G
 run 0 vdi info demo/web --json
 [[ $(json size_bytes) == $((2 << 30)) ]] || die "it did not grow"
@@ -366,6 +368,7 @@ says out "IOPS"
 run 2 vdi bench demo/web --rw sideways
 run 2 vdi bench demo/web --bs 1000
 run 3 vdi stats demo/web
+says err "no handler of this host has demo/web open"
 run 3 store stats demo
 
 step "the registry is lost"
@@ -380,6 +383,8 @@ run 0 store list --json
 run 0 store scan "$DIR/demo.plx" --json
 [[ $(json 0 store) == demo && $(json 0 ours) == true && $(json 0 known) == null ]] || die "the scan does not find it"
 run 3 store import --volume "$DIR/nothing.plx"
+run 0 store scan
+((EUID)) || ! grep "look as root" err || die "root is told to look as root"
 step "a scan goes on behind what it cannot read, and says at the end what that was"
 head -c 1M /dev/zero >noise
 run 0 store format pair --volume "$DIR/pair0.plx" --volume "$DIR/pair1.plx" --size 64M --extent-size 1M
@@ -486,6 +491,14 @@ rm -f big
 step "damage and strange files"
 run 0 store forget demo
 run 3 store info demo
+: >nought.plx
+for size in "" "--size 64M"; do
+    # shellcheck disable=SC2086 # words
+    run 1 store format new --volume nought.plx $size
+    says err "nought.plx is empty; delete it, and --size makes a file of that size"
+done
+run 1 store format new --volume "$DIR/demo.plx"
+says err "holds store demo; 'parallax store import' makes it known here, --force overwrites it with all its disks"
 cp demo.plx damaged
 dd if=/dev/urandom of=damaged bs=4096 count=8 conv=notrunc status=none
 "$PARALLAX" store rebuild-registry --volume "$DIR/damaged" >out 2>err && die "a damaged store was accepted"

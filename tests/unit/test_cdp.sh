@@ -295,6 +295,22 @@ run 0 vdi bench demo/copy --rw randwrite --force --iodepth 4 --runtime 1 --size 
 run 2 vdi bench demo/copy --snapshot-every never
 run 0 vdi info demo/copy --json
 [[ $(json protection) == off ]] || die "the measure left protection behind"
+"$PARALLAX" vdi bench demo/copy --rw randwrite --force --runtime 60 --size 16M --snapshot-every 10ms >out 2>err &
+measuring=$!
+for _ in {1..100}; do
+    run 0 snap list demo/copy --json
+    [[ $(json -1 seq) -le $((newest + 20)) ]] || break
+    sleep 0.1
+done
+run 0 store check demo
+grep "protection is" out && die "the check takes what is only tried for a difference"
+kill -9 "$measuring"
+wait "$measuring" 2>/dev/null
+run 0 vdi info demo/copy --json
+[[ $(json protection) == off ]] || die "a measure that was killed left protection behind"
+run 0 snap create demo/copy
+run 0 vdi info demo/copy --json
+[[ $(json protection) == off ]] || die "the recovery took what was only tried"
 run 0 cdp on demo/copy --every-batch --keep all
 run 0 cdp on demo/copy --every-write
 run 0 cdp status demo/copy --json

@@ -583,12 +583,18 @@ static void test_kernel_errors(void)
     static const struct {
         int error, read, write;
     } meanings[] = {
-        {EIO, PLX_ERR_IO_READ, PLX_ERR_IO_WRITE},   {ENODEV, PLX_ERR_LOST, PLX_ERR_LOST},
-        {ENXIO, PLX_ERR_LOST, PLX_ERR_LOST},        {ENOLINK, PLX_ERR_LOST, PLX_ERR_LOST},
-        {ENOTCONN, PLX_ERR_LOST, PLX_ERR_LOST},     {ETIMEDOUT, PLX_ERR_LOST, PLX_ERR_LOST},
-        {ESHUTDOWN, PLX_ERR_LOST, PLX_ERR_LOST},    {EBADE, PLX_ERR_FENCED, PLX_ERR_FENCED},
-        {EDQUOT, PLX_ERR_NOSPACE, PLX_ERR_NOSPACE}, {EROFS, PLX_ERR_IO_READ, PLX_ERR_READONLY},
-        {EPERM, PLX_ERR_IO_READ, PLX_ERR_READONLY}, {ENOMEM, PLX_ERR_NOMEM, PLX_ERR_NOMEM},
+        {EIO, PLX_ERR_IO_READ, PLX_ERR_IO_WRITE},
+        {ENODEV, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ENXIO, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ENOLINK, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ENOTCONN, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ETIMEDOUT, PLX_ERR_LOST, PLX_ERR_LOST},
+        {ESHUTDOWN, PLX_ERR_LOST, PLX_ERR_LOST},
+        {EBADE, PLX_ERR_FENCED, PLX_ERR_FENCED},
+        {EDQUOT, PLX_ERR_VOLUME_FULL, PLX_ERR_VOLUME_FULL},
+        {EROFS, PLX_ERR_IO_READ, PLX_ERR_READONLY},
+        {EPERM, PLX_ERR_IO_READ, PLX_ERR_READONLY},
+        {ENOMEM, PLX_ERR_NOMEM, PLX_ERR_NOMEM},
     };
     struct plx_device *device = open_new("errors", FILE_BYTES);
     char buffer[4096] = "";
@@ -1000,7 +1006,7 @@ static void test_full_disk(void)
     first = run(device, PLX_IO_WRITE, 0, buffer, 1 << 20);
     second = run(device, PLX_IO_WRITE, 1 << 20, buffer, 1 << 20);
     CU_ASSERT_EQUAL(first, 0);
-    CU_ASSERT_EQUAL(second, PLX_ERR_NOSPACE);
+    CU_ASSERT_EQUAL(second, PLX_ERR_VOLUME_FULL);
     CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer, 1 << 20), 0);
     plx_device_close(device);
     umount2(path_of("small"), MNT_DETACH);

@@ -79,6 +79,8 @@ unchanged alpha store release demo --dry-run
 alpha 0 store release demo
 alpha 4 vdi create demo/late --size 1M
 says err "no host has the store"
+alpha 0 store info demo
+says err "no host has store demo, it was released: here it can only be read until 'parallax store import' takes it"
 unchanged beta store take-over --volume "$DIR/demo.plx" --from gamma --dry-run
 says err "no host has store demo, so nothing would be taken from host gamma; this host would have it"
 unchanged alpha store take-over demo --any --dry-run
@@ -88,6 +90,14 @@ beta 0 vdi export demo/web back
 same back image
 alpha 4 vdi create demo/late --size 1M
 says err "belongs to host beta"
+alpha 0 store info demo
+says err "host beta has store demo: here it can only be read"
+alpha 0 store info demo --json
+[[ $(json host) == beta && $(json ours) == false ]] || die "who has the store is not told"
+beta 0 store info demo
+[[ ! -s err ]] || die "a note on a store of this host"
+beta 0 store info demo --json
+[[ $(json host) == beta && $(json ours) == true ]] || die "who has the store is not told"
 alpha 4 store release demo --dry-run
 says err "belongs to host beta"
 

@@ -1272,7 +1272,7 @@ static void test_errors(void)
         {PLX_IO_READ, {2, 5, 0x2100}, PLX_ERR_IO_READ}, /* illegal request */
         {PLX_IO_READ, {2, 4, 0x4400}, PLX_ERR_LOST},    /* hardware error */
         {PLX_IO_WRITE, {2, 7, 0x2700}, PLX_ERR_READONLY},
-        {PLX_IO_WRITE, {2, 7, 0x2707}, PLX_ERR_NOSPACE},
+        {PLX_IO_WRITE, {2, 7, 0x2707}, PLX_ERR_VOLUME_FULL},
         {PLX_IO_READ, {0x18, 0, 0}, PLX_ERR_FENCED}, /* reservation conflict */
         {PLX_IO_WRITE, {0x18, 0, 0}, PLX_ERR_FENCED},
         {PLX_IO_FLUSH, {0x18, 0, 0}, PLX_ERR_FENCED},

@@ -102,6 +102,7 @@ run 0 store info demo
 run 1 gc demo
 run 1 snap delete demo/a@one
 run 4 vdi forget demo --lost -q
+[[ $(<err) == *"; with --yes, what these disks used becomes garbage, "*" may go again" ]] || die "wrong advice"
 run 0 vdi forget demo --lost --yes
 says err "gave up 1"
 run 0 gc demo --json

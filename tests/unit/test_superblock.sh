@@ -76,6 +76,14 @@ told
 mended
 whole one
 
+step "one copy of a superblock is damaged: grow writes it again"
+cp grown one
+head -c 4096 /dev/urandom | dd of=one conv=notrunc status=none
+run 5 store check demo
+says out "copy 0 of the superblock is damaged; 'parallax store grow' writes it again"
+run 0 store grow demo
+run 0 store check demo
+
 step "they go back: the registry is made anew first"
 cp grown one
 lose

@@ -37,6 +37,13 @@ limited vdi export demo/web@one old --force && die "there was no room"
 run 0 vdi export demo/web@one raw
 same raw image
 [[ $(stat -c %a raw) == 600 && -z $(ls ./*.partial-* 2>/dev/null) ]] || die "not as a new file is"
+# Contents are durable before the name is theirs, and the name before the command has done its work.
+sync_fails() { PLX_STAGE_SYNC_FAILS=$1 "$PARALLAX_STAGED" vdi export demo/web@one old --force >out 2>err </dev/null; }
+sync_fails 1 && die "contents that are not durable are a success"
+[[ $(<old) == precious && -z $(ls ./*.partial-* 2>/dev/null) ]] || die "contents that are not durable have the name"
+sync_fails 2 && die "a name that is not durable is a success"
+says err "make the name durable"
+same old image
 
 step "what replaces a file is of its mode, and where a link points to"
 mkdir elsewhere

@@ -134,6 +134,50 @@ static void test_hot(void)
     end_hot(vdi);
 }
 
+static void note_end(struct plx_request *request)
+{
+    *(bool *)request->owner = true;
+}
+
+/* V4: beside requests that come more often than steps would, and beside one that takes long. */
+static void test_busy(void)
+{
+    unsigned patience = fixture.disk.patience;
+    struct plx_vdi *vdi;
+    struct iovec iov = {buffer, BLOCK};
+    bool ended = false;
+    struct plx_request slow = {.op = PLX_READ,
+                               .length = BLOCK,
+                               .iov = &iov,
+                               .iovcnt = 1,
+                               .done = note_end,
+                               .owner = &ended};
+    uint64_t reads;
+
+    fixture.disk.patience = 95;
+    vdi = make_hot(QUIET_NS);
+    for (unsigned i = 0; i < 200; i++) {
+        pass_time(QUIET_NS / 50);
+        CU_ASSERT(reads_as(vdi, 0, BLOCK, 1));
+    }
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+    reads = counters().device_reads[PLX_KIND_DATA];
+    plx_vdi_submit(vdi, &slow);
+    for (unsigned i = 0; i < 8; i++) { /* the device is not waited for */
+        env.ns += QUIET_NS / 16 + 1;
+        plx_store_tick(store);
+    }
+    CU_ASSERT_FALSE(ended);
+    CU_ASSERT_EQUAL(counters().device_reads[PLX_KIND_DATA] - reads, 1);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 0);
+    pass_time(1);
+    CU_ASSERT(ended && slow.result == 0);
+    pass_time(4 * QUIET_NS);
+    CU_ASSERT_EQUAL(counters().blocks_vouched, 40);
+    fixture.disk.patience = patience;
+    end_hot(vdi);
+}
+
 static void test_off(void)
 {
     struct plx_vdi *vdi = make_hot(0);
@@ -391,6 +435,7 @@ int main(void)
         {"quiet blocks", test_quiet},
         {"damage is found again", test_damage},
         {"hot leaves", test_hot},
+        {"busy disks", test_busy},
         {"off", test_off},
         {"seen by a snapshot", test_shared},
         {"noted, not yet in a key frame", test_noted},

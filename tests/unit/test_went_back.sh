@@ -86,6 +86,8 @@ run 0 vdi info demo/b
 [[ $(registry "SELECT count(*) FROM extents WHERE sealed") != 0 ]] || die "what it has again, and gave back once, can be given away"
 fails 5 store rebuild-registry --volume demo.plx
 says err "nothing is allocated in it any more"
+"$PARALLAX" store check demo >out 2>err
+grep "takes over what the store says" out && die "the check's advice is what was done, and changes nothing"
 
 step "a registry that does not know a disk: its slot is not another's, and it is whole with a new registry"
 cp good.plx demo.plx

@@ -170,7 +170,9 @@ static void check_superblocks(struct plx_verify *v)
             if (plx_verify_read(v, PLX_KIND_ADMIN, base + slot, v->block, PLX_BLOCK_SIZE) ||
                 plx_format_superblock_decode(v->block, &super, &why)) /* F1 */
                 plx_verify_find(v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
-                                "volume %u: copy %u of the superblock is damaged", i, slot);
+                                "volume %u: copy %u of the superblock is damaged; 'parallax store "
+                                "grow' writes it again",
+                                i, slot);
             else if (!plx_uuid_equal(&super.store, &v->store->info.id))
                 plx_verify_find(v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
                                 "volume %u: copy %u of the superblock is another store's", i, slot);

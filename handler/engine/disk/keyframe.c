@@ -406,7 +406,7 @@ static void write_record(struct plx_keyframe_op *op)
     op->since = plx_store_since(vdi->store);
     op->record = vdi->record;
     op->record.keyframe = op->target;
-    op->record.protection = vdi->protect.policy;
+    op->record.protection = vdi->protect.kept;
     op->record.vouched_ns = vdi->vouch.completed_ns;
     op->record.doubted = vdi->vouch.doubt;
     if (op->detour)

@@ -20,8 +20,9 @@
  *     looks at the clocks itself for each of either, so nobody can let go past it.
  * Loop: the VDI's.
  * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
- *   before holds. An automatic snapshot is in the log or was never taken. What was recovered and no
- *   snapshot saw becomes an instant when it is next due, or when the disk is closed.
+ *   before holds. One that is only tried is never there. An automatic snapshot is in the log or was
+ *   never taken. What was recovered and no snapshot saw becomes an instant when it is next due, or
+ *   when the disk is closed.
  */
 #include "engine/disk/protect.h"
 
@@ -362,11 +363,11 @@ static int write_policy(struct plx_vdi *vdi, struct plx_fault *fault)
     return run(vdi, &request, fault);
 }
 
-int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
-                           struct plx_fault *fault)
+static int put_in_force(struct plx_vdi *vdi, const struct plx_protection *protection, bool keep,
+                        struct plx_fault *fault)
 {
     struct plx_protect *p = &vdi->protect;
-    struct plx_protection old = p->policy;
+    struct plx_protection old = p->policy, kept = p->kept;
     bool other = protection->mode != old.mode || protection->interval_ns != old.interval_ns;
     int error = plx_protection_check(protection, fault);
 
@@ -375,6 +376,8 @@ int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *pro
     if (vdi->snapshot)
         return plx_fault_set(fault, PLX_ERR_READONLY, "a snapshot has no protection");
     p->policy = *protection;
+    if (keep)
+        p->kept = *protection;
     if (other) {
         vdi->log.snapshots = PLX_PROTECT_OFF;
         p->due_ns = monotonic(vdi) + protection->interval_ns;
@@ -382,12 +385,25 @@ int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *pro
         error = protection->mode == PLX_PROTECT_OFF ? 0 : take_now(vdi, fault);
         apply_mode(vdi);
     }
-    if (!error)
+    if (!error && keep)
         error = write_policy(vdi, fault);
     if (error) {
         p->policy = old;
+        p->kept = kept;
         wait_in_place_ended(vdi);
         apply_mode(vdi);
     }
     return error;
+}
+
+int plx_vdi_set_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
+                           struct plx_fault *fault)
+{
+    return put_in_force(vdi, protection, true, fault);
+}
+
+int plx_vdi_try_protection(struct plx_vdi *vdi, const struct plx_protection *protection,
+                           struct plx_fault *fault)
+{
+    return put_in_force(vdi, protection, false, fault);
 }

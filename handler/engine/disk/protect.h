@@ -6,7 +6,9 @@
 #include "engine/engine.h"
 
 struct plx_protect {
-    struct plx_protection policy; /* in force; the record has it after the next key frame */
+    struct plx_protection policy; /* in force */
+    struct plx_protection kept;   /* the record has it after the next key frame; policy or, while
+                                   * another one is tried, the one before */
     struct plx_request request;   /* INTERVAL: the one automatic snapshot there is */
     bool under_way, ordered;
     bool changed;        /* the disk, since its last snapshot; unlike vdi->changed never a guess */

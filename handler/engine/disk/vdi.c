@@ -424,7 +424,7 @@ static struct plx_vdi *vdi_new(struct plx_store *store, const struct plx_vdi_rec
     vdi->record = *record;
     vdi->record_slot = record_slot;
     vdi->size_bytes = record->keyframe.size_bytes;
-    vdi->protect.policy = record->protection;
+    vdi->protect.policy = vdi->protect.kept = record->protection;
     vdi->vouch.completed_ns = record->vouched_ns;
     vdi->vouch.doubt = record->doubted || record->owner;
     plx_gather_init(&vdi->gather, store);

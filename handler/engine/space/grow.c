@@ -162,6 +162,7 @@ static int check_extents(const struct plx_device *device, uint64_t extent_bytes,
 static int refuse_data(struct plx_device *device, bool force, uint8_t *buffer,
                        struct plx_fault *fault)
 {
+    struct plx_superblock_info store;
     bool holds;
     int error;
 
@@ -171,6 +172,11 @@ static int refuse_data(struct plx_device *device, bool force, uint8_t *buffer,
     if (error)
         return plx_fault_set(fault, error, "%s: cannot read: %s", device->name,
                              plx_error_text(error));
+    if (holds && !force && !plx_superblock_probe(device, &store, NULL))
+        return plx_fault_set(fault, PLX_ERR_EXISTS,
+                             "%s: holds store %s; 'parallax store import' makes it known here, "
+                             "--force overwrites it with all its disks",
+                             device->name, store.store_name);
     if (holds && !force)
         return plx_fault_set(fault, PLX_ERR_EXISTS, "%s: holds data already; --force overwrites it",
                              device->name);

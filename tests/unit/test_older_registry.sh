@@ -1,0 +1,81 @@
+#!/bin/bash
+# The registry alone went back, though it lies in the store: a device that lost writes to that place. What it has forgotten,
+# a clone, or a collection that has come further, costs nobody anything.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+: "${PARALLAX_STAGED:?the path of the staged command}"
+
+for name in one two three; do head -c 4M /dev/urandom >$name; done
+
+# registry_back FILE: the registry is what it was there.
+registry_back() {
+    python3 - "$1" "$DIR/demo.plx" <<'END'
+import struct, sys
+old, volume = open(sys.argv[1], "rb").read(), open(sys.argv[2], "r+b")
+extent = 1 << 20
+spans = [struct.unpack_from("<QQ", old, 2048 + 32 * n + 8) for n in range(struct.unpack_from("<I", old, 196)[0])]
+assert spans
+for first, count in spans:
+    volume.seek(first * extent)
+    volume.write(old[first * extent : (first + count) * extent])
+END
+}
+
+# exported NAME FILE: that is what it holds.
+exported() {
+    run 0 vdi export "demo/$1" back --force
+    same back "$2"
+}
+
+# rebuild: what went back is told, or nothing did.
+rebuild() {
+    "$PARALLAX" store rebuild-registry --volume "$DIR/demo.plx" >out 2>err
+    [[ $? == [05] ]] || die "no new registry"
+}
+
+step "it does not know of a clone: the snapshot that this began with does not go"
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+run 0 vdi import one demo/a
+run 0 snap create demo/a@x
+run 0 vdi import two demo/a --force
+run 0 snap create demo/a@y
+cp demo.plx before.plx
+run 0 vdi clone demo/a@x demo/clone
+registry_back before.plx
+run 0 vdi list demo --json
+[[ $(<out) != *demo/clone* ]] || die "the registry is not older"
+run 1 snap delete demo/a@x
+run 0 store info demo --json
+[[ $(json doubt) != null ]] || die "nobody noted what was seen"
+run 1 vdi import three demo/new
+run 1 gc demo
+rebuild
+for n in {1..4}; do run 0 vdi import three "demo/new$n"; done
+exported clone one
+exported a@x one
+exported a two
+
+step "it is amid a collection that has ended since: what was garbage is a disk's by now, and is not freed"
+rm -rf demo.plx state
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+run 0 vdi import one demo/kept
+for n in {1..4}; do run 0 vdi import two "demo/gone$n"; done
+for n in {1..4}; do run 0 vdi delete "demo/gone$n" --yes; done
+cp demo.plx whole.plx
+for ((at = 600, found = 0; found == 0; at += 15)); do
+    cp whole.plx demo.plx
+    { PLX_STAGE_SIGNAL=9 PLX_STAGE_AT=$at "$PARALLAX_STAGED" gc demo; } >out 2>err && die "no collection was broken off amid its garbage"
+    found=$(registry "SELECT count(*) FROM garbage, collections WHERE phase = 'sweep'")
+done
+cp demo.plx before.plx
+run 0 gc demo
+for n in {1..4}; do run 0 vdi import three "demo/new$n"; done
+registry_back before.plx
+run 0 gc demo --json
+[[ $(json freed_bytes) == 0 && $(json resumed) == true ]] || die "blocks of a disk were freed"
+rebuild
+for n in {5..8}; do run 0 vdi import one "demo/new$n"; done
+exported kept one
+for n in {1..4}; do exported "new$n" three; done
+echo "all is well"
