@@ -9,7 +9,7 @@ SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
 # In a name space of its own: its mounts go with it.
 if [[ -z ${FULL_INSIDE:-} ]]; then
     unshare -m true 2>/dev/null || { echo "SKIPPED: no name spaces can be made here" && exit 77; }
-    FULL_INSIDE=1 exec unshare -m "$SOURCE/tests/unit/test_full.sh"
+    FULL_INSIDE=1 exec unshare -m "$SOURCE/tests/unit/test_no_room.sh"
 fi
 mkdir below full && mount -t tmpfs -o size=24m none below || exit 1
 
