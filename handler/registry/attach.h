@@ -94,7 +94,7 @@ unsigned plx_attach_unasked(const struct plx_attach *attach, uint64_t *ret_chang
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
                           struct plx_fault *fault);
-/* lost: one whose record is gone, or damaged (plx_door_is_gone), and only such a one. */
+/* lost: one whose record is gone, damaged or older (plx_door_is_gone), and only such a one. */
 int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, bool lost,
                           struct plx_fault *fault);
 /* The operator's word: what is in `lost` (lost.h) is given up, and slots whose record could not be

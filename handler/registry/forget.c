@@ -146,7 +146,8 @@ static void on_finding(void *context, const struct plx_finding *finding)
     if (!accept->error && strcmp(finding->kind, "shared") == 0)
         accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
                                       "%.160s: blocks of an older state are in use by others; "
-                                      "nothing was changed: restore the store, or delete the disk",
+                                      "nothing was changed: restore the store, or give the disk "
+                                      "up by 'parallax vdi delete --lost'",
                                       finding->text);
 }
 

@@ -130,6 +130,8 @@ static int drop_store(void)
     return system(command);
 }
 
+#define PART 40u /* blocks: several find room in an extent */
+
 static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *ret_older)
 {
     struct plx_registry_store store;
@@ -196,6 +198,7 @@ static void refuse_older(const struct plx_registry_vdi *row, int error)
 /* A disk back at an older state is refused, and only it, until the operator accepts that. */
 static void older_and_others(bool taken)
 {
+    struct plx_collected collected;
     uint8_t before[RECORD_BYTES];
     struct plx_registry_vdi row;
     struct plx_vdi *vdi;
@@ -225,6 +228,10 @@ static void older_and_others(bool taken)
     if (taken) {
         refuse_older(&row, PLX_ERR_CORRUPT);
         refuse_disk("old", PLX_ERR_CORRUPT);
+        OK(plx_attach_vdi_delete(attach, "old", true, &fault));
+        OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+        CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "other", true, &fault), PLX_ERR_EXISTS);
+        write_disk("other", 4);
     } else {
         accept_older(&row);
         OK(open_disk("old", &vdi));
@@ -474,8 +481,6 @@ static void transfer(const char *name, enum plx_request_op op, unsigned from, un
     OK(plx_vdi_run(vdi, &request));
     OK(plx_attach_vdi_close(attach, vdi));
 }
-
-#define PART 40u /* blocks: several find room in an extent */
 
 static void fill(const char *name, unsigned from, uint8_t with)
 {
