@@ -751,7 +751,9 @@ static void compare(struct plx_verify *v)
         left += v->leak.owner ? 0 : v->leak.other;
         if (v->options->leak && v->leak.deleted + v->leak.other)
             v->options->leak(v->options->context, &v->leak);
-        if (v->options->unguarded && v->unguarded[number])
+        if (v->options->unguarded &&
+            (v->unguarded[number] ||
+             (v->options->held && v->owners[number] && v->marks.extents[number])))
             v->options->unguarded(v->options->context, number);
     }
     look_at_suspects(v);

@@ -10,7 +10,8 @@
  *     has by now it would overwrite or free: such a state is refused, before anything changes.
  *     Those that nobody has yet are kept from being given away: their extents are sealed for good
  *     (rebuild.c, B9), and only then it is looked once more whether somebody has got one
- *     meanwhile. What an instance holds cannot be sealed: refused until that has ended.
+ *     meanwhile. What an instance holds cannot be sealed, and what has been freed there since may
+ *     be so in its memory alone: refused until that has ended.
  * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
  *   the command does the rest when it comes again.
  */
@@ -198,6 +199,7 @@ int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry
         .found = on_finding, .interrupted = interrupted, .context = &accept};
     const struct plx_check_options unguarded = {.found = ignore,
                                                 .unguarded = seal,
+                                                .held = true,
                                                 .leave_out = is_another,
                                                 .interrupted = interrupted,
                                                 .context = &accept};

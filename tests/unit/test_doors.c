@@ -132,6 +132,8 @@ static int drop_store(void)
 
 #define PART 40u /* blocks: several find room in an extent */
 
+static void fill(const char *name, unsigned from, uint8_t with);
+
 static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *ret_older)
 {
     struct plx_registry_store store;
@@ -237,6 +239,44 @@ static void older_and_others(bool taken)
         OK(open_disk("old", &vdi));
         OK(plx_attach_vdi_close(attach, vdi));
     }
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Blocks that a living instance has freed since are free in its memory first, and its next write's
+ * then: the bitmap that the store has does not tell. */
+static void test_older_beside_living(void)
+{
+    struct plx_request unmap = {.op = PLX_UNMAP, .length = 4ull * PART * PLX_BLOCK_SIZE};
+    struct plx_attach *holder;
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    for (unsigned part = 0; part < 4; part++)
+        fill("old", part * PART, 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    fill("other", 0, 2); /* which has the extent claimed */
+    OK(open_disk("old", &vdi));
+    OK(plx_vdi_run(vdi, &unmap));
+    OK(plx_attach_vdi_close(attach, vdi));
+    holder = attach;
+    record(0, before, true);
+    open_attach();
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    refuse_older(&row, PLX_ERR_BUSY);
+    close_attach();
+    attach = holder;
+    for (unsigned part = 1; part < 8; part++)
+        fill("other", part * PART, 3);
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
@@ -1493,6 +1533,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"a record that went back", test_older},
         {"a record that went back, to blocks that are another's by now", test_older_and_others},
+        {"a record that went back, beside a living instance", test_older_beside_living},
         {"another disk's record", test_another},
         {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},
