@@ -745,6 +745,7 @@ struct plx_finding {
         *kind; /* one word: superblock, bitmap, record, node, data, log, keyframe, shared... */
     const char *text; /* one sentence, no newline */
     const char *vdi;  /* its name, NULL: none */
+    const struct plx_uuid *id;
     uint64_t vblock;       /* block of the virtual disk, UINT64_MAX: none */
     uint64_t addr;         /* block of the store, 0: none */
     const char *volume;    /* that holds it */

@@ -91,6 +91,7 @@ static void keep(struct plx_verify *v, const struct plx_finding *finding)
     *kept = *finding;
     kept->text = strdup(finding->text);
     kept->vdi = NULL; /* the record's, when it is told */
+    kept->id = NULL;
     if (kept->text)
         v->kept_count++;
 }
@@ -109,6 +110,7 @@ static void tell_kept(struct plx_verify *v)
 
     for (size_t i = 0; i < v->kept_count; i++) {
         v->kept[i].vdi = v->record->name;
+        v->kept[i].id = &v->record->id;
         tell(v, &v->kept[i]);
         untold -= v->kept[i].severity == PLX_FINDING_ERROR;
     }
@@ -143,6 +145,7 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
                  finding.volume);
     finding.text = text;
     finding.vdi = v->record ? v->record->name : NULL;
+    finding.id = v->record ? &v->record->id : NULL;
     v->attempt_errors += severity == PLX_FINDING_ERROR;
     if (v->attempting)
         keep(v, &finding);

@@ -111,8 +111,9 @@ struct plx_older {
 int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                              struct plx_older *ret_older, struct plx_fault *fault);
 /* The operator's word: the disk counts as it was looked at. Reads the metadata of all disks, three
- * times. CORRUPT: another disk has blocks of that state by now. BUSY: an instance holds an extent
- * with free blocks of that state. interrupted: as in struct plx_check_options; may be NULL. */
+ * times. CORRUPT: another disk has blocks of that state by now, or may have, for a part of what
+ * leads to its blocks is lost. BUSY: an instance holds an extent with blocks of that state.
+ * interrupted: as in struct plx_check_options; may be NULL. */
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                             const struct plx_older *older, bool (*interrupted)(void *context),
                             struct plx_fault *fault);

@@ -12,6 +12,7 @@
  *     (rebuild.c, B9), and only then it is looked once more whether somebody has got one
  *     meanwhile. What an instance holds cannot be sealed, and what has been freed there since may
  *     be so in its memory alone: refused until that has ended.
+ * F5  Nor is one accepted while it is not known what all other disks have, for they cannot be read.
  * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
  *   the command does the rest when it comes again.
  */
@@ -140,15 +141,49 @@ struct accept { /* F4 */
     int error; /* of a callback */
 };
 
+/* One that went back, too: it is asked about this one when it is accepted in its turn. */
+static bool went_back(const struct accept *accept, const struct plx_uuid *id)
+{
+    struct plx_registry_vdi row;
+    char text[PLX_UUID_TEXT];
+    bool older = false;
+
+    plx_uuid_text(id, text);
+    return !plx_registry_vdi_get_by_id(accept->in.registry, text, &row) &&
+           !plx_door_is_older(accept->in.store, &row, &older, NULL) && older;
+}
+
+/* F5. What else may be damaged leads to no block of a disk. */
+static bool hides_blocks(const struct accept *accept, const struct plx_finding *finding)
+{
+    static const char *const kinds[] = {"record", "node", "log", "keyframe", "address", "more"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(finding->kind, kinds[i]) == 0)
+            return !finding->id || !went_back(accept, finding->id);
+    return false;
+}
+
 static void on_finding(void *context, const struct plx_finding *finding)
 {
     struct accept *accept = context;
 
-    if (!accept->error && strcmp(finding->kind, "shared") == 0)
+    if (accept->error)
+        return;
+    if (strcmp(finding->kind, "shared") == 0)
         accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
                                       "%.160s: blocks of an older state are in use by others; "
                                       "nothing was changed: restore the store, or give the disk "
                                       "up by 'parallax vdi delete --lost'",
+                                      finding->text);
+    else if (hides_blocks(accept, finding))
+        accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
+                                      "%.200s: nobody knows whether blocks of the older state are "
+                                      "in use there; nothing was changed: see 'parallax store "
+                                      "check'",
+                                      finding->text);
+    else if (strcmp(finding->kind, "busy") == 0)
+        accept->error = plx_fault_set(accept->fault, PLX_ERR_BUSY, "%.300s; nothing was changed",
                                       finding->text);
 }
 
@@ -207,7 +242,7 @@ int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry
 
     plx_attach_get_inside(attach, &in);
     accept.in = in;
-    error = check(attach, &accept, &whose); /* F4 */
+    error = check(attach, &accept, &whose); /* F4, F5 */
     if (!error)
         error = check(attach, &accept, &unguarded);
     if (!error)

@@ -243,6 +243,38 @@ static void older_and_others(bool taken)
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
 
+/* Nobody knows what a disk has whose record cannot be read just now. */
+static void test_older_beside_damage(void)
+{
+    uint8_t before[RECORD_BYTES], others[RECORD_BYTES], damaged[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    write_disk("old", 1);
+    write_disk("other", 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    write_disk("old", 2);
+    close_attach();
+    record(0, before, true);
+    record(1, others, false);
+    memset(damaged, 0xa5, sizeof damaged);
+    record(1, damaged, true);
+    open_attach();
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    refuse_older(&row, PLX_ERR_CORRUPT);
+    record(1, others, true);
+    accept_older(&row);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* Blocks that a living instance has freed since are free in its memory first, and its next write's
  * then: the bitmap that the store has does not tell. */
 static void test_older_beside_living(void)
@@ -1534,6 +1566,7 @@ int main(void)
         {"a record that went back", test_older},
         {"a record that went back, to blocks that are another's by now", test_older_and_others},
         {"a record that went back, beside a living instance", test_older_beside_living},
+        {"a record that went back, beside one that is damaged", test_older_beside_damage},
         {"another disk's record", test_another},
         {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},
