@@ -13,6 +13,9 @@
  *     meanwhile. What an instance holds cannot be sealed, and what has been freed there since may
  *     be so in its memory alone: refused until that has ended.
  * F5  Nor is one accepted while it is not known what all other disks have, for they cannot be read.
+ * F6  What an older state has may be what a collection has found since. So this is entered as one
+ *     (collections.c, K1; none is where a record is lost), and what one that was broken off has
+ *     left to be swept goes in the transaction of F3.
  * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
  *   the command does the rest when it comes again.
  */
@@ -20,6 +23,7 @@
 #include <string.h>
 
 #include "registry/attach_inside.h"
+#include "registry/collections.h"
 #include "registry/doors.h"
 #include "registry/lost.h"
 
@@ -224,32 +228,57 @@ static int check(struct plx_attach *attach, struct accept *accept,
     return error ? error : accept->error;
 }
 
-int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
-                            const struct plx_older *older, bool (*interrupted)(void *context),
-                            struct plx_fault *fault)
+static int accept_alone(struct plx_attach *attach, struct accept *accept,
+                        const struct plx_older *older, bool (*interrupted)(void *context))
 {
-    struct accept accept = {.vdi = vdi, .fault = fault};
-    struct plx_attach_inside in;
     const struct plx_check_options whose = {
-        .found = on_finding, .interrupted = interrupted, .context = &accept};
+        .found = on_finding, .interrupted = interrupted, .context = accept};
     const struct plx_check_options unguarded = {.found = ignore,
                                                 .unguarded = seal,
                                                 .held = true,
                                                 .leave_out = is_another,
                                                 .interrupted = interrupted,
-                                                .context = &accept};
-    int error;
+                                                .context = accept};
+    int error = check(attach, accept, &whose); /* F4, F5 */
 
-    plx_attach_get_inside(attach, &in);
-    accept.in = in;
-    error = check(attach, &accept, &whose); /* F4, F5 */
     if (!error)
-        error = check(attach, &accept, &unguarded);
+        error = check(attach, accept, &unguarded);
     if (!error)
-        error = check(attach, &accept, &whose);
+        error = check(attach, accept, &whose);
     if (error)
         return error;
-    error = plx_registry_vdi_accept(in.registry, vdi->id, in.instance, &older->written,
-                                    older->newest); /* F3 */
-    return error ? plx_registry_fault(in.registry, error, fault) : 0;
+    error = plx_registry_vdi_accept(accept->in.registry, accept->vdi->id, accept->in.instance,
+                                    &older->written, older->newest); /* F3, F6 */
+    return error ? plx_registry_fault(accept->in.registry, error, accept->fault) : 0;
+}
+
+/* F6 */
+static int keep_collections_out(struct plx_attach *attach, const struct accept *accept)
+{
+    const struct plx_attach_inside *in = &accept->in;
+    struct plx_registry_collection entered;
+    bool waited;
+    int error = plx_attach_enter_collection(attach, &entered, &waited, accept->fault);
+
+    if (error || !entered.sweeping)
+        return error;
+    error = plx_registry_collection_sweep(in->registry, in->store_row, in->instance, false);
+    return error ? plx_registry_fault(in->registry, error, accept->fault) : 0;
+}
+
+int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
+                            const struct plx_older *older, bool (*interrupted)(void *context),
+                            struct plx_fault *fault)
+{
+    struct accept accept = {.vdi = vdi, .fault = fault};
+    int error, left;
+
+    plx_attach_get_inside(attach, &accept.in);
+    error = keep_collections_out(attach, &accept);
+    if (error)
+        return error;
+    error = accept_alone(attach, &accept, older, interrupted);
+    left =
+        plx_registry_collection_leave(accept.in.registry, accept.in.store_row, accept.in.instance);
+    return error ? error : left ? plx_registry_fault(accept.in.registry, left, fault) : 0;
 }

@@ -133,6 +133,7 @@ static int drop_store(void)
 #define PART 40u /* blocks: several find room in an extent */
 
 static void fill(const char *name, unsigned from, uint8_t with);
+static bool holds(const char *name, unsigned from, uint8_t with);
 
 static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *ret_older)
 {
@@ -309,6 +310,61 @@ static void test_older_beside_living(void)
     attach = holder;
     for (unsigned part = 1; part < 8; part++)
         fill("other", part * PART, 3);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static bool has_found(void *context)
+{
+    return ((const struct plx_collected *)context)->found >= 4ull * PART;
+}
+
+/* What a collection that was broken off has found may be the older state's, and is not swept. */
+static void test_older_and_found(void)
+{
+    struct plx_request unmap = {.op = PLX_UNMAP, .length = 4ull * PART * PLX_BLOCK_SIZE};
+    struct plx_attach *holder;
+    struct plx_collected collected;
+    const struct plx_attach_work stopped = {.interrupted = has_found, .context = &collected};
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    for (unsigned part = 0; part < 4; part++)
+        fill("old", part * PART, 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    fill("other", 0, 2); /* which has the extent claimed: another one frees nothing there */
+    holder = attach;
+    open_attach();
+    OK(open_disk("old", &vdi));
+    OK(plx_vdi_run(vdi, &unmap));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    attach = holder;
+    close_attach();
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &stopped, &collected, &fault), PLX_ERR_BUSY);
+    CU_ASSERT(collected.found >= 4ull * PART && collected.swept == 0);
+    close_attach();
+    record(0, before, true);
+    open_attach();
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    accept_older(&row);
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    close_attach();
+    open_attach();
+    for (unsigned part = 1; part < 8; part++)
+        fill("other", part * PART, 3);
+    for (unsigned part = 0; part < 4; part++)
+        CU_ASSERT(holds("old", part * PART, 1));
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
@@ -1382,6 +1438,7 @@ static void test_earlier(void)
     struct plx_registry_vdi row;
     struct plx_rebuilt rebuilt;
     struct plx_vdi *vdi;
+    size_t count;
     bool older;
 
     bring_earlier_back();
@@ -1401,6 +1458,8 @@ static void test_earlier(void)
     }
     open_attach();
     OK(is_older("gone-slot-0", &row, &older));
+    refuse_older(&row, PLX_ERR_REGISTRY); /* what the lost one had is not known */
+    OK(plx_attach_forget_lost(attach, &count, &fault));
     accept_older(&row);
     close_attach();
     CU_ASSERT_EQUAL(rebuild(false).older_records, 0);
@@ -1567,6 +1626,7 @@ int main(void)
         {"a record that went back, to blocks that are another's by now", test_older_and_others},
         {"a record that went back, beside a living instance", test_older_beside_living},
         {"a record that went back, beside one that is damaged", test_older_beside_damage},
+        {"a record that went back, and what was found since", test_older_and_found},
         {"another disk's record", test_another},
         {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},
