@@ -288,7 +288,8 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
         v->types[number] != TYPE_DAMAGED && read_page(v, number, 0, &page, &bits) == PAGE_GOOD)
         v->types[number] = (uint8_t)page.type;
     is = v->types[number] == type || v->types[number] == TYPE_DAMAGED;
-    v->unguarded[number] = v->unguarded[number] || !is;
+    if (v->mode == PLX_VERIFY_LIVE) /* what a deleted disk had may be others' by now */
+        v->unguarded[number] = v->unguarded[number] || !is;
     return is;
 }
 

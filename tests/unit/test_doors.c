@@ -1343,6 +1343,49 @@ static void label_disk(const char *name, const char *label)
     OK(plx_attach_vdi_close(attach, vdi));
 }
 
+/* A deleted disk's data lay where others have their metadata by now: that is no fault of theirs. */
+static void test_reused_and_rebuilt(void)
+{
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
+    struct plx_collected collected;
+    struct plx_vdi *vdi;
+    uint64_t extent;
+    char name[16];
+
+    OK(make_store());
+    open_attach();
+    create("kept");
+    write_disk("kept", 1);
+    create("gone");
+    for (unsigned part = 0; part < 20; part++)
+        fill("gone", part * PART, 2);
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "other%u", i);
+        create(name); /* before the slot is free */
+    }
+    close_attach();
+    open_attach();
+    extent = row_of(0).no + 1; /* the first one that it has for itself */
+    CU_ASSERT_EQUAL(row_of(extent).type, PLX_EXTENT_DATA);
+    OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    close_attach();
+    open_attach();
+    for (unsigned i = 0; i < 40; i++) { /* each takes a segment for its log */
+        snprintf(name, sizeof name, "other%u", i);
+        OK(open_disk(name, &vdi));
+        OK(plx_vdi_run(vdi, &snapshot));
+        OK(plx_attach_vdi_close(attach, vdi));
+    }
+    CU_ASSERT_EQUAL(row_of(extent).type, PLX_EXTENT_META);
+    close_attach();
+    CU_ASSERT_EQUAL(rebuild(false).sealed_extents, 0);
+    open_attach();
+    CU_ASSERT_NOT_EQUAL(row_of(extent).states, PLX_STATES_NEVER);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* A record that went back stays refused, with what the registry knew of it, until that is
  * accepted. */
 static void test_older_rebuilt(void)
@@ -1651,6 +1694,7 @@ int main(void)
         {"a doubt beside an open disk", test_open_in_doubt},
         {"a forgotten disk and a rebuild", test_forgotten_rebuilt},
         {"a record that went back and a rebuild", test_older_rebuilt},
+        {"an extent of a deleted disk that is used again, and a rebuild", test_reused_and_rebuilt},
         {"a slot's earlier disk, and a rebuild", test_earlier},
         {"a slot's earlier disk, and a collection", test_earlier_collected},
         {"a slot's earlier disk, and a clone", test_earlier_cloned},
