@@ -257,7 +257,11 @@ static int keep_collections_out(struct plx_attach *attach, const struct accept *
     if (error || !entered.sweeping)
         return error;
     error = plx_registry_collection_sweep(in->registry, in->store_row, in->instance, false);
-    return error ? plx_registry_fault(in->registry, error, accept->fault) : 0;
+    if (error) {
+        plx_registry_fault(in->registry, error, accept->fault);
+        plx_registry_collection_leave(in->registry, in->store_row, in->instance);
+    }
+    return error;
 }
 
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
