@@ -230,13 +230,15 @@ const struct plx_command plx_commands[] = {
      "Asks for confirmation on a terminal. Without a terminal it is refused unless you give --yes. "
      "Clones of its snapshots stay. The space comes back with the next 'parallax gc'; a handler "
      "that has the store open does that by itself. Use --lost for a disk whose record is missing "
-     "from the store or damaged because a device lost a write. Nothing is collected until you do. "
-     "If the lost record may come back, restore the store instead.",
+     "from the store, damaged or older than it was because a device lost a write. Nothing is "
+     "collected until you do. If the lost record may come back, restore the store instead.",
      "vdi delete demo/web\n"
      "vdi delete demo/web-test --yes\n"
      "vdi delete demo/web --lost",
-     OPTIONS({"yes", NULL, "do not ask"},
-             {"lost", NULL, "delete it only if its record is missing from the store or damaged"}),
+     OPTIONS(
+         {"yes", NULL, "do not ask"},
+         {"lost", NULL,
+          "delete it only if its record is missing from the store, damaged or older than it was"}),
      plx_cmd_vdi_delete},
     {"vdi", "accept-older", "STORE/VDI",
      "Accept a virtual disk whose record went back to an older state.",

@@ -2676,13 +2676,13 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
 }
 
 /* A9: of a disk that is ours. */
-static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row,
+static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, bool *ret_back,
                       struct plx_fault *fault)
 {
     int error;
 
     lock(a);
-    error = plx_door_is_gone(a->store, row, fault);
+    error = plx_door_is_gone(a->store, row, ret_back, fault);
     unlock(a);
     return in_doubt(a, error, fault);
 }
@@ -2694,7 +2694,7 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, bool *
     struct plx_registry_lock held;
     struct plx_registry_vdi row;
     struct plx_vdi_info info;
-    bool recover, lives;
+    bool recover, lives, back = false;
     int error = get_vdi(a, name, &row, fault);
 
     *ret_soon = false;
@@ -2702,7 +2702,7 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, bool *
         error = lock_vdi(a, &row, &held, &recover, fault);
     if (error)
         return error;
-    error = lost ? check_gone(a, &row, fault) : check_locked(a, &held, recover, fault);
+    error = lost ? check_gone(a, &row, &back, fault) : check_locked(a, &held, recover, fault);
     if (!error)
         error = check_unread(a, &row, &held, ret_soon, fault);
     if (error) {
@@ -2711,8 +2711,8 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, bool *
         return error;
     }
     lock(a);
-    error = lost ? plx_vdi_give_up(a->store, row.slot, fault)
-                 : plx_vdi_delete(a->store, row.slot, recover, fault);
+    error = lost && !back ? plx_vdi_give_up(a->store, row.slot, fault)
+                          : plx_vdi_delete(a->store, row.slot, recover || back, fault);
     lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
             info.state == PLX_VDI_LIVE;
     unlock(a);

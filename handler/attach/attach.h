@@ -94,7 +94,7 @@ unsigned plx_attach_unasked(const struct plx_attach *attach, uint64_t *ret_chang
 int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create_options *options,
                           const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
                           struct plx_fault *fault);
-/* lost: one whose record is gone, or damaged (plx_door_is_gone), and only such a one. */
+/* lost: one whose record is gone, damaged or older (plx_door_is_gone), and only such a one. */
 int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, bool lost,
                           struct plx_fault *fault);
 /* The operator's word: what is in `lost` (lost.h) is given up, and slots whose record could not be
@@ -111,8 +111,9 @@ struct plx_older {
 int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                              struct plx_older *ret_older, struct plx_fault *fault);
 /* The operator's word: the disk counts as it was looked at. Reads the metadata of all disks, three
- * times. CORRUPT: another disk has blocks of that state by now. BUSY: an instance holds an extent
- * with free blocks of that state. watch: as in struct plx_check_options. */
+ * times. CORRUPT: another disk has blocks of that state by now, or may have, for a part of what
+ * leads to its blocks is lost. BUSY: an instance holds an extent with blocks of that state, or
+ * collects. watch: as in struct plx_check_options. */
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                             const struct plx_older *older, const struct plx_watch *watch,
                             struct plx_fault *fault);

@@ -181,6 +181,8 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
         return 0;
     if (error)
         return plx_fault_set(c->fault, error, "%s", why.text);
+    if (row->states == PLX_STATES_NEVER) /* its header is not believed, and a rebuild keeps that */
+        return 0;
     snprintf(what, sizeof what, "extent %llu", no);
     empty = extent.type == PLX_EXTENT_UNUSED || extent.used_blocks <= extent.header_blocks;
     error = check_instance(c, extent.owner, "", what);
@@ -193,7 +195,7 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
                 no, (unsigned long long)(extent.used_blocks - extent.header_blocks),
                 type_name(extent.type));
     else if (row->type != PLX_EXTENT_UNUSED && extent.type != PLX_EXTENT_UNUSED && !empty &&
-             row->type != extent.type && row->states != PLX_STATES_NEVER) /* sealed for good: any */
+             row->type != extent.type)
         differs(c, PLX_FINDING_ERROR, "",
                 "extent %llu is a %s extent in the registry and a %s extent on the store" REBUILD,
                 no, type_name(row->type), type_name(extent.type));

@@ -71,13 +71,14 @@ static int read_own(struct plx_store *store, const struct plx_registry_vdi *row,
     return error ? refuse_gone(row, fault) : refuse_other(row, ret_info, fault);
 }
 
-int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row,
+int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_back,
                      struct plx_fault *fault)
 {
     char id[PLX_UUID_TEXT];
     struct plx_vdi_info info;
     int error = plx_vdi_read_info(store, row->slot, &info, fault);
 
+    *ret_back = false;
     if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_CORRUPT)
         return 0;
     if (error || info.state != PLX_VDI_LIVE)
@@ -85,6 +86,9 @@ int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row
     plx_uuid_text(&info.id, id);
     if (strcmp(id, row->id) != 0)
         return refuse_other(row, &info, fault);
+    *ret_back = plx_door_is_back(row, &info);
+    if (*ret_back)
+        return 0;
     return plx_fault_set(fault, PLX_ERR_EXISTS,
                          "virtual disk %.80s is on the store; 'parallax vdi delete' without --lost "
                          "deletes it",

@@ -27,9 +27,9 @@ int plx_door_is_older(struct plx_store *store, const struct plx_registry_vdi *ro
                       struct plx_fault *fault);
 /* The same, of a record that was read. */
 bool plx_door_is_back(const struct plx_registry_vdi *row, const struct plx_vdi_info *info);
-/* 0: there is no live record of the row's disk, nor of another one in its slot. EXISTS: its own is
- * there. */
-int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row,
+/* 0: there is no live record of the row's disk, nor of another one in its slot; or it is older than
+ * what was written last (*ret_back). EXISTS: its own is there. */
+int plx_door_is_gone(struct plx_store *store, const struct plx_registry_vdi *row, bool *ret_back,
                      struct plx_fault *fault);
 
 #endif

@@ -10,7 +10,12 @@
  *     has by now it would overwrite or free: such a state is refused, before anything changes.
  *     Those that nobody has yet are kept from being given away: their extents are sealed for good
  *     (rebuild.c, B9), and only then it is looked once more whether somebody has got one
- *     meanwhile. What an instance holds cannot be sealed: refused until that has ended.
+ *     meanwhile. What an instance holds cannot be sealed, and what has been freed there since may
+ *     be so in its memory alone: refused until that has ended.
+ * F5  Nor is one accepted while it is not known what all other disks have, for they cannot be read.
+ * F6  What an older state has may be what a collection has found since. So this is entered as one
+ *     (collections.c, K1; none is where a record is lost), and what one that was broken off has
+ *     left to be swept goes in the transaction of F3.
  * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
  *   the command does the rest when it comes again.
  */
@@ -19,6 +24,7 @@
 
 #include "attach/attach_inside.h"
 #include "attach/doors.h"
+#include "registry/collections.h"
 #include "registry/lost.h"
 
 /* ---- What is lost ---- */
@@ -139,14 +145,49 @@ struct accept { /* F4 */
     int error; /* of a callback */
 };
 
+/* One that went back, too: it is asked about this one when it is accepted in its turn. */
+static bool went_back(const struct accept *accept, const struct plx_uuid *id)
+{
+    struct plx_registry_vdi row;
+    char text[PLX_UUID_TEXT];
+    bool older = false;
+
+    plx_uuid_text(id, text);
+    return !plx_registry_vdi_get_by_id(accept->in.registry, text, &row) &&
+           !plx_door_is_older(accept->in.store, &row, &older, NULL) && older;
+}
+
+/* F5. What else may be damaged leads to no block of a disk. */
+static bool hides_blocks(const struct accept *accept, const struct plx_finding *finding)
+{
+    static const char *const kinds[] = {"record", "node", "log", "keyframe", "address", "more"};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(finding->kind, kinds[i]) == 0)
+            return !finding->id || !went_back(accept, finding->id);
+    return false;
+}
+
 static void on_finding(void *context, const struct plx_finding *finding)
 {
     struct accept *accept = context;
 
-    if (!accept->error && strcmp(finding->kind, "shared") == 0)
+    if (accept->error)
+        return;
+    if (strcmp(finding->kind, "shared") == 0)
         accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
                                       "%.160s: blocks of an older state are in use by others; "
-                                      "nothing was changed: restore the store, or delete the disk",
+                                      "nothing was changed: restore the store, or give the disk "
+                                      "up by 'parallax vdi delete --lost'",
+                                      finding->text);
+    else if (hides_blocks(accept, finding))
+        accept->error = plx_fault_set(accept->fault, PLX_ERR_CORRUPT,
+                                      "%.200s: nobody knows whether blocks of the older state are "
+                                      "in use there; nothing was changed: see 'parallax store "
+                                      "check'",
+                                      finding->text);
+    else if (strcmp(finding->kind, "busy") == 0)
+        accept->error = plx_fault_set(accept->fault, PLX_ERR_BUSY, "%.300s; nothing was changed",
                                       finding->text);
 }
 
@@ -182,28 +223,60 @@ static int check(struct plx_attach *attach, struct accept *accept,
     return error ? error : accept->error;
 }
 
+static int accept_alone(struct plx_attach *attach, struct accept *accept,
+                        const struct plx_older *older, const struct plx_watch *watch)
+{
+    const struct plx_check_options whose = {
+        .finding = on_finding, .context = accept, .watch = *watch};
+    const struct plx_check_options unguarded = {.unguarded = seal,
+                                                .held = true,
+                                                .leave_out = is_another,
+                                                .context = accept,
+                                                .watch = *watch};
+    int error = check(attach, accept, &whose); /* F4, F5 */
+
+    if (!error)
+        error = check(attach, accept, &unguarded);
+    if (!error)
+        error = check(attach, accept, &whose);
+    if (error)
+        return error;
+    error = plx_registry_vdi_accept(accept->in.registry, accept->vdi->id, accept->in.instance,
+                                    &older->written, older->newest); /* F3, F6 */
+    return error ? plx_registry_fault(accept->in.registry, error, accept->fault) : 0;
+}
+
+/* F6 */
+static int keep_collections_out(struct plx_attach *attach, const struct accept *accept)
+{
+    const struct plx_attach_inside *in = &accept->in;
+    struct plx_registry_collection entered;
+    bool waited;
+    int error = plx_attach_enter_collection(attach, &entered, &waited, accept->fault);
+
+    if (error || !entered.sweeping)
+        return error;
+    error = plx_registry_collection_sweep(in->registry, in->store_row, in->instance, false);
+    if (error) {
+        plx_registry_fault(in->registry, error, accept->fault);
+        plx_registry_collection_leave(in->registry, in->store_row, in->instance);
+    }
+    return error;
+}
+
 int plx_attach_accept_older(struct plx_attach *attach, const struct plx_registry_vdi *vdi,
                             const struct plx_older *older, const struct plx_watch *watch,
                             struct plx_fault *fault)
 {
     struct accept accept = {.vdi = vdi, .fault = fault};
-    struct plx_attach_inside in;
-    const struct plx_check_options whose = {
-        .finding = on_finding, .context = &accept, .watch = *watch};
-    const struct plx_check_options unguarded = {
-        .unguarded = seal, .leave_out = is_another, .context = &accept, .watch = *watch};
-    int error;
+    int error, left;
 
-    plx_attach_get_inside(attach, &in);
-    accept.in = in;
-    error = check(attach, &accept, &whose); /* F4 */
-    if (!error)
-        error = check(attach, &accept, &unguarded);
-    if (!error)
-        error = check(attach, &accept, &whose);
+    plx_attach_get_inside(attach, &accept.in);
+    error = keep_collections_out(attach, &accept);
     if (error)
         return error;
-    error = plx_registry_vdi_accept(in.registry, vdi->id, in.instance, &older->written,
-                                    older->newest); /* F3 */
-    return error ? plx_registry_fault(in.registry, error, fault) : 0;
+    error = accept_alone(attach, &accept, older, watch);
+    left =
+        plx_registry_collection_leave(accept.in.registry, accept.in.store_row, accept.in.instance);
+    return error ? error : left ? plx_registry_fault(accept.in.registry, left, fault) : 0;
 }

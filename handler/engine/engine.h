@@ -747,8 +747,9 @@ struct plx_finding {
     enum plx_finding_severity severity;
     const char
         *kind; /* one word: superblock, bitmap, record, node, data, log, keyframe, shared... */
-    const char *text;      /* one sentence, no newline */
-    const char *vdi;       /* its name, NULL: none */
+    const char *text; /* one sentence, no newline */
+    const char *vdi;  /* its name, NULL: none */
+    const struct plx_uuid *id;
     uint64_t vblock;       /* block of the virtual disk, UINT64_MAX: none */
     uint64_t addr;         /* block of the store, 0: none */
     const char *volume;    /* that holds it */
@@ -780,6 +781,7 @@ struct plx_check_options {
      * free, or it is of another type, and no owner's recovery will mark them. Certain only where
      * nobody writes. May be NULL. */
     void (*unguarded)(void *context, uint64_t extent);
+    bool held; /* also for each that has blocks of a disk and an owner, who may know them as free */
     bool (*leave_out)(void *context, uint32_t slot); /* may be NULL: every disk is looked at */
     void *context;                                   /* of these hooks */
     struct plx_watch watch; /* bytes; interrupted ends the check with BUSY */

@@ -174,10 +174,13 @@ int plx_registry_vdi_accept(struct plx_registry *reg, const char *id, uint64_t i
     static const char accept[] = "UPDATE vdis SET written_epoch = ?3, written_state = ?4"
                                  " WHERE id = ?1 AND (owner IS NULL OR owner = ?2) RETURNING id";
     static const char drop[] = "DELETE FROM labels WHERE vdi = ?1 AND seq > ?2";
+    static const char keep[] =
+        "DELETE FROM garbage WHERE store = (SELECT store FROM vdis WHERE id = ?1)";
     struct plx_sql batch[] = {
         SQL_MUST(accept, SQL_TEXT(id), SQL_INT(instance), SQL_INT(written->epoch),
                  SQL_INT(written->state)),
         SQL(drop, SQL_TEXT(id), SQL_INT(newest)),
+        SQL(keep, SQL_TEXT(id)),
         SQL_EVENT_VDI(reg, "vdi accept", id),
     };
     int code = plx_sql_change(reg, batch, SQL_COUNT(batch), NULL, NULL);

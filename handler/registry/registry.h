@@ -302,7 +302,8 @@ int plx_registry_vdi_closed(struct plx_registry *reg, const struct plx_registry_
                             const struct plx_registry_written *written,
                             const struct plx_registry_extent *extents, size_t count);
 /* The operator's word: what is written of the VDI's record is this, and labels of snapshots behind
- * the newest one go. BUSY: it is in use, by another than the instance. */
+ * the newest one go; so does what a collection has found, which may be in use again. BUSY: it is in
+ * use, by another than the instance. */
 int plx_registry_vdi_accept(struct plx_registry *reg, const char *id, uint64_t instance,
                             const struct plx_registry_written *written, uint64_t newest);
 /* Moves the lock `held`, whose instance the caller has proven unable to write, to instance, with

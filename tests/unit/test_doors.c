@@ -130,6 +130,11 @@ static int drop_store(void)
     return system(command);
 }
 
+#define PART 40u /* blocks: several find room in an extent */
+
+static void fill(const char *name, unsigned from, uint8_t with);
+static bool holds(const char *name, unsigned from, uint8_t with);
+
 static int is_older(const char *name, struct plx_registry_vdi *ret_row, bool *ret_older)
 {
     struct plx_registry_store store;
@@ -196,6 +201,7 @@ static void refuse_older(const struct plx_registry_vdi *row, int error)
 /* A disk back at an older state is refused, and only it, until the operator accepts that. */
 static void older_and_others(bool taken)
 {
+    struct plx_collected collected;
     uint8_t before[RECORD_BYTES];
     struct plx_registry_vdi row;
     struct plx_vdi *vdi;
@@ -225,11 +231,140 @@ static void older_and_others(bool taken)
     if (taken) {
         refuse_older(&row, PLX_ERR_CORRUPT);
         refuse_disk("old", PLX_ERR_CORRUPT);
+        OK(plx_attach_vdi_delete(attach, "old", true, &fault));
+        OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+        CU_ASSERT_EQUAL(plx_attach_vdi_delete(attach, "other", true, &fault), PLX_ERR_EXISTS);
+        write_disk("other", 4);
     } else {
         accept_older(&row);
         OK(open_disk("old", &vdi));
         OK(plx_attach_vdi_close(attach, vdi));
     }
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Nobody knows what a disk has whose record cannot be read just now. */
+static void test_older_beside_damage(void)
+{
+    uint8_t before[RECORD_BYTES], others[RECORD_BYTES], damaged[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    write_disk("old", 1);
+    write_disk("other", 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    write_disk("old", 2);
+    close_attach();
+    record(0, before, true);
+    record(1, others, false);
+    memset(damaged, 0xa5, sizeof damaged);
+    record(1, damaged, true);
+    open_attach();
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    refuse_older(&row, PLX_ERR_CORRUPT);
+    record(1, others, true);
+    accept_older(&row);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+/* Blocks that a living instance has freed since are free in its memory first, and its next write's
+ * then: the bitmap that the store has does not tell. */
+static void test_older_beside_living(void)
+{
+    struct plx_request unmap = {.op = PLX_UNMAP, .length = 4ull * PART * PLX_BLOCK_SIZE};
+    struct plx_attach *holder;
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    for (unsigned part = 0; part < 4; part++)
+        fill("old", part * PART, 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    fill("other", 0, 2); /* which has the extent claimed */
+    OK(open_disk("old", &vdi));
+    OK(plx_vdi_run(vdi, &unmap));
+    OK(plx_attach_vdi_close(attach, vdi));
+    holder = attach;
+    record(0, before, true);
+    open_attach();
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    refuse_older(&row, PLX_ERR_BUSY);
+    close_attach();
+    attach = holder;
+    for (unsigned part = 1; part < 8; part++)
+        fill("other", part * PART, 3);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
+static bool has_found(void *context)
+{
+    return ((const struct plx_collected *)context)->found >= 4ull * PART;
+}
+
+/* What a collection that was broken off has found may be the older state's, and is not swept. */
+static void test_older_and_found(void)
+{
+    struct plx_request unmap = {.op = PLX_UNMAP, .length = 4ull * PART * PLX_BLOCK_SIZE};
+    struct plx_attach *holder;
+    struct plx_collected collected;
+    const struct plx_attach_work stopped = {.interrupted = has_found, .context = &collected};
+    uint8_t before[RECORD_BYTES];
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+    bool older;
+
+    OK(make_store());
+    open_attach();
+    create("old");
+    create("other");
+    for (unsigned part = 0; part < 4; part++)
+        fill("old", part * PART, 1);
+    close_attach();
+    record(0, before, false);
+    open_attach();
+    fill("other", 0, 2); /* which has the extent claimed: another one frees nothing there */
+    holder = attach;
+    open_attach();
+    OK(open_disk("old", &vdi));
+    OK(plx_vdi_run(vdi, &unmap));
+    OK(plx_attach_vdi_close(attach, vdi));
+    close_attach();
+    attach = holder;
+    close_attach();
+    open_attach();
+    CU_ASSERT_EQUAL(plx_attach_collect(attach, &stopped, &collected, &fault), PLX_ERR_BUSY);
+    CU_ASSERT(collected.found >= 4ull * PART && collected.swept == 0);
+    close_attach();
+    record(0, before, true);
+    open_attach();
+    OK(is_older("old", &row, &older));
+    CU_ASSERT_TRUE(older);
+    accept_older(&row);
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    close_attach();
+    open_attach();
+    for (unsigned part = 1; part < 8; part++)
+        fill("other", part * PART, 3);
+    for (unsigned part = 0; part < 4; part++)
+        CU_ASSERT(holds("old", part * PART, 1));
     close_attach();
     CU_ASSERT_EQUAL(drop_store(), 0);
 }
@@ -474,8 +609,6 @@ static void transfer(const char *name, enum plx_request_op op, unsigned from, un
     OK(plx_vdi_run(vdi, &request));
     OK(plx_attach_vdi_close(attach, vdi));
 }
-
-#define PART 40u /* blocks: several find room in an extent */
 
 static void fill(const char *name, unsigned from, uint8_t with)
 {
@@ -1210,6 +1343,49 @@ static void label_disk(const char *name, const char *label)
     OK(plx_attach_vdi_close(attach, vdi));
 }
 
+/* A deleted disk's data lay where others have their metadata by now: that is no fault of theirs. */
+static void test_reused_and_rebuilt(void)
+{
+    struct plx_request snapshot = {.op = PLX_SNAPSHOT};
+    struct plx_collected collected;
+    struct plx_vdi *vdi;
+    uint64_t extent;
+    char name[16];
+
+    OK(make_store());
+    open_attach();
+    create("kept");
+    write_disk("kept", 1);
+    create("gone");
+    for (unsigned part = 0; part < 20; part++)
+        fill("gone", part * PART, 2);
+    for (unsigned i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "other%u", i);
+        create(name); /* before the slot is free */
+    }
+    close_attach();
+    open_attach();
+    extent = row_of(0).no + 1; /* the first one that it has for itself */
+    CU_ASSERT_EQUAL(row_of(extent).type, PLX_EXTENT_DATA);
+    OK(plx_attach_vdi_delete(attach, "gone", false, &fault));
+    OK(plx_attach_collect(attach, &(struct plx_attach_work){0}, &collected, &fault));
+    close_attach();
+    open_attach();
+    for (unsigned i = 0; i < 40; i++) { /* each takes a segment for its log */
+        snprintf(name, sizeof name, "other%u", i);
+        OK(open_disk(name, &vdi));
+        OK(plx_vdi_run(vdi, &snapshot));
+        OK(plx_attach_vdi_close(attach, vdi));
+    }
+    CU_ASSERT_EQUAL(row_of(extent).type, PLX_EXTENT_META);
+    close_attach();
+    CU_ASSERT_EQUAL(rebuild(false).sealed_extents, 0);
+    open_attach();
+    CU_ASSERT_NOT_EQUAL(row_of(extent).states, PLX_STATES_NEVER);
+    close_attach();
+    CU_ASSERT_EQUAL(drop_store(), 0);
+}
+
 /* A record that went back stays refused, with what the registry knew of it, until that is
  * accepted. */
 static void test_older_rebuilt(void)
@@ -1305,6 +1481,7 @@ static void test_earlier(void)
     struct plx_registry_vdi row;
     struct plx_rebuilt rebuilt;
     struct plx_vdi *vdi;
+    size_t count;
     bool older;
 
     bring_earlier_back();
@@ -1324,6 +1501,8 @@ static void test_earlier(void)
     }
     open_attach();
     OK(is_older("gone-slot-0", &row, &older));
+    refuse_older(&row, PLX_ERR_REGISTRY); /* what the lost one had is not known */
+    OK(plx_attach_forget_lost(attach, &count, &fault));
     accept_older(&row);
     close_attach();
     CU_ASSERT_EQUAL(rebuild(false).older_records, 0);
@@ -1488,6 +1667,9 @@ int main(void)
     static const struct suite_test tests[] = {
         {"a record that went back", test_older},
         {"a record that went back, to blocks that are another's by now", test_older_and_others},
+        {"a record that went back, beside a living instance", test_older_beside_living},
+        {"a record that went back, beside one that is damaged", test_older_beside_damage},
+        {"a record that went back, and what was found since", test_older_and_found},
         {"another disk's record", test_another},
         {"a free slot that is damaged", test_damaged_slot},
         {"a disk that the store has forgotten", test_forgotten},
@@ -1512,6 +1694,7 @@ int main(void)
         {"a doubt beside an open disk", test_open_in_doubt},
         {"a forgotten disk and a rebuild", test_forgotten_rebuilt},
         {"a record that went back and a rebuild", test_older_rebuilt},
+        {"an extent of a deleted disk that is used again, and a rebuild", test_reused_and_rebuilt},
         {"a slot's earlier disk, and a rebuild", test_earlier},
         {"a slot's earlier disk, and a collection", test_earlier_collected},
         {"a slot's earlier disk, and a clone", test_earlier_cloned},

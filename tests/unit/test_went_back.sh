@@ -126,3 +126,10 @@ for n in {1..8}; do
     run 0 vdi export "demo/c$n" back --force
     same three back
 done
+run 0 vdi delete demo/b --lost --yes
+run 0 gc demo
+for n in {1..8}; do
+    run 0 vdi export "demo/c$n" back --force
+    same three back
+done
+run 0 store check demo --data

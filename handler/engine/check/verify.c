@@ -91,6 +91,7 @@ static void keep(struct plx_verify *v, const struct plx_finding *finding)
     *kept = *finding;
     kept->text = strdup(finding->text);
     kept->vdi = NULL; /* the record's, when it is told */
+    kept->id = NULL;
     if (kept->text)
         v->kept_count++;
 }
@@ -109,6 +110,7 @@ static void tell_kept(struct plx_verify *v)
 
     for (size_t i = 0; i < v->kept_count; i++) {
         v->kept[i].vdi = v->record->name;
+        v->kept[i].id = &v->record->id;
         tell(v, &v->kept[i]);
         untold -= v->kept[i].severity == PLX_FINDING_ERROR;
     }
@@ -143,6 +145,7 @@ void plx_verify_find(struct plx_verify *v, enum plx_finding_severity severity, c
                  finding.volume);
     finding.text = text;
     finding.vdi = v->record ? v->record->name : NULL;
+    finding.id = v->record ? &v->record->id : NULL;
     v->attempt_errors += severity == PLX_FINDING_ERROR;
     if (v->attempting)
         keep(v, &finding);
@@ -287,7 +290,8 @@ bool plx_verify_type_is(struct plx_verify *v, uint64_t addr, enum plx_extent_typ
         v->types[number] != TYPE_DAMAGED && read_page(v, number, 0, &page, &bits) == PAGE_GOOD)
         v->types[number] = (uint8_t)page.type;
     is = v->types[number] == type || v->types[number] == TYPE_DAMAGED;
-    v->unguarded[number] = v->unguarded[number] || !is;
+    if (v->mode == PLX_VERIFY_LIVE) /* what a deleted disk had may be others' by now */
+        v->unguarded[number] = v->unguarded[number] || !is;
     return is;
 }
 
@@ -753,7 +757,9 @@ static void compare(struct plx_verify *v)
         left += v->leak.owner ? 0 : v->leak.other;
         if (v->options->leak && v->leak.deleted + v->leak.other)
             v->options->leak(v->options->context, &v->leak);
-        if (v->options->unguarded && v->unguarded[number])
+        if (v->options->unguarded &&
+            (v->unguarded[number] ||
+             (v->options->held && v->owners[number] && v->marks.extents[number])))
             v->options->unguarded(v->options->context, number);
     }
     look_at_suspects(v);
