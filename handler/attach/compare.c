@@ -14,6 +14,8 @@
  *     the registry still knows is not taken for its mistake.
  * R6  What the registry does not know of the labels of a disk that an instance holds, it is told
  *     when that one closes the disk, or by its recovery (labels.c, T1).
+ * R7  The registry is checked in itself first. One that is damaged is a finding, and nothing is
+ *     compared with it.
  */
 #include "attach/compare.h"
 
@@ -519,16 +521,40 @@ static int compare_once(struct compare *c)
     return error ? error : c->error;
 }
 
+/* R7 */
+static int check_registry(struct compare *c, void (*found)(void *, const struct plx_finding *),
+                          void *context, bool *ret_damaged)
+{
+    struct plx_finding finding = {
+        .severity = PLX_FINDING_ERROR, .kind = "registry", .vblock = UINT64_MAX};
+    struct plx_fault why;
+    int error = plx_registry_check(c->registry);
+
+    *ret_damaged = error == PLX_ERR_REGISTRY;
+    if (!error)
+        return 0;
+    plx_registry_fault(c->registry, error, &why);
+    if (!*ret_damaged)
+        return plx_fault_set(c->fault, error, "%s", why.text);
+    finding.text = why.text;
+    found(context, &finding);
+    return 0;
+}
+
 int plx_attach_compare(struct plx_attach *attach,
                        void (*found)(void *context, const struct plx_finding *finding),
                        void *context, struct plx_fault *fault)
 {
     struct compare first = {.attach = attach, .fault = fault}, again;
+    bool damaged;
     char id[37];
     int error;
 
     first.registry = plx_attach_registry(attach);
     first.store = plx_attach_store(attach);
+    error = check_registry(&first, found, context, &damaged);
+    if (error || damaged)
+        return error;
     plx_store_get_info(first.store, &first.info);
     plx_uuid_text(&first.info.id, id);
     error = plx_registry_store_get(first.registry, id, &first.row);

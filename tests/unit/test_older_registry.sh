@@ -78,4 +78,41 @@ rebuild
 for n in {5..8}; do run 0 vdi import one "demo/new$n"; done
 exported kept one
 for n in {1..4}; do exported "new$n" three; done
+
+step "a single page of it is older: what cannot be written any more is no clean store"
+rm -rf demo.plx state
+run 0 store format demo --volume "$DIR/demo.plx" --size 64M --extent-size 1M
+run 0 vdi import one demo/a
+for n in {1..20}; do run 0 snap create "demo/a@s$n"; done
+cp demo.plx before.plx
+for n in {1..12}; do run 0 vdi create "demo/d$n" --size 8M; done
+for n in {21..40}; do run 0 snap create "demo/a@s$n"; done
+cp demo.plx whole.plx
+# pages: where the registry of both has something, and not the same.
+pages() {
+    python3 - "$1" "$2" <<'END'
+import struct, sys
+old, new = (open(name, "rb").read() for name in sys.argv[1:])
+for n in range(struct.unpack_from("<I", new, 196)[0]):
+    first, count = struct.unpack_from("<QQ", new, 2048 + 32 * n + 8)
+    for at in range(first << 20, (first + count) << 20, 4096):
+        if any(old[at : at + 4096]) and old[at : at + 4096] != new[at : at + 4096]:
+            print(at // 4096)
+END
+}
+malformed=0
+for page in $(pages before.plx whole.plx); do
+    cp whole.plx demo.plx
+    dd if=before.plx of=demo.plx bs=4096 skip="$page" seek="$page" count=1 conv=notrunc status=none
+    cp demo.plx older.plx
+    "$PARALLAX" vdi create demo/new --size 8M >out 2>err
+    status=$?
+    cp older.plx demo.plx
+    ((status == 1)) && grep -q malformed err || continue
+    malformed=$((malformed + 1))
+    run 5 store check demo
+    says out "error: the registry is damaged"
+    exported a one
+done
+((malformed)) || die "no page of it was missed"
 echo "all is well"
