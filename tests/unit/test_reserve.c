@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/space/reserve.h"
+#include "engine/disk/reserve.h"
 #include "engine/disk/vdi.h"
 #include "ok.h"
 #include "suite.h"
@@ -337,10 +337,10 @@ static void test_freed(void)
     change_leaves(vdi, 300);
     run(vdi, PLX_UNMAP, 0, BLOCK);
     run(vdi, PLX_KEYFRAME, 0, 0);
-    CU_ASSERT(store->reserve.freed > 0);
+    CU_ASSERT(store->freed.blocks > 0);
     room = left();
     CU_ASSERT_FALSE(plx_reserve_room(vdi, 0, room));
-    CU_ASSERT_TRUE(plx_reserve_room(vdi, 0, room - store->reserve.freed));
+    CU_ASSERT_TRUE(plx_reserve_room(vdi, 0, room - store->freed.blocks));
     OK(plx_bitmap_sync_run(store));
     CU_ASSERT_TRUE(plx_reserve_room(vdi, 0, room));
     CU_ASSERT_FALSE(plx_reserve_room(vdi, 0, room + 1));
@@ -473,7 +473,7 @@ static void test_pass_fails(void)
     }
     CU_ASSERT(failed > 0);
     CU_ASSERT(plx_simdisk_counters(disk)->errors < 50 * 100); /* none went round in circles */
-    CU_ASSERT(store->reserve.freed > 0);
+    CU_ASSERT(store->freed.blocks > 0);
     plx_simdisk_heal(disk);
     use_again();
     for (uint32_t i = 0; i < DISKS; i++)

@@ -39,7 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/space/reserve.h"
+#include "engine/disk/reserve.h"
 #include "engine/disk/vdi.h"
 
 #define DEATHS_DUE 16384u

@@ -27,7 +27,7 @@
 #include <string.h>
 
 #include "engine/disk/move.h"
-#include "engine/space/reserve.h"
+#include "engine/disk/reserve.h"
 #include "engine/disk/share.h"
 
 /* Q8 */
@@ -1601,16 +1601,6 @@ static void append_lone(struct plx_op *op, enum plx_record_type type, int next_s
     plx_log_append(&op->vdi->log, &op->item);
 }
 
-uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi)
-{
-    struct plx_vdi_clock clock;
-
-    plx_vdi_look_at_clock(vdi, &clock);
-    vdi->last_snapshot_ns =
-        plx_witness_stamp(&clock.witness, clock.now.wall_ns, vdi->last_snapshot_ns);
-    return vdi->last_snapshot_ns;
-}
-
 /* Into the stream of writes, without draining it (Parallax 5.3). */
 static void begin_snapshot(struct plx_op *op)
 {
@@ -1686,7 +1676,7 @@ static void note_flushed(struct plx_op *op)
     vdi->log.durable_seq = plx_max_u64(vdi->log.durable_seq, op->flush_seq);
     if (op->flush_seq == vdi->log.applied.seq - 1)
         vdi->log.undurable = false;
-    if (!vdi->write_back && op->cache_changes == vdi->cache_changes)
+    if (!vdi->log.write_back && op->cache_changes == vdi->cache_changes)
         vdi->unflushed = false;
 }
 
@@ -1694,7 +1684,7 @@ static void note_flushed(struct plx_op *op)
  * through the log is durable already. */
 static bool must_flush(const struct plx_op *op)
 {
-    bool durable = (!op->vdi->write_back && !vouching(op)) || op->request->fua;
+    bool durable = (!op->vdi->log.write_back && !vouching(op)) || op->request->fua;
 
     return durable && !op->piece_count && (op->in_place || op->vdi->unflushed);
 }
@@ -2009,7 +1999,7 @@ static void op_step(struct plx_task *task)
     case OP_SNAPSHOT_WAIT:
         if (!plx_ops_ended_before(vdi, op->ticket, true, task))
             return;
-        if (!vdi->write_back) {
+        if (!vdi->log.write_back) {
             finish(op, 0);
             return;
         }

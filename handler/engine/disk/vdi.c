@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "engine/log/replay.h"
-#include "engine/space/reserve.h"
+#include "engine/disk/reserve.h"
 
 #define TRIES 4u /* to read a disk that is open elsewhere and moves on */
 
@@ -494,7 +494,15 @@ static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
     for (size_t i = 0; i < count; i++)
         if (segments[i])
             plx_alloc_mark(vdi->store, segments[i], vdi->store->info.segment_blocks);
-    if (plx_log_init(&vdi->log, vdi, &cursor, vdi->record.first_segment, segments, count))
+    if (plx_log_init(&vdi->log, &(struct plx_log){.vdi = vdi,
+                                                  .disk = &plx_logged,
+                                                  .map = &vdi->map,
+                                                  .record = &vdi->record,
+                                                  .store = vdi->store,
+                                                  .cursor = cursor,
+                                                  .first_segment = vdi->record.first_segment,
+                                                  .segments = segments,
+                                                  .segment_count = count}))
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     return 0;
 }
@@ -1025,7 +1033,7 @@ bool plx_vdi_is_snapshot(const struct plx_vdi *vdi)
 
 void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back)
 {
-    vdi->write_back = write_back;
+    vdi->log.write_back = write_back;
     vdi->cache_changes++;
     if (write_back)
         plx_vdi_set_unflushed(vdi);

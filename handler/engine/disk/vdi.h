@@ -83,7 +83,7 @@ struct plx_vdi {
     struct plx_vdi_record record; /* as durable on the store */
     uint8_t record_slot;          /* which of the two holds it */
     bool snapshot;                /* read only */
-    bool write_back, copy_always;
+    bool copy_always;
     uint64_t cache_changes; /* how often something other than a flush set unflushed */
     bool unflushed;         /* what can be read may lie in the device's cache only */
     uint64_t flush_mark;    /* store->flush_failures when it began to */
@@ -133,8 +133,6 @@ void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
 /* Waits for it, as long as extents may come. Synchronous. */
 int plx_vdi_wait_metadata_room(struct plx_vdi *vdi);
-/* The time of a snapshot taken now: each is later than the one before. */
-uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 /* What was or will be acknowledged is in the device's cache only, until a flush has ended. */
 void plx_vdi_set_unflushed(struct plx_vdi *vdi);
 /* Whether every operation begun before `ticket` that uses what it looked up then has ended
@@ -142,6 +140,11 @@ void plx_vdi_set_unflushed(struct plx_vdi *vdi);
  * may have changed. */
 bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_only,
                           struct plx_task *task);
+
+/* logged.c */
+extern const struct plx_log_disk plx_logged;
+/* The time of a snapshot taken now: each is later than the one before. */
+uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 
 /* vdi.c */
 /* Whether a snapshot of a disk that is open here is just being let go. */

@@ -25,8 +25,6 @@
 
 #include "engine/loop/gather.h"
 #include "engine/map/map.h"
-#include "engine/space/reserve.h"
-#include "engine/disk/vdi.h"
 
 #define RETRIES_MAX 3u
 
@@ -59,22 +57,14 @@ static size_t batch_bytes_max(const struct plx_log *log)
 static void batch_step(struct plx_task *task);
 static void spare_step(struct plx_task *task);
 
-int plx_log_init(struct plx_log *log, struct plx_vdi *vdi, const struct plx_log_cursor *cursor,
-                 uint64_t first_segment, uint64_t *segments, size_t segment_count)
+int plx_log_init(struct plx_log *log, const struct plx_log *of)
 {
     size_t room = PLX_BATCH_BYTES_MAX + PLX_SEGMENT_HEADER_BYTES;
 
-    *log = (struct plx_log){
-        .vdi = vdi,
-        .store = vdi->store,
-        .cursor = *cursor,
-        .applied = *cursor,
-        .first_segment = first_segment,
-        .segments = segments,
-        .segment_count = segment_count,
-        .segment_capacity = segment_count,
-        .durable_seq = cursor->seq - 1,
-    };
+    *log = *of;
+    log->applied = log->cursor;
+    log->segment_capacity = log->segment_count;
+    log->durable_seq = log->cursor.seq - 1;
     log->spare_task.step = spare_step;
     log->memory = aligned_alloc(PLX_BLOCK_SIZE, PLX_BATCHES * room);
     if (!log->memory)
@@ -130,10 +120,10 @@ void plx_log_want_spare(struct plx_log *log)
     /* A spare has its place in the list, so that going on in it cannot fail (L5). */
     if (!segments_reserve(log))
         error = PLX_ERR_NOMEM;
-    else if (!plx_keyframe_goes_on(log->vdi) &&
-             !plx_reserve_room(log->vdi, 0, log->store->info.segment_blocks))
-        error = plx_reserve_wait(log->store, &log->spare_task, &log->spare_waits);
     else
+        error = log->disk->room(log->vdi, log->store->info.segment_blocks, &log->spare_task,
+                                &log->spare_waits);
+    if (!error)
         error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
     log->spare_waiting = error == PLX_WAIT;
     log->spare_waits = log->spare_waiting ? log->spare_waits : 0;
@@ -210,7 +200,7 @@ void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed)
 
 static void unreserve(struct plx_log *log, struct plx_log_item *item)
 {
-    plx_overlay_unreserve(&log->vdi->map.active, item->slots);
+    plx_overlay_unreserve(&log->map->active, item->slots);
     log->changing -= item->slots > 0;
     item->slots = 0;
 }
@@ -244,7 +234,7 @@ void plx_log_fail(struct plx_log *log, int cause)
     plx_store_event(log->store, log->sticky,
                     "virtual disk %s: its log cannot be written (%s); it is stopped until it is "
                     "opened again",
-                    log->vdi->record.name, plx_error_text(cause));
+                    log->record->name, plx_error_text(cause));
 }
 
 /* ---- Forming ---- */
@@ -252,7 +242,7 @@ void plx_log_fail(struct plx_log *log, int cause)
 int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
 {
     item->flush_mark = log->store->flush_failures;
-    if (item->slots && !plx_overlay_reserve(&log->vdi->map.active, item->slots))
+    if (item->slots && !plx_overlay_reserve(&log->map->active, item->slots))
         return PLX_ERR_NOMEM;
     log->changing += item->slots > 0;
     return 0;
@@ -311,15 +301,15 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
         plx_log_want_spare(log);
     }
     header = (struct plx_segment_header){
-        .vdi = log->vdi->record.id,
-        .epoch = log->vdi->record.epoch,
+        .vdi = log->record->id,
+        .epoch = log->record->epoch,
         .segment = cursor->pos / bytes,
         .next_addr = cursor->next_addr,
         .first_batch = cursor->seq,
         .prev_hash = cursor->hash,
         .snap_seq = cursor->snap_seq,
         .time_ns = plx_env_now_ns(log->store->env),
-        .keyframe = log->vdi->record.keyframe,
+        .keyframe = log->record->keyframe,
         .start = PLX_SEGMENT_HEADER_BYTES,
     };
     plx_format_segment_encode(&log->store->info.id, &header, batch->header);
@@ -346,15 +336,13 @@ static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *i
 static size_t put_snapshot(struct plx_log *log, struct plx_batch *batch, struct plx_log_item *item,
                            size_t at, uint32_t *records)
 {
-    struct plx_vdi *vdi = log->vdi;
     size_t bytes;
 
     ++*records;
-    vdi->map.gen_submitted++;
+    log->map->gen_submitted++;
     item->snapshot_seq = ++log->cursor.snap_seq;
-    item->snapshot_ns = log->snapshot_ns = plx_vdi_snapshot_time(vdi);
-    vdi->changed = vdi->protect.changed = log->head != NULL; /* what waits may change something */
-    plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, item->snapshot_seq, item->snapshot_ns);
+    item->snapshot_ns = log->snapshot_ns =
+        log->disk->snapshot_ordered(log->vdi, item->snapshot_seq, log->head != NULL);
     bytes = plx_record_put_snapshot(batch->buffer + at, item->snapshot_seq, item->snapshot_ns);
     batch->snapshot_bytes += bytes;
     return bytes;
@@ -365,9 +353,8 @@ static void take_back_snapshot(struct plx_log *log, struct plx_log_item *item)
 {
     if (!item->snapshot_seq)
         return;
-    log->vdi->map.gen_submitted--;
-    plx_protect_tell(log->vdi, PLX_AUTOMATIC_DROPPED, item->snapshot_seq, item->snapshot_ns);
-    plx_protect_note_change(log->vdi);
+    log->map->gen_submitted--;
+    log->disk->snapshot_dropped(log->vdi, item->snapshot_seq, item->snapshot_ns);
     item->snapshot_seq = 0;
 }
 
@@ -375,12 +362,10 @@ static void apply_snapshot(struct plx_log *log, const struct plx_log_item *item,
 {
     if (!item->snapshot_seq)
         return;
-    PLX_ASSERT(item->snapshot_seq == log->vdi->map.gen + 1);
-    plx_map_apply_snapshot(&log->vdi->map, item->snapshot_seq);
-    log->vdi->counters.snapshots++;
+    PLX_ASSERT(item->snapshot_seq == log->map->gen + 1);
+    plx_map_apply_snapshot(log->map, item->snapshot_seq);
     log->store->counters.snapshots++;
-    if (durable)
-        plx_protect_tell(log->vdi, PLX_AUTOMATIC_TAKEN, item->snapshot_seq, item->snapshot_ns);
+    log->disk->snapshot_taken(log->vdi, item->snapshot_seq, item->snapshot_ns, durable);
 }
 
 /* Moves items into the batch's buffer while they fit; returns the bytes used. */
@@ -428,8 +413,8 @@ static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t by
     uint32_t block = plx_store_device_block(log->store);
     struct plx_batch_header header = {
         .seq = log->cursor.seq,
-        .vdi = plx_format_vdi_word(&log->vdi->record.id),
-        .epoch = log->vdi->record.epoch,
+        .vdi = plx_format_vdi_word(&log->record->id),
+        .epoch = log->record->epoch,
         .time_ns = plx_env_now_ns(log->store->env),
         .prev_hash = log->cursor.hash,
         .durable_seq = log->durable_seq, /* L2 */
@@ -506,7 +491,7 @@ static bool snapshot_waits(const struct plx_log *log)
 {
     const struct plx_log_item *item = log->head;
 
-    if (!plx_keyframe_goes_first(log->vdi))
+    if (!log->disk->holds_snapshots(log->vdi))
         return false;
     while (item && !item->snapshot)
         item = item->next;
@@ -533,7 +518,7 @@ void plx_log_pump(struct plx_log *log)
     /* What was acknowledged in write-back mode may be gone, and nothing may be built on it. */
     if (log->undurable && !log->sticky && log->flush_mark != log->store->flush_failures)
         plx_log_fail(log, log->store->flush_error);
-    if (plx_log_has_patience(log) && !log->vdi->closing &&
+    if (plx_log_has_patience(log) && !log->disk->hurries(log->vdi) &&
         log->store->env->monotonic_ns(log->store->env) < log->patience_ns)
         return;
     while (log->head && !log->failing && !log->sticky && may_form(log))
@@ -694,11 +679,11 @@ static void settle(struct plx_batch *batch)
     if (batch_error(batch)) {
         batch->state = BATCH_FAILED;
         log->failing = true;
-    } else if (!log->vdi->write_back && !log->undurable) {
+    } else if (!log->write_back && !log->undurable) {
         batch->state = BATCH_FLUSHING;
         plx_store_flush(log->store, &batch->task, batch->flush_mark);
     } else {
-        batch->state = !log->vdi->write_back || batch->needs_durable ? BATCH_HELD : BATCH_SETTLED;
+        batch->state = !log->write_back || batch->needs_durable ? BATCH_HELD : BATCH_SETTLED;
     }
     advance(log);
 }

@@ -9,6 +9,7 @@
 
 #include "engine/format/format.h"
 #include "engine/loop/store.h"
+#include "engine/map/map.h"
 
 #define PLX_BATCHES 8u
 
@@ -72,9 +73,29 @@ struct plx_log_move {
     uint64_t segment, addr;
 };
 
+/* What the log asks of the disk whose log it is, and tells it. */
+struct plx_log_disk {
+    /* So many blocks of metadata may be taken: 0, PLX_WAIT (the task is queued; *waits: how often,
+     * 0 at first), or why not. */
+    int (*room)(struct plx_vdi *vdi, uint64_t blocks, struct plx_task *task, unsigned *waits);
+    /* No snapshot may be logged before a key frame has been announced. */
+    bool (*holds_snapshots)(const struct plx_vdi *vdi);
+    /* What is patient is not to wait any longer. */
+    bool (*hurries)(const struct plx_vdi *vdi);
+    /* A snapshot that the log takes by itself: its time. changes: what waits may change something
+     * behind it. Then it is dropped, or taken; durable: for certain. */
+    uint64_t (*snapshot_ordered)(struct plx_vdi *vdi, uint64_t seq, bool changes);
+    void (*snapshot_dropped)(struct plx_vdi *vdi, uint64_t seq, uint64_t time_ns);
+    void (*snapshot_taken)(struct plx_vdi *vdi, uint64_t seq, uint64_t time_ns, bool durable);
+};
+
 struct plx_log {
-    struct plx_vdi *vdi;
+    struct plx_vdi *vdi; /* only handed on to: */
+    const struct plx_log_disk *disk;
+    struct plx_map *map;
+    const struct plx_vdi_record *record;
     struct plx_store *store;
+    bool write_back; /* what is acknowledged need not be durable */
     struct plx_log_cursor cursor;
     uint64_t first_segment; /* retained */
     uint64_t *segments;     /* addresses of first_segment...; 0: none of that number any more */
@@ -104,9 +125,9 @@ struct plx_log {
     uint8_t *memory;
 };
 
-/* cursor: from the record or from replay. segments: addresses of the retained ones, taken over. */
-int plx_log_init(struct plx_log *log, struct plx_vdi *vdi, const struct plx_log_cursor *cursor,
-                 uint64_t first_segment, uint64_t *segments, size_t segment_count);
+/* of: whose log it is (vdi, disk, map, record, store), and where it goes on: cursor, from the
+ * record or from replay; first_segment, segments, segment_count: the retained ones, taken over. */
+int plx_log_init(struct plx_log *log, const struct plx_log *of);
 void plx_log_done(struct plx_log *log);
 /* Makes room in memory for what applying the item may need (item->slots): 0 or NOMEM. Before
  * anything of it is submitted; from then on nothing can fail for want of memory. */

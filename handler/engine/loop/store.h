@@ -161,13 +161,15 @@ struct plx_store {
         bool on, broken; /* broken: some had to come back all the same */
     } held_back;
     struct plx_wanted wanted[PLX_EXTENT_META + 1];
+    struct { /* blocks of metadata that are free here, and still allocated on the store */
+        uint64_t blocks;
+        uint64_t before;       /* of these: before the bitmap pass that is under way began */
+        uint64_t failed_at_ns; /* monotonic: the last pass; 0: it did not fail */
+    } freed;
     struct plx_reserve { /* of metadata: reserve.h */
         uint64_t blocks;
-        uint64_t freed;        /* since the last bitmap pass: allocated on the store */
-        uint64_t freed_before; /* the pass that is under way began */
         struct plx_task task;
-        bool passing;           /* a pass is made to have them */
-        uint64_t failed_at_ns;  /* monotonic: the last pass; 0: it did not fail */
+        bool passing;           /* a bitmap pass is made to have what was freed */
         struct plx_vdi *relief; /* whose key frame is written to need less */
     } reserve;
     struct plx_queue space_waiters;

@@ -18,7 +18,7 @@
  */
 #include <stdlib.h>
 
-#include "engine/space/reserve.h"
+#include "engine/loop/store.h"
 
 #define DENIED_RETRY_NS 1000000000ull
 #define REFUSED_MAX 3u /* as many extents in a row say that it is not the extents */
@@ -304,7 +304,7 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
         return;
     }
     set_bits(extent, addr - extent->base, 1, false);
-    plx_reserve_freed(store, extent->type == PLX_EXTENT_META);
+    store->freed.blocks += extent->type == PLX_EXTENT_META;
     store->counters.blocks_freed++;
 }
 

@@ -34,7 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/space/reserve.h"
+#include "engine/loop/store.h"
 
 #define PAGE_BYTES (PLX_EXTENT_PAGE_BITS / 8)
 #define MAKE_ANEW "; 'parallax store rebuild-registry' makes its registry anew from the store"
@@ -808,7 +808,7 @@ static uint64_t sweep_bits(struct plx_extent *extent, const uint64_t *garbage)
     if (extent->ready)
         store->free_blocks[extent->type] += swept;
     if (extent->ready && extent->type == PLX_EXTENT_META)
-        plx_reserve_freed(store, swept);
+        store->freed.blocks += swept;
     store->counters.blocks_collected += swept;
     return swept;
 }
@@ -874,7 +874,7 @@ static void sync_start(struct plx_store *store)
     if (sync->flush_mark != store->flush_failures)
         pages_flushed(store, false); /* an earlier pass's pages, if it did not get to its flush */
     sync->flush_mark = store->flush_failures;
-    plx_reserve_pass_begins(store);
+    store->freed.before = store->freed.blocks;
     sync->running = sync->joining;
     sync->joining = (struct plx_queue){0};
     sync->state = SYNC_ROUND;
@@ -971,6 +971,12 @@ static void sync_finish(struct plx_store *store)
         sync_start(store);
 }
 
+static void pass_ended(struct plx_store *store, int error)
+{
+    store->freed.blocks -= error ? 0 : store->freed.before;
+    store->freed.failed_at_ns = error ? plx_max_u64(1, store->env->monotonic_ns(store->env)) : 0;
+}
+
 static void sync_step(struct plx_task *task)
 {
     struct plx_bitmap_sync *sync = PLX_CONTAINER(task, struct plx_bitmap_sync, task);
@@ -982,7 +988,7 @@ static void sync_step(struct plx_task *task)
             for (unsigned i = 0; i < sync->count; i++)
                 sync->written[i]->dirty = true;
             sync->error = sync->join.error;
-            plx_reserve_pass_ended(store, sync->error);
+            pass_ended(store, sync->error);
             sync_finish(store);
             return;
         }
@@ -997,7 +1003,7 @@ static void sync_step(struct plx_task *task)
     case SYNC_FLUSHED:
         sync->error = task->error;
         pages_flushed(store, sync->error == 0);
-        plx_reserve_pass_ended(store, sync->error);
+        pass_ended(store, sync->error);
         sync_rewind(store, true);
         sync->state = SYNC_MIRRORED;
         /* fall through */

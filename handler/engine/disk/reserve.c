@@ -25,7 +25,7 @@
  *     the room, somebody lacks it all the time, and no disk would ever be read whole.
  * Loop: the store's. Crash story: memory only; who recovers counts anew.
  */
-#include "engine/space/reserve.h"
+#include "engine/disk/reserve.h"
 
 #include "engine/disk/vdi.h"
 
@@ -94,7 +94,7 @@ void plx_reserve_count(struct plx_vdi *vdi)
 static bool is_left(const struct plx_store *store, uint64_t blocks)
 {
     return plx_alloc_free_blocks(store, PLX_EXTENT_META) >=
-           store->reserve.blocks + store->reserve.freed + blocks; /* I2 */
+           store->reserve.blocks + store->freed.blocks + blocks; /* I2 */
 }
 
 bool plx_reserve_room(struct plx_vdi *vdi, uint64_t leaves, uint64_t blocks)
@@ -108,17 +108,6 @@ bool plx_reserve_room(struct plx_vdi *vdi, uint64_t leaves, uint64_t blocks)
         if (v != vdi)
             count(v, 0); /* others need less by now, perhaps */
     return is_left(store, blocks);
-}
-
-void plx_reserve_pass_begins(struct plx_store *store)
-{
-    store->reserve.freed_before = store->reserve.freed;
-}
-
-void plx_reserve_pass_ended(struct plx_store *store, int error)
-{
-    store->reserve.freed -= error ? 0 : store->reserve.freed_before;
-    store->reserve.failed_at_ns = error ? plx_max_u64(1, store->env->monotonic_ns(store->env)) : 0;
 }
 
 /* ---- Making more ---- */
@@ -135,11 +124,9 @@ static struct plx_vdi *neediest(const struct plx_store *store)
 
 static bool may_pass(const struct plx_store *store)
 {
-    const struct plx_reserve *reserve = &store->reserve;
-
-    return reserve->freed &&
-           (!reserve->failed_at_ns ||
-            store->env->monotonic_ns(store->env) - reserve->failed_at_ns > RETRY_NS);
+    return store->freed.blocks &&
+           (!store->freed.failed_at_ns ||
+            store->env->monotonic_ns(store->env) - store->freed.failed_at_ns > RETRY_NS);
 }
 
 /* A pass or a key frame, one at a time: whether one is under way. */
@@ -165,7 +152,7 @@ static void pass_ended(struct plx_task *task)
     struct plx_reserve *reserve = PLX_CONTAINER(task, struct plx_reserve, task);
 
     reserve->passing = false;
-    task->error = 0; /* freed and failed_at_ns say what came of it */
+    task->error = 0; /* store->freed says what came of it */
     plx_alloc_wake(PLX_CONTAINER(reserve, struct plx_store, reserve));
 }
 

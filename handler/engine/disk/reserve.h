@@ -29,14 +29,6 @@ int plx_reserve_obtain(struct plx_vdi *vdi, uint64_t blocks);
 void plx_reserve_count(struct plx_vdi *vdi);
 void plx_reserve_keyframe_ended(struct plx_vdi *vdi);
 void plx_reserve_forget(struct plx_vdi *vdi);
-/* Blocks of metadata were freed. */
-static inline void plx_reserve_freed(struct plx_store *store, uint64_t blocks)
-{
-    store->reserve.freed += blocks;
-}
-/* A bitmap pass begins, or has ended. */
-void plx_reserve_pass_begins(struct plx_store *store);
-void plx_reserve_pass_ended(struct plx_store *store, int error);
 void plx_reserve_init(struct plx_store *store);
 
 #endif

@@ -1,0 +1,62 @@
+/* logged.c - what a disk does for its log (log.h): room for a segment, and the snapshots that the
+ * log takes by itself, between two batches or behind each write.
+ *
+ * Invariants: those of log.c and protect.c. Loop: the VDI's.
+ */
+#include "engine/disk/reserve.h"
+#include "engine/disk/vdi.h"
+
+/* A key frame that goes on takes its announcement's segment from what was left for it (reserve.c).
+ */
+static int room(struct plx_vdi *vdi, uint64_t blocks, struct plx_task *task, unsigned *waits)
+{
+    if (plx_keyframe_goes_on(vdi) || plx_reserve_room(vdi, 0, blocks))
+        return 0;
+    return plx_reserve_wait(vdi->store, task, waits);
+}
+
+static bool hurries(const struct plx_vdi *vdi)
+{
+    return vdi->closing;
+}
+
+uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi)
+{
+    struct plx_vdi_clock clock;
+
+    plx_vdi_look_at_clock(vdi, &clock);
+    vdi->last_snapshot_ns =
+        plx_witness_stamp(&clock.witness, clock.now.wall_ns, vdi->last_snapshot_ns);
+    return vdi->last_snapshot_ns;
+}
+
+static uint64_t snapshot_ordered(struct plx_vdi *vdi, uint64_t seq, bool changes)
+{
+    uint64_t time_ns = plx_vdi_snapshot_time(vdi);
+
+    vdi->changed = vdi->protect.changed = changes;
+    plx_protect_tell(vdi, PLX_AUTOMATIC_ORDERED, seq, time_ns);
+    return time_ns;
+}
+
+static void snapshot_dropped(struct plx_vdi *vdi, uint64_t seq, uint64_t time_ns)
+{
+    plx_protect_tell(vdi, PLX_AUTOMATIC_DROPPED, seq, time_ns);
+    plx_protect_note_change(vdi);
+}
+
+static void snapshot_taken(struct plx_vdi *vdi, uint64_t seq, uint64_t time_ns, bool durable)
+{
+    vdi->counters.snapshots++;
+    if (durable)
+        plx_protect_tell(vdi, PLX_AUTOMATIC_TAKEN, seq, time_ns);
+}
+
+const struct plx_log_disk plx_logged = {
+    .room = room,
+    .holds_snapshots = plx_keyframe_goes_first,
+    .hurries = hurries,
+    .snapshot_ordered = snapshot_ordered,
+    .snapshot_dropped = snapshot_dropped,
+    .snapshot_taken = snapshot_taken,
+};
