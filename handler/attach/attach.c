@@ -69,20 +69,20 @@
 #include <unistd.h>
 
 #include "attach/attach_inside.h"
+#include "attach/doors.h"
+#include "attach/founding.h"
+#include "attach/known.h"
+#include "attach/volumes.h"
 #include "registry/clock.h"
 #include "registry/clocks.h"
 #include "registry/collections.h"
-#include "attach/doors.h"
 #include "registry/embedded.h"
-#include "attach/founding.h"
 #include "registry/holds.h"
 #include "registry/instance.h"
-#include "attach/known.h"
 #include "registry/labels.h"
 #include "registry/policy.h"
 #include "registry/spans.h"
 #include "registry/tenancy.h"
-#include "attach/volumes.h"
 
 /* How far back a label may lie that the registry of a dead owner missed: some 10 MB of log to read.
  * One that lies further back was never acknowledged. */

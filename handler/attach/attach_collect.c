@@ -26,9 +26,9 @@
 #include <string.h>
 
 #include "attach/attach_inside.h"
+#include "attach/doors.h"
 #include "registry/clock.h"
 #include "registry/collections.h"
-#include "attach/doors.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
 

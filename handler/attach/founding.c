@@ -25,10 +25,10 @@
 
 #include "attach/attach.h"
 #include "attach/attach_inside.h"
+#include "attach/volumes.h"
 #include "registry/embedded.h"
 #include "registry/instance.h"
 #include "registry/tenancy.h"
-#include "attach/volumes.h"
 
 #define NAMES_SHOWN 3u
 

@@ -6,8 +6,8 @@
 #ifndef PLX_FOUNDING_H
 #define PLX_FOUNDING_H
 
-#include "engine/engine.h"
 #include "attach/known.h"
+#include "engine/engine.h"
 #include "registry/tenancy.h"
 
 /* Writes a new store over the volumes and enters it. size: of volumes that do not exist yet (0:

@@ -42,15 +42,15 @@
 
 #include "attach/attach_inside.h"
 #include "attach/doors.h"
-#include "registry/embedded.h"
 #include "attach/founding.h"
+#include "attach/volumes.h"
+#include "registry/embedded.h"
 #include "registry/labels.h"
 #include "registry/lost.h"
 #include "registry/policy.h"
 #include "registry/region.h"
 #include "registry/tenancy.h"
 #include "registry/threshold.h"
-#include "attach/volumes.h"
 
 struct rebuild {
     const struct plx_rebuild_options *options;

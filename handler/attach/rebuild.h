@@ -5,8 +5,8 @@
 #ifndef PLX_REBUILD_H
 #define PLX_REBUILD_H
 
-#include "engine/engine.h"
 #include "attach/known.h"
+#include "engine/engine.h"
 
 /* What a rebuild found, and what it could not read. */
 struct plx_rebuilt {

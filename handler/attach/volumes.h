@@ -2,8 +2,8 @@
 #ifndef PLX_VOLUMES_H
 #define PLX_VOLUMES_H
 
-#include "engine/engine.h"
 #include "attach/known.h"
+#include "engine/engine.h"
 #include "registry/registry.h"
 
 /* Opens the devices of all volumes; *ret_count of them. Where they lie is this host's affair: by

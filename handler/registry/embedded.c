@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
 #include "engine/base/units.h"
+#include "engine/engine.h"
 #include "registry/region.h"
 #include "registry/sql.h"
 

@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/base/device.h"
 #include "device/bytelock.h"
 #include "device/patience.h"
+#include "engine/base/device.h"
 
 #define PLX_REGION_SPANS 16
 #define PLX_REGION_UNIT 8192u /* a span's bytes are a multiple of it: a block for each half */

@@ -15,11 +15,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tcmu/collector.h"
-#include "tcmu/home.h"
 #include "attach/attach.h"
 #include "registry/names.h"
 #include "registry/policy.h"
+#include "tcmu/collector.h"
+#include "tcmu/home.h"
 #include "tcmu/loop.h"
 #include "tcmu/runner.h"
 

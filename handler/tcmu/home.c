@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "control/control.h"
 #include "attach/attach.h"
+#include "control/control.h"
 #include "tcmu/collector.h"
 #include "tcmu/commands.h"
 #include "tcmu/loop.h"

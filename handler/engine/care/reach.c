@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/log/replay.h"
 #include "engine/disk/vdi.h"
+#include "engine/log/replay.h"
 
 int plx_reach_init(struct plx_reach *reach, struct plx_store *store, const bool *counts,
                    const bool *moving, const struct plx_turns *turns, struct plx_fault *fault)

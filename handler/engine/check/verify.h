@@ -2,9 +2,8 @@
 #ifndef PLX_VERIFY_H
 #define PLX_VERIFY_H
 
-#include "engine/log/log.h"
+#include "engine/loop/record.h"
 #include "engine/loop/store.h"
-#include "engine/disk/vdi.h"
 #include "engine/loop/volume.h"
 
 #define PLX_VERIFY_TRIES 4u

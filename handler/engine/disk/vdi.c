@@ -1,9 +1,6 @@
 /* vdi.c - virtual disks: records, creating, opening (with recovery), instants, closing.
  *
- * V1  A record's slots are written in turn, each only after the other is durable. That it can be
- *     read is not enough, for somebody's flush may have failed: where there is no mirror that says
- *     so, what was read is written again where it lies and flushed before the other slot is
- *     written.
+ * V1  Who may write a record that he has read makes it durable first (record.c, D1).
  * V2  A writer raises the epoch before it logs anything; replay behind the key frame believes only
  *     the record's epoch. So an unclean end is first brought into a key frame; the record that
  *     flips to it carries the new epoch and owner at the same time.
@@ -23,123 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/log/replay.h"
 #include "engine/disk/reserve.h"
+#include "engine/log/replay.h"
 
 #define TRIES 4u /* to read a disk that is open elsewhere and moves on */
-
-/* ---- Records ---- */
-
-static bool block_is_zero(const uint8_t *block)
-{
-    return block[0] == 0 && memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
-}
-
-/* Both slots of a record as they were read. */
-struct record_slots {
-    uint8_t blocks[2][PLX_BLOCK_SIZE];
-    uint8_t slot;  /* the newer one */
-    bool mirrored; /* in the other: it is durable */
-};
-
-static int read_slots(struct plx_store *store, uint32_t slot, struct record_slots *ret_slots,
-                      struct plx_vdi_record *ret_record, struct plx_fault *fault)
-{
-    uint8_t(*blocks)[PLX_BLOCK_SIZE] = ret_slots->blocks;
-    struct plx_vdi_record record, best = {0};
-    struct plx_fault why = {0};
-    uint64_t other = 0;
-    bool found = false;
-    int error;
-
-    if (slot >= plx_vdi_slot_count(store))
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "VDI slot %u is beyond the store's table (it has %u); 'parallax store "
-                             "rebuild-registry' makes its registry anew from the store",
-                             slot, plx_vdi_slot_count(store));
-    error = plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), blocks,
-                                sizeof ret_slots->blocks);
-    if (error)
-        return plx_fault_set(fault, error, "VDI slot %u: %s", slot, plx_error_text(error));
-    for (uint8_t i = 0; i < 2; i++) {
-        if (plx_format_vdi_record_decode(blocks[i], &store->info.id, slot, store->addr_limit,
-                                         &record, &why))
-            continue;
-        if (found && record.generation <= best.generation) {
-            other = record.generation;
-            continue;
-        }
-        other = best.generation;
-        best = record;
-        ret_slots->slot = i;
-        found = true;
-    }
-    if (!found && block_is_zero(blocks[1])) /* never written, or its creation was torn */
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u was never used", slot);
-    if (!found)
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "VDI slot %u: both copies of the record are damaged (%s)", slot,
-                             why.text);
-    ret_slots->mirrored = plx_generation_mirrored(best.generation, other);
-    *ret_record = best;
-    return 0;
-}
-
-int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
-                        uint8_t *ret_slot, struct plx_fault *fault)
-{
-    struct record_slots slots;
-    int error = read_slots(store, slot, &slots, ret_record, fault);
-
-    if (!error)
-        *ret_slot = slots.slot;
-    return error;
-}
-
-/* V1, for who may write the record that was read. */
-static int write_again(struct plx_store *store, uint32_t slot, const struct record_slots *slots)
-{
-    uint64_t mark = store->flush_failures;
-    int error;
-
-    if (slots->mirrored)
-        return 0;
-    error =
-        plx_store_write_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot) + slots->slot,
-                             slots->blocks[slots->slot], PLX_BLOCK_SIZE);
-    return error ? error : plx_store_flush_sync(store, mark);
-}
-
-static int write_slot(struct plx_store *store, const struct plx_vdi_record *record, uint8_t slot)
-{
-    uint8_t block[PLX_BLOCK_SIZE];
-
-    plx_format_vdi_record_encode(&store->info.id, record, block);
-    return plx_store_write_sync(store, PLX_KIND_ADMIN,
-                                plx_vdi_slot_addr(store, record->slot) + slot, block,
-                                PLX_BLOCK_SIZE);
-}
-
-int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
-{
-    struct plx_vdi_record next = *record;
-    uint64_t mark = store->flush_failures;
-    int error;
-
-    next.generation = plx_generation_next(next.generation);
-    if (next.generation > PLX_COUNTER_MAX)
-        return PLX_ERR_CORRUPT;                  /* nobody would read it */
-    error = write_slot(store, &next, *slot ^ 1); /* V1 */
-    if (!error)
-        error = plx_store_flush_sync(store, mark);
-    if (error)
-        return error;
-    *record = next;
-    *slot ^= 1;
-    next.generation--;
-    write_slot(store, &next, *slot ^ 1); /* if that fails there is one good copy all the same */
-    return 0;
-}
 
 static void record_info(const struct plx_vdi_record *record, struct plx_vdi_info *ret)
 {
@@ -321,7 +205,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
 {
     struct plx_vdi_record record = {0}, old;
     uint64_t mark = store->flush_failures;
-    struct record_slots slots;
+    struct plx_record_slots slots;
     int error = check_create(options, fault);
 
     if (error)
@@ -329,7 +213,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     if (options->slot >= plx_vdi_slot_count(store))
         return plx_fault_set(fault, PLX_ERR_RANGE, "VDI slot %u: the store has %u", options->slot,
                              plx_vdi_slot_count(store));
-    error = read_slots(store, options->slot, &slots, &old, fault);
+    error = plx_vdi_record_slots_read(store, options->slot, &slots, &old, fault);
     if (!error && old.state == PLX_VDI_LIVE)
         return plx_fault_set(fault, PLX_ERR_EXISTS, "VDI slot %u holds %s", options->slot,
                              old.name);
@@ -339,7 +223,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     if (error)
         slots.slot = 1;
     else
-        error = write_again(store, options->slot, &slots);
+        error = plx_vdi_record_write_again(store, options->slot, &slots);
     if (error && error != PLX_ERR_NOT_FOUND)
         return cannot_write(options->name, error, fault);
     record.state = PLX_VDI_LIVE;
@@ -370,8 +254,8 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
 int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, struct plx_fault *fault)
 {
     struct plx_vdi_record record;
-    struct record_slots slots;
-    int error = read_slots(store, slot, &slots, &record, fault);
+    struct plx_record_slots slots;
+    int error = plx_vdi_record_slots_read(store, slot, &slots, &record, fault);
 
     if (error)
         return error;
@@ -379,7 +263,7 @@ int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, stru
         return plx_fault_set(fault, PLX_ERR_BUSY, "virtual disk %s is open", record.name);
     record.state = PLX_VDI_DELETED;
     record.owner = 0;
-    error = write_again(store, slot, &slots);
+    error = plx_vdi_record_write_again(store, slot, &slots);
     if (!error)
         error = plx_vdi_record_write(store, &record, &slots.slot);
     return error ? cannot_write(record.name, error, fault) : 0;
@@ -391,12 +275,12 @@ int plx_vdi_give_up(struct plx_store *store, uint32_t slot, struct plx_fault *fa
     static const uint8_t none[2 * PLX_BLOCK_SIZE];
     struct plx_vdi_record record;
     uint64_t mark = store->flush_failures;
-    struct record_slots slots;
+    struct plx_record_slots slots;
     int error;
 
     if (slot >= plx_vdi_slot_count(store))
         return 0;
-    error = read_slots(store, slot, &slots, &record, fault);
+    error = plx_vdi_record_slots_read(store, slot, &slots, &record, fault);
     if (!error && record.state == PLX_VDI_LIVE)
         return plx_fault_set(fault, PLX_ERR_EXISTS, "VDI slot %u can be read: it holds %s", slot,
                              record.name);
@@ -664,16 +548,16 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
 {
     struct plx_vdi_record record;
     struct plx_replay_result result = {0};
-    struct record_slots slots;
+    struct plx_record_slots slots;
     struct plx_vdi *vdi;
     bool unclean, unwritten = true, had_segment, had_next;
-    int error = read_slots(store, options->slot, &slots, &record, fault);
+    int error = plx_vdi_record_slots_read(store, options->slot, &slots, &record, fault);
 
     if (!error)
         error = check_open(store, &record, options, fault);
     if (error)
         return error;
-    error = write_again(store, options->slot, &slots);
+    error = plx_vdi_record_write_again(store, options->slot, &slots);
     if (error)
         return cannot_write(record.name, error, fault);
     vdi = vdi_new(store, &record, slots.slot);
@@ -858,15 +742,6 @@ static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *f
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     plx_overlay_sort(&vdi->map.frozen);
     return 0;
-}
-
-bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *record)
-{
-    struct plx_vdi_record now;
-    uint8_t which;
-
-    return plx_vdi_record_read(store, record->slot, &now, &which, NULL) != 0 ||
-           now.generation != record->generation;
 }
 
 static int open_instant(struct plx_store *store, const struct plx_vdi_record *record, uint8_t which,

@@ -2,13 +2,14 @@
 #ifndef PLX_VDI_H
 #define PLX_VDI_H
 
-#include "engine/loop/gather.h"
 #include "engine/disk/keyframe.h"
-#include "engine/log/log.h"
-#include "engine/map/map.h"
 #include "engine/disk/protect.h"
-#include "engine/loop/store.h"
 #include "engine/disk/vouch.h"
+#include "engine/log/log.h"
+#include "engine/loop/gather.h"
+#include "engine/loop/record.h"
+#include "engine/loop/store.h"
+#include "engine/map/map.h"
 
 #define PLX_WINDOW_BLOCKS 256u /* a request is worked on in windows of at most 1 MiB */
 #define PLX_OP_XFERS 64u
@@ -169,11 +170,5 @@ int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock
                          void (*visit)(void *context, uint64_t vblock,
                                        const struct plx_mapping *mapping),
                          void *context, struct plx_fault *fault);
-/* Whether the record on the store is another one by now (or cannot be read). */
-bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *record);
-int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
-                        uint8_t *ret_slot, struct plx_fault *fault);
-/* Writes the record with the next generation into the other slot and flushes. Synchronous. */
-int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot);
 
 #endif

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/log/replay.h"
 #include "engine/disk/vdi.h"
+#include "engine/log/replay.h"
 
 /* A snapshot, and whether the range was changed between it and the one before. */
 struct mark {

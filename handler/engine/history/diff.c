@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/loop/cache.h"
 #include "engine/disk/vdi.h"
+#include "engine/loop/cache.h"
 
 /* The entry of a node above a tree's root: the tree lies below its first child. */
 #define IMPLIED UINT64_MAX

@@ -37,11 +37,6 @@ enum {
     BATCH_FAILED,
 };
 
-uint64_t plx_log_segment_bytes(const struct plx_store *store)
-{
-    return (uint64_t)store->info.segment_blocks << PLX_BLOCK_SHIFT;
-}
-
 uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos)
 {
     return pos / plx_log_segment_bytes(log->store);

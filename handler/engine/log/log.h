@@ -166,6 +166,5 @@ void plx_log_move(struct plx_log *log, uint64_t segment, uint64_t addr, struct p
 /* The next batch begins a new segment. */
 void plx_log_leave_segment(struct plx_log *log);
 uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos);
-uint64_t plx_log_segment_bytes(const struct plx_store *store);
 
 #endif

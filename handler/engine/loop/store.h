@@ -7,9 +7,9 @@
 #ifndef PLX_STORE_H
 #define PLX_STORE_H
 
-#include "engine/loop/cache.h"
 #include "engine/engine.h"
 #include "engine/format/format.h"
+#include "engine/loop/cache.h"
 
 struct plx_task {
     void (*step)(struct plx_task *task);
@@ -308,6 +308,7 @@ void plx_bitmap_sync(struct plx_store *store, struct plx_task *task);
 int plx_bitmap_sync_run(struct plx_store *store);
 void plx_bitmap_sync_init(struct plx_store *store);
 
+uint64_t plx_log_segment_bytes(const struct plx_store *store);
 uint32_t plx_vdi_slot_count(const struct plx_store *store);
 /* Address of slot A of a VDI record. */
 uint64_t plx_vdi_slot_addr(const struct plx_store *store, uint32_t slot);

@@ -453,6 +453,11 @@ uint32_t plx_store_device_block(const struct plx_store *store)
     return size;
 }
 
+uint64_t plx_log_segment_bytes(const struct plx_store *store)
+{
+    return (uint64_t)store->info.segment_blocks << PLX_BLOCK_SHIFT;
+}
+
 uint32_t plx_vdi_slot_count(const struct plx_store *store)
 {
     return store->info.vdi_slots;

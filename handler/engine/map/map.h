@@ -10,8 +10,8 @@
 #ifndef PLX_MAP_H
 #define PLX_MAP_H
 
-#include "engine/map/overlay.h"
 #include "engine/loop/store.h"
+#include "engine/map/overlay.h"
 
 /* Blocks nothing maps any more; freed once a key frame that knows so is durable. */
 struct plx_deaths {

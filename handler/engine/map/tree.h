@@ -7,8 +7,8 @@
 #ifndef PLX_TREE_H
 #define PLX_TREE_H
 
-#include "engine/map/map.h"
 #include "engine/loop/store.h"
+#include "engine/map/map.h"
 
 #define PLX_TREE_BUFFER 32u /* nodes written at once */
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/loop/cache.h"
 #include "engine/format/format.h"
+#include "engine/loop/cache.h"
 
 static int no_memory(const struct plx_treewalk *walk)
 {

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/disk/reserve.h"
 #include "engine/disk/vdi.h"
 #include "engine/loop/store.h"
 #include "engine/loop/volume.h"
-#include "engine/disk/reserve.h"
 
 #define CACHE_BYTES_DEFAULT (64ull << 20)
 #define KEYFRAME_MAPPINGS_DEFAULT 65536u

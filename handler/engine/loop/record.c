@@ -1,0 +1,129 @@
+/* record.c - the records of virtual disks, two slots each, read and written.
+ *
+ * D1  A record's slots are written in turn, each only after the other is durable. That it can be
+ *     read is not enough, for somebody's flush may have failed: where there is no mirror that says
+ *     so, what was read is written again where it lies and flushed before the other slot is
+ *     written.
+ * Calls are synchronous; the loop runs meanwhile.
+ * Crash story: a torn slot leaves the other one, which is the older state or the same. The mirror
+ *   has the older generation of the pair, so that whoever reads both knows that the state is
+ *   durable.
+ */
+#include "engine/loop/record.h"
+
+#include <string.h>
+
+static bool block_is_zero(const uint8_t *block)
+{
+    return block[0] == 0 && memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
+}
+
+int plx_vdi_record_slots_read(struct plx_store *store, uint32_t slot,
+                              struct plx_record_slots *ret_slots, struct plx_vdi_record *ret_record,
+                              struct plx_fault *fault)
+{
+    uint8_t(*blocks)[PLX_BLOCK_SIZE] = ret_slots->blocks;
+    struct plx_vdi_record record, best = {0};
+    struct plx_fault why = {0};
+    uint64_t other = 0;
+    bool found = false;
+    int error;
+
+    if (slot >= plx_vdi_slot_count(store))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "VDI slot %u is beyond the store's table (it has %u); 'parallax store "
+                             "rebuild-registry' makes its registry anew from the store",
+                             slot, plx_vdi_slot_count(store));
+    error = plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), blocks,
+                                sizeof ret_slots->blocks);
+    if (error)
+        return plx_fault_set(fault, error, "VDI slot %u: %s", slot, plx_error_text(error));
+    for (uint8_t i = 0; i < 2; i++) {
+        if (plx_format_vdi_record_decode(blocks[i], &store->info.id, slot, store->addr_limit,
+                                         &record, &why))
+            continue;
+        if (found && record.generation <= best.generation) {
+            other = record.generation;
+            continue;
+        }
+        other = best.generation;
+        best = record;
+        ret_slots->slot = i;
+        found = true;
+    }
+    if (!found && block_is_zero(blocks[1])) /* never written, or its creation was torn */
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "VDI slot %u was never used", slot);
+    if (!found)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "VDI slot %u: both copies of the record are damaged (%s)", slot,
+                             why.text);
+    ret_slots->mirrored = plx_generation_mirrored(best.generation, other);
+    *ret_record = best;
+    return 0;
+}
+
+int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_record *ret_record,
+                        uint8_t *ret_slot, struct plx_fault *fault)
+{
+    struct plx_record_slots slots;
+    int error = plx_vdi_record_slots_read(store, slot, &slots, ret_record, fault);
+
+    if (!error)
+        *ret_slot = slots.slot;
+    return error;
+}
+
+/* D1 */
+int plx_vdi_record_write_again(struct plx_store *store, uint32_t slot,
+                               const struct plx_record_slots *slots)
+{
+    uint64_t mark = store->flush_failures;
+    int error;
+
+    if (slots->mirrored)
+        return 0;
+    error =
+        plx_store_write_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot) + slots->slot,
+                             slots->blocks[slots->slot], PLX_BLOCK_SIZE);
+    return error ? error : plx_store_flush_sync(store, mark);
+}
+
+static int write_slot(struct plx_store *store, const struct plx_vdi_record *record, uint8_t slot)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+
+    plx_format_vdi_record_encode(&store->info.id, record, block);
+    return plx_store_write_sync(store, PLX_KIND_ADMIN,
+                                plx_vdi_slot_addr(store, record->slot) + slot, block,
+                                PLX_BLOCK_SIZE);
+}
+
+int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
+{
+    struct plx_vdi_record next = *record;
+    uint64_t mark = store->flush_failures;
+    int error;
+
+    next.generation = plx_generation_next(next.generation);
+    if (next.generation > PLX_COUNTER_MAX)
+        return PLX_ERR_CORRUPT;                  /* nobody would read it */
+    error = write_slot(store, &next, *slot ^ 1); /* D1 */
+    if (!error)
+        error = plx_store_flush_sync(store, mark);
+    if (error)
+        return error;
+    *record = next;
+    *slot ^= 1;
+    next.generation--;
+    write_slot(store, &next, *slot ^ 1); /* if that fails there is one good copy all the same */
+    return 0;
+}
+
+bool plx_vdi_record_moved(struct plx_store *store, const struct plx_vdi_record *record)
+{
+    struct plx_vdi_record now;
+    uint8_t which;
+
+    return plx_vdi_record_read(store, record->slot, &now, &which, NULL) != 0 ||
+           now.generation != record->generation;
+}
