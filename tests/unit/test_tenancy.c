@@ -48,6 +48,10 @@ ssize_t __real_pwritev64(int fd, const struct iovec *iov, int count, off_t offse
 ssize_t __wrap_pwritev64(int fd, const struct iovec *iov, int count, off_t offset);
 int __real_fdatasync(int fd);
 int __wrap_fdatasync(int fd);
+ssize_t __real_pread64(int fd, void *buffer, size_t bytes, off_t offset);
+ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset);
+ssize_t __real_preadv64(int fd, const struct iovec *iov, int count, off_t offset);
+ssize_t __wrap_preadv64(int fd, const struct iovec *iov, int count, off_t offset);
 
 static void apply(uint8_t *image, const struct write *write, enum fate fate)
 {
@@ -140,14 +144,56 @@ int __wrap_fdatasync(int fd)
     return failed;
 }
 
+/* ---- Reading beside a writer ------------------------------------------------------------- */
+
+static unsigned whole_reads, torn_reads, torn_slot; /* so many of either come next */
+
+/* What was written is not all there yet when it is read. */
+static void tear(const struct iovec *iov, off_t offset)
+{
+    off_t at = HOME_AT + torn_slot * PLX_BLOCK_SIZE;
+
+    if (!torn_reads || at < offset || at + RUIN_BYTES > offset + (off_t)iov->iov_len)
+        return;
+    if (whole_reads) {
+        whole_reads--;
+        return;
+    }
+    torn_reads--;
+    memset((uint8_t *)iov->iov_base + (at - offset), 0xee, RUIN_BYTES);
+}
+
+ssize_t __wrap_pread64(int fd, void *buffer, size_t bytes, off_t offset)
+{
+    ssize_t got = __real_pread64(fd, buffer, bytes, offset);
+
+    tear(&(struct iovec){buffer, bytes}, offset);
+    return got;
+}
+
+ssize_t __wrap_preadv64(int fd, const struct iovec *iov, int count, off_t offset)
+{
+    ssize_t got = __real_preadv64(fd, iov, count, offset);
+
+    tear(iov, offset);
+    return got;
+}
+
 /* ---- The page's life --------------------------------------------------------------------- */
 
-static struct plx_tenancy *begin(void)
+static struct plx_tenancy *enter(void)
 {
     struct plx_tenancy_options options = {.paths = &paths, .volume = volume, .store = store};
     struct plx_tenancy *tenancy = NULL;
 
     OK(plx_tenancy_begin(&options, &tenancy, &fault));
+    return tenancy;
+}
+
+static struct plx_tenancy *begin(void)
+{
+    struct plx_tenancy *tenancy = enter();
+
     must_be_open = true;
     cut_here();
     return tenancy;
@@ -203,6 +249,61 @@ static void test_cuts(void)
     printf("\n    %u cuts ", cuts);
 }
 
+/* T6: a look whose page was torn looks again, and one that is torn each time fences nobody. */
+static void test_torn_look(void)
+{
+    struct plx_tenancy *tenancy;
+
+    found();
+    tenancy = enter();
+    usleep(1300000); /* both slots are in use */
+    for (torn_slot = 0; torn_slot < 2; torn_slot++) {
+        torn_reads = 1;
+        OK(plx_tenancy_look(tenancy, &fault));
+        CU_ASSERT_EQUAL(torn_reads, 0);
+        torn_reads = 100;
+        if (plx_tenancy_look(tenancy, &fault))
+            CU_ASSERT_EQUAL(fault.code, PLX_ERR_CORRUPT);
+        CU_ASSERT_NOT_EQUAL(torn_reads, 100);
+        torn_reads = 0;
+        OK(plx_tenancy_look(tenancy, &fault));
+        CU_ASSERT_TRUE(plx_tenancy_ok(tenancy));
+    }
+    plx_tenancy_end(tenancy);
+}
+
+/* T6: nor does such a page show that somebody lives. */
+static void test_torn_watch(void)
+{
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
+    struct plx_device *device;
+    struct plx_tenancy *tenancy;
+    uint8_t home[HOME_BYTES];
+    int fd;
+
+    found();
+    tenancy = enter();
+    usleep(1300000);
+    fd = open(volume, O_RDONLY | O_CLOEXEC);
+    CU_ASSERT_EQUAL_FATAL(__real_pread64(fd, home, HOME_BYTES, HOME_AT), HOME_BYTES);
+    close(fd);
+    plx_tenancy_end(tenancy);
+    fd = open(copy, O_RDWR | O_CLOEXEC); /* as a host left it that died */
+    CU_ASSERT_EQUAL_FATAL(__real_pwrite64(fd, home, HOME_BYTES, HOME_AT), HOME_BYTES);
+    close(fd);
+    OK(plx_device_open(copy, &options, &device, &fault));
+    for (torn_slot = 0; torn_slot < 2; torn_slot++) {
+        bool lives = true;
+
+        whole_reads = 2;
+        torn_reads = 3;
+        OK(plx_tenancy_lives(device, &store, &lives, &fault));
+        CU_ASSERT_EQUAL(torn_reads, 0);
+        CU_ASSERT_FALSE(lives);
+    }
+    plx_device_close(device);
+}
+
 static int make(void)
 {
     int fd;
@@ -230,7 +331,9 @@ static int clean(void)
 
 int main(void)
 {
-    static const struct suite_test tests[] = {{"power cuts", test_cuts}};
+    static const struct suite_test tests[] = {{"power cuts", test_cuts},
+                                              {"a look at a torn page", test_torn_look},
+                                              {"a watch of a torn page", test_torn_watch}};
 
     return SUITE_RUN_IN(&((struct suite_frame){.init = make, .clean = clean}), "the home page",
                         tests);
