@@ -335,7 +335,7 @@ int plx_cmd_store_stats(struct plx_cli *cli)
 struct check {
     struct plx_cli *cli;
     struct plx_progress progress;
-    uint64_t errors, kept;
+    uint64_t errors, registry_errors, kept;
     json_t *findings, *leaks;
 };
 
@@ -358,6 +358,8 @@ static void on_finding(void *context, const struct plx_finding *finding)
     const char *word = finding->severity == PLX_FINDING_ERROR ? "error" : "info";
 
     check->errors += finding->severity == PLX_FINDING_ERROR;
+    check->registry_errors +=
+        finding->severity == PLX_FINDING_ERROR && strcmp(finding->kind, "registry") == 0;
     plx_progress_clear(&check->progress);
     if (!check->cli->json) {
         plx_out_line("%s: %s", word, finding->text);
@@ -465,7 +467,12 @@ int plx_cmd_store_check(struct plx_cli *cli)
         goto out;
     check.errors = plx_max_u64(check.errors, result.errors);
     print_check(&check, name.store, &result);
-    if (check.errors)
+    if (check.errors && check.errors == check.registry_errors)
+        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                          "store %s: %" PRIu64 " error%s found, none in what disks hold; each "
+                          "finding says what to do",
+                          name.store, check.errors, check.errors == 1 ? "" : "s");
+    else if (check.errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64 " error%s found; export what is readable "
                           "('vdi export --skip-errors') and restore what is not",
