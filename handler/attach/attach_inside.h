@@ -4,7 +4,13 @@
 #ifndef PLX_ATTACH_INSIDE_H
 #define PLX_ATTACH_INSIDE_H
 
+#include <pthread.h>
+
 #include "attach/attach.h"
+#include "attach/known.h"
+#include "registry/clocks.h"
+#include "registry/instance.h"
+#include "registry/tenancy.h"
 
 struct plx_attach_inside {
     struct plx_registry *registry;
@@ -39,5 +45,144 @@ struct plx_registry_collection;
 int plx_attach_enter_collection(struct plx_attach *attach,
                                 struct plx_registry_collection *ret_entered, bool *ret_waited,
                                 struct plx_fault *fault);
+
+struct plx_held_extent {
+    struct plx_registry_extent row;
+    struct plx_held_extent *next;
+};
+
+struct plx_held_vdi {
+    struct plx_vdi *vdi;
+    uint64_t behind;               /* A4: since this snapshot; 0: the registry has missed nothing */
+    struct plx_registry_lock lock; /* instance 0: a snapshot */
+    uint64_t hold;                 /* A5; 0: none */
+    struct plx_witness kept;       /* of the clocks: as the registry has it */
+    struct plx_held_vdi *next;
+};
+
+/* One claim at a time per extent type; under UNUSED, of an extent by its number. */
+struct plx_claim {
+    struct plx_attach *attach;
+    enum plx_extent_type type;
+    uint64_t number;
+    bool busy; /* deferred, and not through */
+    bool answered;
+    int error;
+    struct plx_registry_extent row;
+    bool fresh;
+    bool stranded; /* the row is ours and the store could not be told: the next claim tries again */
+    struct plx_device *devices[PLX_VOLUMES_MAX]; /* A7: the store takes them over first */
+    unsigned device_count;
+};
+
+struct plx_attach {
+    struct plx_env env;
+    struct plx_attach_options options;
+    struct plx_paths paths;
+    struct plx_known known;
+    struct plx_tenancy *tenancy; /* NULL: nothing was written yet */
+    struct plx_registry *registry, *claims_registry;
+    struct plx_registry_store row;
+    struct plx_instance instance;
+    bool registered;
+    bool unwritable; /* A16 */
+    struct plx_store *store;
+    pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
+    uint64_t extents_known;      /* A7: others are not given to the store */
+    uint64_t keep_unused;
+    struct plx_claim claims[PLX_EXTENT_META + 1];
+    struct plx_held_extent *extents;
+    struct plx_held_extent *refused; /* held no more, and not yet given up: they are sealed then */
+    char doubt[256];                 /* what one of them showed; empty: nothing, or it is told */
+    unsigned sealing;                /* of these, deferred and not through */
+    struct plx_held_vdi *vdis;
+    bool keeps;                   /* A14: just now */
+    struct plx_held_vdi *unasked; /* A14 */
+    uint64_t unasked_changes;     /* of that list */
+    bool together;                /* A13: disks are being closed */
+};
+
+/* attach.c */
+int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault);
+
+/* attach_volumes.c */
+uint64_t plx_attach_extents_known(struct plx_attach *a);
+uint64_t plx_attach_keep_unused(struct plx_attach *a);
+int plx_attach_open_volumes(struct plx_attach *a, struct plx_registry *registry,
+                            struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
+                            struct plx_fault *fault);
+/* On the loop. */
+int plx_attach_take_volumes(struct plx_attach *a, struct plx_device **devices, unsigned count,
+                            struct plx_fault *fault);
+/* Locks on one volume prove nothing about another one, even if that is its copy. */
+int plx_attach_open_store(struct plx_attach *a, struct plx_fault *fault);
+/* What others have written from now on may lie in extents that came since this store was opened. */
+int plx_attach_keep_up(struct plx_attach *a, struct plx_fault *fault);
+
+/* claims.c */
+uint64_t plx_attach_env_now(struct plx_env *env);
+void plx_attach_env_random(struct plx_env *env, void *bytes, unsigned count);
+void plx_attach_env_event(struct plx_env *env, int code, const char *text);
+struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list);
+void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row);
+/* Out of the list of those that are held. NULL: it was not remembered. */
+struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no);
+/* A10 */
+void plx_attach_never_believe(struct plx_registry_extent *row);
+int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry);
+/* Until no other thread works on a claim, or seals. */
+void plx_attach_wait_for_claims(struct plx_attach *a);
+void plx_attach_hook_env(struct plx_env *env);
+
+/* recovery.c */
+/* A4 */
+int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held,
+                      const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault);
+/* Of a disk whose owner died. */
+uint64_t plx_attach_settle_from(uint64_t newest);
+uint64_t plx_attach_newest_of(struct plx_attach *a, const struct plx_vdi *vdi);
+/* A4. newest: the newest snapshot before that of which the registry was to be told. */
+void plx_attach_note_told(struct plx_held_vdi *held, uint64_t newest, int error);
+int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
+                               struct plx_fault *fault);
+/* A13: when the registry is told of a disk that is closed. */
+enum plx_put_off plx_attach_closings(const struct plx_attach *a);
+/* What the disk knows of the clocks, kept when there is news (clocks.h), and which snapshot was the
+ * last when it is closed: of disks that take snapshots by themselves, or lose them. If it cannot be
+ * kept, then at the next look. */
+void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
+                           struct plx_vdi_clock *ret_clock);
+/* Made before the disk is opened: what is open is always held. */
+struct plx_held_vdi *plx_attach_new_held(struct plx_fault *fault);
+/* A14 */
+void plx_attach_wait_to_be_asked(struct plx_attach *a, struct plx_held_vdi *held);
+/* A9: the lock of a disk that was closed. */
+int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held,
+                             uint32_t slot, enum plx_put_off put_off);
+/* A9: what the door said of a disk that is ours, or that is there still. */
+int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault);
+bool plx_attach_is_held(const struct plx_attach *a, const char *id);
+/* N3 of instance.c: the row may be of one that has ended since it was read. */
+bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance *row);
+
+/* disks.c */
+int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,
+                      struct plx_fault *fault);
+struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi);
+/* A9. While its row is there no other disk gets the slot, whoever locks this one. */
+int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
+                          struct plx_fault *fault);
+/* All of them, side by side. What the registry is told waits for its next change (A13). */
+void plx_attach_let_all_go(struct plx_attach *a);
+/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds (A16). */
+int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
+                            const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
+                            struct plx_fault *fault);
+
+/* history.c */
+/* What dead readers hold is held by nobody. */
+int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault);
+bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
+                              const struct plx_thin *thin);
 
 #endif

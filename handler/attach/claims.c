@@ -1,0 +1,380 @@
+/* claims.c - what the engine asks an attach for: clocks, events, and extents, which are claimed,
+ * given back and sealed (A1, A7, A10). Invariants, threads and crash story: attach.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "attach/attach_inside.h"
+#include "registry/clock.h"
+
+/* ---- The environment of the engine ---- */
+
+static struct plx_attach *attach_of(struct plx_env *env)
+{
+    return (struct plx_attach *)(void *)((char *)env - offsetof(struct plx_attach, env));
+}
+
+uint64_t plx_attach_env_now(struct plx_env *env)
+{
+    return plx_clock_ns(CLOCK_REALTIME);
+}
+
+static uint64_t env_monotonic(struct plx_env *env)
+{
+    return plx_clock_ns(CLOCK_MONOTONIC);
+}
+
+static uint64_t env_boot(struct plx_env *env)
+{
+    return plx_clock_ns(CLOCK_BOOTTIME);
+}
+
+static bool env_disciplined(struct plx_env *env)
+{
+    return plx_clocks_disciplined();
+}
+
+void plx_attach_env_random(struct plx_env *env, void *bytes, unsigned count)
+{
+    PLX_ASSERT(getrandom(bytes, count, 0) == (ssize_t)count);
+}
+
+void plx_attach_env_event(struct plx_env *env, int code, const char *text)
+{
+    const struct plx_attach_options *options = &attach_of(env)->options;
+
+    if (options->event)
+        options->event(options->context, code, text);
+}
+
+struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_extent **list)
+{
+    struct plx_held_extent *held;
+
+    pthread_mutex_lock(&a->claims_lock);
+    held = *list;
+    if (held)
+        *list = held->next;
+    pthread_mutex_unlock(&a->claims_lock);
+    return held;
+}
+
+static void push(struct plx_attach *a, struct plx_held_extent **list, struct plx_held_extent *held)
+{
+    pthread_mutex_lock(&a->claims_lock);
+    held->next = *list;
+    *list = held;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row)
+{
+    struct plx_held_extent *held = malloc(sizeof *held);
+
+    if (!held)
+        return; /* it stays ours in the registry and is taken over like a dead one's */
+    held->row = *row;
+    push(a, &a->extents, held);
+}
+
+/* Out of the list of those that are held. NULL: it was not remembered. */
+struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no)
+{
+    struct plx_held_extent **link = &a->extents, *held;
+
+    pthread_mutex_lock(&a->claims_lock);
+    while (*link && (*link)->row.no != no)
+        link = &(*link)->next;
+    held = *link;
+    if (held)
+        *link = held->next;
+    pthread_mutex_unlock(&a->claims_lock);
+    return held;
+}
+
+/* A10 */
+void plx_attach_never_believe(struct plx_registry_extent *row)
+{
+    row->sealed = true;
+    row->free_blocks = 0;
+    row->states = PLX_STATES_NEVER;
+}
+
+int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry)
+{
+    char why[sizeof a->doubt];
+    int error;
+
+    pthread_mutex_lock(&a->claims_lock);
+    memcpy(why, a->doubt, sizeof why);
+    pthread_mutex_unlock(&a->claims_lock);
+    error = why[0] ? plx_registry_doubt(registry, a->row.id, why) : 0;
+    if (why[0] && !error) {
+        pthread_mutex_lock(&a->claims_lock);
+        a->doubt[0] = 0;
+        pthread_mutex_unlock(&a->claims_lock);
+    }
+    return error;
+}
+
+static int seal_refused(struct plx_attach *a)
+{
+    struct plx_held_extent *held;
+    int error = plx_attach_tell_doubt(a, a->claims_registry);
+
+    while (!error && (held = plx_attach_pop(a, &a->refused))) {
+        error = plx_registry_extent_release(a->claims_registry, a->row.id, &held->row);
+        if (error && error != PLX_ERR_FENCED && error != PLX_ERR_INVALID) {
+            push(a, &a->refused, held);
+        } else {
+            free(held);
+            error = 0;
+        }
+    }
+    return error;
+}
+
+static int ask_registry(struct plx_attach *a, struct plx_claim *claim)
+{
+    uint64_t keep = claim->type == PLX_EXTENT_DATA ? plx_attach_keep_unused(a) : 0; /* INV-8 */
+    int error = claim->stranded ? 0 : seal_refused(a);
+
+    if (claim->stranded || error)
+        return error;
+    if (claim->type == PLX_EXTENT_UNUSED)
+        return plx_registry_extent_take(a->claims_registry, a->row.id, claim->number, 0,
+                                        a->instance.row.id, &claim->row);
+    return plx_registry_extent_claim(a->claims_registry, a->row.id, a->instance.row.id, claim->type,
+                                     keep, &claim->row, &claim->fresh);
+}
+
+static void strand(struct plx_attach *a, struct plx_claim *claim, int error, const char *text)
+{
+    claim->error = error;
+    claim->stranded = true;
+    plx_attach_env_event(&a->env, error, text);
+}
+
+/* Never with the loop: it may be waiting for the answer in a synchronous call. */
+static void claim_extent(void *argument)
+{
+    struct plx_claim *claim = argument, answer;
+    struct plx_attach *a = claim->attach;
+    struct plx_fault fault = {0};
+    int error;
+
+    pthread_mutex_lock(&a->claims_lock);
+    answer = *claim;
+    pthread_mutex_unlock(&a->claims_lock);
+    answer.error = ask_registry(a, &answer);
+    answer.device_count = 0;
+    if (!answer.error && answer.row.no >= plx_attach_extents_known(a)) { /* A7 */
+        error = plx_attach_open_volumes(a, a->claims_registry, answer.devices, &answer.device_count,
+                                        &fault);
+        if (error)
+            strand(a, &answer, error, fault.text);
+    } else if (!answer.error) {
+        answer.stranded = false;
+        plx_attach_remember_extent(a, &answer.row);
+    }
+    answer.answered = true;
+    answer.busy = false;
+    pthread_mutex_lock(&a->claims_lock);
+    *claim = answer;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+/* A7: the extent lies on a volume, or a part of one, that the store does not know yet. */
+static void take_new_extent(struct plx_attach *a, struct plx_claim *answer)
+{
+    struct plx_fault fault = {0};
+    int error = plx_attach_take_volumes(a, answer->devices, answer->device_count, &fault);
+
+    answer->stranded = false;
+    if (error)
+        strand(a, answer, error, fault.text);
+    else
+        plx_attach_remember_extent(a, &answer->row);
+    pthread_mutex_lock(&a->claims_lock);
+    a->claims[answer->type].stranded = answer->stranded;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+static void take_answers(struct plx_attach *a, struct plx_store *store)
+{
+    for (int type = 0; type <= PLX_EXTENT_META; type++) {
+        struct plx_claim answer;
+
+        pthread_mutex_lock(&a->claims_lock);
+        answer = a->claims[type];
+        a->claims[type].answered = false;
+        pthread_mutex_unlock(&a->claims_lock);
+        if (!answer.answered)
+            continue;
+        if (!answer.error && answer.device_count)
+            take_new_extent(a, &answer);
+        if (!answer.error)
+            plx_store_set_collections(store, answer.row.collections);
+        plx_store_extent_granted(store, answer.type, answer.error,
+                                 &(struct plx_grant){.extent = answer.row.no,
+                                                     .fresh = answer.fresh,
+                                                     .states = answer.row.states});
+    }
+}
+
+static void begin_claim(struct plx_attach *a, struct plx_store *store, struct plx_claim *claim)
+{
+    int error = 0;
+
+    pthread_mutex_lock(&a->claims_lock);
+    claim->busy = true;
+    pthread_mutex_unlock(&a->claims_lock);
+    if (!a->options.defer)
+        claim_extent(claim); /* answered at the next tick */
+    else
+        error = a->options.defer(a->options.context, claim_extent, claim);
+    if (!error)
+        return;
+    pthread_mutex_lock(&a->claims_lock);
+    claim->busy = false;
+    pthread_mutex_unlock(&a->claims_lock);
+    plx_store_extent_granted(store, claim->type, PLX_ERR_BUSY, NULL);
+}
+
+/* Until no other thread works on a claim, or seals. */
+void plx_attach_wait_for_claims(struct plx_attach *a)
+{
+    for (;;) {
+        bool busy;
+
+        pthread_mutex_lock(&a->claims_lock);
+        busy = a->sealing > 0;
+        for (int type = 0; type <= PLX_EXTENT_META; type++)
+            busy = busy || a->claims[type].busy;
+        pthread_mutex_unlock(&a->claims_lock);
+        if (!busy)
+            return;
+        usleep(1000);
+    }
+}
+
+static void add_sealing(struct plx_attach *a, int jobs)
+{
+    pthread_mutex_lock(&a->claims_lock);
+    a->sealing += (unsigned)jobs;
+    pthread_mutex_unlock(&a->claims_lock);
+}
+
+static void seal_deferred(void *argument)
+{
+    struct plx_attach *a = argument;
+
+    seal_refused(a);
+    add_sealing(a, -1);
+}
+
+/* What fails here is done with the next claim, or when the attach is closed. */
+static void begin_sealing(struct plx_attach *a)
+{
+    add_sealing(a, 1);
+    if (!a->options.defer)
+        seal_deferred(a);
+    else if (a->options.defer(a->options.context, seal_deferred, a))
+        add_sealing(a, -1);
+}
+
+/* A10 */
+static void env_extent_refused(struct plx_env *env, struct plx_store *store, uint64_t extent,
+                               int error, const char *why)
+{
+    struct plx_attach *a = attach_of(env);
+    struct plx_held_extent *held = plx_attach_forget_extent(a, extent);
+
+    if (error == PLX_ERR_REGISTRY) {
+        pthread_mutex_lock(&a->claims_lock);
+        snprintf(a->doubt, sizeof a->doubt, "%s", why);
+        pthread_mutex_unlock(&a->claims_lock);
+    }
+    if (held) {
+        plx_attach_never_believe(&held->row);
+        push(a, &a->refused, held);
+    }
+    begin_sealing(a);
+}
+
+static void env_extent_wanted(struct plx_env *env, struct plx_store *store,
+                              enum plx_extent_type type)
+{
+    struct plx_attach *a = attach_of(env);
+
+    begin_claim(a, store, &a->claims[type]);
+}
+
+static void env_extent_needed(struct plx_env *env, struct plx_store *store, uint64_t extent)
+{
+    struct plx_attach *a = attach_of(env);
+
+    a->claims[PLX_EXTENT_UNUSED].number = extent;
+    begin_claim(a, store, &a->claims[PLX_EXTENT_UNUSED]);
+}
+
+static bool env_room_wanted(struct plx_env *env, struct plx_store *store)
+{
+    const struct plx_attach_options *options = &attach_of(env)->options;
+
+    return options->room_wanted && options->room_wanted(options->context);
+}
+
+static void env_tick(struct plx_env *env)
+{
+    struct plx_attach *a = attach_of(env);
+
+    if (a->tenancy && a->store && !plx_tenancy_ok(a->tenancy)) /* A8 */
+        plx_store_fence(a->store);
+    if (a->options.tick)
+        a->options.tick(a->options.context);
+    if (a->store)
+        take_answers(a, a->store);
+}
+
+static void env_idle(struct plx_env *env)
+{
+    struct plx_attach *a = attach_of(env);
+
+    if (a->options.idle)
+        a->options.idle(a->options.context);
+    else
+        usleep(1000);
+}
+
+/* Of those that have nobody to tell: what matters, their calls return. */
+static void env_unheard(struct plx_env *env, int code, const char *text)
+{
+}
+
+void plx_attach_init_env(struct plx_env *env)
+{
+    *env = (struct plx_env){
+        .now_ns = plx_attach_env_now,
+        .monotonic_ns = env_monotonic,
+        .boot_ns = env_boot,
+        .boot_id = 1, /* until the paths are known (plx_attach_open) */
+        .disciplined = env_disciplined,
+        .random = plx_attach_env_random,
+        .event = env_unheard,
+    };
+}
+
+void plx_attach_hook_env(struct plx_env *env)
+{
+    plx_attach_init_env(env);
+    env->extent_wanted = env_extent_wanted;
+    env->extent_needed = env_extent_needed;
+    env->extent_refused = env_extent_refused;
+    env->room_wanted = env_room_wanted;
+    env->tick = env_tick;
+    env->idle = env_idle;
+    env->event = plx_attach_env_event;
+}

@@ -1,0 +1,784 @@
+/* disks.c - virtual disks by name: made, opened, cloned, deleted, closed (A2, A3, A5, A9).
+ * Invariants, threads and crash story: attach.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/attach_inside.h"
+#include "attach/doors.h"
+#include "registry/collections.h"
+#include "registry/embedded.h"
+#include "registry/holds.h"
+
+/* ---- Virtual disks ---- */
+
+int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,
+                      struct plx_fault *fault)
+{
+    int error = plx_registry_vdi_get(a->registry, a->row.id, name, ret_row);
+
+    return error ? plx_registry_fault(a->registry, error, fault) : plx_attach_keep_up(a, fault);
+}
+
+/* A14: out of those that wait to be asked for, to those that are open; id NULL: any. NULL: it is
+ * not among them. */
+static struct plx_held_vdi *ask_for(struct plx_attach *a, const char *id)
+{
+    struct plx_held_vdi **link = &a->unasked, *held;
+
+    while (*link && id && strcmp((*link)->lock.vdi, id) != 0)
+        link = &(*link)->next;
+    held = *link;
+    if (!held)
+        return NULL;
+    *link = held->next;
+    held->next = a->vdis;
+    a->vdis = held;
+    a->unasked_changes++;
+    return held;
+}
+
+/* Whether it is worth waiting for a lock: nobody has it any more, or a command has. */
+static bool is_free_soon(struct plx_attach *a, const char *vdi)
+{
+    struct plx_registry_vdi row;
+
+    return plx_registry_vdi_get_by_id(a->registry, vdi, &row) == 0 &&
+           (!row.owner || plx_attach_ends_soon(a, row.owner));
+}
+
+/* Of a disk that its holder gives up soon. Holders may have died since we attached. */
+static int lock_in_turn(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
+                        struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
+    int error, failed;
+
+    do {
+        error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
+        if (error != PLX_ERR_BUSY)
+            break;
+        plx_registry_fault(a->registry, error, &why);
+        failed = plx_attach_recover(a, fault);
+        if (failed)
+            return failed;
+        error = plx_registry_vdi_lock(a->registry, vdi, a->instance.row.id, ret_lock);
+        if (error)
+            plx_registry_fault(a->registry, error, &why);
+    } while (error == PLX_ERR_BUSY && is_free_soon(a, vdi) && plx_attach_waits(a, since_ns, &why));
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error, "%s", why.text);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* A lock that is ours from a recovery or a closing that failed: what the record names is dead, and
+ * the epoch is raised again. BUSY: it is not. */
+static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_lock *ret_lock,
+                     struct plx_fault *fault)
+{
+    struct plx_registry_lock ours = {.instance = a->instance.row.id};
+    struct plx_registry_vdi row;
+    int error = plx_registry_vdi_get_by_id(a->registry, vdi, &row);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if (row.owner != ours.instance || plx_attach_is_held(a, vdi))
+        return PLX_ERR_BUSY;
+    memcpy(ours.vdi, row.id, sizeof ours.vdi);
+    ours.epoch = row.epoch;
+    error = plx_registry_vdi_takeover(a->registry, &ours, ours.instance, ret_lock);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* *ret_recover: it was ours already, perhaps since its holder died while we waited. */
+static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
+                    struct plx_registry_lock *ret_lock, bool *ret_recover, struct plx_fault *fault)
+{
+    int error = lock_left(a, row->id, ret_lock, fault);
+
+    *ret_recover = error != PLX_ERR_BUSY;
+    if (error != PLX_ERR_BUSY)
+        return error;
+    error = lock_in_turn(a, row->id, ret_lock, fault);
+    if (error == PLX_ERR_BUSY) {
+        error = lock_left(a, row->id, ret_lock, fault);
+        *ret_recover = error != PLX_ERR_BUSY;
+    }
+    return error;
+}
+
+static void hold_vdi(struct plx_attach *a, struct plx_held_vdi *held, struct plx_vdi *vdi)
+{
+    held->vdi = vdi;
+    held->next = a->vdis;
+    a->vdis = held;
+}
+
+struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi)
+{
+    struct plx_held_vdi *held = a->vdis;
+
+    while (held->vdi != vdi)
+        held = held->next;
+    return held;
+}
+
+/* A16 */
+static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_device *device = plx_registry_device(a->registry);
+    struct plx_tenant tenant;
+    struct plx_uuid store;
+    bool lives = false;
+    int error;
+
+    plx_uuid_parse(a->row.uuid, &store);
+    error = plx_tenancy_read(device, plx_registry_locks(a->registry), &store, &a->paths, &tenant,
+                             fault);
+    if (!error && !tenant.here)
+        error = plx_tenancy_lives(device, &store, &lives, fault);
+    return lives ? plx_fault_set(fault, PLX_ERR_BUSY,
+                                 "%s cannot be written to here, and store %s is open on host %s, "
+                                 "where nobody would know that its snapshots are read: read them "
+                                 "there, or through the same name of the volume",
+                                 device->name, a->known.name, tenant.host_name)
+                 : error;
+}
+
+/* A16. *ret_hold stays 0. */
+static int hold_without_writing(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
+{
+    int error = a->unwritable ? 0 : check_stands_still(a, fault);
+
+    if (error)
+        return error;
+    a->unwritable = true;
+    error = plx_hold_share(a->registry, &a->paths, plx_registry_locks(a->registry), vdi,
+                           a->options.patience);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* A5. seq 0, the newest state, is nothing that could be held. */
+static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
+                        struct plx_fault *fault)
+{
+    int error = 0;
+
+    *ret_hold = 0;
+    if (!seq)
+        return 0;
+    if (!a->registered && !a->unwritable)
+        error = plx_attach_register_instance(a, fault);
+    if (a->unwritable ||
+        (a->options.read_only && (error == PLX_ERR_PERMISSION || error == PLX_ERR_READONLY)))
+        return hold_without_writing(a, vdi, fault);
+    if (error)
+        return error;
+    error = plx_hold_wait(a->registry, &a->paths, plx_registry_locks(a->registry), vdi, seq,
+                          a->instance.row.id, a->options.patience, ret_hold);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+static void release_instant(struct plx_attach *a, uint64_t hold)
+{
+    int error = hold ? plx_registry_release(a->registry, hold) : 0;
+
+    if (error)
+        plx_attach_env_event(&a->env, error, "a snapshot stays held until this process has ended");
+}
+
+/* A9. While its row is there no other disk gets the slot, whoever locks this one. */
+int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
+                          struct plx_fault *fault)
+{
+    struct plx_registry_vdi now;
+    struct plx_vdi_info info;
+    int error, gone;
+
+    plx_attach_lock(a);
+    error = plx_door_read(a->store, row, &info, fault);
+    plx_attach_unlock(a);
+    if (error != PLX_ERR_REGISTRY)
+        return error;
+    gone = plx_registry_vdi_get_by_id(a->registry, row->id, &now);
+    if (gone == PLX_ERR_NOT_FOUND || (!gone && now.deleted))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s/%.200s has just been deleted",
+                             a->known.name, row->name);
+    return gone ? error : plx_attach_in_doubt(a, error, fault);
+}
+
+int plx_attach_explain_missing(struct plx_attach *a, const struct plx_registry_vdi *row,
+                               const char *snapshot, uint64_t seq, struct plx_fault *fault)
+{
+    const char *store = a->known.name;
+    struct plx_snapshot_info first = {0}, found = {0};
+    int error;
+
+    plx_attach_lock(a);
+    error = plx_snapshot_first(a->store, row->slot, 1, &first, NULL);
+    if (!error && seq)
+        error = plx_snapshot_first(a->store, row->slot, seq, &found, NULL);
+    plx_attach_unlock(a);
+    if (!error && !first.seq)
+        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                      "%s/%.100s has no snapshots; 'parallax snap create %s/%.100s' takes one",
+                      store, row->name, store, row->name);
+    else if (!error && seq && found.seq != seq)
+        plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                      "%s/%.100s has no snapshot %.100s; 'parallax snap list' shows what there is",
+                      store, row->name, snapshot);
+    return PLX_ERR_NOT_FOUND;
+}
+
+static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *row,
+                         const char *snapshot, struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    struct plx_held_vdi *held;
+    struct plx_vdi *vdi;
+    uint64_t seq;
+    int error = plx_attach_snapshot_resolve(a, row->name, snapshot, &seq, fault);
+
+    if (error)
+        return error;
+    held = plx_attach_new_held(fault);
+    if (!held)
+        return PLX_ERR_NOMEM;
+    error = hold_instant(a, row->id, seq, &held->hold, fault);
+    if (!error)
+        error = plx_attach_check_door(a, row, fault);
+    if (!error) {
+        plx_attach_lock(a);
+        error = plx_snapshot_open(a->store, row->slot, seq, &vdi, fault);
+        plx_attach_unlock(a);
+        if (error == PLX_ERR_NOT_FOUND && seq)
+            error = plx_attach_explain_missing(a, row, snapshot, seq, fault);
+    }
+    if (error) {
+        release_instant(a, held->hold);
+        free(held);
+        return error;
+    }
+    hold_vdi(a, held, vdi);
+    *ret_vdi = vdi;
+    return 0;
+}
+
+void plx_attach_look_at_clock(struct plx_attach *a, struct plx_vdi *vdi,
+                              struct plx_vdi_clock *ret_clock)
+{
+    plx_attach_held_clock(a, plx_attach_held(a, vdi), false, ret_clock);
+}
+
+int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    char why[PLX_DOUBT_TEXT];
+    struct plx_vdi_clock clock;
+    int error;
+
+    plx_attach_held_clock(a, held, false, &clock);
+    plx_witness_text(&clock.witness, &clock.now, &clock.ends, why);
+    plx_attach_lock(a);
+    plx_vdi_resume(vdi, &clock);
+    plx_attach_unlock(a);
+    error = plx_witness_keep(a->registry, held->lock.vdi, &clock.witness);
+    if (!error)
+        error = plx_registry_event_add(a->registry, "vdi resume", held->lock.vdi, why);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    held->kept = clock.witness;
+    return 0;
+}
+
+/* A9: of a disk whose lock we have just got. recovers: nobody closed it. */
+static int check_locked(struct plx_attach *a, const struct plx_registry_lock *held, bool recovers,
+                        struct plx_fault *fault)
+{
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+    int error = plx_registry_vdi_get_by_id(a->registry, held->vdi, &row);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if (!recovers) { /* as it was before */
+        row.owner = 0;
+        row.epoch = held->epoch - 1;
+    }
+    plx_attach_lock(a);
+    error = recovers ? plx_door_read(a->store, &row, &info, fault)
+                     : plx_door_read_closed(a->store, &row, &info, fault);
+    plx_attach_unlock(a);
+    return plx_attach_in_doubt(a, error, fault);
+}
+
+static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi *row,
+                            const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
+                            struct plx_fault *fault)
+{
+    struct plx_vdi_open_options open = {.write_back = options->write_back,
+                                        .overwrite = options->overwrite,
+                                        .quiet_ns = options->quiet_ns};
+    struct plx_vdi_clock clock;
+    struct plx_held_vdi *held = ask_for(a, row->id);
+    struct plx_vdi *vdi;
+    int error;
+
+    if (held) {
+        bool suits;
+
+        plx_attach_lock(a);
+        suits = plx_vdi_use(held->vdi, &open);
+        plx_attach_unlock(a);
+        *ret_vdi = held->vdi;
+        if (suits)
+            return 0;
+        plx_attach_vdi_close(a, held->vdi); /* if that fails its lock is left (A2) */
+    }
+    held = plx_attach_new_held(fault);
+    if (!held)
+        return PLX_ERR_NOMEM;
+    error = lock_vdi(a, row, &held->lock, &open.take_over, fault);
+    if (error) {
+        free(held);
+        return error;
+    }
+    error = check_locked(a, &held->lock, open.take_over, fault);
+    if (error) {
+        if (!open.take_over)
+            plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
+        free(held);
+        return error;
+    }
+    open.slot = row->slot;
+    open.epoch = held->lock.epoch;
+    if (!plx_witness_load(a->registry, row->id, &held->kept))
+        open.witness = &held->kept;
+    plx_attach_lock(a);
+    error = plx_vdi_open(a->store, &open, &vdi, fault);
+    plx_attach_unlock(a);
+    if (error) {
+        struct plx_registry_store now;
+        struct plx_vdi_info info;
+
+        if (error == PLX_ERR_REGISTRY && !plx_registry_store_get(a->registry, a->row.uuid, &now) &&
+            now.doubt[0])
+            plx_fault_set(fault, error,
+                          "%s/%.150s cannot be opened: %.255s; 'parallax store rebuild-registry' "
+                          "makes it anew from the store",
+                          a->known.name, row->name, now.doubt);
+        /* A2: not while the record may name us. */
+        plx_attach_lock(a);
+        if (plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0 &&
+            info.owner != a->instance.row.id && !open.take_over)
+            plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
+        plx_attach_unlock(a);
+        free(held);
+        return error;
+    }
+    hold_vdi(a, held, vdi);
+    held->behind = open.take_over ? plx_attach_settle_from(plx_attach_newest_of(a, vdi)) : 0;
+    plx_attach_held_clock(a, held, false, &clock);
+    *ret_vdi = vdi;
+    return 0;
+}
+
+/* Where there is no room for it, other disks may give some back. */
+int plx_attach_vdi_open(struct plx_attach *a, const char *name, const char *snapshot,
+                        const struct plx_attach_vdi_options *options, struct plx_vdi **ret_vdi,
+                        struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_registry_vdi row;
+    struct plx_fault why = {0};
+    int error;
+
+    do {
+        error = plx_attach_row_of(a, name, &row, &why);
+        if (!error && snapshot)
+            return open_snapshot(a, &row, snapshot, ret_vdi, fault);
+        if (!error && a->options.read_only)
+            return plx_fault_set(fault, PLX_ERR_READONLY, "the store is open read-only");
+        if (!error)
+            error = open_for_writing(a, &row, options, ret_vdi, &why);
+        if (error == PLX_ERR_NOSPACE)
+            plx_attach_let_go(a, NULL);
+    } while (error == PLX_ERR_NOSPACE && plx_attach_waits(a, since_ns, &why));
+    if (error == PLX_ERR_NOSPACE)
+        return plx_fault_set(fault, PLX_ERR_BUSY,
+                             "%s: there is no room for the metadata that opening it takes; let "
+                             "snapshots go or add space, then try again",
+                             name);
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+}
+
+int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi), **link = &a->vdis;
+    struct plx_vdi_clock clock;
+    struct plx_vdi_info info;
+    int error;
+
+    if (!plx_vdi_is_snapshot(vdi))
+        plx_attach_held_clock(a, held, true, &clock);
+    plx_attach_lock(a);
+    plx_vdi_get_info(vdi, &info);
+    error = plx_vdi_close(vdi);
+    plx_attach_unlock(a);
+    if (!error && held->behind)
+        error = plx_attach_settle(a, &held->lock, &info, held->behind, NULL);
+    if (!error && held->lock.instance) /* A2 */
+        error = plx_attach_unlock_closed(a, &held->lock, info.slot, plx_attach_closings(a));
+    release_instant(a, held->hold);
+    while (*link != held)
+        link = &(*link)->next;
+    *link = held->next;
+    free(held);
+    return error;
+}
+
+/* A14 */
+int plx_attach_vdi_leave(struct plx_attach *a, struct plx_vdi *vdi)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi), **link = &a->vdis;
+    int error;
+
+    if (!a->options.reopens || plx_vdi_is_snapshot(vdi))
+        return plx_attach_vdi_close(a, vdi);
+    plx_attach_lock(a);
+    error = plx_vdi_rest(vdi);
+    plx_attach_unlock(a);
+    if (error)
+        return plx_attach_vdi_close(a, vdi);
+    while (*link != held)
+        link = &(*link)->next;
+    *link = held->next;
+    plx_attach_wait_to_be_asked(a, held);
+    return 0;
+}
+
+unsigned plx_attach_unasked(const struct plx_attach *a, uint64_t *ret_changes)
+{
+    unsigned count = 0;
+
+    for (const struct plx_held_vdi *held = a->unasked; held; held = held->next)
+        count++;
+    if (ret_changes)
+        *ret_changes = a->unasked_changes;
+    return count;
+}
+
+static void let_go(struct plx_attach *a, const char *id)
+{
+    struct plx_held_vdi *held = ask_for(a, id);
+    struct plx_vdi_info info;
+    struct plx_fault why;
+    int error;
+
+    if (!held)
+        return;
+    plx_attach_lock(a);
+    plx_vdi_get_info(held->vdi, &info);
+    plx_attach_unlock(a);
+    error = plx_attach_vdi_close(a, held->vdi);
+    if (!error)
+        return;
+    plx_fault_set(&why, error, "virtual disk %s: cannot be closed; the next opening recovers it",
+                  info.name);
+    plx_attach_env_event(&a->env, error, why.text);
+}
+
+/* All of them, side by side. What the registry is told waits for its next change (A13). */
+void plx_attach_let_all_go(struct plx_attach *a)
+{
+    for (struct plx_held_vdi *held = a->unasked; held; held = held->next) {
+        plx_attach_lock(a);
+        plx_vdi_begin_close(held->vdi);
+        plx_attach_unlock(a);
+    }
+    a->together = true;
+    while (a->unasked)
+        let_go(a, NULL);
+    a->together = false;
+}
+
+void plx_attach_let_go(struct plx_attach *a, const char *name)
+{
+    struct plx_registry_vdi row;
+    struct plx_fault why;
+    int error;
+
+    if (!a->unasked)
+        return;
+    if (name) {
+        if (plx_registry_vdi_get(a->registry, a->row.id, name, &row) == 0)
+            let_go(a, row.id);
+        return;
+    }
+    plx_attach_let_all_go(a);
+    error = plx_registry_settle(a->registry);
+    if (!error)
+        return;
+    if (plx_registry_is_behind(a->registry))
+        plx_fault_set(
+            &why, error,
+            "virtual disks that were just closed may still be locked, for the registry "
+            "could not be told: %.200s; that is tried again whenever this process uses the "
+            "registry, at the latest when it ends",
+            plx_registry_error(a->registry));
+    else
+        plx_fault_set(&why, error,
+                      "a virtual disk that was just closed was not this process's any more; "
+                      "'parallax store check %s' compares registry and store",
+                      a->known.name);
+    plx_attach_env_event(&a->env, error, why.text);
+}
+
+static int fill_parent(struct plx_attach *a, const char *parent, const char *snapshot,
+                       struct plx_vdi_create_options *options, struct plx_registry_vdi *row,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_vdi from;
+    int error = plx_attach_row_of(a, parent, &from, fault);
+
+    if (error)
+        return error;
+    if (!snapshot)
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "a clone starts from a snapshot: %s/%s@SNAPSHOT", a->known.name,
+                             parent);
+    error = plx_attach_snapshot_resolve(a, parent, snapshot, &options->parent_seq, fault);
+    if (error)
+        return error;
+    if (!options->parent_seq)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "%s/%s has no snapshot 0; they begin with 1",
+                             a->known.name, parent);
+    error = plx_attach_check_door(a, &from, fault);
+    if (error)
+        return error;
+    options->is_clone = true;
+    options->parent_slot = from.slot;
+    options->sector_size = from.sector_size;
+    if (!options->size_bytes)
+        row->size_bytes = from.size_bytes; /* corrected when the snapshot's is known */
+    memcpy(row->parent, from.id, sizeof row->parent);
+    row->parent_seq = options->parent_seq;
+    return 0;
+}
+
+/* A3 */
+static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *options,
+                         struct plx_registry_vdi *row, struct plx_vdi_info *ret_info,
+                         struct plx_fault *fault)
+{
+    struct plx_registry_lock held = {.instance = a->instance.row.id, .epoch = 1};
+    struct plx_store_info info;
+    int error;
+
+    plx_store_get_info(a->store, &info);
+    error = plx_registry_vdi_create(a->registry, row, info.vdi_slots, row);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    memcpy(held.vdi, row->id, sizeof held.vdi);
+    options->slot = row->slot;
+    plx_attach_lock(a);
+    error = plx_vdi_create(a->store, options, ret_info, fault);
+    plx_attach_unlock(a);
+    if (error) {
+        struct plx_vdi_info now;
+        struct plx_fault why = {0};
+        int undone;
+
+        plx_attach_lock(a); /* A9: nothing but a record of our own is undone */
+        undone = plx_door_read(a->store, row, &now, &why);
+        if (!undone)
+            undone = plx_vdi_delete(a->store, row->slot, false, NULL);
+        plx_attach_unlock(a);
+        /* Else it stays locked, and recovery finds out what the record says. EXISTS: nothing was
+         * written, and a row would say that the one in the slot has gone. */
+        if (!undone || undone == PLX_ERR_NOT_FOUND || error == PLX_ERR_EXISTS)
+            plx_attach_finish_creation(a, &held, NULL);
+        plx_attach_in_doubt(a, undone, &why);
+        return error;
+    }
+    if (ret_info->size_bytes != row->size_bytes)
+        error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
+    if (!error)
+        error = plx_attach_unlock_closed(a, &held, row->slot, plx_attach_closings(a));
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_options *options,
+                          const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
+                          struct plx_fault *fault)
+{
+    struct plx_vdi_create_options filled = *options;
+    struct plx_registry_vdi row = {
+        .store = a->row.id, .size_bytes = options->size_bytes, .owner = a->instance.row.id};
+    struct plx_registry_vdi from;
+    uint64_t hold = 0;
+    int error = 0;
+
+    filled.created_ns = row.created_ns = plx_attach_env_now(&a->env);
+    if (plx_uuid_is_zero(&filled.id))
+        plx_attach_env_random(&a->env, filled.id.b, sizeof filled.id.b);
+    filled.id.b[6] = (filled.id.b[6] & 0x0f) | 0x40; /* a random UUID (RFC 9562) */
+    filled.id.b[8] = (filled.id.b[8] & 0x3f) | 0x80;
+    plx_uuid_text(&filled.id, row.id);
+    snprintf(row.name, sizeof row.name, "%s", options->name);
+    if (parent)
+        error = fill_parent(a, parent, snapshot, &filled, &row, fault);
+    row.sector_size = filled.sector_size;
+    if (error)
+        return error;
+    if (!parent && (row.size_bytes < PLX_VDI_SIZE_MIN || row.size_bytes > PLX_VDI_SIZE_MAX))
+        return plx_fault_set(fault, PLX_ERR_INVALID,
+                             "size %llu: a virtual disk has 4 KiB to 256 TiB",
+                             (unsigned long long)row.size_bytes);
+    if (parent)
+        error = hold_instant(a, row.parent, row.parent_seq, &hold, fault); /* A5 */
+    if (!error)
+        error = create_filled(a, &filled, &row, ret_info, fault);
+    if (error == PLX_ERR_NOT_FOUND && parent && plx_attach_row_of(a, parent, &from, NULL) == 0)
+        error = plx_attach_explain_missing(a, &from, snapshot, filled.parent_seq, fault);
+    release_instant(a, hold);
+    return error;
+}
+
+/* A6. What dead readers hold is held by nobody. */
+/* *ret_soon: all who read it are commands of this host. */
+static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
+                       const struct plx_registry_hold *holds, size_t count, bool *ret_soon,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_instance reader;
+    char who[160] = "";
+
+    if (plx_registry_instance_get(a->registry, holds[0].instance, &reader) == 0)
+        snprintf(who, sizeof who, " by %s (pid %lld) on host %s", reader.role,
+                 (long long)reader.pid, reader.host_name);
+    *ret_soon = true;
+    for (size_t i = 0; i < count; i++)
+        *ret_soon = *ret_soon && plx_attach_ends_soon(a, holds[i].instance);
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "%s/%.200s@%llu is being read or cloned%s; close it first", a->known.name,
+                         row->name, (unsigned long long)holds[0].seq, who);
+}
+
+/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds (A16). */
+int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
+                            const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
+                            struct plx_fault *fault)
+{
+    int error = plx_registry_intent_begin(a->registry, held, thin ? thin->marks : NULL,
+                                          thin ? thin->mark_count : 0, ret_kept, ret_count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))
+        return 0;
+    free(*ret_kept);
+    plx_registry_intent_end(a->registry, held);
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "store %s: a process that cannot write to its volume reads snapshots, and "
+                         "none goes until it has ended",
+                         a->known.name);
+}
+
+static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        const struct plx_registry_lock *held, bool *ret_soon,
+                        struct plx_fault *fault)
+{
+    struct plx_registry_hold *holds = NULL;
+    uint64_t *kept = NULL;
+    size_t count = 0;
+    int error = plx_attach_release_dead(a, row->id, fault);
+
+    if (error)
+        return error;
+    error = plx_attach_begin_intent(a, held, NULL, &kept, &count, fault);
+    if (error)
+        return error;
+    error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
+    if (error)
+        plx_registry_fault(a->registry, error, fault);
+    else if (count)
+        error = refuse_read(a, row, holds, count, ret_soon, fault);
+    free(kept);
+    free(holds);
+    if (error)
+        plx_registry_intent_end(a->registry, held);
+    return error;
+}
+
+/* A9: of a disk that is ours. */
+static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, bool *ret_back,
+                      struct plx_fault *fault)
+{
+    int error;
+
+    plx_attach_lock(a);
+    error = plx_door_is_gone(a->store, row, ret_back, fault);
+    plx_attach_unlock(a);
+    return plx_attach_in_doubt(a, error, fault);
+}
+
+/* *ret_soon: BUSY, nothing is held, and it is worth asking again. */
+static int delete_once(struct plx_attach *a, const char *name, bool lost, bool *ret_soon,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_lock held;
+    struct plx_registry_vdi row;
+    struct plx_vdi_info info;
+    bool recover, lives, back = false;
+    int error = plx_attach_row_of(a, name, &row, fault);
+
+    *ret_soon = false;
+    if (!error)
+        error = lock_vdi(a, &row, &held, &recover, fault);
+    if (error)
+        return error;
+    error = lost ? check_gone(a, &row, &back, fault) : check_locked(a, &held, recover, fault);
+    if (!error)
+        error = check_unread(a, &row, &held, ret_soon, fault);
+    if (error) {
+        if (!recover)
+            plx_registry_vdi_unlock(a->registry, &held, NULL);
+        return error;
+    }
+    plx_attach_lock(a);
+    error = lost && !back ? plx_vdi_give_up(a->store, row.slot, fault)
+                          : plx_vdi_delete(a->store, row.slot, recover || back, fault);
+    lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
+            info.state == PLX_VDI_LIVE;
+    plx_attach_unlock(a);
+    if (error) {
+        if (lives && !recover) /* else the record may be gone: A3, as below */
+            plx_registry_vdi_unlock(a->registry, &held, NULL);
+        return error;
+    }
+    error = plx_registry_vdi_delete(a->registry, &held);
+    if (error) /* A3: it stays locked, for the record is gone; recovery finishes it, or a repetition
+                */
+        return plx_registry_fault(a->registry, error, fault);
+    plx_registry_put_off(a->registry, PLX_PUT_OFF);
+    plx_registry_vdi_unlock(a->registry, &held, NULL);
+    plx_registry_put_off(a->registry, PLX_NOW);
+    plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
+    return 0;
+}
+
+/* Who reads is waited for without the disk's lock, which he may want. */
+int plx_attach_vdi_delete(struct plx_attach *a, const char *name, bool lost,
+                          struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why = {0};
+    bool soon;
+    int error;
+
+    do
+        error = delete_once(a, name, lost, &soon, &why);
+    while (soon && plx_attach_waits(a, since_ns, &why));
+    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+}

@@ -1,0 +1,531 @@
+/* history.c - what is done to the history of a disk that is open: labels, protection, rewinding,
+ * letting go; and which snapshot a name means (A4 to A6, A11). Invariants, threads and crash story:
+ * attach.c. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/attach_inside.h"
+#include "registry/collections.h"
+#include "registry/policy.h"
+
+#define MOVE_SHARE 16u /* of the store: blocks are moved only while that much is free */
+
+/* ---- Labels and size ---- */
+
+static int run_request(struct plx_attach *a, struct plx_vdi *vdi, struct plx_request *request,
+                       struct plx_fault *fault)
+{
+    int error;
+
+    plx_attach_lock(a);
+    error = plx_vdi_run(vdi, request);
+    plx_attach_unlock(a);
+    return error ? plx_fault_set(fault, error, "%s", request->fault.text) : 0;
+}
+
+int plx_attach_label(struct plx_attach *a, struct plx_vdi *vdi, const char *label, uint64_t seq,
+                     uint64_t time_ns, struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_request request = {.op = PLX_LABEL, .seq = seq, .remove = seq == 0};
+    struct plx_registry_label row;
+    struct plx_vdi_info info;
+    uint64_t newest;
+    char why[200];
+    int error = plx_name_check("label", label, why, sizeof why);
+
+    if (error)
+        return plx_fault_set(fault, error, "%s", why);
+    snprintf(request.label, sizeof request.label, "%s", label);
+    plx_attach_lock(a);
+    plx_vdi_get_info(vdi, &info);
+    plx_attach_unlock(a);
+    error = plx_registry_label_get(a->registry, held->lock.vdi, label, &row);
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return plx_registry_fault(a->registry, error, fault);
+    if (request.remove) {
+        if (error)
+            return plx_fault_set(fault, error, "%s/%.200s has no label %s", a->known.name,
+                                 info.name, label);
+        request.seq = row.seq;
+    } else if (!error) {
+        return row.seq == seq
+                   ? 0
+                   : plx_fault_set(fault, PLX_ERR_EXISTS,
+                                   "label %s names %s/%.150s@%llu already; remove it first", label,
+                                   a->known.name, info.name, (unsigned long long)row.seq);
+    } else if ((error = plx_registry_has_room(a->registry))) { /* before the log hears of it */
+        return plx_registry_fault(a->registry, error, fault);
+    }
+    newest = plx_attach_newest_of(a, held->vdi);
+    error = run_request(a, vdi, &request, fault);
+    if (error)
+        return error;
+    row = (struct plx_registry_label){.seq = seq, .time_ns = time_ns};
+    snprintf(row.name, sizeof row.name, "%s", label);
+    error = request.remove ? plx_registry_label_remove(a->registry, &held->lock, label)
+                           : plx_registry_label_set(a->registry, &held->lock, &row);
+    plx_attach_note_told(held, newest, error);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+int plx_attach_resize(struct plx_attach *a, struct plx_vdi *vdi, uint64_t size_bytes,
+                      struct plx_fault *fault)
+{
+    struct plx_request request = {.op = PLX_RESIZE, .length = size_bytes};
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    int error = run_request(a, vdi, &request, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_vdi_resize(a->registry, &held->lock, size_bytes);
+    plx_attach_note_told(held, plx_attach_newest_of(a, held->vdi), error);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* ---- Protection ---- */
+
+int plx_attach_protect(struct plx_attach *a, struct plx_vdi *vdi,
+                       const struct plx_protection *protection, struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    int error;
+
+    plx_attach_lock(a);
+    error = plx_vdi_set_protection(vdi, protection, fault);
+    plx_attach_unlock(a);
+    if (error)
+        return error;
+    error = plx_policy_keep(a->registry, held->lock.vdi, protection);
+    plx_attach_note_told(held, plx_attach_newest_of(a, held->vdi), error);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* ---- Rewinding ---- */
+
+/* "before-rewind-20261121T062000.010Z" */
+static void rewind_label(uint64_t now_ns, char ret_label[PLX_REWIND_LABEL])
+{
+    time_t seconds = (time_t)(now_ns / 1000000000);
+    char date[20];
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    strftime(date, sizeof date, "%Y%m%dT%H%M%S", &tm);
+    snprintf(ret_label, PLX_REWIND_LABEL, "before-rewind-%s.%03uZ", date,
+             (unsigned)(now_ns / 1000000 % 1000));
+}
+
+/* One that is not taken: two rewinds may share a millisecond. */
+static int choose_label(struct plx_attach *a, const char *vdi, char ret_label[PLX_REWIND_LABEL])
+{
+    uint64_t now_ns = plx_attach_env_now(&a->env);
+    struct plx_registry_label row;
+    int error;
+
+    do {
+        rewind_label(now_ns, ret_label);
+        now_ns += 1000000;
+        error = plx_registry_label_get(a->registry, vdi, ret_label, &row);
+    } while (!error);
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+/* What the registry is to know of it. */
+static int enter_rewind(struct plx_attach *a, struct plx_held_vdi *held, uint64_t seq,
+                        const char *label, const struct plx_snapshot_info *before)
+{
+    struct plx_registry_label row = {.seq = before->seq, .time_ns = before->time_ns};
+    char detail[128];
+    int error;
+
+    snprintf(row.name, sizeof row.name, "%s", label);
+    snprintf(detail, sizeof detail, "to snapshot %llu; before: %llu, %s", (unsigned long long)seq,
+             (unsigned long long)before->seq, label);
+    error = plx_registry_label_set(a->registry, &held->lock, &row);
+    return error ? error
+                 : plx_registry_event_add(a->registry, "vdi rewind", held->lock.vdi, detail);
+}
+
+int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
+                      char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
+                      struct plx_fault *fault)
+{
+    struct plx_rewind_options options = {.seq = seq, .label = ret_label};
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    int error = choose_label(a, held->lock.vdi, ret_label);
+
+    *ret_before = (struct plx_snapshot_info){0};
+    if (!error)
+        error = plx_registry_has_room(a->registry);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    plx_attach_lock(a);
+    error = plx_vdi_rewind(vdi, &options, ret_before, fault);
+    plx_attach_unlock(a);
+    if (ret_before->seq) /* the label, perhaps */
+        plx_attach_note_told(held, ret_before->seq, error);
+    if (error)
+        return error;
+    error = enter_rewind(a, held, seq, ret_label, ret_before);
+    plx_attach_note_told(held, ret_before->seq, error);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* ---- Letting snapshots go ---- */
+
+/* What dead readers hold is held by nobody. */
+int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
+{
+    struct plx_registry_instance row;
+    struct plx_registry_hold *list = NULL;
+    size_t count = 0;
+    bool dead = false;
+    int error = plx_registry_hold_list(a->registry, vdi, &list, &count);
+
+    for (size_t i = 0; i < count && !error && !dead; i++) {
+        if (list[i].instance == a->instance.row.id)
+            continue;
+        error = plx_registry_instance_get(a->registry, list[i].instance, &row);
+        dead = !error && plx_attach_is_dead(a, &row);
+        if (error == PLX_ERR_NOT_FOUND) /* it has just ended */
+            error = 0;
+    }
+    free(list);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    return dead ? plx_attach_recover(a, fault) : 0;
+}
+
+/* A4: a label that the registry does not know would not be kept. */
+static int catch_up(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
+{
+    struct plx_vdi_info info;
+    int error;
+
+    if (!held->behind)
+        return 0;
+    plx_attach_lock(a);
+    plx_vdi_get_info(held->vdi, &info);
+    plx_attach_unlock(a);
+    error = plx_attach_settle(a, &held->lock, &info, held->behind, fault);
+    held->behind = error ? held->behind : 0;
+    return error;
+}
+
+/* With their snapshots, and after them: a label that is left over says too much, not too little. */
+static int remove_labels(struct plx_attach *a, struct plx_held_vdi *held,
+                         const struct plx_thin *thin, struct plx_fault *fault)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < thin->mark_count && !error; i++) {
+        const struct plx_thin_mark *mark = &thin->marks[i];
+        struct plx_registry_label row;
+
+        if (!mark->gone || !mark->label)
+            continue;
+        error = plx_registry_label_get(a->registry, held->lock.vdi, mark->label, &row);
+        if (error && error != PLX_ERR_NOT_FOUND)
+            plx_registry_fault(a->registry, error, fault);
+        else
+            error = !error && row.seq == mark->seq
+                        ? plx_attach_label(a, held->vdi, mark->label, 0, 0, fault)
+                        : 0;
+    }
+    plx_attach_note_told(held, plx_attach_newest_of(a, held->vdi), error);
+    return error;
+}
+
+bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
+                              const struct plx_thin *thin)
+{
+    bool waits;
+
+    plx_attach_lock(a);
+    waits = plx_vdi_thin_waits(vdi, thin);
+    plx_attach_unlock(a);
+    return waits;
+}
+
+int plx_attach_thin(struct plx_attach *a, struct plx_vdi *vdi, const struct plx_thin *thin,
+                    struct plx_thinned *ret_thinned, struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = plx_attach_held(a, vdi);
+    struct plx_thin slice = *thin;
+    struct plx_vdi_info before, after;
+    uint64_t *kept = NULL;
+    int error, ended;
+
+    if (thin->upto <= thin->after)
+        return plx_fault_set(fault, PLX_ERR_INVALID, "there is no snapshot after %llu up to %llu",
+                             (unsigned long long)thin->after, (unsigned long long)thin->upto);
+    if (plx_attach_history_waits(a, vdi, thin)) {
+        *ret_thinned = (struct plx_thinned){.upto = thin->after, .waits = true};
+        return 0;
+    }
+    error = catch_up(a, held, fault);
+    if (!error)
+        error = plx_attach_release_dead(a, held->lock.vdi, fault);
+    if (error)
+        return error;
+    error = plx_attach_begin_intent(a, &held->lock, thin, &kept, &slice.kept_count, fault);
+    if (!error) {
+        slice.kept = kept;
+        plx_attach_lock(a);
+        plx_vdi_get_info(vdi, &before);
+        error = plx_vdi_thin(vdi, &slice, ret_thinned, fault);
+        plx_vdi_get_info(vdi, &after);
+        plx_attach_unlock(a);
+        free(kept);
+        if (after.rewinds_held < before.rewinds_held) /* what only they had is garbage */
+            plx_registry_collection_want(a->registry, a->row.id);
+    }
+    ended = plx_registry_intent_end(a->registry, &held->lock);
+    if (ended && !error)
+        error = plx_registry_fault(a->registry, ended, fault);
+    if (!thin->dry_run) {
+        struct plx_fault why;
+        int left = remove_labels(a, held, thin, error ? &why : fault);
+
+        error = error ? error : left;
+    }
+    return error;
+}
+
+int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_blocks,
+                         struct plx_fault *fault)
+{
+    struct plx_counters counters;
+    struct plx_store_info info;
+    uint64_t claimable = 0;
+    int error = 0;
+
+    plx_attach_lock(a);
+    plx_store_counters(a->store, &counters);
+    plx_store_get_info(a->store, &info);
+    plx_attach_unlock(a);
+    if (counters.data_free_blocks < enough)
+        error = plx_registry_extent_room(a->registry, a->row.id, plx_attach_keep_unused(a),
+                                         plx_div_up(enough, info.extent_blocks), &claimable);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);
+    return 0;
+}
+
+uint64_t plx_attach_reserve_extents(struct plx_attach *a)
+{
+    return plx_attach_keep_unused(a);
+}
+
+int plx_attach_move_room(struct plx_attach *a, struct plx_fault *fault)
+{
+    uint64_t enough, room = 0;
+    struct plx_store_info info;
+    int error;
+
+    plx_attach_lock(a);
+    plx_store_get_info(a->store, &info);
+    plx_attach_unlock(a);
+    enough = info.extents * info.extent_blocks / MOVE_SHARE;
+    error = plx_attach_data_room(a, enough, &room, fault);
+    if (error || room >= enough)
+        return error;
+    return plx_fault_set(fault, PLX_ERR_NOSPACE,
+                         "store %s: less than a sixteenth of it is free, which is left to writes; "
+                         "add space, or delete what is not needed",
+                         info.name);
+}
+
+/* ---- Which snapshot is meant ---- */
+
+static bool take_digits(const char **at, unsigned count, unsigned *ret)
+{
+    unsigned value = 0;
+
+    for (; count; count--, ++*at) {
+        if (!isdigit((unsigned char)**at))
+            return false;
+        value = value * 10 + (unsigned)(**at - '0');
+    }
+    *ret = value;
+    return true;
+}
+
+static bool take_fraction(const char **at, uint64_t *ret_ns)
+{
+    uint64_t scale = 100000000;
+
+    *ret_ns = 0;
+    if (**at != '.')
+        return true;
+    ++*at;
+    if (!isdigit((unsigned char)**at))
+        return false;
+    for (; isdigit((unsigned char)**at); ++*at, scale /= 10)
+        *ret_ns += scale * (unsigned)(**at - '0');
+    return true;
+}
+
+static bool take_zone(const char *at, long *ret_seconds)
+{
+    unsigned hours, minutes;
+    int sign = *at == '-' ? -1 : 1;
+
+    *ret_seconds = 0;
+    if (strcmp(at, "Z") == 0 || strcmp(at, "z") == 0)
+        return true;
+    if (*at != '+' && *at != '-')
+        return false;
+    at++;
+    if (!take_digits(&at, 2, &hours))
+        return false;
+    at += *at == ':';
+    if (!take_digits(&at, 2, &minutes) || *at || hours > 23 || minutes > 59)
+        return false;
+    *ret_seconds = sign * (long)(hours * 3600 + minutes * 60);
+    return true;
+}
+
+bool plx_time_parse(const char *text, uint64_t *ret_time_ns)
+{
+    unsigned year, month, day, hour, minute, second;
+    const char *at = text;
+    struct tm tm = {0};
+    uint64_t fraction;
+    bool dashes, local;
+    long zone = 0;
+    time_t seconds;
+
+    if (!take_digits(&at, 4, &year))
+        return false;
+    dashes = *at == '-';
+    at += dashes;
+    if (!take_digits(&at, 2, &month) || (dashes && *at++ != '-') || !take_digits(&at, 2, &day) ||
+        (*at != 'T' && *at != 't' && *at != ' '))
+        return false;
+    at++;
+    if (!take_digits(&at, 2, &hour) || (dashes && *at++ != ':') || !take_digits(&at, 2, &minute) ||
+        (dashes && *at++ != ':') || !take_digits(&at, 2, &second) || !take_fraction(&at, &fraction))
+        return false;
+    local = *at == 0;
+    if ((!local && !take_zone(at, &zone)) || year < 1970 || month < 1 || month > 12 || day < 1 ||
+        day > 31 || hour > 23 || minute > 59 || second > 60)
+        return false;
+    tm = (struct tm){.tm_year = (int)year - 1900,
+                     .tm_mon = (int)month - 1,
+                     .tm_mday = (int)day,
+                     .tm_hour = (int)hour,
+                     .tm_min = (int)minute,
+                     .tm_sec = (int)second,
+                     .tm_isdst = -1};
+    seconds = local ? mktime(&tm) : timegm(&tm) - zone;
+    if (seconds < 0 || (uint64_t)seconds >= UINT64_MAX / 1000000000u) /* until 2554 */
+        return false;
+    *ret_time_ns = (uint64_t)seconds * 1000000000u + fraction;
+    return true;
+}
+
+bool plx_instant_parse(const char *text, uint64_t now_ns, uint64_t *ret_time_ns)
+{
+    uint64_t ago_ns;
+
+    if (text[0] != '-')
+        return plx_time_parse(text, ret_time_ns);
+    if (!plx_duration_parse(text + 1, &ago_ns) || ago_ns > now_ns)
+        return false;
+    *ret_time_ns = now_ns - ago_ns;
+    return true;
+}
+
+#define TIME_TEXT 32
+
+static const char *time_text(uint64_t time_ns, char ret_text[TIME_TEXT])
+{
+    time_t seconds = (time_t)(time_ns / 1000000000);
+    char date[24];
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(ret_text, TIME_TEXT, "%s.%03uZ", date, (unsigned)(time_ns / 1000000 % 1000));
+    return ret_text;
+}
+
+/* Nobody knows yet which snapshot that will be; the newest one is `newest`, for none is later. */
+static int in_future(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
+                     const struct plx_snapshot_info *newest, struct plx_fault *fault)
+{
+    char time[TIME_TEXT];
+
+    return plx_fault_set(
+        fault, PLX_ERR_NOT_FOUND,
+        "%s/%.100s: %.40s lies in the future; its newest snapshot is %llu, of %s: give "
+        "that number, or an earlier time",
+        a->known.name, row->name, text, (unsigned long long)newest->seq,
+        time_text(newest->time_ns, time));
+}
+
+static int resolve_time(struct plx_attach *a, const struct plx_registry_vdi *row, const char *text,
+                        uint64_t *ret_seq, struct plx_fault *fault)
+{
+    struct plx_snapshot_info info;
+    uint64_t time_ns, now_ns = plx_attach_env_now(&a->env);
+    int error;
+
+    if (!plx_instant_parse(text, now_ns, &time_ns)) {
+        if (isalpha((unsigned char)text[0]))
+            plx_fault_set(fault, PLX_ERR_NOT_FOUND,
+                          "%s/%s has no snapshot with the label %s; 'parallax snap list' shows "
+                          "what there is",
+                          a->known.name, row->name, text);
+        else
+            plx_fault_set(
+                fault, PLX_ERR_NOT_FOUND,
+                "%s/%s: %.40s is no time, and no label begins like that; a time is written "
+                "2026-11-21T06:20:00Z, or -90s for 90 seconds ago",
+                a->known.name, row->name, text);
+        return plx_attach_explain_missing(a, row, text, 0, fault);
+    }
+    error = plx_attach_check_door(a, row, fault);
+    if (error)
+        return error;
+    plx_attach_lock(a);
+    error = plx_snapshot_at(a->store, row->slot, time_ns, &info, fault);
+    plx_attach_unlock(a);
+    if (!error && time_ns > now_ns && time_ns > info.time_ns)
+        return in_future(a, row, text, &info, fault);
+    if (error == PLX_ERR_NOT_FOUND) {
+        plx_fault_set(fault, error, "%s/%s has no snapshot at or before %s", a->known.name,
+                      row->name, text);
+        return plx_attach_explain_missing(a, row, text, 0, fault);
+    }
+    if (!error)
+        *ret_seq = info.seq;
+    return error;
+}
+
+int plx_attach_snapshot_resolve(struct plx_attach *a, const char *name, const char *snapshot,
+                                uint64_t *ret_seq, struct plx_fault *fault)
+{
+    struct plx_registry_label label;
+    struct plx_registry_vdi row;
+    char *end;
+    int error = plx_attach_row_of(a, name, &row, fault);
+
+    if (error)
+        return error;
+    if (snapshot[0] && strspn(snapshot, "0123456789") == strlen(snapshot)) {
+        *ret_seq = strtoull(snapshot, &end, 10);
+        return 0;
+    }
+    error = plx_registry_label_get(a->registry, row.id, snapshot, &label);
+    if (!error)
+        *ret_seq = label.seq;
+    else if (error == PLX_ERR_NOT_FOUND || error == PLX_ERR_INVALID)
+        return resolve_time(a, &row, snapshot, ret_seq, fault);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}

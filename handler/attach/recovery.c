@@ -1,0 +1,632 @@
+/* recovery.c - what instances that are dead have left: their disks are recovered, their extents
+ * given up (A1 to A4, A13, A14). Invariants, threads and crash story: attach.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/attach_inside.h"
+#include "attach/doors.h"
+#include "registry/collections.h"
+#include "registry/embedded.h"
+#include "registry/labels.h"
+#include "registry/policy.h"
+
+/* How far back a label may lie that the registry of a dead owner missed: some 10 MB of log to read.
+ * One that lies further back was never acknowledged. */
+#define SETTLE_SNAPSHOTS 20000u
+
+/* ---- Recovery of dead instances ---- */
+
+/* Claimed, but its header never got there, so nothing was allocated in it: there is none, or that
+ * of who had it before, for blocks of another type, and left it empty. */
+static bool never_headed(const struct plx_registry_extent *row, const struct plx_extent_info *info)
+{
+    return info->type == PLX_EXTENT_UNUSED ||
+           (info->type != row->type && !info->owner && info->used_blocks <= info->header_blocks);
+}
+
+/* A10. *ret_info: type UNUSED where nothing could be read, or its header never got there. */
+static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
+                        struct plx_extent_info *ret_info, struct plx_fault *fault)
+{
+    int error = plx_store_extent_read(a->store, row->no, ret_info, fault);
+
+    if (!error && ret_info->states < row->states)
+        error = plx_fault_set(fault, PLX_ERR_CORRUPT,
+                              "extent %llu: its header is older than what was written last: the "
+                              "device lost a write that it had acknowledged",
+                              (unsigned long long)row->no);
+    if (!error && never_headed(row, ret_info))
+        ret_info->type = PLX_EXTENT_UNUSED;
+    else if (!error)
+        error = plx_store_extent_adopt(a->store, row->no, fault);
+    return error;
+}
+
+static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct plx_fault *fault)
+{
+    struct plx_extent_info info = {.type = PLX_EXTENT_UNUSED};
+    struct plx_registry_extent row;
+    int error =
+        plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
+
+    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* under A11 nobody was quicker */
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "the registry's row of extent %llu, which a process that died had, "
+                             "cannot be true; 'parallax store rebuild-registry' makes it anew from "
+                             "the store",
+                             (unsigned long long)no);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    plx_attach_lock(a);
+    plx_store_set_collections(a->store, row.collections);
+    error = look_at_dead(a, &row, &info, fault);
+    plx_attach_unlock(a);
+    /* What cannot be read just now may hold blocks that only a log names: it has to be read before
+     * that log is gone. */
+    if (error && error != PLX_ERR_CORRUPT)
+        return error;
+    if (!error && info.type != PLX_EXTENT_UNUSED) {
+        plx_attach_remember_extent(a, &row);
+        return 0;
+    }
+    if (error) {
+        plx_attach_env_event(&a->env, error, fault ? fault->text : plx_error_text(error));
+        plx_attach_never_believe(&row);
+    } else {
+        row.type = PLX_EXTENT_UNUSED;
+    }
+    error = plx_registry_extent_release(a->registry, a->row.id, &row);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+static int adopt_extents(struct plx_attach *a, uint64_t dead, struct plx_fault *fault)
+{
+    struct plx_registry_extent *list;
+    size_t count;
+    int error = plx_registry_extent_list(a->registry, a->row.id, dead, &list, &count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < count && !error; i++)
+        error = adopt_extent(a, list[i].no, dead, fault);
+    free(list);
+    return error;
+}
+
+/* What has become of labels lately. A log that cannot be read is the check's affair: the disk must
+ * not stay locked for it. */
+static int read_labels(struct plx_attach *a, const struct plx_vdi_info *info, uint64_t from,
+                       struct plx_labels *ret_labels, struct plx_fault *fault)
+{
+    struct plx_fault why = {0};
+    int error;
+
+    *ret_labels = (struct plx_labels){0};
+    if (!info->snapshots)
+        return 0;
+    plx_attach_lock(a);
+    error = plx_labels_read(a->store, info->slot, from, ret_labels, &why);
+    plx_attach_unlock(a);
+    if (error != PLX_ERR_CORRUPT)
+        return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
+    plx_attach_env_event(&a->env, error, why.text);
+    plx_labels_done(ret_labels);
+    return 0;
+}
+
+static int tell_labels(struct plx_attach *a, const struct plx_registry_lock *held, uint32_t slot,
+                       struct plx_labels *labels, struct plx_fault *fault)
+{
+    int error = plx_labels_drop_known(a->registry, held->vdi, labels);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    plx_attach_lock(a);
+    error = plx_labels_times(a->store, slot, labels, fault);
+    plx_attach_unlock(a);
+    if (error)
+        return error;
+    error = plx_labels_tell(a->registry, held, labels);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* Labels whose snapshots history has moved past: whoever let them go came no further. */
+static int drop_forgotten(struct plx_attach *a, const struct plx_registry_lock *held,
+                          const struct plx_vdi_info *info)
+{
+    struct plx_registry_label *list;
+    size_t count;
+    int error = plx_registry_label_list(a->registry, held->vdi, &list, &count);
+
+    if (error)
+        return error;
+    for (size_t i = 0; i < count && !error; i++)
+        if (list[i].seq <= info->forgotten)
+            error = plx_registry_label_remove(a->registry, held, list[i].name);
+    free(list);
+    return error;
+}
+
+/* A4 */
+int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held,
+                      const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault)
+{
+    struct plx_registry_vdi row;
+    struct plx_labels labels;
+    int error = plx_registry_vdi_get_by_id(a->registry, held->vdi, &row);
+
+    if (!error && row.size_bytes != info->size_bytes)
+        error = plx_registry_vdi_resize(a->registry, held, info->size_bytes);
+    if (!error)
+        error = plx_policy_keep(a->registry, held->vdi, &info->protection);
+    if (!error)
+        error = drop_forgotten(a, held, info);
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    error = read_labels(a, info, from, &labels, fault);
+    if (!error)
+        error = tell_labels(a, held, info->slot, &labels, fault);
+    plx_labels_done(&labels);
+    return error;
+}
+
+/* Of a disk whose owner died. */
+uint64_t plx_attach_settle_from(uint64_t newest)
+{
+    return newest > SETTLE_SNAPSHOTS ? newest - SETTLE_SNAPSHOTS : 1;
+}
+
+uint64_t plx_attach_newest_of(struct plx_attach *a, const struct plx_vdi *vdi)
+{
+    struct plx_vdi_info info;
+
+    plx_attach_lock(a);
+    plx_vdi_get_info(vdi, &info);
+    plx_attach_unlock(a);
+    return info.snapshots;
+}
+
+/* A4. newest: the newest snapshot before that of which the registry was to be told. */
+void plx_attach_note_told(struct plx_held_vdi *held, uint64_t newest, int error)
+{
+    if (error && !held->behind)
+        held->behind = plx_max_u64(newest, 1);
+}
+
+int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
+                               struct plx_fault *fault)
+{
+    int error = plx_registry_vdi_delete(a->registry, held);
+
+    if (!error)
+        error = plx_registry_vdi_unlock(a->registry, held, NULL);
+    if (!error)
+        error = plx_registry_vdi_purge(a->registry, held->vdi);
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+/* A13: when the registry is told of a disk that is closed. */
+enum plx_put_off plx_attach_closings(const struct plx_attach *a)
+{
+    return a->options.brief || a->together ? PLX_PUT_OFF : PLX_NOW;
+}
+
+/* What the disk knows of the clocks, kept when there is news (clocks.h), and which snapshot was the
+ * last when it is closed: of disks that take snapshots by themselves, or lose them. If it cannot be
+ * kept, then at the next look. */
+void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool closing,
+                           struct plx_vdi_clock *ret_clock)
+{
+    struct plx_vdi_info info;
+
+    plx_attach_lock(a);
+    plx_vdi_look_at_clock(held->vdi, ret_clock);
+    plx_vdi_get_info(held->vdi, &info);
+    plx_attach_unlock(a);
+    if ((info.protection.mode != PLX_PROTECT_OFF || info.protection.tiers) &&
+        (plx_witness_is_news(&ret_clock->witness, &held->kept) ||
+         (closing && ret_clock->witness.seq != held->kept.seq))) {
+        plx_registry_put_off(a->registry, closing ? plx_attach_closings(a) : PLX_NOW);
+        if (!plx_witness_keep(a->registry, held->lock.vdi, &ret_clock->witness))
+            held->kept = ret_clock->witness;
+        plx_registry_put_off(a->registry, PLX_NOW);
+    }
+}
+
+/* Made before the disk is opened: what is open is always held. */
+struct plx_held_vdi *plx_attach_new_held(struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = calloc(1, sizeof *held);
+
+    if (!held)
+        plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    return held;
+}
+
+/* What a dead instance had open. */
+static int open_dead(struct plx_attach *a, const struct plx_registry_vdi *row,
+                     struct plx_held_vdi *held, struct plx_fault *fault)
+{
+    struct plx_vdi_open_options options = {
+        .slot = row->slot, .epoch = held->lock.epoch, .take_over = true, .overwrite = -1};
+    int error;
+
+    if (!plx_witness_load(a->registry, row->id, &held->kept))
+        options.witness = &held->kept;
+    plx_attach_lock(a);
+    error = plx_vdi_open(a->store, &options, &held->vdi, fault);
+    plx_attach_unlock(a);
+    return error;
+}
+
+static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *row,
+                          const struct plx_registry_lock *ours, struct plx_fault *fault)
+{
+    struct plx_held_vdi held = {.lock = *ours};
+    struct plx_vdi_clock clock;
+    struct plx_vdi_info info;
+    int error = open_dead(a, row, &held, fault);
+
+    if (error)
+        return error;
+    plx_attach_held_clock(a, &held, true, &clock);
+    plx_attach_lock(a);
+    plx_vdi_get_info(held.vdi, &info);
+    error = plx_vdi_close(held.vdi);
+    plx_attach_unlock(a);
+    return error ? plx_fault_set(fault, error, "%s: cannot be closed after recovery: %s", row->name,
+                                 plx_error_text(error))
+                 : plx_attach_settle(a, ours, &info, plx_attach_settle_from(info.snapshots), fault);
+}
+
+/* A14 */
+void plx_attach_wait_to_be_asked(struct plx_attach *a, struct plx_held_vdi *held)
+{
+    held->next = a->unasked;
+    a->unasked = held;
+    a->unasked_changes++;
+}
+
+static int recover_kept(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        const struct plx_registry_lock *ours, struct plx_fault *fault)
+{
+    struct plx_held_vdi *held = plx_attach_new_held(fault);
+    struct plx_vdi_clock clock;
+    struct plx_vdi_info info;
+    int error;
+
+    if (!held)
+        return PLX_ERR_NOMEM;
+    held->lock = *ours;
+    error = open_dead(a, row, held, fault);
+    if (error) {
+        free(held);
+        return error;
+    }
+    plx_attach_wait_to_be_asked(a, held);
+    plx_attach_held_clock(a, held, false, &clock);
+    plx_attach_lock(a);
+    plx_vdi_get_info(held->vdi, &info);
+    plx_attach_unlock(a);
+    error = plx_attach_settle(a, ours, &info, plx_attach_settle_from(info.snapshots), fault);
+    held->behind = error ? plx_attach_settle_from(info.snapshots) : 0;
+    return error;
+}
+
+/* Created under this lock, and not opened since: its record has no epoch yet. */
+static bool is_new(const struct plx_registry_lock *held, const struct plx_vdi_info *info)
+{
+    return held->epoch == 1 && info->epoch == 0;
+}
+
+/* A9: the lock of a disk that was closed. */
+int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held,
+                             uint32_t slot, enum plx_put_off put_off)
+{
+    struct plx_registry_written written = {0};
+    struct plx_registry_extent *rows = NULL;
+    struct plx_extent_info *extents;
+    struct plx_vdi_info info;
+    char id[PLX_UUID_TEXT];
+    size_t count;
+    int error;
+
+    plx_attach_lock(a);
+    if (plx_vdi_read_info(a->store, slot, &info, NULL) == 0) {
+        plx_uuid_text(&info.id, id);
+        if (strcmp(id, held->vdi) == 0 && (info.epoch == held->epoch || is_new(held, &info)))
+            written = (struct plx_registry_written){info.epoch, info.record_state};
+    }
+    extents = plx_store_extents_risen(a->store, &count); /* A10 */
+    plx_attach_unlock(a);
+    if (count)
+        rows = calloc(count, sizeof *rows);
+    for (size_t i = 0; rows && i < count; i++)
+        rows[i] =
+            (struct plx_registry_extent){.no = extents[i].number, .states = extents[i].states};
+    plx_registry_put_off(a->registry, put_off);
+    error = plx_registry_vdi_closed(a->registry, held, &written, rows, rows ? count : 0);
+    plx_registry_put_off(a->registry, PLX_NOW);
+    free(rows);
+    free(extents);
+    return error;
+}
+
+/* A9: what the door said of a disk that is ours, or that is there still. */
+int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault)
+{
+    if (error == PLX_ERR_REGISTRY)
+        plx_registry_doubt(a->registry, a->row.id,
+                           fault ? fault->text : "a record is not as the registry knows it");
+    return error;
+}
+
+/* A disk whose lock was a dead instance's and is ours now. */
+static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row, bool keep,
+                       struct plx_fault *fault)
+{
+    struct plx_registry_lock ours = {.instance = row->owner, .epoch = row->epoch};
+    struct plx_vdi_info info;
+    int error;
+
+    memcpy(ours.vdi, row->id, sizeof ours.vdi);
+    plx_attach_lock(a);
+    error = plx_door_read(a->store, row, &info, fault);
+    plx_attach_unlock(a);
+    if (error == PLX_ERR_NOT_FOUND) /* A3: its record was never written */
+        return plx_attach_finish_creation(a, &ours, fault);
+    if (error)
+        return plx_attach_in_doubt(a, error, fault);
+    if (info.state == PLX_VDI_DELETED || row->deleted) {
+        if (info.state != PLX_VDI_DELETED) {
+            plx_attach_lock(a);
+            error = plx_vdi_delete(a->store, row->slot, true, fault);
+            plx_attach_unlock(a);
+        }
+        if (!error && !row->deleted && (error = plx_registry_vdi_delete(a->registry, &ours)))
+            plx_registry_fault(a->registry, error, fault);
+    } else if (keep) {
+        return recover_kept(a, row, &ours, fault);
+    } else {
+        error = recover_closed(a, row, &ours, fault);
+    }
+    if (!error && (error = plx_attach_unlock_closed(a, &ours, row->slot, PLX_PUT_OFF_UNSEEN)))
+        plx_registry_fault(a->registry, error, fault);
+    return error;
+}
+
+/* A1. When a log cannot be read, or found by a record that is to be believed (A9), nothing is
+ * allocated from the extents it may name. */
+static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
+{
+    struct plx_fault why = {0};
+    struct plx_vdi_info info;
+    int error;
+
+    plx_attach_lock(a);
+    error = plx_door_read(a->store, row, &info, &why);
+    if (!error)
+        error = plx_vdi_mark(a->store, row->slot, &why);
+    if (error == PLX_ERR_NOT_FOUND) /* it was never written to */
+        error = 0;
+    if (error)
+        plx_store_extents_seal(a->store);
+    plx_attach_unlock(a);
+    if (error)
+        plx_attach_env_event(&a->env, error, why.text);
+}
+
+/* The VDIs that an instance had locked. */
+static int locked_by(struct plx_attach *a, uint64_t instance, struct plx_registry_vdi **ret_list,
+                     size_t *ret_count, struct plx_fault *fault)
+{
+    int error = plx_registry_locks_of(a->registry, instance, ret_list, ret_count);
+
+    return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+static int mark_logs(struct plx_attach *a, uint64_t dead, struct plx_fault *fault)
+{
+    struct plx_registry_vdi *list;
+    size_t count;
+    int error = locked_by(a, dead, &list, &count, fault);
+
+    if (error)
+        return error;
+    for (size_t i = 0; i < count; i++)
+        mark_log(a, &list[i]);
+    free(list);
+    return 0;
+}
+
+static bool is_in(const struct plx_held_vdi *list, const char *id)
+{
+    while (list && strcmp(list->lock.vdi, id) != 0)
+        list = list->next;
+    return list != NULL;
+}
+
+bool plx_attach_is_held(const struct plx_attach *a, const char *id)
+{
+    return is_in(a->vdis, id) || is_in(a->unasked, id);
+}
+
+/* One after the other; comes back with how many failed. What recovering some gave back others may
+ * need: those for which there was no room come again, as long as that helps. One that is kept open
+ * is recovered: what its registry rows lack is made good when it is closed. */
+static size_t recover_vdis(struct plx_attach *a, struct plx_registry_vdi *list, size_t count,
+                           bool keep)
+{
+    size_t failed = 0, left = count, before;
+
+    do {
+        before = left;
+        left = 0;
+        for (size_t i = 0; i < before; i++) {
+            struct plx_fault why = {0};
+            int error = recover_vdi(a, &list[i], keep, &why);
+
+            if (error) /* its neighbours are not to suffer from it */
+                plx_attach_env_event(&a->env, error, why.text);
+            if (error == PLX_ERR_NOSPACE && !plx_attach_is_held(a, list[i].id) &&
+                plx_registry_vdi_get_by_id(a->registry, list[i].id, &list[left]) == 0)
+                left++;
+            else
+                failed += error != 0;
+        }
+    } while (left && left < before);
+    return failed + left;
+}
+
+static int recover_instance(struct plx_attach *a, const struct plx_registry_instance *dead,
+                            bool keep, struct plx_fault *fault)
+{
+    struct plx_registry_vdi *list;
+    size_t count, failed;
+    int error =
+        plx_registry_vdis_takeover(a->registry, dead->id, a->instance.row.id, &list, &count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    failed = recover_vdis(a, list, count, keep);
+    free(list);
+    /* What could not be recovered is locked by us now: opening it says why. A row that is gone was
+     * taken by a program from before A11. */
+    error = plx_registry_instance_unregister(a->registry, dead->id);
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return failed ? 0 : plx_registry_fault(a->registry, error, fault);
+    return 0;
+}
+
+/* A14 */
+static bool is_peer(const struct plx_attach *a, const struct plx_registry_instance *dead)
+{
+    return strcmp(dead->role, a->options.role) == 0;
+}
+
+static size_t count_peers(const struct plx_attach *a, const struct plx_registry_instance *dead,
+                          size_t count)
+{
+    size_t peers = 0;
+
+    for (size_t i = 0; i < count; i++)
+        peers += is_peer(a, &dead[i]);
+    return peers;
+}
+
+/* A1, over all of them at once: one may have died while it recovered another, having taken over
+ * its extents and not yet its disks. */
+static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead, size_t count,
+                       struct plx_fault *fault)
+{
+    bool keep = a->keeps && count_peers(a, dead, count) == 1;
+    int error = 0;
+
+    for (size_t i = 0; i < count && !error; i++)
+        error = adopt_extents(a, dead[i].id, fault);
+    for (size_t i = 0; i < count && !error; i++)
+        error = mark_logs(a, dead[i].id, fault);
+    if (error)
+        return error;
+    plx_attach_lock(a);
+    error = plx_store_extents_adopted(a->store, fault);
+    plx_attach_unlock(a);
+    for (size_t i = 0; i < count && !error; i++)
+        error = recover_instance(a, &dead[i], keep && is_peer(a, &dead[i]), fault);
+    return error;
+}
+
+/* N3 of instance.c: the row may be of one that has ended since it was read. */
+bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance *row)
+{
+    struct plx_registry_instance now;
+
+    return plx_instance_is_dead(&a->paths, plx_registry_locks(a->registry), row, NULL) &&
+           plx_registry_instance_get(a->registry, row->id, &now) == 0;
+}
+
+/* Those of this host that are proven dead; *ret_list is the caller's to free. */
+static int list_dead(struct plx_attach *a, struct plx_registry_instance **ret_list,
+                     size_t *ret_count, struct plx_fault *fault)
+{
+    struct plx_registry_instance *list;
+    size_t count, dead = 0;
+    int error = plx_registry_instance_list(a->registry, a->row.id, &list, &count);
+
+    if (error)
+        return plx_registry_fault(a->registry, error, fault);
+    for (size_t i = 0; i < count; i++)
+        if (list[i].id != a->instance.row.id && plx_attach_is_dead(a, &list[i]))
+            list[dead++] = list[i];
+    *ret_list = list;
+    *ret_count = dead;
+    return 0;
+}
+
+/* A11 */
+int plx_attach_lock_recovery(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_fault why;
+    int error;
+
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  "store %s: another process recovers what one that has died left; try again",
+                  a->known.name);
+    do
+        error = locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_EXCLUSIVE);
+    while (error == PLX_ERR_BUSY && plx_attach_waits(a, since_ns, &why));
+    if (error == PLX_ERR_BUSY)
+        return plx_fault_set(fault, error, "%s", why.text);
+    return error ? plx_fault_set(fault, error, "%.200s: cannot be locked for recovery",
+                                 a->known.volume[0])
+                 : 0;
+}
+
+void plx_attach_unlock_recovery(struct plx_attach *a)
+{
+    struct plx_bytelock *locks = plx_registry_locks(a->registry);
+
+    locks->ops->set(locks, PLX_BYTE_RECOVERY, PLX_BYTE_UNLOCKED);
+}
+
+/* Under that lock. The store may have grown while we waited for it. */
+static int recover_dead(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_registry_instance *list;
+    size_t count;
+    int error = plx_attach_keep_up(a, fault);
+
+    if (!error)
+        error = list_dead(a, &list, &count, fault);
+    if (error)
+        return error;
+    if (count) { /* what was under way is left allocated, whoever gets as far as finishing this */
+        plx_registry_collection_want(a->registry, a->row.id);
+        error = recover_all(a, list, count, fault);
+    }
+    free(list);
+    return error;
+}
+
+int plx_attach_recover(struct plx_attach *a, struct plx_fault *fault)
+{
+    struct plx_registry_instance *list;
+    size_t count;
+    int error = plx_attach_keep_up(a, fault);
+
+    if (!error)
+        error = list_dead(a, &list, &count, fault);
+    if (error)
+        return error;
+    free(list);
+    if (!count)
+        return 0;
+    error = plx_attach_lock_recovery(a, fault);
+    if (error)
+        return error;
+    error = recover_dead(a, fault);
+    plx_attach_unlock_recovery(a);
+    return error;
+}
