@@ -14,8 +14,8 @@
  *     the registry still knows is not taken for its mistake.
  * R6  What the registry does not know of the labels of a disk that an instance holds, it is told
  *     when that one closes the disk, or by its recovery (labels.c, T1).
- * R7  The registry is checked in itself first. One that is damaged is a finding, and nothing is
- *     compared with it.
+ * R7  The registry is checked in itself first. One that is damaged is a finding, and compared as
+ *     far as it can be read.
  */
 #include "attach/compare.h"
 
@@ -553,13 +553,13 @@ int plx_attach_compare(struct plx_attach *attach,
     first.registry = plx_attach_registry(attach);
     first.store = plx_attach_store(attach);
     error = check_registry(&first, found, context, &damaged);
-    if (error || damaged)
+    if (error)
         return error;
     plx_store_get_info(first.store, &first.info);
     plx_uuid_text(&first.info.id, id);
     error = plx_registry_store_get(first.registry, id, &first.row);
     if (error)
-        return plx_registry_fault(first.registry, error, fault);
+        return damaged ? 0 : plx_registry_fault(first.registry, error, fault);
     again = first;
     error = compare_once(&first);
     if (!error && first.count) { /* R1 */
@@ -582,5 +582,5 @@ int plx_attach_compare(struct plx_attach *attach,
     }
     free(first.list);
     free(again.list);
-    return error;
+    return damaged ? 0 : error;
 }
