@@ -469,8 +469,8 @@ int plx_cmd_store_check(struct plx_cli *cli)
     print_check(&check, name.store, &result);
     if (check.errors && check.errors == check.registry_errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " error%s found, none in what disks hold; each "
-                          "finding says what to do",
+                          "store %s: %" PRIu64 " error%s found where the registry and the store "
+                          "differ; each finding says what to do",
                           name.store, check.errors, check.errors == 1 ? "" : "s");
     else if (check.errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,

@@ -507,7 +507,8 @@ static int compare_once(struct compare *c)
 
     if (c->row.doubt[0])
         differs(c, PLX_FINDING_ERROR, "",
-                "the store is in doubt, so nothing new is opened for writing: %s", c->row.doubt);
+                "the store is in doubt, so nothing new is opened for writing: %s%s", c->row.doubt,
+                plx_registry_doubt_advice(&c->row));
 
     plx_attach_volumes_changed(c->attach, &why); /* R3; if it cannot be, the old ones stay */
     plx_store_get_info(c->store, &c->info);

@@ -363,10 +363,8 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
 
         if (error == PLX_ERR_REGISTRY && !plx_registry_store_get(a->registry, a->row.uuid, &now) &&
             now.doubt[0])
-            plx_fault_set(fault, error,
-                          "%s/%.150s cannot be opened: %.255s; 'parallax store rebuild-registry' "
-                          "makes it anew from the store",
-                          a->known.name, row->name, now.doubt);
+            plx_fault_set(fault, error, "%s/%.150s cannot be opened: %.255s%s", a->known.name,
+                          row->name, now.doubt, plx_registry_doubt_advice(&now));
         /* A2: not while the record may name us. */
         plx_attach_lock(a);
         if (plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0 &&

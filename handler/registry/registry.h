@@ -136,6 +136,8 @@ int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store 
  * these one only reads, and an instance's number is not the registry's (instance.c, N1), so that
  * none of a process whose row was lost is given out again. The first word stays. */
 int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why);
+/* What to do about a store's doubt, where that does not say so itself: behind its text. */
+const char *plx_registry_doubt_advice(const struct plx_registry_store *store);
 
 int plx_registry_volume_add(struct plx_registry *reg, int64_t store,
                             const struct plx_registry_volume *volume);

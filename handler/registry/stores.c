@@ -142,6 +142,13 @@ int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store 
                         ret_count);
 }
 
+const char *plx_registry_doubt_advice(const struct plx_registry_store *store)
+{
+    return strchr(store->doubt, ';')
+               ? ""
+               : "; 'parallax store rebuild-registry' makes its registry anew from the store";
+}
+
 int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why)
 {
     static const char doubt[] =
