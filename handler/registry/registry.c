@@ -120,24 +120,21 @@ static const struct plx_sql_shape text_shape = {PLX_POLICY_VALUE_MAX + 1, read_t
 
 int plx_registry_check(struct plx_registry *reg)
 {
-    static const char structure[] = "SELECT group_concat(integrity_check, '; ')"
-                                    " FROM (SELECT * FROM pragma_integrity_check(3))";
     static const char references[] = "SELECT count(*) FROM pragma_foreign_key_check";
-    char text[PLX_POLICY_VALUE_MAX + 1];
-    int code = plx_sql_get(reg, &(struct plx_sql){.text = structure}, &text_shape, text);
+    struct plx_fault fault = {0};
+    char missing[PLX_POLICY_VALUE_MAX + 1];
+    int code = reg->ops->check(reg->driver, &fault);
 
-    if (!code && strcmp(text, "ok"))
-        return plx_sql_fail(reg, PLX_ERR_REGISTRY,
-                            "the registry is damaged: %.120s; run 'parallax store "
-                            "rebuild-registry'",
-                            text);
-    if (!code)
-        code = plx_sql_get(reg, &(struct plx_sql){.text = references}, &text_shape, text);
-    if (!code && strcmp(text, "0"))
+    if (code) {
+        reg->fault = fault;
+        return code;
+    }
+    code = plx_sql_get(reg, &(struct plx_sql){.text = references}, &text_shape, missing);
+    if (!code && strcmp(missing, "0"))
         return plx_sql_fail(reg, PLX_ERR_REGISTRY,
                             "the registry has %s rows that refer to missing "
                             "ones; run 'parallax store rebuild-registry'",
-                            text);
+                            missing);
     return code;
 }
 

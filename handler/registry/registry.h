@@ -50,13 +50,14 @@ struct plx_region; /* region.h */
 int plx_registry_open_region(const struct plx_region *region, const char *volume, const char *who,
                              struct plx_registry **ret_reg, struct plx_fault *fault);
 void plx_registry_close(struct plx_registry *reg); /* NULL is allowed */
-/* Text of this handle's last failure. Valid until the next call. */
 /* From then on messages name virtual disks as STORE/VDI. */
 void plx_registry_call_store(struct plx_registry *reg, const char *store);
+/* Text of this handle's last failure. Valid until the next call. */
 const char *plx_registry_error(const struct plx_registry *reg);
 /* As plx_fault_set(), with that text. Returns the code. */
 int plx_registry_fault(const struct plx_registry *reg, int code, struct plx_fault *fault);
-/* Reads the whole registry and checks its structure. */
+/* Reads the whole registry and checks its structure: REGISTRY when that is damaged, another code
+ * when it could not be read. */
 int plx_registry_check(struct plx_registry *reg);
 /* Replaces the whole contents of a region by those of an SQLite file with our schema, which is
  * checked first: one transaction, so a failure, REGISTRY apart, has changed nothing. UNSUPPORTED

@@ -82,6 +82,9 @@ struct plx_registry_ops {
     int (*run)(void *driver, bool change, const struct plx_sql *batch, size_t count,
                void (*row)(void *context, const struct plx_sql_value *columns, size_t count),
                void *context, struct plx_fault *ret_fault);
+    /* Reads all of it: REGISTRY when its structure is damaged, another code when it could not be
+     * read. */
+    int (*check)(void *driver, struct plx_fault *fault);
     /* registry.h: plx_registry_put(), _get() and _room(). */
     int (*put)(void *driver, const char *file, struct plx_fault *fault);
     int (*get)(void *driver, const char *file, struct plx_fault *fault);

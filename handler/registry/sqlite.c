@@ -148,7 +148,8 @@ static void note_damage(struct plx_sqlite *lite)
 
 int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fault)
 {
-    const char *text = lite->db ? sqlite3_errmsg(lite->db) : sqlite3_errstr(result);
+    bool last = lite->db && sqlite3_extended_errcode(lite->db) == result;
+    const char *text = last ? sqlite3_errmsg(lite->db) : sqlite3_errstr(result);
 
     if (is_damage(result))
         note_damage(lite);
@@ -732,6 +733,48 @@ static void sqlite_close(void *driver)
     free(lite);
 }
 
+/* ---- As a whole -------------------------------------------------------------------------- */
+
+/* SQLite's check goes on past a page that it cannot get, and gives the reason in its text alone.
+ * Returns that result, or SQLITE_CORRUPT. */
+static int result_in(const char *text)
+{
+    static const char given[] = "error code=";
+    const char *found = strstr(text, given);
+
+    return found ? (int)strtol(found + strlen(given), NULL, 10) : SQLITE_CORRUPT;
+}
+
+static int sqlite_check(void *driver, struct plx_fault *fault)
+{
+    struct plx_sqlite *lite = driver;
+    const char *text = "no answer";
+    sqlite3_stmt *check;
+    int code = 0,
+        result = sqlite3_prepare_v2(lite->db, "PRAGMA integrity_check(1)", -1, &check, NULL);
+
+    if (result)
+        return plx_sqlite_failed(lite, result, fault);
+    result = sqlite3_step(check);
+    if (result == SQLITE_ROW)
+        text = (const char *)sqlite3_column_text(check, 0);
+    if (result != SQLITE_ROW)
+        code = plx_sqlite_failed(lite, result, fault);
+    else if (!text)
+        code = plx_sqlite_failed(lite, SQLITE_NOMEM, fault);
+    else if (!strcmp(text, "ok"))
+        code = 0;
+    else if (!is_damage(result_in(text)))
+        code = plx_sqlite_failed(lite, result_in(text), fault);
+    else
+        code = plx_fault_set(fault, PLX_ERR_REGISTRY,
+                             "the registry is damaged: %.120s; run 'parallax store "
+                             "rebuild-registry'",
+                             text);
+    sqlite3_finalize(check);
+    return code;
+}
+
 /* ---- In a region ------------------------------------------------------------------------- */
 
 /* S5, and what a page of a region must be (region.c, F2). */
@@ -820,6 +863,7 @@ int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
                            struct plx_fault *fault)
 {
     static const struct plx_registry_ops ops = {.run = sqlite_run,
+                                                .check = sqlite_check,
                                                 .put = plx_sqlite_put,
                                                 .get = plx_sqlite_get,
                                                 .room = sqlite_room,
@@ -848,8 +892,11 @@ int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
 int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
                     struct plx_fault *fault)
 {
-    static const struct plx_registry_ops ops = {
-        .run = sqlite_run, .get = plx_sqlite_get, .room = sqlite_room, .close = sqlite_close};
+    static const struct plx_registry_ops ops = {.run = sqlite_run,
+                                                .check = sqlite_check,
+                                                .get = plx_sqlite_get,
+                                                .room = sqlite_room,
+                                                .close = sqlite_close};
     struct plx_sqlite *lite = calloc(1, sizeof *lite);
     int code;
 

@@ -1,4 +1,4 @@
-/* sqlite.h - inside the SQLite driver: sqlite.c, and transfer.c, which moves whole registries. */
+/* sqlite.h - inside the SQLite driver: sqlite.c, and backup.c, which moves whole registries. */
 #ifndef PLX_SQLITE_H
 #define PLX_SQLITE_H
 
@@ -38,7 +38,7 @@ int plx_sqlite_migrate(struct plx_sqlite *lite, int64_t number, struct plx_fault
 /* Bytes of events that this registry keeps. */
 int64_t plx_sqlite_event_limit(const struct plx_sqlite *lite);
 
-/* transfer.c: of plx_registry_ops. */
+/* backup.c: of plx_registry_ops. */
 int plx_sqlite_put(void *driver, const char *file, struct plx_fault *fault);
 int plx_sqlite_get(void *driver, const char *file, struct plx_fault *fault);
 
