@@ -115,6 +115,8 @@ void plx_gather_pump(struct plx_gather *gather)
 {
     unsigned under_way = 0;
 
+    if (!gather->head)
+        return;
     for (unsigned i = 0; i < PLX_CARRIERS; i++)
         under_way += gather->carriers[i].first != NULL;
     for (unsigned i = 0; i < PLX_CARRIERS && gather->head; i++) {
