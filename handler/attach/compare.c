@@ -449,6 +449,7 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
 
 static int compare_vdis(struct compare *c)
 {
+    struct plx_slot_scan scan = {0};
     struct plx_registry_vdi *list;
     struct plx_vdi_info vdi;
     size_t count = 0;
@@ -456,7 +457,7 @@ static int compare_vdis(struct compare *c)
     bool live;
     int error = 0;
 
-    for (uint32_t slot = 0; slot < c->info.vdi_slots && !error; slot++)
+    for (uint32_t slot = 0; !error && plx_vdi_next_slot(c->store, &scan, &slot); slot++)
         error = compare_slot(c, slot, &vdi, &live);
     if (error)
         return error;

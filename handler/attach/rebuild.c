@@ -307,12 +307,13 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
 
 static int scan_vdis(struct rebuild *r)
 {
+    struct plx_slot_scan scan = {0};
     int error = 0;
 
     r->vdis = calloc(r->info.vdi_slots, sizeof *r->vdis);
     if (!r->vdis)
         return no_memory(r);
-    for (uint32_t slot = 0; slot < r->info.vdi_slots && !error; slot++)
+    for (uint32_t slot = 0; !error && plx_vdi_next_slot(r->store, &scan, &slot); slot++)
         error = scan_vdi(r, slot);
     return error;
 }

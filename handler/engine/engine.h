@@ -52,6 +52,7 @@ struct plx_format_options {
     char name[PLX_STORE_NAME_MAX + 1];
     uint64_t extent_bytes;  /* 0: chosen from the size; a power of two from 1 MiB to 2 GiB */
     uint64_t segment_bytes; /* log segment, 0: 1 MiB or less in small extents */
+    uint32_t vdi_slots;     /* for so many disks a volume has room; 0: for all that fit */
     bool registry;          /* with room for the registry on volume 0 */
     bool force;             /* overwrite what the volume holds */
 };
@@ -395,6 +396,14 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
 /* Reads a record. NOT_FOUND for a slot that was never used. */
 int plx_vdi_read_info(struct plx_store *store, uint32_t slot, struct plx_vdi_info *ret_info,
                       struct plx_fault *fault);
+/* Going over all slots: most were never used, and are read many at a time. Begin with a scan of
+ * zeroes at slot 0. */
+struct plx_slot_scan {
+    uint32_t first, end; /* the slots that were looked at last */
+    uint64_t used;       /* a bit each */
+};
+/* Goes on from *slot to the next that was used, or cannot be read. False: there are no more. */
+bool plx_vdi_next_slot(struct plx_store *store, struct plx_slot_scan *scan, uint32_t *slot);
 /* Marks a closed VDI deleted; its space comes back through garbage collection. owner_dead: the
  * instance that the record names is proven dead. */
 int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead,

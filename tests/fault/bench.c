@@ -141,8 +141,10 @@ void bench_done(struct bench *b)
 
 int bench_format(struct bench *b, bool force)
 {
-    struct plx_format_options options = {
-        .name = "bench", .extent_bytes = BENCH_EXTENT, .segment_bytes = BENCH_SEGMENT};
+    struct plx_format_options options = {.name = "bench",
+                                         .extent_bytes = BENCH_EXTENT,
+                                         .segment_bytes = BENCH_SEGMENT,
+                                         .vdi_slots = 8};
     struct plx_store_info info;
     struct plx_device *device;
     int error;

@@ -537,10 +537,29 @@ static void drop(struct plx_simdisk *disk, uint64_t up_to)
         disk->last_cached = NULL;
 }
 
+static void perform_read(struct plx_simdisk *disk, struct plx_io *io)
+{
+    uint64_t offset = io->offset;
+    uint8_t *data;
+
+    disk->counters.reads++;
+    disk->counters.read_bytes += io->bytes;
+    if (!disk->lie || (io->kind != PLX_KIND_DATA && io->kind != PLX_KIND_NODE)) {
+        for (int i = 0; i < io->iovcnt; offset += io->iov[i++].iov_len)
+            image_read(&disk->seen, offset, io->iov[i].iov_base, io->iov[i].iov_len);
+        return;
+    }
+    data = must(malloc(io->bytes));
+    image_read(&disk->seen, offset, data, io->bytes);
+    read_wrongly(disk, io, data);
+    scatter(io, data);
+    free(data);
+}
+
 static int perform(struct plx_simdisk *disk, struct plx_io *io)
 {
     bool fails = injected(disk, io);
-    uint8_t *data = NULL;
+    uint8_t *data;
 
     disk->counters.errors += fails;
     if (io->op == PLX_IO_FLUSH) {
@@ -554,27 +573,21 @@ static int perform(struct plx_simdisk *disk, struct plx_io *io)
         harden(disk, io->device_word);
         return 0;
     }
-    if (fails && io->op == PLX_IO_READ)
-        return PLX_ERR_IO_READ;
-    data = must(malloc(io->bytes));
     if (io->op == PLX_IO_READ) {
-        image_read(&disk->seen, io->offset, data, io->bytes);
-        if (disk->lie && (io->kind == PLX_KIND_DATA || io->kind == PLX_KIND_NODE))
-            read_wrongly(disk, io, data);
-        scatter(io, data);
-        disk->counters.reads++;
-        disk->counters.read_bytes += io->bytes;
-    } else {
-        gather(io, data);
-        disk->counters.writes++;
-        disk->counters.write_bytes += io->bytes;
         if (!fails)
-            complete_write(disk, io->offset, data, io->bytes);
-        else if (plx_simrng_chance(&disk->rng, 50)) /* a failed write may have got somewhere */
-            complete_write(disk, io->offset, data,
-                           plx_simrng_below(&disk->rng, io->bytes / disk->options.block_size + 1) *
-                               disk->options.block_size);
+            perform_read(disk, io);
+        return fails ? PLX_ERR_IO_READ : 0;
     }
+    data = must(malloc(io->bytes));
+    gather(io, data);
+    disk->counters.writes++;
+    disk->counters.write_bytes += io->bytes;
+    if (!fails)
+        complete_write(disk, io->offset, data, io->bytes);
+    else if (plx_simrng_chance(&disk->rng, 50)) /* a failed write may have got somewhere */
+        complete_write(disk, io->offset, data,
+                       plx_simrng_below(&disk->rng, io->bytes / disk->options.block_size + 1) *
+                           disk->options.block_size);
     free(data);
     return fails ? PLX_ERR_IO_WRITE : 0;
 }

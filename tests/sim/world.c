@@ -269,7 +269,8 @@ static void make_store(struct plx_world *w)
     struct plx_device *devices[PLX_SIM_DISKS];
     struct plx_format_options format = {.name = "sim",
                                         .extent_bytes = w->options.extent_bytes,
-                                        .segment_bytes = w->options.segment_bytes};
+                                        .segment_bytes = w->options.segment_bytes,
+                                        .vdi_slots = PLX_SIM_VDIS};
     struct plx_store_info info = {0};
     struct plx_fault fault = {0};
     int error;

@@ -2117,6 +2117,38 @@ static void test_create_refusals(void)
     end_store();
 }
 
+/* A bit for each slot that a scan stops at. */
+static uint64_t slots_found(void)
+{
+    struct plx_slot_scan scan = {0};
+    uint64_t found = 0;
+
+    for (uint32_t slot = 0; plx_vdi_next_slot(store, &scan, &slot); slot++)
+        found |= 1ull << slot % 64;
+    return found;
+}
+
+/* Slots that nobody ever used cost one read for many of them. */
+static void test_scan_of_slots(void)
+{
+    uint64_t reads;
+
+    make_store(64 * MIB, MIB);
+    CU_ASSERT_EQUAL(slots_found(), 0);
+    OK(create_vdi(0, MIB));
+    OK(create_vdi(5, MIB));
+    OK(create_vdi(40, MIB));
+    OK(plx_vdi_delete(store, 5, false, &fault));
+    reads = counters().device_reads[PLX_KIND_ADMIN];
+    CU_ASSERT_EQUAL(slots_found(), 1ull << 0 | 1ull << 5 | 1ull << 40);
+    CU_ASSERT_EQUAL(counters().device_reads[PLX_KIND_ADMIN] - reads, 4); /* of 127 slots */
+    /* What cannot be read is left to whoever reads the record itself. */
+    plx_simdisk_fail_range(disk, plx_vdi_slot_addr(store, 7) * PLX_BLOCK_SIZE, PLX_BLOCK_SIZE, true,
+                           false);
+    CU_ASSERT_EQUAL(slots_found(), 0xffffffff | 1ull << 40);
+    end_store();
+}
+
 static void test_call_refusals(void)
 {
     struct plx_vdi_create_options nameless = {.size_bytes = MIB, .sector_size = 512},
@@ -3404,6 +3436,7 @@ int main(void)
         {"grow from 3 to 4 levels", test_grow},
         {"many VDIs", test_many_vdis},
         {"create: refusals", test_create_refusals},
+        {"scan of slots", test_scan_of_slots},
         {"calls that are refused", test_call_refusals},
         {"what is gone", test_gone},
         {"extents that are granted wrongly", test_wrong_grants},

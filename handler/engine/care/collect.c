@@ -324,11 +324,13 @@ static int mark_disk(struct plx_collect *c, uint32_t slot, struct plx_vdi_record
 /* Q3: all disks that were not read yet. */
 static int mark_new_disks(struct plx_collect *c, bool *ret_found, struct plx_fault *fault)
 {
+    struct plx_slot_scan scan = {0};
     struct plx_vdi_record record;
     int error = 0;
 
     *ret_found = false;
-    for (uint32_t slot = 0; slot < c->slots && !error; slot++) {
+    for (uint32_t slot = 0; !error && plx_vdi_next_slot(c->store, &scan, &slot) && slot < c->slots;
+         slot++) {
         error = current_record(c, slot, &record, fault);
         if (error == PLX_ERR_NOT_FOUND) {
             error = 0;

@@ -135,11 +135,12 @@ static bool add_vdi(struct plx_usage *usage, const struct plx_vdi_record *record
 
 static int list_vdis(struct census *c, struct kinship *k)
 {
+    struct plx_slot_scan scan = {0};
     bool ready = true;
 
     for (size_t i = 0; i < c->options->kin_count && ready; i++)
         ready = add_pair(k, &c->options->kin[i].vdi, &c->options->kin[i].parent);
-    for (uint32_t slot = 0; slot < plx_vdi_slot_count(c->store) && ready; slot++) {
+    for (uint32_t slot = 0; ready && plx_vdi_next_slot(c->store, &scan, &slot); slot++) {
         struct plx_vdi_record record;
         uint8_t which;
         int error = plx_vdi_record_read(c->store, slot, &record, &which, c->fault);

@@ -490,10 +490,11 @@ static void check_vdi(struct plx_verify *v, uint32_t slot)
 /* What deleted disks still have, and nobody else. */
 static void walk_deleted(struct plx_verify *v)
 {
+    struct plx_slot_scan scan = {0};
     struct plx_vdi_record record;
 
     v->mode = PLX_VERIFY_DELETED;
-    for (uint32_t slot = 0; slot < v->store->info.vdi_slots && !v->error; slot++) {
+    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++) {
         if (!read_record(v, slot, &record) || record.state != PLX_VDI_DELETED)
             continue;
         walk_vdi(v);
@@ -523,12 +524,13 @@ static int uses_by_addr(const void *a, const void *b)
 
 static void gather_uses(struct plx_verify *v)
 {
+    struct plx_slot_scan scan = {0};
     struct plx_vdi_record record;
 
     v->use_count = 0;
     qsort(v->suspects, v->suspect_count, sizeof *v->suspects, suspects_by_addr);
     v->mode = PLX_VERIFY_GATHER;
-    for (uint32_t slot = 0; slot < v->store->info.vdi_slots && !v->error; slot++)
+    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++)
         if (read_record(v, slot, &record) && record.state == PLX_VDI_LIVE)
             walk_vdi(v);
     v->mode = PLX_VERIFY_LIVE;
@@ -770,13 +772,15 @@ static void compare(struct plx_verify *v)
 
 static void check_all(struct plx_verify *v)
 {
+    struct plx_slot_scan scan = {0};
+
     v->begun_ns = v->store->env->monotonic_ns(v->store->env);
     check_superblocks(v);
     for (uint64_t number = 0; number < v->extents && !v->error; number++)
         if (v->types[number] != PLX_EXTENT_SYSTEM)
             read_extent(v, number, NULL);
-    v->total_bytes += v->result.bytes * 2 + 4ull * v->store->info.vdi_slots * PLX_BLOCK_SIZE;
-    for (uint32_t slot = 0; slot < v->store->info.vdi_slots && !v->error; slot++)
+    v->total_bytes += v->result.bytes * 2;
+    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++)
         if (!v->options->leave_out || !v->options->leave_out(v->options->context, slot))
             check_vdi(v, slot);
     walk_deleted(v);

@@ -11,7 +11,10 @@
  */
 #include "engine/loop/record.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#define SCAN_SLOTS 32u /* 256 KiB */
 
 static bool block_is_zero(const uint8_t *block)
 {
@@ -71,6 +74,45 @@ int plx_vdi_record_read(struct plx_store *store, uint32_t slot, struct plx_vdi_r
     if (!error)
         *ret_slot = slots.slot;
     return error;
+}
+
+/* So many slots from this one on lie behind each other. */
+static uint32_t slots_in_a_row(const struct plx_store *store, uint32_t slot)
+{
+    uint32_t most = (uint32_t)plx_min_u64(SCAN_SLOTS, plx_vdi_slot_count(store) - slot), count = 1;
+
+    while (count < most &&
+           plx_vdi_slot_addr(store, slot + count) == plx_vdi_slot_addr(store, slot) + 2 * count)
+        count++;
+    return count;
+}
+
+static void scan_slots(struct plx_store *store, struct plx_slot_scan *scan, uint32_t slot)
+{
+    uint32_t count = slots_in_a_row(store, slot);
+    size_t bytes = (size_t)count * 2 * PLX_BLOCK_SIZE;
+    uint8_t *blocks = malloc(bytes);
+
+    *scan = (struct plx_slot_scan){slot, slot + count, UINT64_MAX};
+    if (blocks && !plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot),
+                                       blocks, bytes)) {
+        scan->used = 0;
+        for (uint32_t i = 0; i < 2 * count; i++)
+            if (!block_is_zero(blocks + (size_t)i * PLX_BLOCK_SIZE))
+                scan->used |= 1ull << i / 2;
+    }
+    free(blocks);
+}
+
+bool plx_vdi_next_slot(struct plx_store *store, struct plx_slot_scan *scan, uint32_t *slot)
+{
+    for (; *slot < plx_vdi_slot_count(store); ++*slot) {
+        if (*slot >= scan->end)
+            scan_slots(store, scan, *slot);
+        if (scan->used >> (*slot - scan->first) & 1)
+            return true;
+    }
+    return false;
 }
 
 /* D1 */

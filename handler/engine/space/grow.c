@@ -142,9 +142,11 @@ static int write_first_superblock(struct plx_device *device, const struct plx_su
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-static uint32_t slots_of(uint64_t extent_blocks)
+static uint32_t slots_of(uint64_t extent_blocks, const struct plx_format_options *options)
 {
-    return (uint32_t)plx_min_u64((extent_blocks - PLX_VDI_TABLE_BLOCK) / 2, PLX_VDI_SLOTS_MAX);
+    uint64_t most = plx_min_u64((extent_blocks - PLX_VDI_TABLE_BLOCK) / 2, PLX_VDI_SLOTS_MAX);
+
+    return (uint32_t)(options->vdi_slots ? plx_min_u64(options->vdi_slots, most) : most);
 }
 
 static int check_extents(const struct plx_device *device, uint64_t extent_bytes,
@@ -243,7 +245,7 @@ static int format_geometry(struct plx_device **devices, unsigned count,
             .ranges = 1,
             .extent_blocks = extent_blocks,
             .segment_blocks = (uint32_t)(segment_bytes >> PLX_BLOCK_SHIFT),
-            .vdi_slots = slots_of(extent_blocks),
+            .vdi_slots = slots_of(extent_blocks, options),
             .generation = 1,
         };
         extent += extents;
@@ -714,7 +716,7 @@ static void further_superblock(struct growth *g, const struct plx_device *device
         .ranges = 1,
         .extent_blocks = first->extent_blocks,
         .segment_blocks = first->segment_blocks,
-        .vdi_slots = slots_of(first->extent_blocks),
+        .vdi_slots = first->vdi_slots,
         .created_ns = first->created_ns,
     };
     memcpy(ret_super->name, first->name, sizeof ret_super->name);
