@@ -2141,11 +2141,11 @@ static void test_scan_of_slots(void)
     OK(plx_vdi_delete(store, 5, false, &fault));
     reads = counters().device_reads[PLX_KIND_ADMIN];
     CU_ASSERT_EQUAL(slots_found(), 1ull << 0 | 1ull << 5 | 1ull << 40);
-    CU_ASSERT_EQUAL(counters().device_reads[PLX_KIND_ADMIN] - reads, 4); /* of 127 slots */
+    CU_ASSERT_EQUAL(counters().device_reads[PLX_KIND_ADMIN] - reads, 8); /* of 127 slots */
     /* What cannot be read is left to whoever reads the record itself. */
     plx_simdisk_fail_range(disk, plx_vdi_slot_addr(store, 7) * PLX_BLOCK_SIZE, PLX_BLOCK_SIZE, true,
                            false);
-    CU_ASSERT_EQUAL(slots_found(), 0xffffffff | 1ull << 40);
+    CU_ASSERT_EQUAL(slots_found(), 0xffff | 1ull << 40);
     end_store();
 }
 

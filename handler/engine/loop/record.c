@@ -11,10 +11,9 @@
  */
 #include "engine/loop/record.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define SCAN_SLOTS 32u /* 256 KiB */
+#define SCAN_SLOTS 16u /* 128 KiB, on the stack */
 
 static bool block_is_zero(const uint8_t *block)
 {
@@ -90,18 +89,16 @@ static uint32_t slots_in_a_row(const struct plx_store *store, uint32_t slot)
 static void scan_slots(struct plx_store *store, struct plx_slot_scan *scan, uint32_t slot)
 {
     uint32_t count = slots_in_a_row(store, slot);
-    size_t bytes = (size_t)count * 2 * PLX_BLOCK_SIZE;
-    uint8_t *blocks = malloc(bytes);
+    uint8_t blocks[2 * SCAN_SLOTS][PLX_BLOCK_SIZE];
 
     *scan = (struct plx_slot_scan){slot, slot + count, UINT64_MAX};
-    if (blocks && !plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot),
-                                       blocks, bytes)) {
-        scan->used = 0;
-        for (uint32_t i = 0; i < 2 * count; i++)
-            if (!block_is_zero(blocks + (size_t)i * PLX_BLOCK_SIZE))
-                scan->used |= 1ull << i / 2;
-    }
-    free(blocks);
+    if (plx_store_read_sync(store, PLX_KIND_ADMIN, plx_vdi_slot_addr(store, slot), blocks,
+                            (size_t)count * sizeof blocks[0] * 2))
+        return;
+    scan->used = 0;
+    for (uint32_t i = 0; i < 2 * count; i++)
+        if (!block_is_zero(blocks[i]))
+            scan->used |= 1ull << i / 2;
 }
 
 bool plx_vdi_next_slot(struct plx_store *store, struct plx_slot_scan *scan, uint32_t *slot)
