@@ -13,6 +13,7 @@
 #include "attach/compare.h"
 #include "attach/founding.h"
 #include "attach/rebuild.h"
+#include "fault/every.h"
 #include "registry/policy.h"
 #include "registry/retention.h"
 #include "registry/sql.h"
@@ -945,18 +946,6 @@ void fault_attach_drop(void)
 
 /* ---- The loop ---- */
 
-/* Every how many-th place is tried, and which of them: another one each day. */
-static unsigned thinning(unsigned *ret_first)
-{
-    const char *text = getenv("PLX_FAULT_EVERY");
-    unsigned every = text ? (unsigned)strtoul(text, NULL, 10) : 1;
-
-    if (!every)
-        every = 1;
-    *ret_first = every > 1 ? (unsigned)(time(NULL) / 86400) % every : 0;
-    return every;
-}
-
 static bool every_k(const struct fault_operation *operation, uint64_t first, uint64_t step,
                     uint64_t *cases, fault_attach_case *run_case)
 {
@@ -971,7 +960,7 @@ static bool every_k(const struct fault_operation *operation, uint64_t first, uin
 bool fault_attach_loop(const char *wanted, unsigned part, unsigned parts, const char *places,
                        fault_attach_case *run_case)
 {
-    unsigned offset, every = thinning(&offset);
+    unsigned offset, every = fault_every(&offset);
     uint64_t only = 0, cases = 0, first, step;
     char name[32] = "";
     bool good = true;

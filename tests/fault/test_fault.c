@@ -17,6 +17,7 @@
 #include "engine/disk/vdi.h" /* to stop right before the end of a log segment */
 #include "fault/alloc.h"
 #include "fault/bench.h"
+#include "fault/every.h"
 #include "suite.h"
 
 #define K_MAX 4000u
@@ -877,12 +878,12 @@ static void loop(const struct operation *op)
 {
     const struct kind none = {"none", FAULT_IO_NONE, true, false};
     uint64_t allocations = 0, usual = 0;
-    unsigned failures = 0;
+    unsigned failures = 0, offset, every = fault_every(&offset);
 
     run_case(op, &none, 0, &failures, &allocations, &usual);
     printf("\n    %-21s %" PRIu64 " allocations;", op->name, allocations);
     for (const struct kind *kind = kinds; kind < kinds + KINDS; kind++) {
-        uint64_t counted = 0, leaked = 0, sum = 0, k = chosen_k ? chosen_k : 1;
+        uint64_t counted = 0, leaked = 0, sum = 0, k = chosen_k ? chosen_k : 1 + offset;
 
         if (chosen_kind && kind != chosen_kind)
             continue;
@@ -890,7 +891,7 @@ static void loop(const struct operation *op)
                failures < FAILURES_MAX) {
             if (kind->alloc && k % 2 == 0 && leaked > usual) /* no crash made it */
                 sum += leaked - usual;
-            k++;
+            k += every;
         }
         printf(" %s %" PRIu64, kind->name, k - 1);
         if (kind->alloc && sum)
