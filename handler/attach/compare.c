@@ -32,6 +32,8 @@
 
 #define AGAIN_US 200000
 #define REBUILD "; 'parallax store rebuild-registry' takes over what the store says"
+#define SEAL                                                                                       \
+    "; 'parallax store rebuild-registry' sees to it that nothing is allocated there any more"
 #define RECOVER "; the next opening of the store for writing sets it right"
 
 struct difference {
@@ -207,6 +209,11 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
                 "extent %llu is a %s extent in the registry and never came into use on the "
                 "store" REBUILD,
                 no, type_name(row->type));
+    else if (row->type != PLX_EXTENT_UNUSED && extent.states < row->states)
+        differs(c, PLX_FINDING_ERROR, "",
+                "extent %llu: its header is older than what was written last: the device lost a "
+                "write that it had acknowledged" SEAL,
+                no);
     if (extent.owner && !row->owner)
         differs(c, PLX_FINDING_ERROR, "",
                 "extent %llu belongs to instance %llu on the store and to nobody in the registry: "

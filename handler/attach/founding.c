@@ -14,6 +14,8 @@
  *     the operator's word is asked for that no host uses the store: --force is none.
  * V6  The home page is written only where the superblock says that this is the store's volume 0:
  *     what is known here is a path, which may lead to another disk by now.
+ * V7  The home page is there before the store's row (V2). So a store that has its row and no page,
+ *     not even nobody's, has lost it: the operator's word is asked for, as where it is damaged.
  * Threads: the caller's. Crash story: V2; what is repeated begins anew.
  */
 #include "attach/founding.h"
@@ -182,6 +184,24 @@ static int refuse_untold(const struct plx_device *device, bool unused, const cha
                                   device->name, why);
 }
 
+/* V7 */
+static bool has_lost_home(const struct plx_paths *paths, const char *volume, const char *uuid)
+{
+    const struct plx_embedded_options look = {
+        .volume = volume, .uuid = uuid, .who = "", .read_only = true, .beside = true};
+    struct plx_registry_store row;
+    struct plx_registry *registry;
+    struct plx_tenant tenant;
+    bool founded;
+
+    if (plx_embedded_tenant(&look, paths, &tenant, NULL) || tenant.found ||
+        plx_embedded_open(&look, &registry, NULL))
+        return false;
+    founded = plx_registry_store_get(registry, uuid, &row) == 0;
+    plx_registry_close(registry);
+    return founded;
+}
+
 /* V1: a store that another host has, or that is in use through another name of the volume. */
 static int refuse_tenant(const struct plx_paths *paths, const struct plx_device *device,
                          const char *uuid, bool unused, const struct plx_patience *patience,
@@ -198,6 +218,8 @@ static int refuse_tenant(const struct plx_paths *paths, const struct plx_device 
     if (plx_embedded_tenant(&look, paths, &tenant, NULL))
         return refuse_untold(device, unused, "holds a store, and its home page cannot be read",
                              fault);
+    if (has_lost_home(paths, device->name, uuid))
+        return refuse_untold(device, unused, "holds a store, and its home page is lost", fault);
     if (tenant.here || plx_uuid_is_zero(&tenant.host))
         return 0;
     plx_uuid_parse(uuid, &options.store);
@@ -679,6 +701,12 @@ static int take(const struct plx_paths *paths, const struct plx_known *known, co
                                           .which = which,
                                           .patience = patience};
 
+    if (!from && has_lost_home(paths, known->volume[0], known->uuid))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%s: the home page is lost, so nobody knows which host has the store; "
+                             "when no other has, 'parallax store take-over %.200s --any "
+                             "--i-checked-it-is-off' writes it anew",
+                             known->volume[0], which);
     plx_uuid_parse(known->uuid, &options.store);
     return plx_tenancy_begin(&options, ret_tenancy, fault);
 }

@@ -15,6 +15,8 @@
  * A6  A queue of one has no context: the thread that hands a request over carries it out. The end
  *     of a context waits until every processor has passed by (tens of milliseconds), which is more
  *     than all I/O of opening a store takes.
+ * A7  A file that was deleted while it is open, or replaced by another one of its name, is gone
+ * with its last descriptor: nothing in it is durable, and its flushes fail.
  *
  * O_DIRECT wherever the file system has it. Without (tmpfs, hostfs) the page cache is used; then,
  * and for every regular file, completed writes are durable only after a flush.
@@ -62,6 +64,7 @@ struct aio_device {
     int fd;
     io_context_t context;
     bool direct;
+    bool named;      /* A7: a file that has a name, as far as the file system tells */
     bool sync_flush; /* the file system refused an asynchronous one */
     struct plx_io_queue waiting;
     struct plx_io_queue finished; /* done without the kernel: flushes the slow way, refusals */
@@ -230,9 +233,17 @@ static void finish_later(struct aio_device *device, struct plx_io *io, int resul
     plx_io_queue_push(&device->finished, io);
 }
 
+/* A7 */
+static int flushed(const struct aio_device *device)
+{
+    struct stat st;
+
+    return device->named && fstat(device->fd, &st) == 0 && st.st_nlink == 0 ? PLX_ERR_MISSING : 0;
+}
+
 static void flush_now(struct aio_device *device, struct plx_io *io)
 {
-    finish_later(device, io, fdatasync(device->fd) == 0 ? 0 : io_error(io, errno));
+    finish_later(device, io, fdatasync(device->fd) == 0 ? flushed(device) : io_error(io, errno));
 }
 
 /* ---- Operations ------------------------------------------------------------------------- */
@@ -316,7 +327,9 @@ static struct plx_io *settle(struct aio_device *device, struct slot *slot, long 
 
     if (transferred < 0) {
         result = io_error(io, (int)-transferred);
-    } else if (io->op != PLX_IO_FLUSH && (size_t)transferred != io->bytes - slot->written) {
+    } else if (io->op == PLX_IO_FLUSH) {
+        result = flushed(device);
+    } else if ((size_t)transferred != io->bytes - slot->written) {
         result = go_on(device, slot, (size_t)transferred);
         if (result == 0)
             return NULL;
@@ -708,6 +721,7 @@ static int open_path(struct aio_device *device, struct plx_fault *fault)
         return open_error(path, device->base.read_only ? "open" : "open for writing", errno, fault);
     if (fstat(device->fd, &st) != 0)
         return open_error(path, "examine", errno, fault);
+    device->named = S_ISREG(st.st_mode) && st.st_nlink > 0;
     if (S_ISBLK(st.st_mode))
         result = measure_block_device(device, &st, fault);
     else

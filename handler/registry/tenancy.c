@@ -220,6 +220,7 @@ int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks
     identify(paths, &host, &boot);
     *ret_tenant = (struct plx_tenant){
         .host = page.home.host,
+        .found = page.found,
         .open = page.home.open,
         .ours = (!plx_uuid_is_zero(&host) && plx_uuid_equal(&page.home.host, &host)) ||
                 (!plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot)),

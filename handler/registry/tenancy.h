@@ -74,6 +74,7 @@ int plx_tenancy_release(struct plx_tenancy *tenancy, struct plx_fault *fault);
 struct plx_tenant {
     struct plx_uuid host;
     char host_name[65];
+    bool found; /* false: there is no page, not even that of a store that was released */
     bool open;
     bool ours; /* this host, or this machine whatever it is called */
     bool here; /* this machine, running since then, through this inode: locks are seen */

@@ -415,6 +415,8 @@ static void test_extents(void)
         {"UPDATE extents SET type = 'data', sealed = 1, states = 9223372036854775807"
          " WHERE type = 'meta'",
          INFO, NULL, NULL}, /* it is not believed anyway */
+        {"UPDATE extents SET states = states + 1 WHERE type = 'data'", ERROR,
+         "its header is older than what was written last", NULL},
         {"INSERT INTO extents (store, no, type) SELECT id, 15, 'data' FROM store", ERROR,
          "extent 15 is a data extent in the registry and never came into use on the store", NULL},
         {"INSERT INTO extents (store, no, type) SELECT id, 16, 'data' FROM store", ERROR,

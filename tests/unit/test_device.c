@@ -441,6 +441,26 @@ static void test_persists(void)
     plx_device_close(device);
 }
 
+/* A7. Both ways of a flush, and both ways to go. */
+static void test_deleted(void)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        struct plx_device *device = open_new("deleted", FILE_BYTES);
+        char buffer[4096] = "", other[128];
+
+        kernel_refuses(i & 1 ? -EINVAL : 0, 0);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_FLUSH, 0, NULL, 0), 0);
+        kernel_refuses(0, 0);
+        plx_device_close(open_new("other", FILE_BYTES));
+        snprintf(other, sizeof other, "%s", path_of("other"));
+        CU_ASSERT_EQUAL(i & 2 ? rename(other, path_of("deleted")) : unlink(path_of("deleted")), 0);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), 0);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_FLUSH, 0, NULL, 0), PLX_ERR_MISSING);
+        CU_ASSERT_EQUAL(run(device, PLX_IO_READ, 0, buffer, 4096), 0);
+        plx_device_close(device);
+    }
+}
+
 static void test_read_only(void)
 {
     struct plx_device_open_options options = {.read_only = true};
@@ -1042,6 +1062,7 @@ int main(void)
         {"random I/O through the page cache", test_random_tmpfs},
         {"random I/O where there is no direct I/O", test_random_ramfs},
         {"written and flushed is there after reopening", test_persists},
+        {"deleted", test_deleted},
         {"read only", test_read_only},
         {"waiting can be interrupted", test_interrupt},
         {"a volume cut short", test_truncated},

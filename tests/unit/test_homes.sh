@@ -55,6 +55,23 @@ for block in 0 2; do # superblock, home page
     says err "so nobody knows whether a host uses it"
 done
 beta 0 store format new --volume "$DIR/damaged.plx" --force --i-checked-nobody-uses-it
+cp demo.plx lost.plx
+dd if=/dev/zero of=lost.plx bs=4k seek=2 count=2 conv=notrunc 2>/dev/null # not that of a store that was released
+cp lost.plx before.plx
+for words in "format other --volume $DIR/lost.plx" "add-volume near $DIR/lost.plx"; do
+    # shellcheck disable=SC2086 # words
+    beta 4 store $words --force
+    says err "its home page is lost, so nobody knows whether a host uses it"
+done
+for words in import rebuild-registry; do
+    beta 5 store $words --volume "$DIR/lost.plx"
+    says err "the home page is lost, so nobody knows which host has the store"
+done
+same lost.plx before.plx
+beta 0 store take-over --volume "$DIR/lost.plx" --any --i-checked-it-is-off
+beta 0 vdi export demo/web lost.back
+same lost.back image
+beta 0 store forget demo
 alpha 0 store release wide
 beta 0 store format given --volume "$DIR/wide1.plx" --volume "$DIR/wide0.plx" --force
 beta 0 store format other --volume "$DIR/other0.plx" --volume "$DIR/other1.plx" --size 64M --extent-size 1M
