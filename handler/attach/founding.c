@@ -56,27 +56,15 @@ static int absolute_paths(const char *const *paths, struct plx_known *known, uns
     return 0;
 }
 
-/* "--volume PATH", once for each; as the manual writes it where that is too long for a message. */
-static void name_volumes(const struct plx_known *known, char *ret_text, size_t size)
-{
-    size_t at = 0;
-
-    for (unsigned i = 0; i < known->volumes && at < size; i++)
-        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
-                               known->volume[i]);
-    if (at >= size)
-        snprintf(ret_text, size, "--volume PATH...");
-}
-
 /* V3 */
 int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
                        const struct plx_patience *patience, struct plx_fault *fault)
 {
-    char volumes[200];
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
     struct plx_fault why;
     int error = plx_known_put(paths, known, patience, &why);
 
-    name_volumes(known, volumes, sizeof volumes);
+    plx_known_name_volumes(known, volumes);
     if (error == PLX_ERR_EXISTS)
         return plx_fault_set(fault, error, "%s", why.text);
     return error
@@ -687,9 +675,9 @@ static int take_volumes(const struct plx_paths *paths, const struct plx_known *k
                         const char *from, bool dry_run, const struct plx_patience *patience,
                         struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
-    char volumes[200];
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
 
-    name_volumes(known, volumes, sizeof volumes);
+    plx_known_name_volumes(known, volumes);
     return take(paths, known, volumes, from, dry_run, patience, ret_tenancy, fault);
 }
 

@@ -283,6 +283,18 @@ int plx_known_missing(const struct plx_known *known, int error, struct plx_fault
                          known->name, why.text);
 }
 
+void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])
+{
+    const size_t size = PLX_KNOWN_VOLUMES_TEXT;
+    size_t at = 0;
+
+    for (unsigned i = 0; i < known->volumes && at < size; i++)
+        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
+                               known->volume[i]);
+    if (at >= size)
+        snprintf(ret_text, size, "--volume PATH...");
+}
+
 /* ---- Writing ---- */
 
 static int cannot_write(const char *path, struct plx_fault *fault)

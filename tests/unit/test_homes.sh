@@ -56,6 +56,9 @@ for block in 0 2; do # superblock, home page
 done
 beta 0 store format new --volume "$DIR/damaged.plx" --force --i-checked-nobody-uses-it
 alpha 0 store release wide
+alpha 4 vdi create wide/late --size 1M
+says err "'parallax store import --volume $DIR/wide0.plx --volume $DIR/wide1.plx' takes it"
+alpha 0 store forget wide
 beta 0 store format given --volume "$DIR/wide1.plx" --volume "$DIR/wide0.plx" --force
 beta 0 store format other --volume "$DIR/other0.plx" --volume "$DIR/other1.plx" --size 64M --extent-size 1M
 beta 0 store forget other
