@@ -167,9 +167,29 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     return rc;
 }
 
-/* A store whose entry or volume is missing or damaged is listed all the same. */
-static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
+struct listing {
+    struct plx_table table;
+    json_t *notes; /* of stores that can only be read here: behind the table */
+};
+
+/* It can be read, so this is no error. */
+static void set_not_ours(struct plx_cli *cli, const struct plx_known *known,
+                         struct listing *listing, json_t *row)
 {
+    char text[PLX_SESSION_TENANT_TEXT];
+    const char *word = plx_session_not_ours(cli, known, text);
+
+    if (!word)
+        return;
+    json_object_set_new(row, "problem", plx_out_string(text));
+    json_object_set_new(row, "problem_code", json_string(word));
+    json_array_append(listing->notes, json_object_get(row, "problem"));
+}
+
+/* A store whose entry or volume is missing or damaged is listed all the same. */
+static int list_store(struct plx_cli *cli, const struct plx_known *known, void *context)
+{
+    struct listing *listing = context;
     json_t *row = json_pack("{s:s}", "name", known->name);
     struct plx_registry_extent_counts extents;
     struct plx_registry_store store;
@@ -190,7 +210,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     if (rc) {
         json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
         json_object_set_new(row, "problem_code", json_string(plx_error_name(rc)));
-        plx_table_row(table, row);
+        plx_table_row(&listing->table, row);
         return rc;
     }
     json_object_set_new(
@@ -198,8 +218,9 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         json_integer((json_int_t)(extents.total * store.extent_blocks * PLX_BLOCK_SIZE)));
     json_object_set_new(row, "vdis", json_integer((json_int_t)count));
     plx_out_set_time(row, "created", store.created_ns);
-    plx_table_row(table, row);
     free(vdis);
+    set_not_ours(cli, known, listing, row);
+    plx_table_row(&listing->table, row);
     return 0;
 }
 
@@ -214,12 +235,16 @@ int plx_cmd_store_list(struct plx_cli *cli)
         {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
         {NULL, NULL, 0},
     };
-    struct plx_table table;
+    struct listing listing = {.notes = json_array()};
+    json_t *note;
+    size_t i;
     int rc;
 
-    plx_table_begin(&table, cli, columns);
-    rc = plx_session_each_store(cli, "", list_store, &table);
-    plx_table_end(&table);
+    plx_table_begin(&listing.table, cli, columns);
+    rc = plx_session_each_store(cli, "", list_store, &listing);
+    plx_table_end(&listing.table);
+    json_array_foreach(listing.notes, i, note) plx_out_note(cli, "%s", json_string_value(note));
+    json_decref(listing.notes);
     return rc;
 }
 

@@ -82,8 +82,14 @@ unchanged alpha store release demo --dry-run
 alpha 0 store release demo
 alpha 4 vdi create demo/late --size 1M
 says err "no host has the store"
+released="no host has store demo, it was released: here it can only be read until 'parallax store import --volume $DIR/demo.plx' takes it"
 alpha 0 store info demo
-says err "no host has store demo, it was released: here it can only be read until 'parallax store import' takes it"
+says err "$released"
+alpha 0 store list
+grep -q '^demo .* RELEASED$' out || die "the list does not say that the store was released"
+says err "$released"
+alpha 0 store list --json
+[[ $(json 0 problem_code) == RELEASED && $(json 0 problem) == "$released" ]] || die "the JSON does not say it"
 unchanged beta store take-over --volume "$DIR/demo.plx" --from gamma --dry-run
 says err "no host has store demo, so nothing would be taken from host gamma; this host would have it"
 unchanged alpha store take-over demo --any --dry-run
@@ -94,7 +100,15 @@ same back image
 alpha 4 vdi create demo/late --size 1M
 says err "belongs to host beta"
 alpha 0 store info demo
-says err "host beta has store demo: here it can only be read"
+elsewhere="host beta has store demo: here it can only be read; if that host is off, 'parallax store take-over demo --from beta --i-checked-it-is-off' takes it"
+says err "$elsewhere"
+alpha 0 store list
+grep -q '^demo .* ELSEWHERE$' out || die "the list does not say that another host has the store"
+says err "$elsewhere"
+alpha 0 store list --json
+[[ $(json 0 problem_code) == ELSEWHERE && $(json 0 problem) == "$elsewhere" ]] || die "the JSON does not say it"
+beta 0 store list
+grep -Eq 'ELSEWHERE|RELEASED' out && die "this host's own store is listed as another's"
 alpha 0 store info demo --json
 [[ $(json host) == beta && $(json ours) == false ]] || die "who has the store is not told"
 beta 0 store info demo
