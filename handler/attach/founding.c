@@ -719,45 +719,67 @@ static int give_identity(struct plx_known *known, const struct plx_patience *pat
     return error;
 }
 
+/* Of volumes that were identified. */
+static int import(const struct plx_paths *paths, const struct plx_founding_import *options,
+                  struct plx_known *known, struct plx_fault *fault)
+{
+    const struct plx_patience *patience = options->patience;
+    struct plx_tenancy *tenancy = NULL;
+    int error;
+
+    name_it(paths, options->name, known);
+    error = check_copy(paths, known, options->copy, fault);
+    if (!error)
+        error = refuse_volumes_of_others(paths, known, options->copy, fault);
+    if (!error && options->copy)
+        error = check_name(paths, known->name, fault);
+    if (!error)
+        error = plx_known_try(paths, known, patience, fault);
+    if (!error)
+        error =
+            take_volumes(paths, known, options->from, options->dry_run, patience, &tenancy, fault);
+    if (!error && options->copy)
+        error = give_identity(known, patience, fault);
+    if (!error && !options->dry_run)
+        error = plx_founding_enter(paths, known, patience, fault);
+    if (!error &&
+        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
+        error = enter_paths(known, patience, fault);
+    plx_tenancy_end(tenancy);
+    return error;
+}
+
 int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
                         const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault)
 {
     struct plx_paths *paths = malloc(sizeof *paths);
-    const struct plx_patience *patience = options->patience;
-    struct plx_tenancy *tenancy = NULL;
     struct plx_known known = {0};
     int error = paths ? plx_paths_init(paths, state_dir, fault)
                       : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     if (!error)
-        error = identify_all(names, count, options->copy, patience, &known, fault);
+        error = identify_all(names, count, options->copy, options->patience, &known, fault);
     if (!error)
-        name_it(paths, options->name, &known);
-    if (!error)
-        error = check_copy(paths, &known, options->copy, fault);
-    if (!error)
-        error = refuse_volumes_of_others(paths, &known, options->copy, fault);
-    if (!error && options->copy)
-        error = check_name(paths, known.name, fault);
-    if (!error)
-        error = plx_known_try(paths, &known, patience, fault);
-    if (!error)
-        error =
-            take_volumes(paths, &known, options->from, options->dry_run, patience, &tenancy, fault);
-    if (!error && options->copy)
-        error = give_identity(&known, patience, fault);
-    if (!error && !options->dry_run)
-        error = plx_founding_enter(paths, &known, patience, fault);
-    if (!error &&
-        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
-        error = enter_paths(&known, patience, fault);
-    plx_tenancy_end(tenancy);
+        error = import(paths, options, &known, fault);
     free(paths);
     if (error)
         plx_known_done(&known);
     else
         *ret_known = known;
+    return error;
+}
+
+int plx_founding_import_known(const char *state_dir, struct plx_known *known,
+                              const struct plx_founding_import *options, struct plx_fault *fault)
+{
+    struct plx_paths *paths = malloc(sizeof *paths);
+    int error = paths ? plx_paths_init(paths, state_dir, fault)
+                      : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = import(paths, options, known, fault);
+    free(paths);
     return error;
 }
 

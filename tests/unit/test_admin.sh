@@ -468,9 +468,11 @@ registry_edit demo.plx "UPDATE vdis SET name = 'clone' WHERE name = 'other'"
 run_check 0
 
 step "who has the store"
+run 0 store take-over demo --from nobody
+says err "this host has store demo already"
+run 0 store release demo
 run 4 store take-over demo --from nobody
 says err "--i-checked-it-is-off"
-run 0 store release demo
 run 0 vdi list demo # reading goes on
 run 4 vdi create demo/none --size 1M
 says err "was released"

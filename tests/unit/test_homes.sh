@@ -133,11 +133,31 @@ alpha 0 store take-over demo --from gamma --i-checked-it-is-off
 says err "this host has store demo already, so nothing was taken from host gamma"
 alpha 0 store take-over --volume "$DIR/demo.plx" --from gamma --i-checked-it-is-off
 says err "this host has store demo already, so nothing was taken from host gamma"
+for which in demo "--volume $DIR/demo.plx"; do # no word is asked for: nobody loses anything
+    # shellcheck disable=SC2086 # words
+    alpha 0 store take-over $which --from beta
+    says err "this host has store demo already, so nothing was taken from host beta"
+    # shellcheck disable=SC2086 # words
+    beta 4 store take-over $which --from alpha
+    says err "if host alpha still runs"
+done
 alpha 0 store take-over demo --any --i-checked-it-is-off --json
 [[ $(json already) == true ]] || die "the JSON does not say that this host has it already"
 alpha 0 vdi export demo/web back --force
 same back image
 beta 4 vdi create demo/late --size 1M
+
+step "a volume is looked at once for what it is: a take-over opens it no more often than an import"
+alpha 0 store format twin --volume "$DIR/twin0.plx" --volume "$DIR/twin1.plx" --size 64M --extent-size 1M
+alpha 0 store forget twin
+for words in "import" "take-over --any --i-checked-it-is-off"; do
+    rm -f opened
+    # shellcheck disable=SC2086 # words
+    PLX_STAGE_OPENED=$DIR/opened alpha 0 store $words --volume "$DIR/twin0.plx" --volume "$DIR/twin1.plx"
+    grep -c twin1 opened >>counted
+    alpha 0 store forget twin
+done
+[[ $(sed -n 1p counted) == "$(sed -n 2p counted)" ]] || die "volume 1 is opened so often: $(xargs <counted)"
 
 step "what a host had open when it was lost: told as gone, and recovered by the first that writes"
 alpha 0 vdi create demo/late --size 1M # or its creation, too, would have it open for a moment
