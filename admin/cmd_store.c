@@ -144,12 +144,11 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     struct plx_superblock_info info;
     struct plx_device *device;
     char identity[PLX_UUID_TEXT];
-    int rc = plx_known_missing(known, plx_device_open(path, &options, &device, &cli->fault),
-                               &cli->fault);
+    int rc = plx_device_open(path, &options, &device, &cli->fault);
 
     if (rc)
-        return rc;
-    rc = plx_superblock_probe(device, &info, &cli->fault);
+        return plx_known_missing(known, rc, &cli->fault);
+    rc = plx_known_missing(known, plx_superblock_probe(device, &info, &cli->fault), &cli->fault);
     if (!rc) {
         plx_uuid_text(&info.identity, identity);
         if (strcmp(identity, known->identity) != 0 || info.volume_index != v)
@@ -160,7 +159,7 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
         else if (info.volume_bytes > device->bytes)
             rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                               "%.150s has %" PRIu64 " bytes, and the store uses %" PRIu64
-                              " of it: it was cut off",
+                              " of it: it was cut off; restore the missing part",
                               path, device->bytes, info.volume_bytes);
     }
     plx_device_close(device);

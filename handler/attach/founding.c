@@ -888,8 +888,10 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
     if (dry_run)
         error = wait_until_unused(&named->known, patience, fault);
     if (!error)
-        error = take(&named->paths, &named->known, named->known.name, NULL, dry_run, patience,
-                     &named->tenancy, fault);
+        error = plx_known_missing(&named->known,
+                                  take(&named->paths, &named->known, named->known.name, NULL,
+                                       dry_run, patience, &named->tenancy, fault),
+                                  fault);
     if (!error && !dry_run)
         error = plx_tenancy_release(named->tenancy, fault);
     named_free(named);

@@ -278,8 +278,8 @@ int plx_known_missing(const struct plx_known *known, int error, struct plx_fault
     if (fault)
         why = *fault;
     return plx_fault_set(fault, PLX_ERR_MISSING,
-                         "store %s: %s; connect the volume, or 'parallax store import --volume "
-                         "PATH' tells where it lies now",
+                         "store %s: %s; connect or restore the volume, or 'parallax store "
+                         "import --volume PATH' tells where it lies now",
                          known->name, why.text);
 }
 

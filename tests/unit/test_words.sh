@@ -346,9 +346,21 @@ mv demo.plx away.plx
 for words in "store list" "gc demo" "snap list demo/web" "vdi list"; do
     # shellcheck disable=SC2086 # words
     run 6 $words
-    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; connect the volume, or 'parallax store import"
+    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; connect or restore the volume, or 'parallax store import"
 done
-mv away.plx demo.plx
+: >demo.plx # cut off, or a loop device with nothing attached
+for words in "store list" "store info demo" "vdi create demo/late --size 1M" "store release demo --dry-run" "store grow demo"; do
+    # shellcheck disable=SC2086 # words
+    run 6 $words
+    says err "store demo: $DIR/demo.plx is empty; connect or restore the volume, or 'parallax store import"
+done
+truncate -s 1M demo.plx
+for words in "store list" "vdi list demo"; do
+    # shellcheck disable=SC2086 # words
+    run 6 $words
+    says err "no Parallax superblock here; connect or restore the volume, or 'parallax store import"
+done
+mv -f away.plx demo.plx
 
 step "what a terminal would obey is escaped"
 plain() { # FILE: nothing but printable characters, line ends and whole UTF-8
