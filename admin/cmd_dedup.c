@@ -73,10 +73,11 @@ int plx_cmd_dedup(struct plx_cli *cli)
     if (how.dry_run)
         plx_out_note(cli, "this is what would be; nothing was changed");
     if (deduped.elsewhere)
-        plx_out_note(cli,
-                     "%u virtual disks are open in another process, closed beside a handler, or "
-                     "cannot be opened, and were left out",
-                     deduped.elsewhere);
+        plx_out_note(
+            cli,
+            "%u virtual disk%s left out: open in another process, closed beside a handler, or "
+            "impossible to open",
+            deduped.elsewhere, plx_plural(deduped.elsewhere));
     print(cli, &deduped, how.dry_run);
     tell_left_out(cli, &deduped.what);
     return 0;

@@ -177,7 +177,7 @@ static void print_scan(const struct scan *scan)
                           "are looked at when they are named");
     else if (!cli->count && scan->shut)
         plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
-                     scan->shut == 1 ? "" : "s",
+                     plx_plural(scan->shut),
                      geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");
 }
 
@@ -479,9 +479,10 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     if (rebuilt.unknown)
         plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
                           "cannot be told");
-    plx_out_note(cli, "%s the registry of store %s: %" PRIu64 " virtual disks, %" PRIu64 " deleted",
+    plx_out_note(cli,
+                 "%s the registry of store %s: %" PRIu64 " virtual disk%s, %" PRIu64 " deleted",
                  options.dry_run ? "would rebuild" : "rebuilt", known.name, rebuilt.disks,
-                 rebuilt.deleted);
+                 plx_plural(rebuilt.disks), rebuilt.deleted);
     if (cli->json)
         plx_out_json(json_pack(
             "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid", known.uuid,
@@ -492,26 +493,30 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     if (lost)
         rc = plx_cli_fail(
             cli, PLX_ERR_CORRUPT,
-            "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
-            " are older than what was written, the labels of %" PRIu64
-            " disks could not be read, and %" PRIu64
-            " extents are damaged or went back; nothing is collected or let go until "
+            "store %s: %" PRIu64 " record%s missing or unreadable, %" PRIu64
+            " older than what was written, %" PRIu64
+            " disk%s with labels that could not be read, and %" PRIu64
+            " extent%s damaged or gone back; nothing is collected or let go until "
             "the store is restored, or 'parallax vdi forget %s --lost' gives up what is "
             "lost",
-            known.name, rebuilt.lost_records, rebuilt.older_records, rebuilt.lost_labels,
-            rebuilt.sealed_extents, known.name);
+            known.name, rebuilt.lost_records, plx_plural(rebuilt.lost_records),
+            rebuilt.older_records, rebuilt.lost_labels, plx_plural(rebuilt.lost_labels),
+            rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents), known.name);
     else if (rebuilt.older_records)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " records are older than what was written; these "
-                          "disks are refused until the store is restored, or 'parallax vdi "
-                          "accept-older' accepts each",
-                          known.name, rebuilt.older_records);
+        rc =
+            plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                         "store %s: %" PRIu64 " record%s %s older than what was written; each such "
+                         "disk is refused until the store is restored, or 'parallax vdi "
+                         "accept-older' accepts it",
+                         known.name, rebuilt.older_records, plx_plural(rebuilt.older_records),
+                         plx_is_or_are(rebuilt.older_records));
     else if (rebuilt.sealed_extents)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64
-                          " extents are damaged or went back to an older state; nothing is "
-                          "allocated in them any more, and all else works",
-                          known.name, rebuilt.sealed_extents);
+                          " extent%s %s damaged or went back to an older state; nothing is "
+                          "allocated there any more, and all else works",
+                          known.name, rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents),
+                          plx_is_or_are(rebuilt.sealed_extents));
     plx_known_done(&known);
     return rc;
 }

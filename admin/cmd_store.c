@@ -68,9 +68,9 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
                             path);
     if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                            "%.150s exists with %" PRIu64 " bytes; without --size it is used as "
+                            "%.150s exists with %" PRIu64 " byte%s; without --size it is used as "
                             "it is",
-                            path, (uint64_t)st.st_size);
+                            path, (uint64_t)st.st_size, plx_plural((uint64_t)st.st_size));
     return 0;
 }
 
@@ -113,7 +113,7 @@ int plx_cmd_store_format(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "formatted %s: %s on %u volume%s", info.name,
                  plx_text_size(info.extents * info.extent_blocks * info.block_size, text),
-                 info.volumes, info.volumes == 1 ? "" : "s");
+                 info.volumes, plx_plural(info.volumes));
     if (!cli->json)
         return 0;
     char id[37];
@@ -495,12 +495,12 @@ int plx_cmd_store_check(struct plx_cli *cli)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64 " error%s found where the registry and the store "
                           "differ; each finding says what to do",
-                          name.store, check.errors, check.errors == 1 ? "" : "s");
+                          name.store, check.errors, plx_plural(check.errors));
     else if (check.errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64 " error%s found; export what is readable "
                           "('vdi export --skip-errors') and restore what is not",
-                          name.store, check.errors, check.errors == 1 ? "" : "s");
+                          name.store, check.errors, plx_plural(check.errors));
 out:
     json_decref(check.findings);
     json_decref(check.leaks);

@@ -471,16 +471,18 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
                               paths[i], info.store_name, paths[0]);
         else if (info.volume_index >= count || ordered[info.volume_index])
             error = plx_fault_set(fault, PLX_ERR_INVALID,
-                                  "%s is volume %u of store %s; name each of its %u volumes once",
-                                  paths[i], info.volume_index, info.store_name, info.volumes);
+                                  "%s is volume %u of store %s; name each of its %u volume%s once",
+                                  paths[i], info.volume_index, info.store_name, info.volumes,
+                                  plx_plural(info.volumes));
         else
             ordered[info.volume_index] = paths[i];
     }
     plx_volumes_close(devices, count);
     if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
-                              "store %s has %u volumes, of which %u %s given; name them all",
-                              first.store_name, first.volumes, count, count == 1 ? "was" : "were");
+                              "store %s has %u volume%s, of which %u %s given; name them all",
+                              first.store_name, first.volumes, plx_plural(first.volumes), count,
+                              count == 1 ? "was" : "were");
     if (!error)
         error = absolute_paths(ordered, known, count, fault);
     if (error)
