@@ -438,7 +438,7 @@ static void print_check(struct check *check, const char *store,
         {"batches", "Log batches", PLX_COLUMN_NUMBER},
         {"data_verified", "Data blocks verified", PLX_COLUMN_NUMBER},
         {"mapped_blocks", "Blocks of newest states", PLX_COLUMN_NUMBER},
-        {"vouched_blocks", "  vouched for", PLX_COLUMN_NUMBER},
+        {"vouched_blocks", "  with checksum", PLX_COLUMN_NUMBER},
         {"bytes_read", "Read", PLX_COLUMN_SIZE},
         {NULL, NULL, 0},
     };

@@ -20,7 +20,7 @@ static const struct plx_column info_columns[] = {
     {"warn_at", "Warn at", PLX_COLUMN_TEXT},
     {"warning", "Warning", PLX_COLUMN_TEXT},
     {"overwrite", "Overwrite", PLX_COLUMN_TEXT},
-    {"vouched", "Vouched for", PLX_COLUMN_TEXT},
+    {"vouched", "With checksum", PLX_COLUMN_TEXT},
     {"parent", "Clone of", PLX_COLUMN_TEXT},
     {"protection", "Protection", PLX_COLUMN_TEXT},
     {"retention", "Kept", PLX_COLUMN_TEXT},

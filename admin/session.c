@@ -278,11 +278,12 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
     if (rc || (rc = plx_known_list(cli->session.paths, &list, &count, &cli->fault)))
         return rc;
     if (!count && !*store)
-        plx_out_note(cli,
-                     "no store is known in %s/stores; 'parallax store format' makes one, 'parallax "
-                     "store import --volume PATH' enters one that exists, --state-dir looks "
-                     "elsewhere",
-                     cli->session.paths->state);
+        plx_out_note(
+            cli,
+            "no store is known in %s/stores; 'parallax store format' makes one, 'parallax "
+            "store import --volume PATH' makes an existing one known here, --state-dir looks "
+            "elsewhere",
+            cli->session.paths->state);
     for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
         if (*store && strcmp(store, list[i].name) != 0 && strcmp(store, list[i].identity) != 0)
             continue;

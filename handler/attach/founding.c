@@ -70,7 +70,7 @@ int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *kn
     return error
                ? plx_fault_set(fault, error,
                                "%.*s; store %s is whole, but not known here: when that is mended, "
-                               "'parallax store import %s %s' enters it",
+                               "'parallax store import %s %s' makes it known",
                                (int)strcspn(why.text, ";"), why.text, known->name, known->name,
                                volumes)
                : 0;

@@ -66,7 +66,7 @@ static int no_entry(const struct plx_paths *paths, const char *name, struct plx_
     return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
                          "there is no store '%.80s' (looked in %.120s/stores); 'parallax store "
                          "list' shows those that are known here, 'parallax store import --volume "
-                         "PATH' enters one",
+                         "PATH' makes one known here",
                          name, paths->state);
 }
 
@@ -376,7 +376,8 @@ static int lock_folder(const char *folder, const struct plx_patience *patience, 
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return cannot_write(folder, fault);
-    plx_fault_set(&why, PLX_ERR_BUSY, "%.200s: another command enters a store; try again", folder);
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  "%.200s: another command changes the list of stores; try again", folder);
     do
         failed = flock(fd, LOCK_EX | LOCK_NB);
     while (failed &&

@@ -353,9 +353,9 @@ run 0 vdi info hot/web --json
 left=$(($(json mapped_blocks) - $(json vouched_blocks)))
 ((left > 0)) || die "what was overwritten in place is vouched for"
 run 0 vdi info hot/web
-says out "Vouched for: "
+says out "With checksum: "
 run 0 store check hot
-says out "virtual disk web: $left of its 1024 blocks are not vouched for"
+says out "virtual disk web: $left of its 1024 blocks have no checksum yet"
 run 0 store check hot --json
 [[ $(($(json mapped_blocks) - $(json vouched_blocks))) == "$left" ]] || die "check and info differ"
 run 0 store forget hot

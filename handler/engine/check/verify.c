@@ -352,7 +352,7 @@ static void compare_counts(struct plx_verify *v)
     if (said->mapped != PLX_MAPPED_UNKNOWN && said->mapped != v->live.mapped)
         wrong_count(v, "mapped", said->mapped, v->live.mapped);
     if (said->vouched != PLX_MAPPED_UNKNOWN && said->vouched != v->live.vouched)
-        wrong_count(v, "vouched for", said->vouched, v->live.vouched);
+        wrong_count(v, "known by checksum", said->vouched, v->live.vouched);
 }
 
 /* Log, trees and index of v->record, into v->own. */
@@ -437,11 +437,12 @@ static void tell_vouched(struct plx_verify *v)
     v->result.mapped_blocks += keyframe->mapped;
     v->result.vouched_blocks += keyframe->vouched;
     if (unknown)
-        plx_verify_find(v, PLX_FINDING_INFO, "vouched", 0, PLX_NO_VBLOCK,
-                        "virtual disk %s: %llu of its %llu blocks are not vouched for: they were "
-                        "overwritten in place, and nothing says what they should hold",
-                        v->record->name, (unsigned long long)unknown,
-                        (unsigned long long)keyframe->mapped);
+        plx_verify_find(
+            v, PLX_FINDING_INFO, "vouched", 0, PLX_NO_VBLOCK,
+            "virtual disk %s: %llu of its %llu blocks %s no checksum yet: overwritten in "
+            "place, so that damage to them does not show",
+            v->record->name, (unsigned long long)unknown, (unsigned long long)keyframe->mapped,
+            unknown == 1 ? "has" : "have");
 }
 
 static void check_vdi(struct plx_verify *v, uint32_t slot)
