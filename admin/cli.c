@@ -322,9 +322,9 @@ int plx_cli_size_within(struct plx_cli *cli, const char *option, uint64_t min, u
                              option, value);
     if (bytes < min || bytes > max)
         return plx_cli_usage(cli,
-                             "--%s '%.40s' is %" PRIu64 " bytes; write a size from %s to %s, such "
+                             "--%s '%.40s' is %" PRIu64 " byte%s; write a size from %s to %s, such "
                              "as 64M",
-                             option, value, bytes, plx_text_size(min, least),
+                             option, value, bytes, plx_plural(bytes), plx_text_size(min, least),
                              plx_text_size(max, most));
     *ret_bytes = bytes;
     return 0;

@@ -387,7 +387,9 @@ static int search(struct bisect *bisect)
     if ((rc = check_end(bisect, bisect->good, GOOD)) || (rc = check_end(bisect, bisect->bad, BAD)))
         return rc;
     while (choose(bisect, &i)) {
-        plx_out_note(bisect->cli, "%zu snapshots left", bisect->bad - bisect->good - 1);
+        size_t left = bisect->bad - bisect->good - 1;
+
+        plx_out_note(bisect->cli, "%zu snapshot%s left", left, plx_plural(left));
         if ((rc = ask(bisect, i, &answer)))
             return rc;
         bisect->instants[i].skipped = answer == SKIPPED;

@@ -456,7 +456,7 @@ int plx_cmd_cdp_apply(struct plx_cli *cli)
         return rc;
     uint64_t freed = (sum.blocks + sum.meta_blocks) * PLX_BLOCK_SIZE;
     plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s gone, %s came back", name.store, name.vdi,
-                 sum.snapshots, sum.snapshots == 1 ? "" : "s", plx_text_size(freed, size));
+                 sum.snapshots, plx_plural(sum.snapshots), plx_text_size(freed, size));
     if (cli->json)
         plx_out_json(json_pack("{s:o,s:I,s:I}", "name", json_sprintf("%s/%s", name.store, name.vdi),
                                "snapshots", (json_int_t)sum.snapshots, "freed_bytes",

@@ -141,8 +141,8 @@ static int resume_one(struct plx_cli *cli, const struct plx_name *name,
     plx_out_note(cli, "%s/%s: %s; %s: %" PRIu64 " snapshot%s (%s) %s let go by time now",
                  name->store, name->vdi, text_of(clock, why),
                  dry ? "if you say that the clock is right" : "you say that the clock is right",
-                 sum.snapshots, sum.snapshots == 1 ? "" : "s", plx_text_size(freed, size),
-                 sum.snapshots == 1 ? "is" : "are");
+                 sum.snapshots, plx_plural(sum.snapshots), plx_text_size(freed, size),
+                 plx_is_or_are(sum.snapshots));
     json_t *row = json_pack(
         "{s:o,s:s,s:I,s:I,s:b}", "name", json_sprintf("%s/%s", name->store, name->vdi), "why", why,
         "snapshots", (json_int_t)sum.snapshots, "freed_bytes", (json_int_t)freed, "dry_run", dry);

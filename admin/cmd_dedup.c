@@ -42,6 +42,18 @@ static void print(struct plx_cli *cli, const struct plx_attach_deduped *deduped,
                              (json_int_t)deduped->nanoseconds, "dry_run", dry_run));
 }
 
+/* Where no block could take part, that is no reason to think that none is equal to another. */
+static void tell_left_out(struct plx_cli *cli, const struct plx_deduped *d)
+{
+    uint64_t left = d->mapped - d->common;
+
+    if (left && d->seen + d->unknown == left)
+        plx_out_note(cli, "no blocks were compared: all that are not shared yet %s%s%s",
+                     d->seen ? "are seen by snapshots or clones" : "",
+                     d->seen && d->unknown ? ", or " : "",
+                     d->unknown ? "have no checksum yet" : "");
+}
+
 int plx_cmd_dedup(struct plx_cli *cli)
 {
     struct plx_progress progress = {.cli = cli};
@@ -61,10 +73,12 @@ int plx_cmd_dedup(struct plx_cli *cli)
     if (how.dry_run)
         plx_out_note(cli, "this is what would be; nothing was changed");
     if (deduped.elsewhere)
-        plx_out_note(cli,
-                     "%u virtual disks are open in another process, closed beside a handler, or "
-                     "cannot be opened, and were left out",
-                     deduped.elsewhere);
+        plx_out_note(
+            cli,
+            "%u virtual disk%s left out: open in another process, closed beside a handler, or "
+            "impossible to open",
+            deduped.elsewhere, plx_plural(deduped.elsewhere));
     print(cli, &deduped, how.dry_run);
+    tell_left_out(cli, &deduped.what);
     return 0;
 }

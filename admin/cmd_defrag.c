@@ -155,6 +155,11 @@ static void print(struct defrag *d, bool dry_run)
     if (dry_run)
         plx_out_note(d->cli, "this is what would be; nothing was moved");
     plx_out_object(d->cli, columns, object);
+    if (before->mapped && before->shared == before->mapped)
+        plx_out_note(d->cli,
+                     "snapshots, clones or other disks have all blocks of %s/%s as well, so none "
+                     "of them can be moved",
+                     d->name.store, d->name.vdi);
 }
 
 int plx_cmd_defrag(struct plx_cli *cli)

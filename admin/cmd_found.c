@@ -177,7 +177,7 @@ static void print_scan(const struct scan *scan)
                           "are looked at when they are named");
     else if (!cli->count && scan->shut)
         plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
-                     scan->shut == 1 ? "" : "s",
+                     plx_plural(scan->shut),
                      geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");
 }
 
@@ -289,52 +289,12 @@ static void print_would_take(struct plx_cli *cli, const char *store, const struc
     json_decref(open);
 }
 
-/* Before it is taken over by its volumes; what is wrong with them, the import itself says. */
-static enum had who_has_these(struct plx_cli *cli, const struct plx_volumes_given *volumes)
+static void print_known(struct plx_cli *cli, const struct plx_known *known, bool copy)
 {
-    enum had had = HAD_ELSEWHERE;
-    struct plx_paths *paths;
-    struct plx_known known;
-
-    if (plx_session_paths(cli, &paths) == 0 &&
-        plx_founding_identify(paths, volumes->path, volumes->count, plx_session_patience(cli),
-                              &known, NULL) == 0) {
-        had = who_has(cli, &known);
-        plx_known_done(&known);
-    }
-    return had;
-}
-
-static int import(struct plx_cli *cli, const struct plx_founding_import *options)
-{
-    static struct plx_volumes_given volumes;
-    struct plx_founding_import waiting = *options;
-    bool taken = options->from && !options->copy;
-    enum had had = HAD_ELSEWHERE;
-    struct plx_known known;
-    int rc;
-
-    waiting.patience = plx_session_patience(cli);
-    if ((rc = plx_cmd_volumes_given(cli, &volumes)))
-        return rc;
-    if (taken)
-        had = who_has_these(cli, &volumes);
-    if ((rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &waiting, &known,
-                                  &cli->fault)))
-        return rc;
-    if (options->dry_run) {
-        print_would_take(cli, known.name, &known, options->from, had);
-        plx_known_done(&known);
-        return 0;
-    }
-    if (taken)
-        note_taken(cli, known.name, options->from, false, had);
     plx_out_note(cli, "store %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
-                 known.name, options->copy ? ", by an identity of its own" : "", known.name);
+                 known->name, copy ? ", by an identity of its own" : "", known->name);
     if (cli->json)
-        plx_out_json(json_pack("{s:s,s:s}", "name", known.name, "uuid", known.identity));
-    plx_known_done(&known);
-    return 0;
+        plx_out_json(json_pack("{s:s,s:s}", "name", known->name, "uuid", known->identity));
 }
 
 int plx_cmd_store_import(struct plx_cli *cli)
@@ -342,7 +302,10 @@ int plx_cmd_store_import(struct plx_cli *cli)
     struct plx_name name;
     struct plx_founding_import options = {.name = cli->count ? name.store : NULL,
                                           .from = plx_cli_get(cli, "from"),
-                                          .copy = plx_cli_get(cli, "new-identity")};
+                                          .copy = plx_cli_get(cli, "new-identity"),
+                                          .patience = plx_session_patience(cli)};
+    static struct plx_volumes_given volumes;
+    struct plx_known known;
     int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
 
     if (rc)
@@ -350,44 +313,79 @@ int plx_cmd_store_import(struct plx_cli *cli)
     if (options.from && !options.copy)
         return plx_cli_usage(cli, "--from goes with --new-identity; 'parallax store take-over' "
                                   "takes a store from a host that is off");
-    return import(cli, &options);
+    if ((rc = plx_cmd_volumes_given(cli, &volumes)) ||
+        (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &options, &known,
+                                  &cli->fault)))
+        return rc;
+    print_known(cli, &known, options.copy);
+    plx_known_done(&known);
+    return 0;
+}
+
+/* The store that is to be taken over: by its name here, or by its volumes. */
+static int find_taken(struct plx_cli *cli, struct plx_known *ret_known)
+{
+    static struct plx_volumes_given volumes;
+    struct plx_paths *paths;
+    struct plx_name name;
+    int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name)
+                        : plx_cmd_volumes_given(cli, &volumes);
+
+    if (rc || (rc = plx_session_paths(cli, &paths)))
+        return rc;
+    return cli->count ? plx_known_get(paths, name.store, ret_known, &cli->fault)
+                      : plx_founding_identify(paths, volumes.path, volumes.count,
+                                              plx_session_patience(cli), ret_known, &cli->fault);
+}
+
+/* from: NULL without the operator's word. */
+static int take_over(struct plx_cli *cli, struct plx_known *known, const char *from, bool dry_run)
+{
+    const struct plx_patience *patience = plx_session_patience(cli);
+    const struct plx_founding_import options = {
+        .from = from, .dry_run = dry_run, .patience = patience};
+
+    return cli->count ? plx_founding_take_over(cli->state_dir, known->name, from, dry_run, patience,
+                                               &cli->fault)
+                      : plx_founding_import_known(cli->state_dir, known, &options, &cli->fault);
+}
+
+static void print_taken(struct plx_cli *cli, const struct plx_known *known, const char *from,
+                        enum had had)
+{
+    note_taken(cli, known->name, from, false, had);
+    if (cli->count)
+        plx_out_done(cli, json_pack("{s:s,s:s,s:b,s:b}", "name", known->name, "from", from,
+                                    "dry_run", false, "already", had == HAD_HERE));
+    else
+        print_known(cli, known, false);
 }
 
 int plx_cmd_store_take_over(struct plx_cli *cli)
 {
     const char *from = plx_cli_get(cli, "any") ? PLX_TENANCY_ANY : plx_cli_get(cli, "from");
-    bool dry_run = plx_cli_get(cli, "dry-run");
+    bool dry_run = plx_cli_get(cli, "dry-run"), word = plx_cli_get(cli, "i-checked-it-is-off");
     struct plx_known known;
-    struct plx_paths *paths;
-    struct plx_name name;
-    int rc = cli->count ? plx_cli_name(cli, 0, PLX_NAME_STORE, &name) : 0;
+    int rc;
 
-    if (rc)
-        return rc;
     if (!from)
         return plx_cli_usage(cli, "--from is missing: the host that has the store, as 'parallax "
                                   "store scan' shows it");
-    if (!dry_run && !plx_cli_get(cli, "i-checked-it-is-off"))
-        return plx_cli_fail(cli, PLX_ERR_BUSY,
-                            "nothing was changed: if host %.64s still runs, both would write and "
-                            "destroy the store; when you have seen that it is off, add "
-                            "--i-checked-it-is-off",
-                            from);
-    if (!cli->count)
-        return import(cli, &(struct plx_founding_import){.from = from, .dry_run = dry_run});
-    if ((rc = plx_session_paths(cli, &paths)) ||
-        (rc = plx_known_get(paths, name.store, &known, &cli->fault)))
+    if ((rc = find_taken(cli, &known)))
         return rc;
     enum had had = who_has(cli, &known);
-    rc = plx_founding_take_over(cli->state_dir, name.store, from, dry_run,
-                                plx_session_patience(cli), &cli->fault);
-    if (!rc && dry_run) {
-        print_would_take(cli, name.store, &known, from, had);
-    } else if (!rc) {
-        note_taken(cli, name.store, from, false, had);
-        plx_out_done(cli, json_pack("{s:s,s:s,s:b,s:b}", "name", name.store, "from", from,
-                                    "dry_run", false, "already", had == HAD_HERE));
-    }
+    if (!dry_run && !word && had != HAD_HERE) /* from which nothing is taken */
+        rc = plx_cli_fail(cli, PLX_ERR_BUSY,
+                          "nothing was changed: if host %.64s still runs, both would write and "
+                          "destroy the store; when you have seen that it is off, add "
+                          "--i-checked-it-is-off",
+                          from);
+    if (!rc)
+        rc = take_over(cli, &known, dry_run || word ? from : NULL, dry_run);
+    if (!rc && dry_run)
+        print_would_take(cli, known.name, &known, from, had);
+    else if (!rc)
+        print_taken(cli, &known, from, had);
     plx_known_done(&known);
     return rc;
 }
@@ -481,9 +479,10 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     if (rebuilt.unknown)
         plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
                           "cannot be told");
-    plx_out_note(cli, "%s the registry of store %s: %" PRIu64 " virtual disks, %" PRIu64 " deleted",
+    plx_out_note(cli,
+                 "%s the registry of store %s: %" PRIu64 " virtual disk%s, %" PRIu64 " deleted",
                  options.dry_run ? "would rebuild" : "rebuilt", known.name, rebuilt.disks,
-                 rebuilt.deleted);
+                 plx_plural(rebuilt.disks), rebuilt.deleted);
     if (cli->json)
         plx_out_json(json_pack(
             "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid", known.uuid,
@@ -494,26 +493,30 @@ int plx_cmd_store_rebuild(struct plx_cli *cli)
     if (lost)
         rc = plx_cli_fail(
             cli, PLX_ERR_CORRUPT,
-            "store %s: %" PRIu64 " records are missing or could not be read, %" PRIu64
-            " are older than what was written, the labels of %" PRIu64
-            " disks could not be read, and %" PRIu64
-            " extents are damaged or went back; nothing is collected or let go until "
+            "store %s: %" PRIu64 " record%s missing or unreadable, %" PRIu64
+            " older than what was written, %" PRIu64
+            " disk%s with labels that could not be read, and %" PRIu64
+            " extent%s damaged or gone back; nothing is collected or let go until "
             "the store is restored, or 'parallax vdi forget %s --lost' gives up what is "
             "lost",
-            known.name, rebuilt.lost_records, rebuilt.older_records, rebuilt.lost_labels,
-            rebuilt.sealed_extents, known.name);
+            known.name, rebuilt.lost_records, plx_plural(rebuilt.lost_records),
+            rebuilt.older_records, rebuilt.lost_labels, plx_plural(rebuilt.lost_labels),
+            rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents), known.name);
     else if (rebuilt.older_records)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64 " records are older than what was written; these "
-                          "disks are refused until the store is restored, or 'parallax vdi "
-                          "accept-older' accepts each",
-                          known.name, rebuilt.older_records);
+        rc =
+            plx_cli_fail(cli, PLX_ERR_CORRUPT,
+                         "store %s: %" PRIu64 " record%s %s older than what was written; each such "
+                         "disk is refused until the store is restored, or 'parallax vdi "
+                         "accept-older' accepts it",
+                         known.name, rebuilt.older_records, plx_plural(rebuilt.older_records),
+                         plx_is_or_are(rebuilt.older_records));
     else if (rebuilt.sealed_extents)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64
-                          " extents are damaged or went back to an older state; nothing is "
-                          "allocated in them any more, and all else works",
-                          known.name, rebuilt.sealed_extents);
+                          " extent%s %s damaged or went back to an older state; nothing is "
+                          "allocated there any more, and all else works",
+                          known.name, rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents),
+                          plx_is_or_are(rebuilt.sealed_extents));
     plx_known_done(&known);
     return rc;
 }

@@ -66,13 +66,16 @@ int plx_cmd_gc(struct plx_cli *cli)
     print(cli, &collected, collecting.dry_run);
     if (collected.missed)
         plx_out_note(cli,
-                     "%" PRIu64 " extents changed hands meanwhile, or the registry had no room for "
-                     "what was found in them; the next collection looks at them",
-                     collected.missed);
+                     "%" PRIu64
+                     " extent%s changed hands meanwhile, or the registry had no room for "
+                     "what was found there; the next collection looks there again",
+                     collected.missed, plx_plural(collected.missed));
     if (collected.unreadable)
         plx_out_note(cli,
-                     "%" PRIu64 " extents are damaged and stay as they are; 'parallax store check' "
-                     "says which",
-                     collected.unreadable);
+                     "%" PRIu64
+                     " extent%s %s damaged and left untouched; 'parallax store check' says "
+                     "which",
+                     collected.unreadable, plx_plural(collected.unreadable),
+                     plx_is_or_are(collected.unreadable));
     return 0;
 }

@@ -643,9 +643,8 @@ static void print(const struct deletion *d)
     char text[16];
 
     plx_out_note(d->cli, "%s/%s: %" PRIu64 " snapshot%s %s, %s %s", d->name.store, d->name.vdi,
-                 d->sum.snapshots, d->sum.snapshots == 1 ? "" : "s",
-                 d->dry_run ? "would go" : "gone", plx_text_size(freed, text),
-                 d->dry_run ? "would come back" : "came back");
+                 d->sum.snapshots, plx_plural(d->sum.snapshots), d->dry_run ? "would go" : "gone",
+                 plx_text_size(freed, text), d->dry_run ? "would come back" : "came back");
     print_stays(d);
     if (!exact)
         plx_out_note(d->cli, "more would come back with 'parallax gc': what only snapshots from "

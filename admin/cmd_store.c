@@ -68,9 +68,9 @@ int plx_cmd_volume_look(struct plx_cli *cli, const char *path, uint64_t size, bo
                             path);
     if (!*ret_made && S_ISREG(st.st_mode) && size && (uint64_t)st.st_size != size)
         return plx_cli_fail(cli, PLX_ERR_EXISTS,
-                            "%.150s exists with %" PRIu64 " bytes; without --size it is used as "
+                            "%.150s exists with %" PRIu64 " byte%s; without --size it is used as "
                             "it is",
-                            path, (uint64_t)st.st_size);
+                            path, (uint64_t)st.st_size, plx_plural((uint64_t)st.st_size));
     return 0;
 }
 
@@ -113,7 +113,7 @@ int plx_cmd_store_format(struct plx_cli *cli)
         return rc;
     plx_out_note(cli, "formatted %s: %s on %u volume%s", info.name,
                  plx_text_size(info.extents * info.extent_blocks * info.block_size, text),
-                 info.volumes, info.volumes == 1 ? "" : "s");
+                 info.volumes, plx_plural(info.volumes));
     if (!cli->json)
         return 0;
     char id[37];
@@ -144,12 +144,11 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
     struct plx_superblock_info info;
     struct plx_device *device;
     char identity[PLX_UUID_TEXT];
-    int rc = plx_known_missing(known, plx_device_open(path, &options, &device, &cli->fault),
-                               &cli->fault);
+    int rc = plx_device_open(path, &options, &device, &cli->fault);
 
     if (rc)
-        return rc;
-    rc = plx_superblock_probe(device, &info, &cli->fault);
+        return plx_known_missing(known, rc, &cli->fault);
+    rc = plx_known_missing(known, plx_superblock_probe(device, &info, &cli->fault), &cli->fault);
     if (!rc) {
         plx_uuid_text(&info.identity, identity);
         if (strcmp(identity, known->identity) != 0 || info.volume_index != v)
@@ -160,16 +159,36 @@ static int look_at_volume(struct plx_cli *cli, const struct plx_known *known, un
         else if (info.volume_bytes > device->bytes)
             rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                               "%.150s has %" PRIu64 " bytes, and the store uses %" PRIu64
-                              " of it: it was cut off",
+                              " of it: it was cut off; restore the missing part",
                               path, device->bytes, info.volume_bytes);
     }
     plx_device_close(device);
     return rc;
 }
 
-/* A store whose entry or volume is missing or damaged is listed all the same. */
-static int list_store(struct plx_cli *cli, const struct plx_known *known, void *table)
+struct listing {
+    struct plx_table table;
+    json_t *notes; /* of stores that can only be read here: behind the table */
+};
+
+/* It can be read, so this is no error. */
+static void set_not_ours(struct plx_cli *cli, const struct plx_known *known,
+                         struct listing *listing, json_t *row)
 {
+    char text[PLX_SESSION_TENANT_TEXT];
+    const char *word = plx_session_not_ours(cli, known, text);
+
+    if (!word)
+        return;
+    json_object_set_new(row, "problem", plx_out_string(text));
+    json_object_set_new(row, "problem_code", json_string(word));
+    json_array_append(listing->notes, json_object_get(row, "problem"));
+}
+
+/* A store whose entry or volume is missing or damaged is listed all the same. */
+static int list_store(struct plx_cli *cli, const struct plx_known *known, void *context)
+{
+    struct listing *listing = context;
     json_t *row = json_pack("{s:s}", "name", known->name);
     struct plx_registry_extent_counts extents;
     struct plx_registry_store store;
@@ -190,7 +209,7 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
     if (rc) {
         json_object_set_new(row, "problem", plx_out_string(cli->fault.text));
         json_object_set_new(row, "problem_code", json_string(plx_error_name(rc)));
-        plx_table_row(table, row);
+        plx_table_row(&listing->table, row);
         return rc;
     }
     json_object_set_new(
@@ -198,8 +217,9 @@ static int list_store(struct plx_cli *cli, const struct plx_known *known, void *
         json_integer((json_int_t)(extents.total * store.extent_blocks * PLX_BLOCK_SIZE)));
     json_object_set_new(row, "vdis", json_integer((json_int_t)count));
     plx_out_set_time(row, "created", store.created_ns);
-    plx_table_row(table, row);
     free(vdis);
+    set_not_ours(cli, known, listing, row);
+    plx_table_row(&listing->table, row);
     return 0;
 }
 
@@ -214,12 +234,16 @@ int plx_cmd_store_list(struct plx_cli *cli)
         {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
         {NULL, NULL, 0},
     };
-    struct plx_table table;
+    struct listing listing = {.notes = json_array()};
+    json_t *note;
+    size_t i;
     int rc;
 
-    plx_table_begin(&table, cli, columns);
-    rc = plx_session_each_store(cli, "", list_store, &table);
-    plx_table_end(&table);
+    plx_table_begin(&listing.table, cli, columns);
+    rc = plx_session_each_store(cli, "", list_store, &listing);
+    plx_table_end(&listing.table);
+    json_array_foreach(listing.notes, i, note) plx_out_note(cli, "%s", json_string_value(note));
+    json_decref(listing.notes);
     return rc;
 }
 
@@ -414,7 +438,7 @@ static void print_check(struct check *check, const char *store,
         {"batches", "Log batches", PLX_COLUMN_NUMBER},
         {"data_verified", "Data blocks verified", PLX_COLUMN_NUMBER},
         {"mapped_blocks", "Blocks of newest states", PLX_COLUMN_NUMBER},
-        {"vouched_blocks", "  vouched for", PLX_COLUMN_NUMBER},
+        {"vouched_blocks", "  with checksum", PLX_COLUMN_NUMBER},
         {"bytes_read", "Read", PLX_COLUMN_SIZE},
         {NULL, NULL, 0},
     };
@@ -471,12 +495,12 @@ int plx_cmd_store_check(struct plx_cli *cli)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64 " error%s found where the registry and the store "
                           "differ; each finding says what to do",
-                          name.store, check.errors, check.errors == 1 ? "" : "s");
+                          name.store, check.errors, plx_plural(check.errors));
     else if (check.errors)
         rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
                           "store %s: %" PRIu64 " error%s found; export what is readable "
                           "('vdi export --skip-errors') and restore what is not",
-                          name.store, check.errors, check.errors == 1 ? "" : "s");
+                          name.store, check.errors, plx_plural(check.errors));
 out:
     json_decref(check.findings);
     json_decref(check.leaks);

@@ -216,8 +216,8 @@ static void draw(const struct timeline *t)
     plx_text_size(t->most_blocks << 12, most);
     printf("%s in new blocks, at most %s in a column of %s\n", size, most,
            spacing_text(t->column_ns, column));
-    printf("%" PRIu64 " snapshots, %" PRIu64 " to %" PRIu64 "; where they are densest one in %s\n",
-           t->total, t->first_seq, t->newest.seq,
+    printf("%" PRIu64 " snapshot%s, %" PRIu64 " to %" PRIu64 "; where they are densest one in %s\n",
+           t->total, plx_plural(t->total), t->first_seq, t->newest.seq,
            spacing_text(t->column_ns / plx_max_u64(t->most_snapshots, 1), spacing));
 }
 

@@ -381,7 +381,7 @@ static int copy_readable(struct export *export, const struct plx_name *name, uin
                         "%s/%.100s: %s in %" PRIu64 " range%s could not be read, and are zero in "
                         "the image",
                         name->store, name->vdi, plx_text_size(export->lost_bytes, text),
-                        export->lost_ranges, export->lost_ranges == 1 ? "" : "s");
+                        export->lost_ranges, plx_plural(export->lost_ranges));
 }
 
 /* What is read of a disk at work is of no one moment, and its blocks need not fit what was read of

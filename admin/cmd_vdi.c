@@ -20,7 +20,7 @@ static const struct plx_column info_columns[] = {
     {"warn_at", "Warn at", PLX_COLUMN_TEXT},
     {"warning", "Warning", PLX_COLUMN_TEXT},
     {"overwrite", "Overwrite", PLX_COLUMN_TEXT},
-    {"vouched", "Vouched for", PLX_COLUMN_TEXT},
+    {"vouched", "With checksum", PLX_COLUMN_TEXT},
     {"parent", "Clone of", PLX_COLUMN_TEXT},
     {"protection", "Protection", PLX_COLUMN_TEXT},
     {"retention", "Kept", PLX_COLUMN_TEXT},
@@ -43,7 +43,8 @@ static const struct plx_column list_columns[] = {
 int plx_cmd_check_size(struct plx_cli *cli, uint64_t bytes, uint32_t sector_size)
 {
     if (bytes < PLX_VDI_SIZE_MIN || bytes > PLX_VDI_SIZE_MAX)
-        return plx_cli_usage(cli, "a virtual disk has 4k to 256T, not %" PRIu64 " bytes", bytes);
+        return plx_cli_usage(cli, "a virtual disk has 4k to 256T, not %" PRIu64 " byte%s", bytes,
+                             plx_plural(bytes));
     if (bytes % sector_size)
         return plx_cli_usage(cli, "%" PRIu64 " bytes are no multiple of the sector size %" PRIu32,
                              bytes, sector_size);

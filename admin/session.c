@@ -186,23 +186,53 @@ static bool is_gone(struct plx_session *s, const struct plx_registry_instance *i
            plx_instance_is_dead(s->paths, locks, instance, NULL);
 }
 
-void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object)
+/* NULL: it is this host's. */
+static const char *describe_tenant(const struct plx_tenant *tenant, const struct plx_known *known,
+                                   char ret_text[PLX_SESSION_TENANT_TEXT])
+{
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
+
+    plx_known_name_volumes(known, volumes);
+    if (tenant->ours)
+        return NULL;
+    if (plx_uuid_is_zero(&tenant->host)) {
+        snprintf(ret_text, PLX_SESSION_TENANT_TEXT,
+                 "no host has store %s, it was released: here it can only be read until 'parallax "
+                 "store import %s' takes it",
+                 known->name, volumes);
+        return "RELEASED";
+    }
+    snprintf(ret_text, PLX_SESSION_TENANT_TEXT,
+             "host %s has store %s: here it can only be read; if that host is off, 'parallax store "
+             "take-over %s --from %s --i-checked-it-is-off' takes it",
+             tenant->host_name, known->name, known->name, tenant->host_name);
+    return "ELSEWHERE";
+}
+
+const char *plx_session_not_ours(struct plx_cli *cli, const struct plx_known *known,
+                                 char ret_text[PLX_SESSION_TENANT_TEXT])
 {
     struct plx_tenant tenant;
+
+    return read_tenant(&cli->session, &tenant) ? describe_tenant(&tenant, known, ret_text) : NULL;
+}
+
+void plx_session_tell_host(struct plx_cli *cli, const char *store, json_t *object)
+{
+    char text[PLX_SESSION_TENANT_TEXT];
+    struct plx_tenant tenant;
+    struct plx_known known;
 
     if (!read_tenant(&cli->session, &tenant))
         return;
     bool free = plx_uuid_is_zero(&tenant.host);
     json_object_set_new(object, "host", free ? json_null() : plx_out_string(tenant.host_name));
     json_object_set_new(object, "ours", json_boolean(tenant.ours));
-    if (free)
-        plx_out_note(cli,
-                     "no host has store %s, it was released: here it can only be read until "
-                     "'parallax store import' takes it",
-                     store);
-    else if (!tenant.ours)
-        plx_out_note(cli, "host %s has store %s: here it can only be read", tenant.host_name,
-                     store);
+    if (plx_known_get(cli->session.paths, store, &known, NULL))
+        return;
+    if (describe_tenant(&tenant, &known, text))
+        plx_out_note(cli, "%s", text);
+    plx_known_done(&known);
 }
 
 json_t *plx_session_instance_text(struct plx_cli *cli, const struct plx_registry_instance *instance)
@@ -248,11 +278,12 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
     if (rc || (rc = plx_known_list(cli->session.paths, &list, &count, &cli->fault)))
         return rc;
     if (!count && !*store)
-        plx_out_note(cli,
-                     "no store is known in %s/stores; 'parallax store format' makes one, 'parallax "
-                     "store import --volume PATH' enters one that exists, --state-dir looks "
-                     "elsewhere",
-                     cli->session.paths->state);
+        plx_out_note(
+            cli,
+            "no store is known in %s/stores; 'parallax store format' makes one, 'parallax "
+            "store import --volume PATH' makes an existing one known here, --state-dir looks "
+            "elsewhere",
+            cli->session.paths->state);
     for (size_t i = 0; i < count && !plx_session_stopped(); i++) {
         if (*store && strcmp(store, list[i].name) != 0 && strcmp(store, list[i].identity) != 0)
             continue;

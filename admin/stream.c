@@ -108,6 +108,14 @@ static int damaged(struct plx_fault *fault, const char *what)
                          "the stream %s; make it anew with 'vdi export-diff'", what);
 }
 
+/* What should have written it has failed, and nothing is damaged. */
+static int empty(struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_INVALID,
+                         "the stream is empty; did the 'vdi export-diff' that should write it "
+                         "fail?");
+}
+
 static int read_exactly(struct plx_stream_reader *reader, uint8_t *bytes, size_t length,
                         struct plx_fault *fault)
 {
@@ -150,10 +158,11 @@ int plx_stream_open(struct plx_stream_reader *reader, struct plx_fault *fault)
     struct plx_stream_header *header = &reader->header;
     uint8_t bytes[PLX_STREAM_HEADER_BYTES];
     uint32_t checksum;
-    int error = read_exactly(reader, bytes, sizeof bytes, fault);
+    size_t got = 0;
+    int error = reader->read(reader->context, bytes, sizeof bytes, &got);
 
-    if (error)
-        return error;
+    if (error || got < sizeof bytes)
+        return error ? error : got ? damaged(fault, "ends too early") : empty(fault);
     if (memcmp(bytes, magic, sizeof magic))
         return plx_fault_set(fault, PLX_ERR_INVALID,
                              "this is no stream of differences; 'vdi export-diff' makes one, and "

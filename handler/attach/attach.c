@@ -162,15 +162,18 @@ static void on_fenced(void *context, const char *why)
 
 static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
 {
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
     struct plx_tenancy_options options = {
         .paths = &a->paths,
         .volume = a->known.volume[0],
         .which = a->known.name,
+        .volumes = volumes,
         .fenced = on_fenced,
         .context = a,
         .patience = a->options.patience,
     };
 
+    plx_known_name_volumes(&a->known, volumes);
     plx_uuid_parse(a->known.uuid, &options.store);
     return plx_tenancy_begin(&options, &a->tenancy, fault);
 }

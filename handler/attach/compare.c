@@ -134,7 +134,8 @@ static int compare_volumes(struct compare *c)
                 plx_store_behind(c->store));
     if (count > c->info.volumes) /* fewer: R3 */
         differs(c, PLX_FINDING_ERROR, "",
-                "the registry knows %zu volumes, the store has %u" REBUILD, count, c->info.volumes);
+                "the registry knows %zu volume%s, the store has %u" REBUILD, count,
+                plx_plural(count), c->info.volumes);
     for (size_t i = 0; i < count && i < c->info.volumes; i++) {
         const struct plx_volume_info *volume = &c->info.volume[i];
         char id[37];
@@ -194,10 +195,10 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
         return error;
     if (row->type == PLX_EXTENT_UNUSED && !empty)
         differs(c, PLX_FINDING_ERROR, "",
-                "extent %llu is unused in the registry, and holds %llu %s blocks: they would be "
+                "extent %llu is unused in the registry, and holds %llu %s block%s, which would be "
                 "overwritten" REBUILD,
                 no, (unsigned long long)(extent.used_blocks - extent.header_blocks),
-                type_name(extent.type));
+                type_name(extent.type), plx_plural(extent.used_blocks - extent.header_blocks));
     else if (row->type != PLX_EXTENT_UNUSED && extent.type != PLX_EXTENT_UNUSED && !empty &&
              row->type != extent.type)
         differs(c, PLX_FINDING_ERROR, "",

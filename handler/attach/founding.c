@@ -58,33 +58,21 @@ static int absolute_paths(const char *const *paths, struct plx_known *known, uns
     return 0;
 }
 
-/* "--volume PATH", once for each; as the manual writes it where that is too long for a message. */
-static void name_volumes(const struct plx_known *known, char *ret_text, size_t size)
-{
-    size_t at = 0;
-
-    for (unsigned i = 0; i < known->volumes && at < size; i++)
-        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
-                               known->volume[i]);
-    if (at >= size)
-        snprintf(ret_text, size, "--volume PATH...");
-}
-
 /* V3 */
 int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
                        const struct plx_patience *patience, struct plx_fault *fault)
 {
-    char volumes[200];
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
     struct plx_fault why;
     int error = plx_known_put(paths, known, patience, &why);
 
-    name_volumes(known, volumes, sizeof volumes);
+    plx_known_name_volumes(known, volumes);
     if (error == PLX_ERR_EXISTS)
         return plx_fault_set(fault, error, "%s", why.text);
     return error
                ? plx_fault_set(fault, error,
                                "%.*s; store %s is whole, but not known here: when that is mended, "
-                               "'parallax store import %s %s' enters it",
+                               "'parallax store import %s %s' makes it known",
                                (int)strcspn(why.text, ";"), why.text, known->name, known->name,
                                volumes)
                : 0;
@@ -505,16 +493,18 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
                               paths[i], info.store_name, paths[0]);
         else if (info.volume_index >= count || ordered[info.volume_index])
             error = plx_fault_set(fault, PLX_ERR_INVALID,
-                                  "%s is volume %u of store %s; name each of its %u volumes once",
-                                  paths[i], info.volume_index, info.store_name, info.volumes);
+                                  "%s is volume %u of store %s; name each of its %u volume%s once",
+                                  paths[i], info.volume_index, info.store_name, info.volumes,
+                                  plx_plural(info.volumes));
         else
             ordered[info.volume_index] = paths[i];
     }
     plx_volumes_close(devices, count);
     if (!error && first.volumes != count && most != count)
         error = plx_fault_set(fault, PLX_ERR_INVALID,
-                              "store %s has %u volumes, of which %u %s given; name them all",
-                              first.store_name, first.volumes, count, count == 1 ? "was" : "were");
+                              "store %s has %u volume%s, of which %u %s given; name them all",
+                              first.store_name, first.volumes, plx_plural(first.volumes), count,
+                              count == 1 ? "was" : "were");
     if (!error)
         error = absolute_paths(ordered, known, count, fault);
     if (error)
@@ -715,9 +705,9 @@ static int take_volumes(const struct plx_paths *paths, const struct plx_known *k
                         const char *from, bool dry_run, const struct plx_patience *patience,
                         struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
 {
-    char volumes[200];
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
 
-    name_volumes(known, volumes, sizeof volumes);
+    plx_known_name_volumes(known, volumes);
     return take(paths, known, volumes, from, dry_run, patience, ret_tenancy, fault);
 }
 
@@ -759,45 +749,67 @@ static int give_identity(struct plx_known *known, const struct plx_patience *pat
     return error;
 }
 
+/* Of volumes that were identified. */
+static int import(const struct plx_paths *paths, const struct plx_founding_import *options,
+                  struct plx_known *known, struct plx_fault *fault)
+{
+    const struct plx_patience *patience = options->patience;
+    struct plx_tenancy *tenancy = NULL;
+    int error;
+
+    name_it(paths, options->name, known);
+    error = check_copy(paths, known, options->copy, fault);
+    if (!error)
+        error = refuse_volumes_of_others(paths, known, options->copy, fault);
+    if (!error && options->copy)
+        error = check_name(paths, known->name, fault);
+    if (!error)
+        error = plx_known_try(paths, known, patience, fault);
+    if (!error)
+        error =
+            take_volumes(paths, known, options->from, options->dry_run, patience, &tenancy, fault);
+    if (!error && options->copy)
+        error = give_identity(known, patience, fault);
+    if (!error && !options->dry_run)
+        error = plx_founding_enter(paths, known, patience, fault);
+    if (!error &&
+        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
+        error = enter_paths(known, patience, fault);
+    plx_tenancy_end(tenancy);
+    return error;
+}
+
 int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
                         const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault)
 {
     struct plx_paths *paths = malloc(sizeof *paths);
-    const struct plx_patience *patience = options->patience;
-    struct plx_tenancy *tenancy = NULL;
     struct plx_known known = {0};
     int error = paths ? plx_paths_init(paths, state_dir, fault)
                       : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
 
     if (!error)
-        error = identify_all(names, count, options->copy, patience, &known, fault);
+        error = identify_all(names, count, options->copy, options->patience, &known, fault);
     if (!error)
-        name_it(paths, options->name, &known);
-    if (!error)
-        error = check_copy(paths, &known, options->copy, fault);
-    if (!error)
-        error = refuse_volumes_of_others(paths, &known, options->copy, fault);
-    if (!error && options->copy)
-        error = check_name(paths, known.name, fault);
-    if (!error)
-        error = plx_known_try(paths, &known, patience, fault);
-    if (!error)
-        error =
-            take_volumes(paths, &known, options->from, options->dry_run, patience, &tenancy, fault);
-    if (!error && options->copy)
-        error = give_identity(&known, patience, fault);
-    if (!error && !options->dry_run)
-        error = plx_founding_enter(paths, &known, patience, fault);
-    if (!error &&
-        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
-        error = enter_paths(&known, patience, fault);
-    plx_tenancy_end(tenancy);
+        error = import(paths, options, &known, fault);
     free(paths);
     if (error)
         plx_known_done(&known);
     else
         *ret_known = known;
+    return error;
+}
+
+int plx_founding_import_known(const char *state_dir, struct plx_known *known,
+                              const struct plx_founding_import *options, struct plx_fault *fault)
+{
+    struct plx_paths *paths = malloc(sizeof *paths);
+    int error = paths ? plx_paths_init(paths, state_dir, fault)
+                      : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = import(paths, options, known, fault);
+    free(paths);
     return error;
 }
 
@@ -906,8 +918,10 @@ int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
     if (dry_run)
         error = wait_until_unused(&named->known, patience, fault);
     if (!error)
-        error = take(&named->paths, &named->known, named->known.name, NULL, dry_run, patience,
-                     &named->tenancy, fault);
+        error = plx_known_missing(&named->known,
+                                  take(&named->paths, &named->known, named->known.name, NULL,
+                                       dry_run, patience, &named->tenancy, fault),
+                                  fault);
     if (!error && !dry_run)
         error = plx_tenancy_release(named->tenancy, fault);
     named_free(named);

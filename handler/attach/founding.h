@@ -40,6 +40,10 @@ struct plx_founding_import {
 int plx_founding_import(const char *state_dir, const char *const *paths, unsigned count,
                         const struct plx_founding_import *options, struct plx_known *ret_known,
                         struct plx_fault *fault);
+/* The same, of what plx_founding_identify() found; not of a copy. known gets the name that it has
+ * here. */
+int plx_founding_import_known(const char *state_dir, struct plx_known *known,
+                              const struct plx_founding_import *options, struct plx_fault *fault);
 /* Takes a store that is known here from the host that has it, by the operator's word. dry_run: only
  * looks whether it would be given. */
 int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,

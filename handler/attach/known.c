@@ -66,7 +66,7 @@ static int no_entry(const struct plx_paths *paths, const char *name, struct plx_
     return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
                          "there is no store '%.80s' (looked in %.120s/stores); 'parallax store "
                          "list' shows those that are known here, 'parallax store import --volume "
-                         "PATH' enters one",
+                         "PATH' makes one known here",
                          name, paths->state);
 }
 
@@ -278,9 +278,21 @@ int plx_known_missing(const struct plx_known *known, int error, struct plx_fault
     if (fault)
         why = *fault;
     return plx_fault_set(fault, PLX_ERR_MISSING,
-                         "store %s: %s; connect the volume, or 'parallax store import --volume "
-                         "PATH' tells where it lies now",
+                         "store %s: %s; connect or restore the volume, or 'parallax store "
+                         "import --volume PATH' tells where it lies now",
                          known->name, why.text);
+}
+
+void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])
+{
+    const size_t size = PLX_KNOWN_VOLUMES_TEXT;
+    size_t at = 0;
+
+    for (unsigned i = 0; i < known->volumes && at < size; i++)
+        at += (size_t)snprintf(ret_text + at, size - at, "%s--volume %s", i ? " " : "",
+                               known->volume[i]);
+    if (at >= size)
+        snprintf(ret_text, size, "--volume PATH...");
 }
 
 /* ---- Writing ---- */
@@ -364,7 +376,8 @@ static int lock_folder(const char *folder, const struct plx_patience *patience, 
     fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return cannot_write(folder, fault);
-    plx_fault_set(&why, PLX_ERR_BUSY, "%.200s: another command enters a store; try again", folder);
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  "%.200s: another command changes the list of stores; try again", folder);
     do
         failed = flock(fd, LOCK_EX | LOCK_NB);
     while (failed &&

@@ -41,6 +41,10 @@ int plx_known_put(const struct plx_paths *paths, const struct plx_known *known,
 int plx_known_remove(const struct plx_paths *paths, const char *name, struct plx_fault *fault);
 /* The error of opening a known store: what is NOT_FOUND is a volume of it, and MISSING. */
 int plx_known_missing(const struct plx_known *known, int error, struct plx_fault *fault);
+/* "--volume PATH", once for each, as 'parallax store import' takes them; as the manual writes it
+ * where that is too long for a message. */
+#define PLX_KNOWN_VOLUMES_TEXT 200
+void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT]);
 void plx_known_done(struct plx_known *known);
 
 #endif

@@ -730,7 +730,7 @@ static int open_path(struct aio_device *device, struct plx_fault *fault)
         return result;
     device->base.bytes -= device->base.bytes % device->base.block_size;
     if (device->base.bytes == 0)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s is empty", path);
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s is empty", path);
     return 0;
 }
 

@@ -328,7 +328,7 @@ int plx_registry_instance_leave(struct plx_registry *reg, int64_t store, uint64_
     int code = PLX_ERR_NOMEM;
 
     snprintf(text, sizeof text, "%llu", (unsigned long long)instance);
-    snprintf(detail, sizeof detail, "gave back %zu extents", count);
+    snprintf(detail, sizeof detail, "gave back %zu extent%s", count, plx_plural(count));
     for (size_t i = 0; args && batch && i < count; i++)
         batch[i] = release(store, &list[i], plx_id_random(), args[i]);
     if (args && batch) {

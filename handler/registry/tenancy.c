@@ -363,6 +363,17 @@ static int refuse_other(struct plx_tenancy *t, const struct plx_home *home, stru
                          which ? which : t->device->name, home->host_name);
 }
 
+static int refuse_released(struct plx_tenancy *t, struct plx_fault *fault)
+{
+    const char *volumes = t->options.volumes;
+
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "%s: no host has the store: it was released; 'parallax store import "
+                         "%s%s' takes it",
+                         t->device->name, volumes ? "" : "--volume ",
+                         volumes ? volumes : t->device->name);
+}
+
 static bool names_host(const char *from, const struct plx_home *home)
 {
     char id[PLX_UUID_TEXT];
@@ -381,12 +392,7 @@ static int judge(struct plx_tenancy *t, const struct page *page, bool *ret_watch
 
     *ret_watch = any || (page->found && home->open);
     if (!page->found || plx_uuid_is_zero(&home->host))
-        return t->options.take || from
-                   ? 0
-                   : plx_fault_set(fault, PLX_ERR_BUSY,
-                                   "%s: no host has the store: it was released; 'parallax store "
-                                   "import --volume PATH' takes it",
-                                   t->device->name);
+        return t->options.take || from ? 0 : refuse_released(t, fault);
     if (is_our_boot(t, home) || plx_uuid_equal(&home->host, &t->host))
         return 0;
     if (!from)

@@ -44,6 +44,9 @@ struct plx_tenancy_options {
     /* What 'parallax store take-over' is to be told for this store: a name that is known here, or
      * its volumes. NULL: "--volume" and the volume. Not looked at once the tenancy has begun. */
     const char *which;
+    /* What 'parallax store import' is to be told: its volumes. NULL: "--volume" and the volume.
+     * Likewise. */
+    const char *volumes;
     /* Called once, on the tenancy's thread, when the store has been taken by another. NULL: not. */
     void (*fenced)(void *context, const char *why);
     void *context;

@@ -100,8 +100,9 @@ static bool may_complain(struct plx_lun *lun)
 
     if (second != lun->complaints_second) {
         if (lun->complaints > COMPLAINTS_MAX)
-            tcmu_dev_err(lun->device, "%s/%s: %u more requests failed, not logged one by one\n",
-                         lun->config.store, lun->config.vdi, lun->complaints - COMPLAINTS_MAX);
+            tcmu_dev_err(lun->device, "%s/%s: %u more request%s failed, not logged one by one\n",
+                         lun->config.store, lun->config.vdi, lun->complaints - COMPLAINTS_MAX,
+                         plx_plural(lun->complaints - COMPLAINTS_MAX));
         lun->complaints_second = second;
         lun->complaints = 0;
     }

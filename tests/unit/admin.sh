@@ -72,4 +72,15 @@ registry_edit() { "${REGISTRY_SQL:?the program that edits registries}" "$@" || d
 # same FILE FILE
 same() { cmp -s "$1" "$2" || die "$1 and $2 differ"; }
 
+# singular: nowhere in what was printed is there one of many, "1 disks".
+singular() {
+    local file
+    for file in out err; do
+        grep -Ew '1 ((virtual|log|further|data|metadata|block) )?[a-z]+s' "$DIR/$file" |
+            grep -Evw '1 ((virtual|log|further|data|metadata|block) )?(is|was|has|does|this|its|as|ms|us|ns)' >"$DIR/many" &&
+            die "$file says '$(head -n 1 "$DIR/many")'"
+    done
+    return 0
+}
+
 step() { echo "- $*"; }

@@ -5,6 +5,7 @@
  * $PLX_STAGE_BOOT: a file that has the boot's id, of another machine say.
  * $PLX_STAGE_SIGNAL: a signal's number; $PLX_STAGE_AT: with which call that hands something to a
  * device or file it comes, counted from 1.
+ * $PLX_STAGE_OPENED: a file that gets a line with the path of each file or device that is opened.
  * $PLX_STAGE_SYNC_FAILS: which call of fsync() fails, counted from 1.
  */
 #include <errno.h>
@@ -63,6 +64,17 @@ int __wrap_gethostname(char *ret_name, size_t size)
                 : __real_gethostname(ret_name, size);
 }
 
+static void note_opened(const char *path)
+{
+    const char *list = getenv("PLX_STAGE_OPENED");
+    int fd = list ? __real_open64(list, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
+
+    if (fd < 0)
+        return;
+    dprintf(fd, "%s\n", path);
+    close(fd);
+}
+
 int __wrap_open64(const char *path, int flags, ...)
 {
     const char *boot = getenv("PLX_STAGE_BOOT");
@@ -74,6 +86,7 @@ int __wrap_open64(const char *path, int flags, ...)
     va_end(rest);
     if (boot && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0)
         path = boot;
+    note_opened(path);
     return __real_open64(path, flags, mode);
 }
 

@@ -353,9 +353,9 @@ run 0 vdi info hot/web --json
 left=$(($(json mapped_blocks) - $(json vouched_blocks)))
 ((left > 0)) || die "what was overwritten in place is vouched for"
 run 0 vdi info hot/web
-says out "Vouched for: "
+says out "With checksum: "
 run 0 store check hot
-says out "virtual disk web: $left of its 1024 blocks are not vouched for"
+says out "virtual disk web: $left of its 1024 blocks have no checksum yet"
 run 0 store check hot --json
 [[ $(($(json mapped_blocks) - $(json vouched_blocks))) == "$left" ]] || die "check and info differ"
 run 0 store forget hot
@@ -468,9 +468,11 @@ registry_edit demo.plx "UPDATE vdis SET name = 'clone' WHERE name = 'other'"
 run_check 0
 
 step "who has the store"
+run 0 store take-over demo --from nobody
+says err "this host has store demo already"
+run 0 store release demo
 run 4 store take-over demo --from nobody
 says err "--i-checked-it-is-off"
-run 0 store release demo
 run 0 vdi list demo # reading goes on
 run 4 vdi create demo/none --size 1M
 says err "was released"

@@ -298,7 +298,7 @@ static void test_kept(void)
     OK(compare(QUIET, sql, "UPDATE extents SET type = 'system' WHERE type = 'data'"));
     CU_ASSERT_EQUAL_FATAL(heard.count, 2);
     CU_ASSERT_EQUAL(heard.severity[1], PLX_FINDING_ERROR);
-    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text[1], "they would be overwritten"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(heard.text[1], "which would be overwritten"));
 }
 
 /* A further volume, whose adding is broken off before the registry knows of its extents: its first
@@ -409,7 +409,7 @@ static void test_extents(void)
 {
     static const struct difference differences[] = {
         {"UPDATE extents SET type = 'unused', sealed = 0 WHERE type = 'data'", ERROR,
-         "they would be overwritten", NULL},
+         "which would be overwritten", NULL},
         {"UPDATE extents SET type = 'meta' WHERE type = 'data'", ERROR,
          "is a metadata extent in the registry and a data extent on the store", NULL},
         {"UPDATE extents SET type = 'data', sealed = 1, states = 9223372036854775807"

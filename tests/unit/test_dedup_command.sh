@@ -91,6 +91,17 @@ exported more same.raw
 exported two two.new
 in_use
 
+step "a store of which snapshots see everything: it says why it finds nothing"
+run 0 store format held --volume "$DIR/held.plx" --size 64M --extent-size 1M
+run 0 vdi import same.raw held/web
+run 0 dedup held --dry-run
+grep -q "no blocks were compared" err && die "there is no snapshot"
+run 0 snap create held/web@v1
+for words in --dry-run ""; do
+    run 0 dedup held $words
+    says err "no blocks were compared: all that are not shared yet are seen by snapshots or clones"
+done
+
 step "what a snapshot sees stays"
 run 0 vdi import new.raw demo/seen
 run 0 snap create demo/seen@v1

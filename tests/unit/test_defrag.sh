@@ -24,6 +24,10 @@ head -c 8M /dev/urandom >image
 run 0 vdi import image demo/inorder
 run 0 defrag demo/inorder --json
 [[ $(json fragments_before) == 8 && $(json moved_bytes) == 0 ]] || die "it lay in order"
+for disk in web inorder; do
+    run 0 defrag demo/$disk
+    grep -q "can be moved" err && die "demo/$disk has no snapshots"
+done
 
 step "scattered"
 run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 --size 16M
@@ -53,6 +57,10 @@ run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 8 --runtime 1 
 run 0 snap create demo/web
 run 0 defrag demo/web --json
 [[ $(json moved_bytes) == 0 && $(json shared_bytes) == "$(json mapped_bytes)" ]] || die "it moved"
+for words in "" --dry-run; do
+    run 0 defrag demo/web $words
+    says err "have all blocks of demo/web as well, so none of them can be moved"
+done
 run 0 vdi export demo/web@seen seen
 same before seen
 

@@ -538,7 +538,7 @@ static void test_refusals(void)
     refused(path_of("huge"), &huge, PLX_ERR_NOSPACE, "too large");
     CU_ASSERT_NOT_EQUAL(stat(path_of("huge"), &st), 0); /* taken away again */
     close(open(path_of("empty"), O_CREAT | O_WRONLY, 0600));
-    refused(path_of("empty"), &plain, PLX_ERR_INVALID, "is empty");
+    refused(path_of("empty"), &plain, PLX_ERR_NOT_FOUND, "is empty");
     memset(long_name, 'a', sizeof long_name - 1);
     long_name[sizeof long_name - 1] = '\0';
     refused(long_name, &plain, PLX_ERR_INVALID, "longer than 255");
@@ -997,7 +997,7 @@ static void test_block_device_read_only(void)
     CU_ASSERT_EQUAL(run(device, PLX_IO_WRITE, 0, buffer, 4096), 0);
     plx_device_close(device);
     loop_detach();
-    refused(loop.path, &plain, PLX_ERR_INVALID, "is empty"); /* nothing is attached any more */
+    refused(loop.path, &plain, PLX_ERR_NOT_FOUND, "is empty"); /* nothing is attached any more */
 }
 
 static void test_no_such_device(void)

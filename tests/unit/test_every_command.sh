@@ -49,6 +49,7 @@ try() {
     elif [[ ! -s out && ! -s err && $* != *--json* ]]; then
         die "parallax $*: says nothing"
     fi
+    singular
     [[ -z $(sort err | uniq -d) ]] || die "parallax $*: says a thing twice"
     [[ $* != *--json* || ! -s out ]] || cp out "json/$tried"
 }

@@ -73,6 +73,9 @@ beta 0 vdi export demo/web lost.back
 same lost.back image
 beta 0 store forget demo
 alpha 0 store release wide
+alpha 4 vdi create wide/late --size 1M
+says err "'parallax store import --volume $DIR/wide0.plx --volume $DIR/wide1.plx' takes it"
+alpha 0 store forget wide
 beta 0 store format given --volume "$DIR/wide1.plx" --volume "$DIR/wide0.plx" --force
 beta 0 store format other --volume "$DIR/other0.plx" --volume "$DIR/other1.plx" --size 64M --extent-size 1M
 beta 0 store forget other
@@ -96,8 +99,14 @@ unchanged alpha store release demo --dry-run
 alpha 0 store release demo
 alpha 4 vdi create demo/late --size 1M
 says err "no host has the store"
+released="no host has store demo, it was released: here it can only be read until 'parallax store import --volume $DIR/demo.plx' takes it"
 alpha 0 store info demo
-says err "no host has store demo, it was released: here it can only be read until 'parallax store import' takes it"
+says err "$released"
+alpha 0 store list
+grep -q '^demo .* RELEASED$' out || die "the list does not say that the store was released"
+says err "$released"
+alpha 0 store list --json
+[[ $(json 0 problem_code) == RELEASED && $(json 0 problem) == "$released" ]] || die "the JSON does not say it"
 unchanged beta store take-over --volume "$DIR/demo.plx" --from gamma --dry-run
 says err "no host has store demo, so nothing would be taken from host gamma; this host would have it"
 unchanged alpha store take-over demo --any --dry-run
@@ -108,7 +117,15 @@ same back image
 alpha 4 vdi create demo/late --size 1M
 says err "belongs to host beta"
 alpha 0 store info demo
-says err "host beta has store demo: here it can only be read"
+elsewhere="host beta has store demo: here it can only be read; if that host is off, 'parallax store take-over demo --from beta --i-checked-it-is-off' takes it"
+says err "$elsewhere"
+alpha 0 store list
+grep -q '^demo .* ELSEWHERE$' out || die "the list does not say that another host has the store"
+says err "$elsewhere"
+alpha 0 store list --json
+[[ $(json 0 problem_code) == ELSEWHERE && $(json 0 problem) == "$elsewhere" ]] || die "the JSON does not say it"
+beta 0 store list
+grep -Eq 'ELSEWHERE|RELEASED' out && die "this host's own store is listed as another's"
 alpha 0 store info demo --json
 [[ $(json host) == beta && $(json ours) == false ]] || die "who has the store is not told"
 beta 0 store info demo
@@ -133,11 +150,31 @@ alpha 0 store take-over demo --from gamma --i-checked-it-is-off
 says err "this host has store demo already, so nothing was taken from host gamma"
 alpha 0 store take-over --volume "$DIR/demo.plx" --from gamma --i-checked-it-is-off
 says err "this host has store demo already, so nothing was taken from host gamma"
+for which in demo "--volume $DIR/demo.plx"; do # no word is asked for: nobody loses anything
+    # shellcheck disable=SC2086 # words
+    alpha 0 store take-over $which --from beta
+    says err "this host has store demo already, so nothing was taken from host beta"
+    # shellcheck disable=SC2086 # words
+    beta 4 store take-over $which --from alpha
+    says err "if host alpha still runs"
+done
 alpha 0 store take-over demo --any --i-checked-it-is-off --json
 [[ $(json already) == true ]] || die "the JSON does not say that this host has it already"
 alpha 0 vdi export demo/web back --force
 same back image
 beta 4 vdi create demo/late --size 1M
+
+step "a volume is looked at once for what it is: a take-over opens it no more often than an import"
+alpha 0 store format twin --volume "$DIR/twin0.plx" --volume "$DIR/twin1.plx" --size 64M --extent-size 1M
+alpha 0 store forget twin
+for words in "import" "take-over --any --i-checked-it-is-off"; do
+    rm -f opened
+    # shellcheck disable=SC2086 # words
+    PLX_STAGE_OPENED=$DIR/opened alpha 0 store $words --volume "$DIR/twin0.plx" --volume "$DIR/twin1.plx"
+    grep -c twin1 opened >>counted
+    alpha 0 store forget twin
+done
+[[ $(sed -n 1p counted) == "$(sed -n 2p counted)" ]] || die "volume 1 is opened so often: $(xargs <counted)"
 
 step "what a host had open when it was lost: told as gone, and recovered by the first that writes"
 alpha 0 vdi create demo/late --size 1M # or its creation, too, would have it open for a moment

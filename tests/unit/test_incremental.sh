@@ -112,6 +112,15 @@ says err "in their order"
 holds late a
 run 1 vdi import-diff now demo/late
 says err "vdi export-diff"
+: >nothing
+run 1 vdi import-diff nothing demo/late # no damage: whoever should write it failed
+says err "the stream is empty"
+"$PARALLAX" vdi export-diff demo/web@none - 2>err | "$PARALLAX" vdi import-diff - demo/late >out 2>err
+[[ $? == 1 ]] || die "an export that fails at the other end of a pipe is called damage"
+says err "the stream is empty"
+head -c 100 full >nothing
+run 5 vdi import-diff nothing demo/late
+says err "ends too early"
 run 0 vdi clone demo/web@a demo/other
 run 0 snap create demo/other@start
 run 3 vdi import-diff inc demo/other
@@ -173,7 +182,7 @@ open("damaged", "wb").write(data)' "$place"
     "$PARALLAX" vdi import-diff damaged demo/target --dry-run >out 2>err && die "damage at byte $place is not found"
     [[ $(wc -l <err) == 1 ]] || die "the error is not one line"
 done <offsets
-for size in 0 100 384 400 420 5000 $(($(stat -c %s inc) - 1)) $(($(stat -c %s inc) - 32)); do
+for size in 1 100 384 400 420 5000 $(($(stat -c %s inc) - 1)) $(($(stat -c %s inc) - 32)); do
     head -c "$size" inc >damaged
     run 5 vdi import-diff damaged demo/target --dry-run
     says err "ends too early"

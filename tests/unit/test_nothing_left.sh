@@ -68,7 +68,7 @@ shut
 kill -CONT $format
 wait $format && die "it could be entered"
 says err "store late is whole, but not known here"
-says err "'parallax store import late --volume $DIR/late.plx' enters it"
+says err "'parallax store import late --volume $DIR/late.plx' makes it known"
 unshut
 run 0 store import late --volume "$DIR/late.plx"
 run 0 vdi create late/web --size 16M

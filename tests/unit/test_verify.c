@@ -2544,7 +2544,7 @@ static void test_findings_without_memory(void)
         CU_ASSERT(!error || (failed && error == PLX_ERR_NOMEM));
         if (!error)
             CU_ASSERT_EQUAL(result.errors, 1);
-        counted += strstr(heard.text, "virtual disk v0: 1 further findings") != NULL;
+        counted += strstr(heard.text, "virtual disk v0: 1 further finding") != NULL;
     }
     CU_ASSERT_EQUAL(counted, 1);
     CU_ASSERT_PTR_NOT_NULL(strstr(heard.text, "block 100 does not match"));

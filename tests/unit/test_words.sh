@@ -346,9 +346,57 @@ mv demo.plx away.plx
 for words in "store list" "gc demo" "snap list demo/web" "vdi list"; do
     # shellcheck disable=SC2086 # words
     run 6 $words
-    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; connect the volume, or 'parallax store import"
+    says err "store demo: cannot open $DIR/demo.plx: No such file or directory; connect or restore the volume, or 'parallax store import"
 done
-mv away.plx demo.plx
+: >demo.plx # cut off, or a loop device with nothing attached
+for words in "store list" "store info demo" "vdi create demo/late --size 1M" "store release demo --dry-run" "store grow demo"; do
+    # shellcheck disable=SC2086 # words
+    run 6 $words
+    says err "store demo: $DIR/demo.plx is empty; connect or restore the volume, or 'parallax store import"
+done
+truncate -s 1M demo.plx
+for words in "store list" "vdi list demo"; do
+    # shellcheck disable=SC2086 # words
+    run 6 $words
+    says err "no Parallax superblock here; connect or restore the volume, or 'parallax store import"
+done
+mv -f away.plx demo.plx
+
+step "one of a thing is not many"
+one() { # STATUS WORDS...
+    run "$@"
+    singular
+}
+one 0 store format one --volume "$DIR/single.plx" --size 64M --extent-size 1M
+head -c 4096 /dev/urandom >block
+one 0 vdi import block one/web
+says err "imported 4 KiB"
+one 2 vdi create one/none --size 1
+says err "not 1 byte"
+one 1 find one/web --block 7
+says err "(1 block)"
+for label in good odd; do one 0 snap create one/web@$label; done
+head -c 4096 /dev/urandom >other
+run 0 vdi import other one/web --force
+one 0 snap create one/web@bad
+one 0 bisect one/web --good good --bad bad -- cmp -s "$DIR/block"
+says err "1 snapshot left"
+one 0 cdp timeline one/web
+one 0 store rebuild-registry --volume "$DIR/single.plx" --dry-run
+says err "1 virtual disk,"
+one 1 store import --volume "$DIR/single.plx" --volume "$DIR/demo.plx"
+run 0 vdi create one/gone --size 4k
+run 0 vdi import block one/gone --force
+run 0 vdi delete one/gone --yes
+for words in "store check one" "store info one" "du one" "du one/web@good..odd" "gc one --dry-run" "gc one" "dedup one" "defrag one/web" \
+    "snap delete one/web@odd" "snap delete one/web@odd --dry-run" "tree one" "vdi info one/web" "cdp status one/web"; do
+    # shellcheck disable=SC2086 # words
+    "$PARALLAX" $words >out 2>err </dev/null
+    singular
+done
+: >byte && printf x >byte
+one 1 store format byte --volume "$DIR/byte" --size 64M
+says err "with 1 byte;"
 
 step "what a terminal would obey is escaped"
 plain() { # FILE: nothing but printable characters, line ends and whole UTF-8

@@ -50,6 +50,17 @@ static inline uint64_t plx_addr_block(uint64_t addr)
     return addr & ~PLX_ADDR_COMMON;
 }
 
+/* For people, behind a number: the end of a noun, and its verb. */
+static inline const char *plx_plural(uint64_t number)
+{
+    return number == 1 ? "" : "s";
+}
+
+static inline const char *plx_is_or_are(uint64_t number)
+{
+    return number == 1 ? "is" : "are";
+}
+
 /* For qsort() and bsearch() of numbers. */
 static inline int plx_compare_u64(const void *a, const void *b)
 {

@@ -116,8 +116,8 @@ static void tell_kept(struct plx_verify *v)
     }
     if (untold)
         plx_verify_find(v, PLX_FINDING_ERROR, "more", 0, PLX_NO_VBLOCK,
-                        "virtual disk %s: %llu further findings", v->record->name,
-                        (unsigned long long)untold);
+                        "virtual disk %s: %llu further finding%s", v->record->name,
+                        (unsigned long long)untold, plx_plural(untold));
     drop_kept(v);
 }
 
@@ -336,9 +336,10 @@ static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settl
 static void wrong_count(struct plx_verify *v, const char *what, uint64_t said, uint64_t counted)
 {
     plx_verify_find(v, PLX_FINDING_INFO, "count", 0, PLX_NO_VBLOCK,
-                    "virtual disk %s: its record says that %llu blocks are %s, its tree that %llu "
-                    "are",
-                    v->record->name, (unsigned long long)said, what, (unsigned long long)counted);
+                    "virtual disk %s: its record says that %llu block%s %s %s, its tree that %llu "
+                    "%s",
+                    v->record->name, (unsigned long long)said, plx_plural(said),
+                    plx_is_or_are(said), what, (unsigned long long)counted, plx_is_or_are(counted));
 }
 
 /* What others have as well was not walked again, and not counted. */
@@ -351,7 +352,7 @@ static void compare_counts(struct plx_verify *v)
     if (said->mapped != PLX_MAPPED_UNKNOWN && said->mapped != v->live.mapped)
         wrong_count(v, "mapped", said->mapped, v->live.mapped);
     if (said->vouched != PLX_MAPPED_UNKNOWN && said->vouched != v->live.vouched)
-        wrong_count(v, "vouched for", said->vouched, v->live.vouched);
+        wrong_count(v, "known by checksum", said->vouched, v->live.vouched);
 }
 
 /* Log, trees and index of v->record, into v->own. */
@@ -436,11 +437,12 @@ static void tell_vouched(struct plx_verify *v)
     v->result.mapped_blocks += keyframe->mapped;
     v->result.vouched_blocks += keyframe->vouched;
     if (unknown)
-        plx_verify_find(v, PLX_FINDING_INFO, "vouched", 0, PLX_NO_VBLOCK,
-                        "virtual disk %s: %llu of its %llu blocks are not vouched for: they were "
-                        "overwritten in place, and nothing says what they should hold",
-                        v->record->name, (unsigned long long)unknown,
-                        (unsigned long long)keyframe->mapped);
+        plx_verify_find(
+            v, PLX_FINDING_INFO, "vouched", 0, PLX_NO_VBLOCK,
+            "virtual disk %s: %llu of its %llu blocks %s no checksum yet: overwritten in "
+            "place, so that damage to them does not show",
+            v->record->name, (unsigned long long)unknown, (unsigned long long)keyframe->mapped,
+            unknown == 1 ? "has" : "have");
 }
 
 static void check_vdi(struct plx_verify *v, uint32_t slot)
@@ -672,9 +674,8 @@ static void look_at_suspects(struct plx_verify *v)
     }
     if (v->suspects_dropped)
         plx_verify_find(v, v->result.errors > errors ? PLX_FINDING_ERROR : PLX_FINDING_INFO,
-                        "shared", 0, PLX_NO_VBLOCK,
-                        "%llu further blocks do not fit and were not looked at",
-                        (unsigned long long)v->suspects_dropped);
+                        "shared", 0, PLX_NO_VBLOCK, "no room to look at %llu further block%s",
+                        (unsigned long long)v->suspects_dropped, plx_plural(v->suspects_dropped));
 }
 
 /* ---- Bitmaps against marks ---- */
@@ -725,20 +726,21 @@ static void tell_leaks(struct plx_verify *v, uint64_t held, uint64_t left)
 {
     if (v->result.deleted_blocks)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
-                        "%llu blocks are those of deleted disks: to be collected",
-                        (unsigned long long)v->result.deleted_blocks);
+                        "%llu block%s of deleted disks: to be collected",
+                        (unsigned long long)v->result.deleted_blocks,
+                        plx_plural(v->result.deleted_blocks));
     if (held)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
-                        "%llu blocks are allocated but unused in extents that an instance holds: "
+                        "%llu block%s %s allocated but unused in extents that an instance holds: "
                         "its reserves, what it left when it died, or common blocks that nobody "
                         "maps any more",
-                        (unsigned long long)held);
+                        (unsigned long long)held, plx_plural(held), plx_is_or_are(held));
     if (left)
         plx_verify_find(v, PLX_FINDING_INFO, "leak", 0, PLX_NO_VBLOCK,
-                        "%llu blocks are allocated but unused in extents that nobody holds: left "
+                        "%llu block%s %s allocated but unused in extents that nobody holds: left "
                         "by a crash, common and mapped by nobody any more, or of a disk that the "
                         "store does not hold any more",
-                        (unsigned long long)left);
+                        (unsigned long long)left, plx_plural(left), plx_is_or_are(left));
 }
 
 static void compare(struct plx_verify *v)

@@ -596,10 +596,10 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     plx_protect_start(vdi, unclean && (result.batches || plx_keyframe_rewind(&record)));
     if (unclean)
         plx_store_event(store, 0,
-                        "virtual disk %s: recovered, %llu log batches replayed, %llu dropped that "
+                        "virtual disk %s: recovered, %llu log batch%s replayed, %llu dropped that "
                         "were never acknowledged",
                         record.name, (unsigned long long)result.batches,
-                        (unsigned long long)result.dropped);
+                        result.batches == 1 ? "" : "es", (unsigned long long)result.dropped);
     *ret_vdi = vdi;
     return 0;
 }

@@ -181,8 +181,9 @@ static int check_count(const struct plx_volume *volumes, unsigned count,
 
     if (expected != count)
         return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "%s: the store has %u volumes, of which %u %s given; name them all",
-                             any->name, expected, count, count == 1 ? "was" : "were");
+                             "%s: the store has %u volume%s, of which %u %s given; name them all",
+                             any->name, expected, plx_plural(expected), count,
+                             count == 1 ? "was" : "were");
     for (unsigned i = 0; i < count; i++)
         if (!volumes[i].device)
             return plx_fault_set(fault, PLX_ERR_INVALID,

@@ -175,9 +175,9 @@ static int check_grown(const struct plx_store *store, const struct plx_volume *v
     }
     return count >= store->info.volumes ? check_writable(store, volumes, count, fault)
                                         : plx_fault_set(fault, PLX_ERR_INVALID,
-                                                        "the store had more than %u volumes when "
-                                                        "it was opened",
-                                                        count);
+                                                        "the store had more than %u volume%s "
+                                                        "when it was opened",
+                                                        count, plx_plural(count));
 }
 
 static void take_volumes(struct plx_store *store, struct plx_volume *volumes, unsigned count,
