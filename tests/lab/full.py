@@ -118,6 +118,7 @@ class Disk:
 def space(guest):
     info = json.loads(guest.run("parallax store info s --json").out)
     say("  ".join(f"{key} {info[key + '_bytes'] // MIB}M" for key in ("used", "available", "reserved")))
+    check(0 < info["recovery_bytes"] <= info["reserved_bytes"], "nothing is left to recovering the open disks", info)
     return info
 
 
