@@ -48,7 +48,7 @@ everything() {
     reads 0 vdi info demo/a
     reads 0 gc demo --dry-run
     reads 0 store rebuild-registry --volume "$DIR/one" --dry-run
-    says err "would rebuild the registry of store demo: 1 virtual disks"
+    says err "would rebuild the registry of store demo: 1 virtual disk,"
 }
 
 step "a store with snapshots"

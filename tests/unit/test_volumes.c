@@ -453,7 +453,7 @@ static void test_changed_more(void)
     CU_ASSERT_EQUAL(info.volumes, 2);
     devices[0] = plx_simdisk_attach(disks[2], "older");
     FAILS(INVALID, change(1));
-    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "had more than 1 volumes"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "had more than 1 volume"));
     close_store();
     free_disks(3);
 }
