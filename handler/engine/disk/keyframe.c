@@ -536,6 +536,7 @@ bool plx_keyframe_announce(struct plx_vdi *vdi)
 {
     struct plx_keyframe_op *op = &vdi->keyframe;
 
+    PLX_ASSERT(!op->running);
     if (vdi->log.cursor.pos % plx_log_segment_bytes(vdi->store) == 0)
         return false; /* the new segment's header says it */
     op->running = true;

@@ -4,7 +4,8 @@
  * V2  A writer raises the epoch before it logs anything; replay behind the key frame believes only
  *     the record's epoch. So an unclean end is first brought into a key frame; the record that
  *     flips to it carries the new epoch and owner at the same time.
- * V3  A cleanly closed VDI has no log behind its key frame and no owner.
+ * V3  A cleanly closed VDI has no log behind its key frame and no owner. One that has such a
+ *     log is recovered, whatever its record says of an owner.
  * V4  A writer begins only where all counters have room for what it will add (format.h): else what
  *     it writes and acknowledges would be refused by whoever reads it next.
  * Calls are synchronous; the loop runs meanwhile.
@@ -391,7 +392,7 @@ static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
     return 0;
 }
 
-static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_result *ret_result,
+static int replay_into(struct plx_vdi *vdi, struct plx_replay_result *ret_result,
                        struct plx_fault *fault)
 {
     const struct plx_keyframe *keyframe = &vdi->record.keyframe;
@@ -408,7 +409,7 @@ static int replay_into(struct plx_vdi *vdi, bool recover, struct plx_replay_resu
     error = plx_log_reader_open(vdi->store, &vdi->record, &reader, fault);
     if (error)
         return error;
-    error = plx_replay(&reader, keyframe, &vdi->map, 0, recover, ret_result, fault);
+    error = plx_replay(&reader, keyframe, &vdi->map, 0, true, ret_result, fault);
     if (!error)
         error = init_log(vdi, &reader, ret_result, fault);
     plx_log_reader_close(&reader);
@@ -564,8 +565,8 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     if (!vdi)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     set_writing(vdi, options);
-    unclean = vdi->recovered = record.owner != 0;
-    error = replay_into(vdi, unclean, &result, fault);
+    error = replay_into(vdi, &result, fault);
+    unclean = vdi->recovered = record.owner || result.batches; /* V3 */
     if (!error)
         error = check_counters(vdi, options, fault);
     if (error) {
