@@ -779,27 +779,6 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
     return error;
 }
 
-int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
-                        const struct plx_founding_import *options, struct plx_known *ret_known,
-                        struct plx_fault *fault)
-{
-    struct plx_paths *paths = malloc(sizeof *paths);
-    struct plx_known known = {0};
-    int error = paths ? plx_paths_init(paths, state_dir, fault)
-                      : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-
-    if (!error)
-        error = identify_all(names, count, options->copy, options->patience, &known, fault);
-    if (!error)
-        error = import(paths, options, &known, fault);
-    free(paths);
-    if (error)
-        plx_known_done(&known);
-    else
-        *ret_known = known;
-    return error;
-}
-
 int plx_founding_import_known(const char *state_dir, struct plx_known *known,
                               const struct plx_founding_import *options, struct plx_fault *fault)
 {
@@ -810,6 +789,22 @@ int plx_founding_import_known(const char *state_dir, struct plx_known *known,
     if (!error)
         error = import(paths, options, known, fault);
     free(paths);
+    return error;
+}
+
+int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
+                        const struct plx_founding_import *options, struct plx_known *ret_known,
+                        struct plx_fault *fault)
+{
+    struct plx_known known = {0};
+    int error = identify_all(names, count, options->copy, options->patience, &known, fault);
+
+    if (!error)
+        error = plx_founding_import_known(state_dir, &known, options, fault);
+    if (error)
+        plx_known_done(&known);
+    else
+        *ret_known = known;
     return error;
 }
 

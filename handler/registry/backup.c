@@ -61,23 +61,16 @@ static int open_plain(struct plx_sqlite *lite, const char *uri, int flags)
 /* The pages that the new one is copied from must be sound; the copy has new ones. */
 static int check_source(struct plx_sqlite *source, struct plx_fault *fault)
 {
-    int64_t number, sound;
-    int code = plx_sqlite_recognise(source, &number, fault), result;
+    int64_t number;
+    int code = plx_sqlite_recognise(source, &number, fault);
 
     if (code)
         return code;
     if (!number)
         return plx_fault_set(fault, PLX_ERR_REGISTRY, "%.150s is empty, not a registry",
                              source->path);
-    result = plx_sqlite_scalar(source,
-                               "SELECT count(*) = 1 AND min(quick_check) = 'ok'"
-                               " FROM pragma_quick_check(1)",
-                               &sound);
-    if (result)
-        return plx_sqlite_failed(source, result, fault);
-    return sound ? 0
-                 : plx_fault_set(fault, PLX_ERR_REGISTRY,
-                                 "%.150s is damaged; the registry stays as it was", source->path);
+    return plx_sqlite_check(source, "PRAGMA quick_check(1)", source->path,
+                            "the registry stays as it was", fault);
 }
 
 /* B1 */

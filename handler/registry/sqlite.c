@@ -745,13 +745,12 @@ static int result_in(const char *text)
     return found ? (int)strtol(found + strlen(given), NULL, 10) : SQLITE_CORRUPT;
 }
 
-static int sqlite_check(void *driver, struct plx_fault *fault)
+int plx_sqlite_check(struct plx_sqlite *lite, const char *pragma, const char *what,
+                     const char *next, struct plx_fault *fault)
 {
-    struct plx_sqlite *lite = driver;
     const char *text = "no answer";
     sqlite3_stmt *check;
-    int code = 0,
-        result = sqlite3_prepare_v2(lite->db, "PRAGMA integrity_check(1)", -1, &check, NULL);
+    int code = 0, result = sqlite3_prepare_v2(lite->db, pragma, -1, &check, NULL);
 
     if (result)
         return plx_sqlite_failed(lite, result, fault);
@@ -767,12 +766,16 @@ static int sqlite_check(void *driver, struct plx_fault *fault)
     else if (!is_damage(result_in(text)))
         code = plx_sqlite_failed(lite, result_in(text), fault);
     else
-        code = plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "the registry is damaged: %.120s; run 'parallax store "
-                             "rebuild-registry'",
-                             text);
+        code = plx_fault_set(fault, PLX_ERR_REGISTRY, "%.150s is damaged: %.120s; %s", what, text,
+                             next);
     sqlite3_finalize(check);
     return code;
+}
+
+static int sqlite_check(void *driver, struct plx_fault *fault)
+{
+    return plx_sqlite_check(driver, "PRAGMA integrity_check(1)", "the registry",
+                            "run 'parallax store rebuild-registry'", fault);
 }
 
 /* ---- In a region ------------------------------------------------------------------------- */

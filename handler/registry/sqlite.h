@@ -33,6 +33,12 @@ int plx_sqlite_exec(struct plx_sqlite *lite, const char *sql);
 int plx_sqlite_scalar(struct plx_sqlite *lite, const char *sql, int64_t *ret_value);
 /* The schema's number, 0 for an empty database; refuses what is not ours or newer. */
 int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct plx_fault *fault);
+
+/* Asks SQLite for damage by pragma, which returns one row. A page that could not be read is no
+ * damage, though SQLite says so: an I/O error. The message says that `what` is damaged, and what
+ * comes next. */
+int plx_sqlite_check(struct plx_sqlite *lite, const char *pragma, const char *what,
+                     const char *next, struct plx_fault *fault);
 /* All migrations behind number, in one transaction. */
 int plx_sqlite_migrate(struct plx_sqlite *lite, int64_t number, struct plx_fault *fault);
 /* Bytes of events that this registry keeps. */

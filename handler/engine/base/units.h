@@ -61,6 +61,11 @@ static inline const char *plx_is_or_are(uint64_t number)
     return number == 1 ? "is" : "are";
 }
 
+static inline const char *plx_has_or_have(uint64_t number)
+{
+    return number == 1 ? "has" : "have";
+}
+
 /* For qsort() and bsearch() of numbers. */
 static inline int plx_compare_u64(const void *a, const void *b)
 {

@@ -442,7 +442,7 @@ static void tell_vouched(struct plx_verify *v)
             "virtual disk %s: %llu of its %llu blocks %s no checksum yet: overwritten in "
             "place, so that damage to them does not show",
             v->record->name, (unsigned long long)unknown, (unsigned long long)keyframe->mapped,
-            unknown == 1 ? "has" : "have");
+            plx_has_or_have(unknown));
 }
 
 static void check_vdi(struct plx_verify *v, uint32_t slot)
