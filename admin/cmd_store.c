@@ -268,6 +268,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
         {"oldest", "Oldest instant", PLX_COLUMN_TEXT},
         {"oldest_snapshot", "  which is", PLX_COLUMN_TEXT},
         {"policy_window", "Policies keep", PLX_COLUMN_TEXT},
+        {"format_version", "Format version", PLX_COLUMN_NUMBER},
         {"block_size", "Block size", PLX_COLUMN_SIZE},
         {"extent_bytes", "Extent size", PLX_COLUMN_SIZE},
         {"extents", "Extents", PLX_COLUMN_NUMBER},
@@ -314,8 +315,9 @@ int plx_cmd_store_info(struct plx_cli *cli)
     for (size_t i = 0; i < instance_count; i++)
         json_array_append_new(open_by, plx_session_instance_text(cli, &instances[i]));
     plx_uuid_text(&info.identity, id);
-    json_t *object = json_pack("{s:s,s:s,s:o,s:I}", "name", name.store, "uuid", id, "volumes",
-                               volumes, "block_size", (json_int_t)block);
+    json_t *object = json_pack("{s:s,s:s,s:o,s:I,s:I}", "name", name.store, "uuid", id, "volumes",
+                               volumes, "format_version", (json_int_t)info.format_version,
+                               "block_size", (json_int_t)block);
     json_object_update_new(
         object, json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o}", "extent_bytes",
                           (json_int_t)(info.extent_blocks * block), "extents",

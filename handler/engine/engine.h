@@ -76,6 +76,7 @@ struct plx_store_info {
     struct plx_uuid id;       /* what the store's structures carry */
     struct plx_uuid identity; /* what people see */
     char name[PLX_STORE_NAME_MAX + 1];
+    uint32_t format_version;
     uint32_t block_size; /* 4096 */
     uint64_t extent_blocks, segment_blocks;
     uint64_t extents;   /* all, system extents included */

@@ -317,6 +317,7 @@ static void fill_info(const struct plx_volume *volumes, unsigned count,
     *ret_info = (struct plx_store_info){
         .id = first->store,
         .identity = first->identity,
+        .format_version = PLX_FORMAT_VERSION,
         .block_size = PLX_BLOCK_SIZE,
         .created_ns = first->created_ns,
         .extent_blocks = first->extent_blocks,
