@@ -247,42 +247,43 @@ int plx_cmd_store_list(struct plx_cli *cli)
     return rc;
 }
 
+static const struct plx_column info_columns[] = {
+    {"name", "Name", PLX_COLUMN_TEXT},
+    {"uuid", "UUID", PLX_COLUMN_TEXT},
+    {"volumes", "Volumes", PLX_COLUMN_TEXT},
+    {"host", "Host", PLX_COLUMN_TEXT},
+    {"size_bytes", "Size", PLX_COLUMN_SIZE},
+    {"used_bytes", "Used", PLX_COLUMN_SIZE},
+    {"system_bytes", "  by the store itself", PLX_COLUMN_SIZE},
+    {"free_bytes", "Free", PLX_COLUMN_SIZE},
+    {"available_bytes", "  for data", PLX_COLUMN_SIZE},
+    {"reserved_bytes", "  reserved", PLX_COLUMN_SIZE},
+    {"recovery_bytes", "    for recovery", PLX_COLUMN_SIZE},
+    {"reclaimable_bytes", "Reclaimable", PLX_COLUMN_SIZE},
+    {"warn_at", "Warn at", PLX_COLUMN_TEXT},
+    {"warning", "Warning", PLX_COLUMN_TEXT},
+    {"doubt", "In doubt", PLX_COLUMN_TEXT},
+    {"oldest", "Oldest instant", PLX_COLUMN_TEXT},
+    {"oldest_snapshot", "  which is", PLX_COLUMN_TEXT},
+    {"policy_window", "Policies keep", PLX_COLUMN_TEXT},
+    {"format_version", "Format version", PLX_COLUMN_NUMBER},
+    {"block_size", "Block size", PLX_COLUMN_SIZE},
+    {"extent_bytes", "Extent size", PLX_COLUMN_SIZE},
+    {"extents", "Extents", PLX_COLUMN_NUMBER},
+    {"unused_extents", "  unused", PLX_COLUMN_NUMBER},
+    {"data_extents", "  data", PLX_COLUMN_NUMBER},
+    {"metadata_extents", "  metadata", PLX_COLUMN_NUMBER},
+    {"registry_bytes", "Registry", PLX_COLUMN_SIZE},
+    {"registry_used_bytes", "  used", PLX_COLUMN_SIZE},
+    {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
+    {"vdi_slots", "  at most", PLX_COLUMN_NUMBER},
+    {"open_by", "Open by", PLX_COLUMN_TEXT},
+    {"created", "Created", PLX_COLUMN_TEXT},
+    {NULL, NULL, 0},
+};
+
 int plx_cmd_store_info(struct plx_cli *cli)
 {
-    static const struct plx_column columns[] = {
-        {"name", "Name", PLX_COLUMN_TEXT},
-        {"uuid", "UUID", PLX_COLUMN_TEXT},
-        {"volumes", "Volumes", PLX_COLUMN_TEXT},
-        {"host", "Host", PLX_COLUMN_TEXT},
-        {"size_bytes", "Size", PLX_COLUMN_SIZE},
-        {"used_bytes", "Used", PLX_COLUMN_SIZE},
-        {"system_bytes", "  by the store itself", PLX_COLUMN_SIZE},
-        {"free_bytes", "Free", PLX_COLUMN_SIZE},
-        {"available_bytes", "  for data", PLX_COLUMN_SIZE},
-        {"reserved_bytes", "  reserved", PLX_COLUMN_SIZE},
-        {"recovery_bytes", "    for recovery", PLX_COLUMN_SIZE},
-        {"reclaimable_bytes", "Reclaimable", PLX_COLUMN_SIZE},
-        {"warn_at", "Warn at", PLX_COLUMN_TEXT},
-        {"warning", "Warning", PLX_COLUMN_TEXT},
-        {"doubt", "In doubt", PLX_COLUMN_TEXT},
-        {"oldest", "Oldest instant", PLX_COLUMN_TEXT},
-        {"oldest_snapshot", "  which is", PLX_COLUMN_TEXT},
-        {"policy_window", "Policies keep", PLX_COLUMN_TEXT},
-        {"format_version", "Format version", PLX_COLUMN_NUMBER},
-        {"block_size", "Block size", PLX_COLUMN_SIZE},
-        {"extent_bytes", "Extent size", PLX_COLUMN_SIZE},
-        {"extents", "Extents", PLX_COLUMN_NUMBER},
-        {"unused_extents", "  unused", PLX_COLUMN_NUMBER},
-        {"data_extents", "  data", PLX_COLUMN_NUMBER},
-        {"metadata_extents", "  metadata", PLX_COLUMN_NUMBER},
-        {"registry_bytes", "Registry", PLX_COLUMN_SIZE},
-        {"registry_used_bytes", "  used", PLX_COLUMN_SIZE},
-        {"vdis", "Virtual disks", PLX_COLUMN_NUMBER},
-        {"vdi_slots", "  at most", PLX_COLUMN_NUMBER},
-        {"open_by", "Open by", PLX_COLUMN_TEXT},
-        {"created", "Created", PLX_COLUMN_TEXT},
-        {NULL, NULL, 0},
-    };
     static struct plx_store_info info;
     struct plx_registry_extent_counts extents;
     struct plx_registry_store store;
@@ -335,7 +336,7 @@ int plx_cmd_store_info(struct plx_cli *cli)
     plx_session_tell_host(cli, name.store, object);
     if (!(rc = plx_cmd_space_of_store(cli, &store, object)))
         rc = plx_cmd_space_history(cli, name.store, vdis, vdi_count, object);
-    plx_out_object(cli, columns, object); /* what is known of it, with an error behind */
+    plx_out_object(cli, info_columns, object); /* what is known of it, with an error behind */
 out:
     free(vdis);
     free(instances);

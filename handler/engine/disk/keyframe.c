@@ -561,19 +561,12 @@ static void end_log(struct plx_keyframe_op *op)
     op->at.addr = op->at.next_addr = 0;
 }
 
-static void keyframe_step(struct plx_task *task)
+/* START to INDEX: the tree and the log's index are made. */
+static void make(struct plx_keyframe_op *op, int error)
 {
-    struct plx_keyframe_op *op = PLX_CONTAINER(task, struct plx_keyframe_op, task);
     struct plx_vdi *vdi = op->vdi;
-    struct plx_store *store = vdi->store;
-    int error = task->error;
 
-    task->error = 0;
     switch (op->state) {
-    case KEYFRAME_LOOK:
-        op->state = KEYFRAME_START;
-        record_xfer(op, PLX_IO_READ, 0, 2);
-        return;
     case KEYFRAME_START:
         stop_if_taken_over(op);
         error = vdi->log.sticky ? vdi->log.sticky : start(op);
@@ -618,8 +611,47 @@ static void keyframe_step(struct plx_task *task)
         }
         keep_made(op);
         op->state = KEYFRAME_BITMAPS;
-        plx_bitmap_sync(store, task); /* K1: ends with a flush that covers nodes, data and log */
+        /* K1: ends with a flush that covers nodes, data and log. */
+        plx_bitmap_sync(vdi->store, &op->task);
         return;
+    }
+}
+
+/* ANNOUNCED and FREE: what no longer has a use is given back. */
+static void let_go(struct plx_keyframe_op *op, int error)
+{
+    struct plx_vdi *vdi = op->vdi;
+    struct plx_store *store = vdi->store;
+
+    switch (op->state) {
+    case KEYFRAME_ANNOUNCED:
+        if (error && plx_keyframe_rewind(&vdi->record)) {
+            record_failed(op, error);
+            return;
+        }
+        if (error) /* not announced (K3); the rest is dead all the same */
+            plx_deaths_free(&op->node_deaths);
+        op->state = KEYFRAME_FREE;
+        op->ticket = ++vdi->tickets;
+        /* fall through */
+    case KEYFRAME_FREE:
+        if (!plx_ops_ended_before(vdi, op->ticket, false, &op->task)) /* K4 */
+            return;
+        plx_deaths_give_back(store, &op->data_deaths, &op->since);
+        plx_deaths_give_back(store, &op->node_deaths, &op->since);
+        plx_deaths_give_back(store, &op->index_deaths, &op->since);
+        plx_deaths_give_back(store, &op->segment_deaths, &op->since);
+        finish(op, 0);
+        return;
+    }
+}
+
+/* BITMAPS to MIRRORED: the record flips to what was made. */
+static void put_in_force(struct plx_keyframe_op *op, int error)
+{
+    struct plx_store *store = op->vdi->store;
+
+    switch (op->state) {
     case KEYFRAME_BITMAPS:
         if (!error && op->flush_mark != store->flush_failures)
             error = store->flush_error; /* not the bitmaps', but nodes may have gone with it */
@@ -636,7 +668,7 @@ static void keyframe_step(struct plx_task *task)
             return;
         }
         op->state = KEYFRAME_FLUSHED;
-        plx_store_flush(store, task, op->flush_mark);
+        plx_store_flush(store, &op->task, op->flush_mark);
         return;
     case KEYFRAME_FLUSHED:
         if (error) {
@@ -655,25 +687,25 @@ static void keyframe_step(struct plx_task *task)
         }
         op->state = KEYFRAME_ANNOUNCED;
         keep_needed_nodes(op);
-        /* fall through */
-    case KEYFRAME_ANNOUNCED:
-        if (error && plx_keyframe_rewind(&vdi->record)) {
-            record_failed(op, error);
-            return;
-        }
-        if (error) /* not announced (K3); the rest is dead all the same */
-            plx_deaths_free(&op->node_deaths);
-        op->state = KEYFRAME_FREE;
-        op->ticket = ++vdi->tickets;
-        /* fall through */
-    case KEYFRAME_FREE:
-        if (!plx_ops_ended_before(vdi, op->ticket, false, task)) /* K4 */
-            return;
-        plx_deaths_give_back(store, &op->data_deaths, &op->since);
-        plx_deaths_give_back(store, &op->node_deaths, &op->since);
-        plx_deaths_give_back(store, &op->index_deaths, &op->since);
-        plx_deaths_give_back(store, &op->segment_deaths, &op->since);
-        finish(op, 0);
+        let_go(op, error);
         return;
+    }
+}
+
+static void keyframe_step(struct plx_task *task)
+{
+    struct plx_keyframe_op *op = PLX_CONTAINER(task, struct plx_keyframe_op, task);
+    int error = task->error;
+
+    task->error = 0;
+    if (op->state == KEYFRAME_LOOK) {
+        op->state = KEYFRAME_START;
+        record_xfer(op, PLX_IO_READ, 0, 2);
+    } else if (op->state < KEYFRAME_BITMAPS) {
+        make(op, error);
+    } else if (op->state < KEYFRAME_ANNOUNCED) {
+        put_in_force(op, error);
+    } else {
+        let_go(op, error);
     }
 }
