@@ -160,7 +160,8 @@ static int take_reads(struct plx_op *op)
     if (error)
         return error;
     if (op->request->op == PLX_READ) {
-        plx_op_deliver_edges(op);
+        if (plx_op_has_edges(op))
+            plx_op_deliver_edges(op);
         return pass_window(op);
     }
     if (plx_op_comparing(op))
@@ -252,9 +253,9 @@ static int issue_window(struct plx_op *op)
         return issue_void(op);
     if (vdi->voids_pending && awaits_voids(op))
         return PLX_WAIT;
-    error = plx_op_wait_for_room(op, plx_op_issue(op));
+    error = plx_op_issue(op);
     if (error)
-        return error;
+        return plx_op_wait_for_room(op, error);
     op->state = OP_WRITTEN;
     if (!op->piece_count)
         return await_join(op);
