@@ -401,7 +401,7 @@ static void test_failed_open_frees(void)
 
 static unsigned wanted_more;
 
-/* As a write to another disk does that finds no room (request.c). */
+/* As a write to another disk does that finds no room (room.c). */
 static void want_one_more(struct plx_simenv *e)
 {
     if (wanted_more || !store->vdis || !store->vdis->keyframe.running)

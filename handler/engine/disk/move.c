@@ -8,7 +8,7 @@
  *     that is shared becomes two.
  * V2  A window moves only for runs that this saves, so that what was moved stays.
  * Loop: the VDI's; never blocks.
- * Crash story: that of a write to new blocks (request.c, log.c).
+ * Crash story: that of a write to new blocks (issue.c, log.c).
  */
 #include "engine/disk/move.h"
 

@@ -34,7 +34,7 @@ uint64_t plx_protect_due_ns(const struct plx_vdi *vdi);
 /* The disk is about to be closed: its last state is an instant, too. Synchronous. */
 void plx_protect_last(struct plx_vdi *vdi);
 
-/* ---- For request.c and log.c ---- */
+/* ---- For the data path (op.h) and log.c ---- */
 
 /* Whether nothing may be written in place: every batch ends with a snapshot. */
 bool plx_protect_copies(const struct plx_vdi *vdi);

@@ -2,7 +2,7 @@
  *
  * I1  reserve.blocks is the sum of what each disk that is open for writing would need if power
  *     failed now (need_of). Key frames and recovery take from it. A segment of log (log.c) and what
- *     adds to a key frame (request.c) are only given what is left beside it. Writes to new blocks
+ *     adds to a key frame (room.c) are only given what is left beside it. Writes to new blocks
  *     leave two segments more, so that snapshots and unmaps go on when they are refused.
  * I2  A block counts as free when it would be after a crash, too: what was freed since the last
  *     bitmap pass began is still allocated on the store, whoever recovers finds it so, and only a

@@ -70,7 +70,7 @@ struct plx_op {
     uint32_t void_count;
     struct plx_join join;
     struct plx_log_item item;
-    struct plx_op *seen_by; /* a snapshot that sees what is being written in place (Q9) */
+    struct plx_op *seen_by; /* a snapshot that sees what is being written in place (lone.c, Q9) */
     struct plx_xfer xfers[PLX_OP_XFERS];
     unsigned xfer_count;
     struct iovec iovs[PLX_OP_IOVS];
@@ -121,7 +121,7 @@ struct plx_vdi {
     struct plx_fault fault;
 };
 
-/* request.c */
+/* request.c, op.c, room.c */
 int plx_ops_init(struct plx_vdi *vdi);
 void plx_ops_done(struct plx_vdi *vdi);
 /* One turn: starts waiting requests, key frames, forms batches. */

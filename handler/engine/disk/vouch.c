@@ -7,7 +7,7 @@
  *
  * V1  A block is read and its checksum noted under the range lock of a write: what is noted is what
  *     the block holds. From then on its checksum is known, so the next write in place makes a VOID
- *     record durable first (request.c, Q2), whatever has become of the note by then.
+ *     record durable first (issue.c, Q2), whatever has become of the note by then.
  * V2  Only the map learns of it, and only if the block still is as writable as when it was looked
  *     up: no snapshot was ordered and no key frame begun or ended in between.
  * V3  What can be read need not be on the medium once a flush has failed, or a write in place: a

@@ -44,7 +44,7 @@ void plx_vouch_pump(struct plx_vdi *vdi);
 /* When a turn is needed for that: monotonic, UINT64_MAX: never. */
 uint64_t plx_vouch_due_ns(const struct plx_vdi *vdi);
 
-/* ---- For request.c ---- */
+/* ---- For the data path (op.h) ---- */
 
 /* These blocks are being overwritten in place. */
 void plx_vouch_note(struct plx_vouch *vouch, uint64_t vblock, uint64_t count);

@@ -1,6 +1,6 @@
 /* gather.h - inside the engine: one virtual disk's writes of new blocks, joined on their way.
  *
- * New blocks follow each other on the store wherever they lie on the disk (request.c's run), so
+ * New blocks follow each other on the store wherever they lie on the disk (issue.c's run), so
  * what a deep queue of small random writes becomes is a sequential stream. Log-structured systems
  * live from writing such a stream in few large transfers; so do we. Threads: the store's loop.
  */

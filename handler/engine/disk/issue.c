@@ -1,0 +1,412 @@
+/* issue.c - a window is written: what happens to each block, its data and its log record.
+ *
+ * Q2  A block is overwritten in place only if it is writable for the generation that the write
+ *     belongs to, checked in the same step that submits the write (INV-3), and only once the
+ *     record that voids its checksum is durable.
+ * Loop: the VDI's. Crash story: log.c has it; a write in place is torn at most where it was
+ *   never acknowledged.
+ */
+#include "engine/disk/op.h"
+#include "engine/disk/share.h"
+
+#define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
+#define MOVE_RETRIES 256u
+
+/* What gets another place is settled. A checksum that was not known is from now on. */
+void plx_op_checksum_kept(struct plx_op *op)
+{
+    for (unsigned i = 0; i < op->blocks; i++)
+        if (op->actions[i] == PLX_ACTION_NEW)
+            op->checksums[i] = plx_op_block_checksum(op, i);
+}
+
+/* What happens to each block; *ret_void: some checksum has to be voided first. */
+void plx_op_classify(struct plx_op *op, bool *ret_void)
+{
+    struct plx_vdi *vdi = op->vdi;
+
+    *ret_void = false;
+    op->void_leaf = UINT64_MAX;
+    op->void_count = 0;
+    for (unsigned i = 0; i < op->blocks; i++) {
+        const struct plx_mapping *mapping = &op->mappings[i];
+        uint64_t leaf = (op->first_block + i) >> PLX_NODE_SHIFT;
+
+        if (plx_op_block_is_zero(op, i)) {
+            op->actions[i] = mapping->addr ? PLX_ACTION_UNMAP : PLX_ACTION_SKIP;
+            continue;
+        }
+        if (!mapping->writable || plx_op_always_copies(vdi)) {
+            op->actions[i] = PLX_ACTION_NEW;
+            op->checksums[i] = plx_op_block_checksum(op, i);
+            continue;
+        }
+        op->actions[i] = PLX_ACTION_IN_PLACE;
+        if (!mapping->checksum)
+            continue;
+        *ret_void = true;
+        if (op->void_leaf == UINT64_MAX)
+            op->void_leaf = leaf;
+        op->void_count = (uint32_t)(leaf - op->void_leaf + 1);
+    }
+}
+
+static size_t void_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
+{
+    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
+
+    /* In memory the checksums go now: only what is applied may lose its checksum by this record,
+     * because the mark must cover it, this batch's or that of the record's repetition. */
+    op->void_encoded = true;
+    op->void_covered = op->void_again || op->vdi->log.durable_seq == op->vdi->log.applied.seq - 1;
+    for (uint32_t i = 0; i < op->void_count && !op->void_again; i++)
+        plx_map_apply_void(&op->vdi->map, op->void_leaf + i);
+    op->vdi->counters.voids++;
+    op->vdi->store->counters.voids++;
+    ++*records;
+    return plx_record_put_void(out, op->void_leaf, op->void_count);
+}
+
+static void void_apply(struct plx_log_item *item)
+{
+}
+
+/* What is applied need not be durable when the record is formed (write-back): a second record,
+ * formed when the first is durable and with it all before, carries the mark that covers it. Once
+ * the first has taken its effect the disk depends on the second: for both there is room
+ * (room_for_void). */
+int plx_op_append_void(struct plx_op *op)
+{
+    static const struct plx_log_item_ops ops = {void_encode, void_apply};
+    int error;
+
+    op->item = (struct plx_log_item){
+        .ops = &ops,
+        .task = &op->task,
+        .bytes = plx_record_bytes(PLX_RECORD_VOID, op->void_count),
+        .slots = op->void_again ? 0 : op->void_count * PLX_MAP_SLOTS_FOR_VOID,
+        .needs_durable = true,
+    };
+    error = plx_log_reserve(&op->vdi->log, &op->item);
+    if (error)
+        return error;
+    op->state = OP_VOIDED;
+    plx_log_append(&op->vdi->log, &op->item);
+    return 0;
+}
+
+void plx_op_release_pieces(struct plx_op *op)
+{
+    for (unsigned i = 0; i < op->piece_count; i++)
+        if (op->pieces[i].addr && !plx_addr_is_common(op->pieces[i].addr))
+            plx_alloc_free(op->vdi->store, op->pieces[i].addr, op->pieces[i].count);
+    op->piece_count = 0;
+}
+
+/* From a run of adjacent blocks, which is refilled about 1 MiB at a time. */
+static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, uint64_t *ret_addr,
+                       uint64_t *ret_count)
+{
+    if (!run->count) {
+        int error = plx_alloc_run(op->vdi->store, PLX_EXTENT_DATA, plx_max_u64(want, RUN_BLOCKS),
+                                  &op->task, &run->addr, &run->count);
+
+        if (error)
+            return error;
+    }
+    *ret_addr = run->addr;
+    *ret_count = plx_min_u64(want, run->count);
+    run->addr += *ret_count;
+    run->count -= *ret_count;
+    return 0;
+}
+
+/* Pieces for all new and unmapped blocks, the new ones from the run. 0, PLX_WAIT or NOSPACE; cuts
+ * the window when there are too many pieces: those of a move are one transfer. */
+static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
+{
+    unsigned i = 0;
+
+    op->piece_count = 0;
+    while (i < op->blocks) {
+        unsigned first = i, count;
+        uint8_t action = op->actions[i];
+
+        while (i < op->blocks && op->actions[i] == action)
+            i++;
+        count = i - first;
+        if (action != PLX_ACTION_NEW && action != PLX_ACTION_UNMAP)
+            continue;
+        while (count) {
+            struct plx_piece *piece = &op->pieces[op->piece_count];
+            uint64_t addr = 0, got = count;
+
+            if (op->piece_count == PLX_OP_XFERS / 2 && !plx_op_moving(op)) {
+                plx_op_cut_window(op, first);
+                return 0;
+            }
+            if (action == PLX_ACTION_NEW) {
+                int error = take_blocks(op, run, count, &addr, &got);
+
+                if (error)
+                    return error;
+            }
+            *piece = (struct plx_piece){
+                .vblock = op->first_block + first, .addr = addr, .count = (uint32_t)got};
+            op->piece_count++;
+            first += (unsigned)got;
+            count -= (unsigned)got;
+        }
+    }
+    return 0;
+}
+
+/* All that moves, into one run of its own. An extent that is asked for may have none that is long
+ * enough: others have used it. Not all of them are taken for that. */
+static int lay_out_move(struct plx_op *op)
+{
+    bool may_wait = op->retries++ < MOVE_RETRIES;
+    struct plx_run run = {0};
+    int error;
+
+    for (unsigned i = 0; i < op->blocks; i++)
+        run.count += op->actions[i] == PLX_ACTION_NEW;
+    error = plx_alloc_adjacent(op->vdi->store, run.count, may_wait ? &op->task : NULL, &run.addr);
+    if (error)
+        return error;
+    error = lay_out_pieces(op, &run);
+    PLX_ASSERT(!error && !run.count);
+    return 0;
+}
+
+/* The common block that is there, or a new one that will be. */
+static int lay_out_share(struct plx_op *op)
+{
+    const struct plx_share *share = op->request->share;
+
+    if (!share->common)
+        return lay_out_move(op);
+    op->pieces[0] = (struct plx_piece){op->first_block, share->common, 1};
+    op->piece_count = 1;
+    return 0;
+}
+
+static size_t pieces_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
+{
+    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
+    size_t bytes = 0;
+
+    for (unsigned i = 0; i < op->piece_count; i++) {
+        const struct plx_piece *piece = &op->pieces[i];
+
+        if (piece->addr)
+            bytes += plx_record_put_map(out + bytes, piece->vblock, piece->count,
+                                        plx_share_addr(op, piece),
+                                        &op->checksums[piece->vblock - op->first_block]);
+        else
+            bytes += plx_record_put_unmap(out + bytes, piece->vblock, piece->count);
+    }
+    *records += op->piece_count;
+    return bytes;
+}
+
+static void pieces_apply(struct plx_log_item *item)
+{
+    struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
+    struct plx_map *map = &op->vdi->map;
+
+    for (unsigned i = 0; i < op->piece_count; i++) {
+        const struct plx_piece *piece = &op->pieces[i];
+        const uint32_t *checksums = &op->checksums[piece->vblock - op->first_block];
+
+        if (!piece->addr) {
+            plx_map_apply_unmap(map, piece->vblock, piece->count);
+            continue;
+        }
+        for (uint32_t b = 0; b < piece->count; b++)
+            plx_map_apply_map(map, piece->vblock + b, plx_share_addr(op, piece) + b,
+                              plx_checksum24(checksums[b]));
+    }
+}
+
+/* The item for the pieces, with the memory that applying it needs: 0 or NOMEM. */
+int plx_op_make_item(struct plx_op *op)
+{
+    static const struct plx_log_item_ops ops = {pieces_encode, pieces_apply};
+    size_t bytes = 0, slots = 0;
+
+    for (unsigned i = 0; i < op->piece_count; i++) {
+        const struct plx_piece *piece = &op->pieces[i];
+
+        bytes += plx_record_bytes(piece->addr ? PLX_RECORD_MAP : PLX_RECORD_UNMAP, piece->count);
+        slots += piece->addr ? piece->count : plx_map_slots_for_unmap(piece->vblock, piece->count);
+    }
+    op->item = (struct plx_log_item){
+        .ops = &ops,
+        .task = &op->task,
+        .bytes = bytes,
+        .slots = slots,
+        .needs_durable = op->request->fua || plx_op_sharing(op),
+        .changes = true,
+    };
+    return plx_log_reserve(&op->vdi->log, &op->item);
+}
+
+/* Data of an op that is logged reports to the log item; that of one that is not to the op's join.
+ */
+static void logged_data_done(struct plx_io *io)
+{
+    struct plx_xfer *xfer = PLX_CONTAINER(io, struct plx_xfer, io);
+    struct plx_op *op = PLX_CONTAINER(xfer->join, struct plx_op, join);
+    struct plx_volume *volume = &xfer->store->volumes[xfer->volume];
+
+    volume->under_way--;
+    volume->dirty = true;
+    plx_log_data_done(&op->vdi->log, &op->item, io->result);
+    if (--op->join.pending == 0 && op->join.task) /* the item failed before its data was through */
+        plx_task_ready(op->vdi->store, op->join.task);
+}
+
+/* What is adjacent on the store goes in one transfer. */
+static unsigned submit_new(struct plx_op *op)
+{
+    const struct plx_piece *piece = op->pieces, *end = op->pieces + op->piece_count;
+    unsigned data = 0, sent = 0;
+
+    while (piece < end) {
+        unsigned first_iov = op->iov_count, run = 0;
+        uint64_t addr = piece->addr + sent;
+        struct plx_xfer *xfer;
+
+        if (!piece->addr || plx_addr_is_common(piece->addr)) {
+            piece++;
+            continue;
+        }
+        while (piece < end && piece->addr + sent == addr + run &&
+               plx_op_add_block_iovs(op, (unsigned)(piece->vblock - op->first_block) + sent,
+                                     first_iov)) {
+            run++;
+            if (++sent == piece->count) {
+                piece++;
+                sent = 0;
+            }
+        }
+        PLX_ASSERT(run > 0);
+        xfer = plx_op_prepare_run(op, PLX_IO_WRITE, first_iov, addr, run);
+        xfer->io.done = logged_data_done;
+        plx_gather_write(&op->vdi->gather, xfer);
+        data++;
+        op->vdi->store->counters.blocks_new += run;
+        op->vdi->counters.blocks_new += run;
+    }
+    return data;
+}
+
+/* Returns how many transfers. */
+static unsigned submit_in_place(struct plx_op *op)
+{
+    unsigned block = 0, sent = 0;
+
+    while (block < op->blocks) {
+        unsigned first = block, first_iov = op->iov_count;
+        uint64_t addr = op->mappings[block].addr;
+        struct plx_xfer *xfer;
+
+        if (op->actions[block] != PLX_ACTION_IN_PLACE) {
+            if (!plx_op_keeps_contents(op))
+                op->vdi->store->counters.blocks_zero += op->actions[block] != PLX_ACTION_NEW;
+            block++;
+            continue;
+        }
+        while (block < op->blocks && op->actions[block] == PLX_ACTION_IN_PLACE &&
+               (block == first || plx_op_adjoins(op, block)) &&
+               plx_op_add_block_iovs(op, block, first_iov))
+            block++;
+        PLX_ASSERT(block > first);
+        xfer = plx_op_prepare_run(op, PLX_IO_WRITE, first_iov, addr, block - first);
+        if (op->piece_count)
+            xfer->io.done = logged_data_done;
+        plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
+        sent++;
+        op->in_place = true;
+        if (!plx_op_vouching(op))
+            plx_vouch_note(&op->vdi->vouch, op->first_block + first, block - first);
+        op->vdi->store->counters.blocks_in_place += block - first;
+        op->vdi->counters.blocks_in_place += block - first;
+    }
+    return sent;
+}
+
+/* How many transfers and iovecs the window needs; cuts it to what there is. */
+static int fit_window(struct plx_op *op)
+{
+    unsigned xfers = 0, iovs = 0;
+
+    for (unsigned i = 0; i < op->blocks; i++) {
+        bool starts = i == 0 || op->actions[i] != op->actions[i - 1] ||
+                      (op->actions[i] == PLX_ACTION_IN_PLACE && !plx_op_adjoins(op, i));
+        unsigned slices = 1;
+
+        if (op->actions[i] == PLX_ACTION_SKIP || op->actions[i] == PLX_ACTION_UNMAP)
+            continue;
+        if (!plx_op_edge_of(op, i)) {
+            struct plx_op_bytes c = plx_op_bytes_at(op->request, plx_op_data_offset(op, i));
+            size_t left = PLX_BLOCK_SIZE;
+
+            for (slices = 0; left; slices++)
+                left -= plx_op_bytes_take(&c, left).iov_len;
+        }
+        xfers += starts;
+        iovs += slices;
+        /* Half of the transfers are kept for pieces split by allocation. */
+        if (i > 0 && (xfers > PLX_OP_XFERS / 2 || iovs > PLX_OP_IOVS)) {
+            plx_op_cut_window(op, i);
+            return 0;
+        }
+        if (iovs > PLX_OP_IOVS)
+            return PLX_ERR_INVALID;
+    }
+    return 0;
+}
+
+/* Everything is known and in memory: allocate, submit data and log in one step (Q2). */
+int plx_op_issue(struct plx_op *op)
+{
+    bool has_in_place = false, has_new = false, unmaps = false;
+    unsigned in_place;
+    int error;
+
+    error = plx_op_moving(op) ? 0 : fit_window(op);
+    if (error)
+        return error;
+    for (unsigned i = 0; i < op->blocks; i++) {
+        has_in_place = has_in_place || op->actions[i] == PLX_ACTION_IN_PLACE;
+        has_new = has_new || op->actions[i] == PLX_ACTION_NEW;
+        unmaps = unmaps || op->actions[i] == PLX_ACTION_UNMAP;
+    }
+    op->piece_count = 0;
+    if (has_new)
+        error = plx_op_metadata_room(op);
+    else if (unmaps)
+        error = plx_op_room_for_changes(op, PLX_OP_EDGE_LEAVES);
+    if (!error)
+        error = plx_op_moving(op)    ? lay_out_move(op)
+                : plx_op_sharing(op) ? lay_out_share(op)
+                                     : lay_out_pieces(op, &op->vdi->run);
+    if (!error && op->piece_count)
+        error = plx_op_make_item(op);
+    if (error) {
+        plx_op_release_pieces(op);
+        return error;
+    }
+    if ((has_in_place && !plx_op_vouching(op)) || op->piece_count)
+        plx_protect_note_change(op->vdi);
+    op->flush_mark = op->vdi->store->flush_failures;
+    plx_op_start_join(op);
+    in_place = submit_in_place(op);
+    if (op->piece_count) {
+        op->item.data_pending = in_place + submit_new(op);
+        plx_log_append(&op->vdi->log, &op->item);
+    }
+    return 0;
+}

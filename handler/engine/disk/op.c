@@ -1,0 +1,223 @@
+/* op.c - the life of an operation: taken for a request, active, finished.
+ *
+ * Q5  A request completes exactly once; a failed window ends it.
+ * Q6  Nothing is allocated here: operations exist since the VDI was opened.
+ * Loop: the VDI's. Crash story: none; this is memory.
+ */
+#include <stdlib.h>
+
+#include "engine/disk/move.h"
+#include "engine/disk/op.h"
+
+#define EDGE_BYTES (2 * PLX_BLOCK_SIZE)
+#define COMPARE_BLOCKS (PLX_COMPARE_MAX / PLX_BLOCK_SIZE + 1)
+
+static void release_op(struct plx_op *op)
+{
+    op->next = op->vdi->free_ops;
+    op->vdi->free_ops = op;
+    op->vdi->free_op_count++;
+}
+
+/* There is one (Q6). What no load ever was deep enough to need is never touched: it takes no
+ * memory. */
+static struct plx_op *take_op(struct plx_vdi *vdi)
+{
+    struct plx_op *op = vdi->free_ops;
+
+    PLX_ASSERT(vdi->free_op_count > 0);
+    vdi->free_op_count--;
+    if (op) {
+        vdi->free_ops = op->next;
+        return op;
+    }
+    op = &vdi->ops[vdi->ops_touched];
+    op->vdi = vdi;
+    op->task.step = plx_op_step;
+    op->edges = vdi->op_edges + (size_t)vdi->ops_touched++ * EDGE_BYTES;
+    return op;
+}
+
+int plx_ops_init(struct plx_vdi *vdi)
+{
+    unsigned count = vdi->store->options.ops_per_vdi + PLX_OP_AHEAD + PLX_OP_OWN;
+
+    vdi->ops = calloc(count, sizeof *vdi->ops);
+    vdi->op_edges = aligned_alloc(PLX_BLOCK_SIZE, (size_t)count * EDGE_BYTES);
+    vdi->compare_buffer = aligned_alloc(PLX_BLOCK_SIZE, COMPARE_BLOCKS * PLX_BLOCK_SIZE);
+    if (!vdi->ops || !vdi->op_edges || !vdi->compare_buffer) {
+        plx_ops_done(vdi);
+        return PLX_ERR_NOMEM;
+    }
+    vdi->free_op_count = count;
+    return 0;
+}
+
+void plx_ops_done(struct plx_vdi *vdi)
+{
+    free(vdi->ops);
+    free(vdi->op_edges);
+    free(vdi->compare_buffer);
+}
+
+static void activate(struct plx_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+
+    op->active = true;
+    op->ticket = ++vdi->tickets;
+    op->next = NULL;
+    op->previous = vdi->newest;
+    if (vdi->newest)
+        vdi->newest->next = op;
+    else
+        vdi->oldest = op;
+    vdi->newest = op;
+}
+
+static void deactivate(struct plx_op *op)
+{
+    struct plx_vdi *vdi = op->vdi;
+
+    *(op->previous ? &op->previous->next : &vdi->oldest) = op->next;
+    *(op->next ? &op->next->previous : &vdi->newest) = op->previous;
+    op->active = false;
+    plx_op_wake_all(vdi->store, &vdi->ticket_waiters);
+}
+
+/* Whether an operation goes by addresses that it looked up. One that waits for its turn, for space
+ * or for a key frame looks up again afterwards; a key frame must not wait for it. */
+static bool holds_addresses(const struct plx_op *op)
+{
+    return op->state != OP_LOCK && op->state != OP_RETRY && op->state != OP_ROOM &&
+           op->state != OP_KEYFRAME;
+}
+
+bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_only,
+                          struct plx_task *task)
+{
+    for (const struct plx_op *op = vdi->oldest; op && op->ticket < ticket; op = op->next) {
+        if (&op->task == task || (in_place_only ? !op->in_place : !holds_addresses(op)))
+            continue;
+        vdi->log.patience_ns = 0; /* it may be for the snapshot that shares its I/O */
+        plx_queue_push(&vdi->ticket_waiters, task);
+        return false;
+    }
+    return true;
+}
+
+bool plx_vdi_idle(const struct plx_vdi *vdi)
+{
+    return !vdi->oldest && (!vdi->waiting || vdi->barrier) && plx_log_idle(&vdi->log) &&
+           !vdi->keyframe.running && !vdi->keyframe.wanted && !vdi->log.spare_waiting;
+}
+
+static void count_latency(struct plx_store *store, uint64_t *histogram, uint64_t *other,
+                          uint64_t started_ns)
+{
+    uint64_t ns = store->env->monotonic_ns(store->env) - started_ns;
+    unsigned bucket = 63 - (unsigned)__builtin_clzll(ns | 1); /* that of 0 is that of 1 */
+
+    bucket = bucket < PLX_HISTOGRAM_BUCKETS ? bucket : PLX_HISTOGRAM_BUCKETS - 1;
+    histogram[bucket]++;
+    other[bucket]++;
+}
+
+void plx_op_complete(struct plx_vdi *vdi, struct plx_request *request, int result)
+{
+    struct plx_store *store = vdi->store;
+
+    request->result = result;
+    if (request->op == PLX_READ)
+        count_latency(store, vdi->counters.read_latency, store->counters.read_latency,
+                      request->started_ns);
+    else if (request->op == PLX_WRITE)
+        count_latency(store, vdi->counters.write_latency, store->counters.write_latency,
+                      request->started_ns);
+    else if (request->op == PLX_SNAPSHOT)
+        count_latency(store, vdi->counters.snapshot_latency, store->counters.snapshot_latency,
+                      request->started_ns);
+    request->done(request);
+}
+
+/* What was written in place may be seen, and no flush has followed it. */
+void plx_op_in_cache_only(struct plx_vdi *vdi)
+{
+    plx_vdi_set_unflushed(vdi);
+    vdi->cache_changes++;
+}
+
+void plx_op_finish(struct plx_op *op, int result)
+{
+    struct plx_vdi *vdi = op->vdi;
+    struct plx_request *request = op->request;
+
+    if (request->op == PLX_MOVE)
+        request->move->upto = request->offset + op->done_bytes +
+                              (plx_error_is_unreadable(result) ? op->window_bytes : 0);
+    if (request->op == PLX_VOUCH)
+        plx_vouch_ended(op, result);
+    if (op->in_place && result) {
+        vdi->vouch.doubt = true;
+        plx_op_in_cache_only(vdi);
+    }
+    op->in_place = false;
+    vdi->labels_ended += op->labels;
+    op->labels = false;
+    plx_op_release_compare(op);
+    plx_op_unlock(op);
+    deactivate(op);
+    op->request = NULL;
+    release_op(op);
+    if (result && !request->fault.code)
+        plx_fault_set(&request->fault, result, "virtual disk %s: %s", vdi->record.name,
+                      plx_error_text(result));
+    plx_op_complete(vdi, request, result); /* Q5; may submit again */
+}
+
+int plx_op_fail_at(struct plx_op *op, int error, unsigned block, const char *what)
+{
+    return plx_fault_set(&op->request->fault, error,
+                         "virtual disk %s, virtual block %llu, store block %llu: %s",
+                         op->vdi->record.name, (unsigned long long)(op->first_block + block),
+                         (unsigned long long)plx_addr_block(op->mappings[block].addr), what);
+}
+
+struct plx_op *plx_op_begin(struct plx_vdi *vdi, struct plx_request *request)
+{
+    struct plx_op *op = take_op(vdi);
+
+    op->request = request;
+    op->done_bytes = 0;
+    op->in_place = op->locks = false;
+    op->retries = op->room_waits = 0;
+    op->compared = op->compare_held = false;
+    if (request->op == PLX_MOVE)
+        plx_move_begin(op);
+    activate(op);
+    switch (request->op) {
+    case PLX_READ:
+    case PLX_WRITE:
+    case PLX_UNMAP:
+    case PLX_COMPARE_WRITE:
+    case PLX_MOVE:
+    case PLX_SHARE:
+    case PLX_VOUCH:
+        op->state = OP_WINDOW;
+        break;
+    case PLX_SNAPSHOT:
+        op->state = OP_SNAPSHOT_LOGGED;
+        break;
+    case PLX_LABEL:
+    case PLX_RESIZE:
+        op->state = OP_ITEM;
+        break;
+    case PLX_FLUSH:
+        op->state = OP_FLUSHED;
+        break;
+    case PLX_KEYFRAME:
+        op->state = OP_KEYFRAME;
+        break;
+    }
+    return op;
+}

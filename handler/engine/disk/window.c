@@ -1,0 +1,234 @@
+/* window.c - a window of an operation: laid out, locked, looked up, read.
+ *
+ * Q1  Writes and unmaps of overlapping blocks run one after the other, in the order they came.
+ * Q3  A blind write (to an absent or shared block) reads no metadata that is not in memory.
+ * Q4  A read whose checksum does not match is corrupt only if the mapping is still the same: a
+ *     write in place may have overtaken it.
+ * Loop: the VDI's. Crash story: nothing is written here.
+ */
+#include "engine/disk/move.h"
+#include "engine/disk/op.h"
+#include "engine/disk/share.h"
+
+#define READ_RETRIES 16u
+
+static void set_window(struct plx_op *op, uint64_t offset, uint64_t bytes)
+{
+    uint64_t end = offset + bytes;
+
+    op->first_block = offset >> PLX_BLOCK_SHIFT;
+    op->head_skip = offset & (PLX_BLOCK_SIZE - 1);
+    op->blocks = (unsigned)(((end - 1) >> PLX_BLOCK_SHIFT) - op->first_block + 1);
+    op->tail_skip = (uint32_t)(((op->first_block + op->blocks) << PLX_BLOCK_SHIFT) - end);
+    op->window_bytes = (size_t)bytes;
+    op->looked_up = 0;
+    op->edges_read = false;
+    op->walk = (struct plx_walk){0};
+}
+
+void plx_op_lay_out_window(struct plx_op *op)
+{
+    uint64_t offset = op->request->offset + op->done_bytes;
+    uint64_t left = op->request->length - op->done_bytes;
+    uint64_t in_block = offset & (PLX_BLOCK_SIZE - 1);
+
+    if (plx_op_moving(op)) {
+        uint64_t window = plx_move_window(op->vdi->store) * PLX_BLOCK_SIZE;
+
+        set_window(op, offset, plx_min_u64(left, window - offset % window));
+        return;
+    }
+    if (op->request->op != PLX_UNMAP) {
+        set_window(op, offset,
+                   plx_min_u64(left, (uint64_t)PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE - in_block));
+        return;
+    }
+    /* An unmap: whole blocks at once; the partly covered ends are written with zeroes. */
+    if (in_block)
+        set_window(op, offset, plx_min_u64(left, PLX_BLOCK_SIZE - in_block));
+    else if (left >= PLX_BLOCK_SIZE)
+        set_window(op, offset,
+                   plx_min_u64(left & ~(uint64_t)(PLX_BLOCK_SIZE - 1),
+                               (uint64_t)PLX_RECORD_UNMAP_MAX * PLX_BLOCK_SIZE));
+    else
+        set_window(op, offset, left);
+}
+
+void plx_op_cut_window(struct plx_op *op, unsigned blocks)
+{
+    PLX_ASSERT(blocks > 0 && blocks < op->blocks);
+    set_window(op, op->request->offset + op->done_bytes,
+               (uint64_t)blocks * PLX_BLOCK_SIZE - op->head_skip);
+    op->looked_up = blocks;
+}
+
+static bool overlaps(const struct plx_op *a, const struct plx_op *b)
+{
+    return a->first_block < b->first_block + b->blocks &&
+           b->first_block < a->first_block + a->blocks;
+}
+
+/* Q1: nobody who came earlier and holds or wants the range. 0, PLX_WAIT or, to a move or a share,
+ * NOSPACE. */
+int plx_op_lock(struct plx_op *op)
+{
+    if (plx_op_moving(op) && op->request->move->dry_run) /* it only looks */
+        return 0;
+    for (const struct plx_op *other = op->vdi->oldest; other; other = other->next) {
+        if (other != op && other->locks && overlaps(op, other) &&
+            (other->state != OP_LOCK || other->ticket < op->ticket)) {
+            if (plx_op_keeps_contents(op) && other->state == OP_ROOM) /* request.c, Q8 */
+                return PLX_ERR_NOSPACE;
+            op->locks = true; /* stands in line */
+            op->state = OP_LOCK;
+            plx_queue_push(&op->vdi->range_waiters, &op->task);
+            plx_op_wake_all(op->vdi->store, &op->vdi->ticket_waiters);
+            return PLX_WAIT;
+        }
+    }
+    op->locks = true;
+    return 0;
+}
+
+/* Looks up what is still missing. 0 or PLX_WAIT: that a node cannot be read the task is told. */
+int plx_op_look_up(struct plx_op *op)
+{
+    struct plx_map *map = &op->vdi->map;
+    bool writing =
+        op->request->op != PLX_READ && !plx_op_comparing(op) && !plx_op_keeps_contents(op);
+
+    plx_walk_resume(&op->walk);
+    if (op->looked_up == 0)
+        op->gen = map->gen_submitted;
+    if (op->looked_up == 0 && plx_op_vouching(op))
+        op->base_changes = map->base_changes;
+    while (op->looked_up < op->blocks) {
+        uint64_t vblock = op->first_block + op->looked_up, waited = op->walk.nodes_waited;
+        struct plx_mapping *mapping = &op->mappings[op->looked_up];
+        bool absent;
+        int error;
+
+        if (writing && !plx_op_edge_of(op, op->looked_up) &&
+            plx_map_known_not_writable(map, vblock, &absent)) {
+            *mapping = (struct plx_mapping){.addr = absent ? 0 : PLX_ADDR_MAX}; /* Q3 */
+            op->looked_up++;
+            continue;
+        }
+        error = plx_map_lookup(map, vblock, &op->walk, &op->task, mapping);
+        if (writing)
+            op->vdi->store->counters.write_path_node_reads += op->walk.nodes_waited - waited;
+        if (error)
+            return error;
+        op->looked_up++;
+    }
+    return 0;
+}
+
+static bool wanted_for_read(const struct plx_op *op, unsigned block)
+{
+    if (plx_op_keeps_contents(op))
+        return op->actions[block] == PLX_ACTION_NEW;
+    return op->request->op == PLX_READ || plx_op_comparing(op) || plx_op_edge_of(op, block);
+}
+
+struct plx_xfer *plx_op_prepare_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov,
+                                    uint64_t addr, unsigned blocks)
+{
+    struct plx_xfer *xfer = &op->xfers[op->xfer_count++];
+
+    plx_store_prepare(op->vdi->store, xfer, io_op, PLX_KIND_DATA, addr, 0,
+                      (size_t)blocks * PLX_BLOCK_SIZE, &op->iovs[first_iov],
+                      (int)(op->iov_count - first_iov), &op->join);
+    return xfer;
+}
+
+static void submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov, uint64_t addr,
+                       unsigned blocks)
+{
+    struct plx_xfer *xfer = plx_op_prepare_run(op, io_op, first_iov, addr, blocks);
+
+    plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
+}
+
+/* Submits reads of the blocks that are wanted, adjacent ones together. When transfers or iovecs
+ * run out the window is cut: the rest makes a window of its own. That of a move is read bit by bit.
+ */
+int plx_op_submit_reads(struct plx_op *op)
+{
+    unsigned block = plx_op_moving(op) ? op->moves_read : 0;
+
+    plx_op_start_join(op);
+    while (block < op->blocks) {
+        unsigned first = block, first_iov = op->iov_count;
+        uint64_t addr = op->mappings[block].addr;
+        bool full = false;
+
+        if (!wanted_for_read(op, block)) {
+            block++;
+            continue;
+        }
+        if (!addr) {
+            plx_op_clear_block(op, block++);
+            continue;
+        }
+        while (!full && block < op->blocks && wanted_for_read(op, block) &&
+               (block == first || plx_op_adjoins(op, block))) {
+            full = op->xfer_count == PLX_OP_XFERS || !plx_op_add_block_iovs(op, block, first_iov);
+            block += !full;
+        }
+        if (block > first)
+            submit_run(op, PLX_IO_READ, first_iov, addr, block - first);
+        if (full && plx_op_moving(op))
+            break;
+        if (full && block == 0)
+            return PLX_ERR_INVALID; /* one block in more pieces than an operation has */
+        if (full) {
+            plx_op_cut_window(op, block);
+            return 0;
+        }
+    }
+    op->moves_read = block;
+    return 0;
+}
+
+/* What a share's block is to be compared with. Behind plx_op_submit_reads(). */
+void plx_op_submit_common_read(struct plx_op *op)
+{
+    uint64_t common = op->request->share->common;
+    uint8_t *own, *other;
+
+    if (!common)
+        return;
+    plx_share_buffers(op, &own, &other);
+    op->iovs[op->iov_count++] = (struct iovec){other, PLX_BLOCK_SIZE};
+    submit_run(op, PLX_IO_READ, op->iov_count - 1, common, 1);
+}
+
+/* After the reads: checksums. 0; PLX_WAIT: look up again (Q4); or CORRUPT. */
+int plx_op_verify_reads(struct plx_op *op)
+{
+    if (op->join.error)
+        return plx_op_fail_at(op, op->join.error, 0, plx_error_text(op->join.error));
+    for (unsigned i = 0; i < op->blocks; i++) {
+        const struct plx_mapping *mapping = &op->mappings[i];
+        struct plx_mapping now;
+
+        if (!wanted_for_read(op, i) || !mapping->addr || !mapping->checksum ||
+            plx_checksum24(plx_op_block_checksum(op, i)) == mapping->checksum)
+            continue;
+        if (op->retries++ < READ_RETRIES) {
+            int error;
+
+            plx_walk_resume(&op->walk);
+            error = plx_map_lookup(&op->vdi->map, op->first_block + i, &op->walk, &op->task, &now);
+            if (error)
+                return error; /* PLX_WAIT: queued, the lookup starts over */
+            if (now.addr != mapping->addr || now.checksum != mapping->checksum) {
+                plx_task_ready(op->vdi->store, &op->task);
+                return PLX_WAIT;
+            }
+        }
+        return plx_op_fail_at(op, PLX_ERR_CORRUPT, i, "checksum mismatch");
+    }
+    return 0;
+}
