@@ -205,7 +205,7 @@ static inline void plx_op_release_compare(struct plx_op *op)
     plx_op_wake_all(op->vdi->store, &op->vdi->compare_waiters);
 }
 
-/* Nobody who was to see what is written in place waits for it any more. */
+/* The snapshot that sees what was written in place need not wait for it any more (lone.c, Q9). */
 static inline void plx_op_written_in_place(struct plx_op *op)
 {
     if (op->seen_by)
@@ -299,7 +299,7 @@ void plx_op_forget_in_place(const struct plx_op *op);
 void plx_op_append_lone(struct plx_op *op, enum plx_record_type type, int next_state);
 /* Into the stream of writes, without draining it. */
 void plx_op_begin_snapshot(struct plx_op *op);
-/* A label, which the writes before it do not wait for. */
+/* A snapshot gets a label or loses one. */
 void plx_op_begin_label(struct plx_op *op);
 
 /* ---- steps.c ---- */
