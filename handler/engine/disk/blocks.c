@@ -108,7 +108,9 @@ void plx_op_clear_block(const struct plx_op *op, unsigned block)
 
 void plx_op_deliver_edges(struct plx_op *op)
 {
-    for (unsigned i = 0; i<op->blocks; i += op->blocks> 1 ? op->blocks - 1 : 1) {
+    unsigned to_tail = op->blocks > 1 ? op->blocks - 1 : 1;
+
+    for (unsigned i = 0; i < op->blocks; i += to_tail) {
         uint8_t *edge = plx_op_edge_of(op, i);
         uint32_t from, bytes;
 
@@ -122,7 +124,9 @@ void plx_op_deliver_edges(struct plx_op *op)
 
 void plx_op_merge_edges(struct plx_op *op)
 {
-    for (unsigned i = 0; i<op->blocks; i += op->blocks> 1 ? op->blocks - 1 : 1) {
+    unsigned to_tail = op->blocks > 1 ? op->blocks - 1 : 1;
+
+    for (unsigned i = 0; i < op->blocks; i += to_tail) {
         uint8_t *edge = plx_op_edge_of(op, i);
         uint32_t from, bytes;
 
