@@ -106,23 +106,8 @@ void plx_op_clear_block(const struct plx_op *op, unsigned block)
     }
 }
 
-void plx_op_deliver_edges(struct plx_op *op)
-{
-    unsigned to_tail = op->blocks > 1 ? op->blocks - 1 : 1;
-
-    for (unsigned i = 0; i < op->blocks; i += to_tail) {
-        uint8_t *edge = plx_op_edge_of(op, i);
-        uint32_t from, bytes;
-
-        if (!edge)
-            continue;
-        edge_range(op, i, &from, &bytes);
-        bytes_copy(plx_op_bytes_at(op->request, plx_op_data_offset(op, i)), edge + from, bytes,
-                   false);
-    }
-}
-
-void plx_op_merge_edges(struct plx_op *op)
+/* What the request covers of the window's edge blocks: from it (in), or to it. */
+static void copy_edges(struct plx_op *op, bool in)
 {
     unsigned to_tail = op->blocks > 1 ? op->blocks - 1 : 1;
 
@@ -137,6 +122,16 @@ void plx_op_merge_edges(struct plx_op *op)
             memset(edge + from, 0, bytes);
         else
             bytes_copy(plx_op_bytes_at(op->request, plx_op_data_offset(op, i)), edge + from, bytes,
-                       true);
+                       in);
     }
+}
+
+void plx_op_deliver_edges(struct plx_op *op)
+{
+    copy_edges(op, false);
+}
+
+void plx_op_merge_edges(struct plx_op *op)
+{
+    copy_edges(op, true);
 }

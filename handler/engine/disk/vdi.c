@@ -4,8 +4,8 @@
  * V2  A writer raises the epoch before it logs anything; replay behind the key frame believes only
  *     the record's epoch. So an unclean end is first brought into a key frame; the record that
  *     flips to it carries the new epoch and owner at the same time.
- * V3  A cleanly closed VDI has no log behind its key frame and no owner. One that has such a
- *     log is recovered, whatever its record says of an owner.
+ * V3  A cleanly closed VDI has no log behind its key frame and no owner. A VDI with
+ *     such a log is recovered, whatever its record says of an owner.
  * V4  A writer begins only where all counters have room for what it will add (format.h): else what
  *     it writes and acknowledges would be refused by whoever reads it next.
  * Calls are synchronous; the loop runs meanwhile.
