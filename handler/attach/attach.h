@@ -208,7 +208,7 @@ int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *r
 struct plx_attach_growth {
     const char *path;      /* of a further volume; NULL: those that there are became larger */
     uint64_t create_bytes; /* it is a file, to be made of this size; 0: it exists */
-    bool unused;           /* plx_founding_refuse_used() */
+    bool unused;           /* plx_occupied_refuse() */
     bool common;           /* nothing grows: plx_store_allow_common() */
     struct plx_grow how;
 };

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "attach/attach_inside.h"
-#include "attach/founding.h"
+#include "attach/occupied.h"
 #include "attach/volumes.h"
 #include "registry/embedded.h"
 #include "registry/spans.h"
@@ -205,11 +205,15 @@ static int check_further(struct plx_attach *a, struct plx_device *device, bool u
     struct plx_superblock_info info;
     struct plx_store_info store;
     char uuid[PLX_UUID_TEXT] = "";
+    int error;
 
     if (plx_superblock_probe(device, &info, NULL) == 0)
         plx_uuid_text(&info.store, uuid);
     if (strcmp(uuid, a->row.uuid))
-        return plx_founding_refuse_used(&a->paths, &device, 1, unused, a->options.patience, fault);
+        return plx_occupied_refuse(&a->paths, &device, 1, unused, a->options.patience, fault);
+    error = plx_occupied_refuse_place(&a->paths, device, a->known.identity, fault);
+    if (error)
+        return error;
     plx_store_get_info(a->store, &store);
     for (unsigned i = 0; i < store.volumes; i++)
         if (plx_uuid_equal(&info.volume, &store.volume[i].id) && !is_member(a, device->name))
@@ -234,7 +238,7 @@ static int open_further(struct plx_attach *a, const struct plx_attach_growth *gr
 
     if (!error)
         error =
-            plx_founding_name_living(path, plx_device_open(path, &options, &device, fault), fault);
+            plx_occupied_name_living(path, plx_device_open(path, &options, &device, fault), fault);
     free(path);
     if (error)
         return error;

@@ -69,14 +69,5 @@ int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *kn
 void plx_founding_rows(const struct plx_store_info *info, const struct plx_known *known,
                        struct plx_registry_store *ret_store,
                        struct plx_registry_volume *ret_volumes);
-/* The error of opening a volume for oneself. BUSY: says who has its store open; only volume 0 of a
- * store tells. */
-int plx_founding_name_living(const char *volume, int error, struct plx_fault *fault);
-/* For devices that are to be volumes of another store. EXISTS, with its disks named: one is a
- * volume of a store that is known here. BUSY: of one that a host has; or nobody can tell that from
- * these devices. unused: the operator's word that nobody uses such a store. */
-int plx_founding_refuse_used(const struct plx_paths *paths, struct plx_device *const *devices,
-                             unsigned count, bool unused, const struct plx_patience *patience,
-                             struct plx_fault *fault);
 
 #endif

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "attach/volumes.h"
 #include "device/credentials.h"
 
 #define SUFFIX ".json"
@@ -281,6 +282,60 @@ int plx_known_missing(const struct plx_known *known, int error, struct plx_fault
                          "store %s: %s; connect or restore the volume, or 'parallax store "
                          "import --volume PATH' tells where it lies now",
                          known->name, why.text);
+}
+
+int plx_known_add_volumes(struct plx_known *known, const char *const *paths, unsigned count,
+                          struct plx_fault *fault)
+{
+    for (unsigned i = 0; i < count; i++) {
+        int error = plx_volumes_absolute(paths[i], &known->volume[known->volumes], fault);
+
+        if (error)
+            return error;
+        known->volumes++;
+    }
+    return 0;
+}
+
+int plx_known_free_name(const struct plx_paths *paths, const char *name, struct plx_fault *fault)
+{
+    struct plx_known known;
+    int error = plx_known_get(paths, name, &known, fault);
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    plx_known_done(&known);
+    return plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "a store named %s exists already; 'parallax store forget %s' drops it from "
+        "the list of known stores",
+        name, name);
+}
+
+static bool lies_at(const struct plx_bytelock *volume, const char *path)
+{
+    struct plx_bytelock *there = NULL;
+    bool same = !plx_bytelock_open(path, &there, NULL) && plx_bytelock_same(volume, there);
+
+    plx_bytelock_close(there);
+    return same;
+}
+
+int plx_known_at(const struct plx_known *list, size_t count, const char *but,
+                 const struct plx_bytelock *volume, const struct plx_known **ret_known,
+                 struct plx_fault *fault)
+{
+    *ret_known = NULL;
+    for (size_t i = 0; i < count && !*ret_known; i++) {
+        if (list[i].problem.code)
+            return plx_fault_set(fault, list[i].problem.code, "%s", list[i].problem.text);
+        if (but && strcmp(list[i].identity, but) == 0)
+            continue;
+        for (unsigned v = 0; v < list[i].volumes && !*ret_known; v++)
+            if (lies_at(volume, list[i].volume[v]))
+                *ret_known = &list[i];
+    }
+    return 0;
 }
 
 void plx_known_name_volumes(const struct plx_known *known, char ret_text[PLX_KNOWN_VOLUMES_TEXT])

@@ -10,6 +10,7 @@
 #ifndef PLX_KNOWN_H
 #define PLX_KNOWN_H
 
+#include "device/bytelock.h"
 #include "device/patience.h"
 #include "registry/paths.h"
 
@@ -30,6 +31,18 @@ int plx_known_get(const struct plx_paths *paths, const char *name_or_identity,
 int plx_known_list(const struct plx_paths *paths, struct plx_known **ret_list, size_t *ret_count,
                    struct plx_fault *fault);
 void plx_known_list_free(struct plx_known *list, size_t count);
+/* EXISTS, with what to do: a store is called so here. */
+int plx_known_free_name(const struct plx_paths *paths, const char *name, struct plx_fault *fault);
+/* Adds volumes by their absolute paths, for the handler runs elsewhere. The caller has checked that
+ * there is room for them (plx_volumes_check_count()). */
+int plx_known_add_volumes(struct plx_known *known, const char *const *paths, unsigned count,
+                          struct plx_fault *fault);
+/* Which store of a list has a volume at that place (device and inode); NULL: none has. `but`: an
+ * identity whose stores do not count, or NULL. An entry that cannot be read is an error, since
+ * nobody knows where its volumes are. */
+int plx_known_at(const struct plx_known *list, size_t count, const char *but,
+                 const struct plx_bytelock *volume, const struct plx_known **ret_known,
+                 struct plx_fault *fault);
 /* Whether an entry could be entered, of this name and with these volumes; nothing is. For who is
  * about to change what lies on them. */
 int plx_known_try(const struct plx_paths *paths, const struct plx_known *known,

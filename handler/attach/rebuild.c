@@ -43,6 +43,7 @@
 #include "attach/attach_inside.h"
 #include "attach/doors.h"
 #include "attach/founding.h"
+#include "attach/occupied.h"
 #include "attach/volumes.h"
 #include "registry/embedded.h"
 #include "registry/labels.h"
@@ -762,7 +763,7 @@ static int open_store(struct rebuild *r)
                                        &open, devices, r->fault);
 
     if (error)
-        return plx_founding_name_living(r->known.volume[0], error, r->fault);
+        return plx_occupied_name_living(r->known.volume[0], error, r->fault);
     error = open_old(r);
     if (!error)
         error = open_known(r, devices);
@@ -776,21 +777,20 @@ static int open_store(struct rebuild *r)
 static int run(struct rebuild *r)
 {
     struct plx_tenancy *tenancy = NULL;
-    int error = r->options->dry_run
-                    ? 0
-                    : plx_known_try(&r->paths, &r->known, r->options->patience, r->fault);
+    const struct plx_patience *patience = r->options->patience;
+    bool writes = !r->options->dry_run;
+    int error = writes ? plx_known_try(&r->paths, &r->known, patience, r->fault) : 0;
 
-    if (!error && !r->options->dry_run)
-        error =
-            plx_founding_take(&r->paths, &r->known, NULL, r->options->patience, &tenancy, r->fault);
+    if (!error && writes)
+        error = plx_founding_take(&r->paths, &r->known, NULL, patience, &tenancy, r->fault);
     if (!error)
         error = open_store(r);
     if (!error)
         error = make_file(r);
-    if (!error && !r->options->dry_run)
+    if (!error && writes)
         error = put_file(r);
-    if (!error && !r->options->dry_run)
-        error = plx_founding_enter(&r->paths, &r->known, r->options->patience, r->fault);
+    if (!error && writes)
+        error = plx_founding_enter(&r->paths, &r->known, patience, r->fault);
     plx_registry_close(r->file);
     plx_registry_close(r->old);
     remove_file(r);

@@ -22,6 +22,14 @@ void plx_volumes_close(struct plx_device **devices, unsigned count)
         plx_device_close(devices[i]);
 }
 
+int plx_volumes_check_count(unsigned count, struct plx_fault *fault)
+{
+    return count >= 1 && count <= PLX_VOLUMES_MAX
+               ? 0
+               : plx_fault_set(fault, PLX_ERR_INVALID, "a store has 1 to %d volumes",
+                               PLX_VOLUMES_MAX);
+}
+
 int plx_volumes_open_paths(const char *const *paths, unsigned count,
                            const struct plx_device_open_options *options,
                            struct plx_device **ret_devices, struct plx_fault *fault)

@@ -1,4 +1,4 @@
-/* volumes.h - a store's volumes between registry and engine. Private to handler/registry. */
+/* volumes.h - a store's volumes between registry and engine. */
 #ifndef PLX_VOLUMES_H
 #define PLX_VOLUMES_H
 
@@ -12,6 +12,8 @@ int plx_volumes_open(struct plx_registry *registry, int64_t store, const struct 
                      const struct plx_device_open_options *options,
                      struct plx_device *ret_devices[PLX_VOLUMES_MAX], unsigned *ret_count,
                      struct plx_fault *fault);
+/* INVALID: no store has so many volumes, or none. */
+int plx_volumes_check_count(unsigned count, struct plx_fault *fault);
 /* All of these paths, or none. */
 int plx_volumes_open_paths(const char *const *paths, unsigned count,
                            const struct plx_device_open_options *options,

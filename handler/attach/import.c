@@ -1,0 +1,507 @@
+/* import.c - stores found, taken and given up. See founding.h.
+ *
+ * J1  The home page is written only where the superblock says that this is the store's volume 0:
+ *     what is known here is a path, which may lead to another disk by now.
+ * J2  One identity is known at one place. A copy gets an identity of its own before it is entered.
+ * Threads: the caller's. Crash story: a store is taken before it is entered; what is repeated goes
+ *   on from there.
+ */
+#include "attach/founding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/attach.h"
+#include "attach/attach_inside.h"
+#include "attach/occupied.h"
+#include "attach/volumes.h"
+#include "registry/embedded.h"
+#include "registry/tenancy.h"
+
+/* ---- Importing ---- */
+
+static int identify(const char *const *paths, unsigned count, bool mixed,
+                    const struct plx_patience *patience, struct plx_known *known,
+                    struct plx_fault *fault)
+{
+    struct plx_device_open_options options = {.read_only = true, .patience = patience};
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    const char *ordered[PLX_VOLUMES_MAX] = {0};
+    struct plx_superblock_info first = {0};
+    struct plx_uuid identity = {{0}};
+    unsigned most = 0; /* that volume 0 says less: volume.c, U5 */
+    int error = plx_volumes_open_paths(paths, count, &options, devices, fault);
+
+    if (error)
+        return error;
+    for (unsigned i = 0; i < count && !error; i++) {
+        struct plx_superblock_info info;
+
+        error = plx_superblock_probe(devices[i], &info, fault);
+        if (error)
+            break;
+        if (i == 0)
+            identity = info.identity;
+        if (i == 0 || info.volume_index == 0)
+            first = info;
+        most = info.volumes > most ? info.volumes : most;
+        if (!plx_uuid_equal(&info.store, &first.store))
+            error = plx_fault_set(fault, PLX_ERR_INVALID, "%s belongs to another store (%s)",
+                                  paths[i], info.store_name);
+        else if (!mixed && !plx_uuid_equal(&info.identity, &identity))
+            error =
+                plx_fault_set(fault, PLX_ERR_INVALID,
+                              "%s is of another copy of store %s than %s; name the volumes of "
+                              "one copy ('parallax store scan' shows what each is), or, when an "
+                              "import with --new-identity was cut off, do that again",
+                              paths[i], info.store_name, paths[0]);
+        else if (info.volume_index >= count || ordered[info.volume_index])
+            error = plx_fault_set(fault, PLX_ERR_INVALID,
+                                  "%s is volume %u of store %s; name each of its %u volume%s once",
+                                  paths[i], info.volume_index, info.store_name, info.volumes,
+                                  plx_plural(info.volumes));
+        else
+            ordered[info.volume_index] = paths[i];
+    }
+    plx_volumes_close(devices, count);
+    if (!error && first.volumes != count && most != count)
+        error = plx_fault_set(fault, PLX_ERR_INVALID,
+                              "store %s has %u volume%s, of which %u %s given; name them all",
+                              first.store_name, first.volumes, plx_plural(first.volumes), count,
+                              count == 1 ? "was" : "were");
+    if (!error)
+        error = plx_known_add_volumes(known, ordered, count, fault);
+    if (error)
+        return error;
+    memcpy(known->name, first.store_name, sizeof known->name);
+    plx_uuid_text(&first.store, known->uuid);
+    plx_uuid_text(&first.identity, known->identity);
+    return 0;
+}
+
+static int identify_all(const char *const *paths, unsigned count, bool mixed,
+                        const struct plx_patience *patience, struct plx_known *ret_known,
+                        struct plx_fault *fault)
+{
+    struct plx_known known = {0};
+    int error = plx_volumes_check_count(count, fault);
+
+    if (!error)
+        error = identify(paths, count, mixed, patience, &known, fault);
+    if (error)
+        plx_known_done(&known);
+    else
+        *ret_known = known;
+    return error;
+}
+
+static bool is_same_volume(const char *a, const char *b)
+{
+    struct plx_bytelock *here = NULL, *there = NULL;
+    bool same = !plx_bytelock_open(a, &here, NULL) && !plx_bytelock_open(b, &there, NULL) &&
+                plx_bytelock_same(here, there);
+
+    plx_bytelock_close(here);
+    plx_bytelock_close(there);
+    return same;
+}
+
+/* Whether volume 0 of `other`, if the store is still there, is another one than that of `known`. */
+static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other)
+{
+    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
+    struct plx_superblock_info info;
+    struct plx_device *device;
+    char identity[PLX_UUID_TEXT] = "";
+
+    if (plx_device_open(other->volume[0], &options, &device, NULL) == 0) {
+        if (plx_superblock_probe(device, &info, NULL) == 0)
+            plx_uuid_text(&info.identity, identity);
+        plx_device_close(device);
+    }
+    return strcmp(identity, known->identity) == 0 && /* else it moved away from there */
+           !is_same_volume(known->volume[0], other->volume[0]);
+}
+
+/* J2. A copy of a store that is known here, beside the original: one identity, two truths. And the
+ * original is no copy: who calls it one would lose sight of it. */
+static int check_copy(const struct plx_paths *paths, const struct plx_known *known, bool copy,
+                      struct plx_fault *fault)
+{
+    struct plx_known other;
+    bool elsewhere;
+    int error = plx_known_get(paths, known->identity, &other, NULL);
+
+    if (error)
+        return 0;
+    elsewhere = lies_elsewhere(known, &other);
+    if (elsewhere && !copy)
+        error = plx_fault_set(
+            fault, PLX_ERR_EXISTS,
+            "%s and %s are the same store, which is known here as %s: one of them is a copy, and "
+            "to be used beside the other it needs an identity of its own: 'parallax store import "
+            "NAME --new-identity --volume PATH' with the copy's volumes; or 'parallax store forget "
+            "%s' first, if only one is to be used",
+            known->volume[0], other.volume[0], other.name, other.name);
+    else if (!elsewhere && copy)
+        error = plx_fault_set(
+            fault, PLX_ERR_EXISTS,
+            "%s is store %s itself, which is known here, and no copy of it; 'parallax store forget "
+            "%s' first, if it is the copy's place now",
+            known->volume[0], other.name, other.name);
+    else if (!copy && strcmp(other.name, known->name))
+        error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                              "%s is known here as store %s; 'parallax store forget %s' first, if "
+                              "it is to be called %s",
+                              known->volume[0], other.name, other.name, known->name);
+    plx_known_done(&other);
+    return error;
+}
+
+/* Each of the volumes: a copy's volume 0 beside a volume of the original would make one store of
+ * both. Those of the store itself, when it is imported again, are its own. */
+static int refuse_volumes_of_others(const struct plx_paths *paths, const struct plx_known *known,
+                                    bool copy, struct plx_fault *fault)
+{
+    const char *own = copy ? NULL : known->identity;
+    const struct plx_known *other = NULL;
+    struct plx_known *list;
+    size_t count;
+    int error = plx_known_list(paths, &list, &count, fault);
+
+    if (error)
+        return error;
+    for (unsigned i = 0; i < known->volumes && !error && !other; i++) {
+        struct plx_bytelock *volume;
+
+        if (plx_bytelock_open(known->volume[i], &volume, NULL))
+            continue;
+        error = plx_known_at(list, count, own, volume, &other, fault);
+        plx_bytelock_close(volume);
+        if (!error && other)
+            error = plx_fault_set(fault, PLX_ERR_EXISTS,
+                                  "%s is a volume of store %s, which is known here, and of no "
+                                  "other; 'parallax store forget %s' first, if it is another one's "
+                                  "now",
+                                  known->volume[i], other->name, other->name);
+    }
+    plx_known_list_free(list, count);
+    return error;
+}
+
+/* As it is asked for; else as it is called here already; else as it was when it was made. */
+static void name_it(const struct plx_paths *paths, const char *name, struct plx_known *known)
+{
+    struct plx_known here;
+
+    if (name) {
+        snprintf(known->name, sizeof known->name, "%s", name);
+    } else if (plx_known_get(paths, known->identity, &here, NULL) == 0) {
+        memcpy(known->name, here.name, sizeof known->name);
+        plx_known_done(&here);
+    }
+}
+
+int plx_founding_identify(const struct plx_paths *paths, const char *const *names, unsigned count,
+                          const struct plx_patience *patience, struct plx_known *ret_known,
+                          struct plx_fault *fault)
+{
+    int error = identify_all(names, count, false, patience, ret_known, fault);
+
+    if (error)
+        return error;
+    name_it(paths, NULL, ret_known);
+    error = check_copy(paths, ret_known, false, fault);
+    if (error)
+        plx_known_done(ret_known);
+    return error;
+}
+
+/* The volumes' paths as this host knows them. */
+static int enter_paths(const struct plx_known *known, const struct plx_patience *patience,
+                       struct plx_fault *fault)
+{
+    struct plx_embedded_options options = {.volume = known->volume[0],
+                                           .uuid = known->uuid,
+                                           .who = "parallax store import",
+                                           .patience = patience};
+    struct plx_registry_volume *list = NULL;
+    struct plx_registry_store row;
+    struct plx_registry *registry;
+    size_t count = 0;
+    int error = plx_embedded_open(&options, &registry, fault);
+
+    if (error)
+        return error;
+    error = plx_registry_store_get(registry, known->uuid, &row);
+    if (!error)
+        error = plx_registry_volume_list(registry, row.id, &list, &count);
+    for (size_t i = 0; i < count && i < known->volumes && !error; i++)
+        if (strcmp(list[i].path, known->volume[i]) != 0)
+            error = plx_registry_volume_set_path(registry, row.id, (unsigned)i, known->volume[i]);
+    if (error)
+        plx_registry_fault(registry, error, fault);
+    free(list);
+    plx_registry_close(registry);
+    return error;
+}
+
+static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,
+                const char *from, bool dry_run, const struct plx_patience *patience,
+                struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+{
+    struct plx_tenancy_options options = {.paths = paths,
+                                          .volume = known->volume[0],
+                                          .take = true,
+                                          .dry_run = dry_run,
+                                          .from = from,
+                                          .which = which,
+                                          .patience = patience};
+
+    if (!from && plx_occupied_lost_home(paths, known->volume[0], known->uuid))
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%s: the home page is lost, so nobody knows which host has the store; "
+                             "when no other has, 'parallax store take-over %.200s --any "
+                             "--i-checked-it-is-off' writes it anew",
+                             known->volume[0], which);
+    plx_uuid_parse(known->uuid, &options.store);
+    return plx_tenancy_begin(&options, ret_tenancy, fault);
+}
+
+static int take_volumes(const struct plx_paths *paths, const struct plx_known *known,
+                        const char *from, bool dry_run, const struct plx_patience *patience,
+                        struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+{
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
+
+    plx_known_name_volumes(known, volumes);
+    return take(paths, known, volumes, from, dry_run, patience, ret_tenancy, fault);
+}
+
+int plx_founding_take(const struct plx_paths *paths, const struct plx_known *known,
+                      const char *from, const struct plx_patience *patience,
+                      struct plx_tenancy **ret_tenancy, struct plx_fault *fault)
+{
+    return take_volumes(paths, known, from, false, patience, ret_tenancy, fault);
+}
+
+/* The volumes are this process's alone; for the rest see plx_store_set_identity(). What fails may
+ * be repeated. */
+static int give_identity(struct plx_known *known, const struct plx_patience *patience,
+                         struct plx_fault *fault)
+{
+    const struct plx_device_open_options open = {.exclusive = true, .patience = patience};
+    const struct plx_store_options options = {.instance = 1, .mixed = true};
+    struct plx_device *devices[PLX_VOLUMES_MAX];
+    struct plx_store *store;
+    struct plx_uuid identity;
+    struct plx_env env;
+    int error = plx_volumes_open_paths((const char *const *)known->volume, known->volumes, &open,
+                                       devices, fault);
+
+    if (error)
+        return error;
+    plx_attach_init_env(&env);
+    error = plx_store_open(devices, known->volumes, &options, &env, &store, fault);
+    if (error) {
+        plx_volumes_close(devices, known->volumes);
+        return error;
+    }
+    env.random(&env, identity.b, sizeof identity.b);
+    identity.b[6] = (uint8_t)(0x40 | (identity.b[6] & 0x0f));
+    identity.b[8] = (uint8_t)(0x80 | (identity.b[8] & 0x3f));
+    error = plx_store_set_identity(store, &identity, fault);
+    plx_store_close(store);
+    plx_uuid_text(&identity, known->identity);
+    return error;
+}
+
+/* Of volumes that were identified. */
+static int import(const struct plx_paths *paths, const struct plx_founding_import *options,
+                  struct plx_known *known, struct plx_fault *fault)
+{
+    const struct plx_patience *patience = options->patience;
+    struct plx_tenancy *tenancy = NULL;
+    int error;
+
+    name_it(paths, options->name, known);
+    error = check_copy(paths, known, options->copy, fault);
+    if (!error)
+        error = refuse_volumes_of_others(paths, known, options->copy, fault);
+    if (!error && options->copy)
+        error = plx_known_free_name(paths, known->name, fault);
+    if (!error)
+        error = plx_known_try(paths, known, patience, fault);
+    if (!error)
+        error =
+            take_volumes(paths, known, options->from, options->dry_run, patience, &tenancy, fault);
+    if (!error && options->copy)
+        error = give_identity(known, patience, fault);
+    if (!error && !options->dry_run)
+        error = plx_founding_enter(paths, known, patience, fault);
+    if (!error &&
+        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
+        error = enter_paths(known, patience, fault);
+    plx_tenancy_end(tenancy);
+    return error;
+}
+
+int plx_founding_import_known(const char *state_dir, struct plx_known *known,
+                              const struct plx_founding_import *options, struct plx_fault *fault)
+{
+    struct plx_paths *paths = malloc(sizeof *paths);
+    int error = paths ? plx_paths_init(paths, state_dir, fault)
+                      : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = import(paths, options, known, fault);
+    free(paths);
+    return error;
+}
+
+int plx_founding_import(const char *state_dir, const char *const *names, unsigned count,
+                        const struct plx_founding_import *options, struct plx_known *ret_known,
+                        struct plx_fault *fault)
+{
+    struct plx_known known = {0};
+    int error = identify_all(names, count, options->copy, options->patience, &known, fault);
+
+    if (!error)
+        error = plx_founding_import_known(state_dir, &known, options, fault);
+    if (error)
+        plx_known_done(&known);
+    else
+        *ret_known = known;
+    return error;
+}
+
+/* ---- Stores that are known ---- */
+
+struct named {
+    struct plx_paths paths;
+    struct plx_known known;
+    struct plx_tenancy *tenancy;
+};
+
+static int find(const char *state_dir, const char *store, struct named **ret_named,
+                struct plx_fault *fault)
+{
+    struct named *named = calloc(1, sizeof *named);
+    int error = named ? plx_paths_init(&named->paths, state_dir, fault)
+                      : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+
+    if (!error)
+        error = plx_known_get(&named->paths, store, &named->known, fault);
+    if (error)
+        free(named);
+    else
+        *ret_named = named;
+    return error;
+}
+
+static void named_free(struct named *named)
+{
+    plx_tenancy_end(named->tenancy);
+    plx_known_done(&named->known);
+    free(named);
+}
+
+int plx_founding_take_over(const char *state_dir, const char *store, const char *from, bool dry_run,
+                           const struct plx_patience *patience, struct plx_fault *fault)
+{
+    struct plx_embedded_options look = {.beside = true};
+    struct named *named;
+    int error = find(state_dir, store, &named, fault);
+
+    if (error)
+        return error;
+    look.volume = named->known.volume[0];
+    look.uuid = named->known.uuid;
+    look.identity = named->known.identity;
+    error = plx_known_missing(&named->known, plx_embedded_check(&look, fault), fault); /* J1 */
+    if (!error)
+        error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
+                     &named->tenancy, fault);
+    if (!error && !dry_run)
+        error = enter_paths(&named->known, patience, fault);
+    named_free(named);
+    return error;
+}
+
+/* What dead processes have left is recovered first: another host could not tell them from living
+ * ones of this one. And the living are let through. */
+static int recover(const char *state_dir, const char *store, const struct plx_patience *patience,
+                   struct plx_fault *fault)
+{
+    struct plx_attach_options options = {
+        .store = store, .state_dir = state_dir, .role = "admin", .patience = patience};
+    struct plx_attach *attach;
+    int error = plx_attach_open(&options, &attach, fault), closed;
+
+    if (error)
+        return error;
+    error = plx_attach_alone(attach, fault);
+    closed = plx_attach_close(attach);
+    return error ? error : closed;
+}
+
+/* Where its volume is not there, or cannot be opened, nobody here uses it. */
+static int wait_until_unused(const struct plx_known *known, const struct plx_patience *patience,
+                             struct plx_fault *fault)
+{
+    uint64_t since_ns = plx_patience_begin();
+    struct plx_bytelock *locks;
+    struct plx_fault why;
+    bool busy;
+
+    if (plx_bytelock_open(known->volume[0], &locks, NULL))
+        return 0;
+    plx_fault_set(&why, PLX_ERR_BUSY,
+                  "store %s is open: a handler or a command uses it; stop that first", known->name);
+    do
+        busy = !locks->ops->probe(locks, PLX_BYTE_USED, &busy) && busy;
+    while (busy && plx_patience_waits(patience, since_ns, &why));
+    plx_bytelock_close(locks);
+    return busy ? plx_occupied_name_living(
+                      known->volume[0], plx_fault_set(fault, PLX_ERR_BUSY, "%s", why.text), fault)
+                : 0;
+}
+
+int plx_founding_release(const char *state_dir, const char *store, bool dry_run,
+                         const struct plx_patience *patience, struct plx_fault *fault)
+{
+    struct named *named;
+    int error = dry_run ? 0 : recover(state_dir, store, patience, fault);
+
+    if (!error)
+        error = find(state_dir, store, &named, fault);
+    if (error)
+        return error;
+    if (dry_run)
+        error = wait_until_unused(&named->known, patience, fault);
+    if (!error)
+        error = plx_known_missing(&named->known,
+                                  take(&named->paths, &named->known, named->known.name, NULL,
+                                       dry_run, patience, &named->tenancy, fault),
+                                  fault);
+    if (!error && !dry_run)
+        error = plx_tenancy_release(named->tenancy, fault);
+    named_free(named);
+    return error;
+}
+
+int plx_founding_forget(const char *state_dir, const char *store,
+                        const struct plx_patience *patience, struct plx_fault *fault)
+{
+    struct named *named;
+    int error = find(state_dir, store, &named, fault);
+
+    if (error)
+        return error;
+    error = wait_until_unused(&named->known, patience, fault);
+    if (!error)
+        error = plx_known_remove(&named->paths, named->known.name, fault);
+    named_free(named);
+    return error;
+}

@@ -1,0 +1,237 @@
+/* occupied.c - see occupied.h.
+ *
+ * O1  A known store's volume is told by where it lies (device and inode) first, then by what its
+ *     superblock says: a lost superblock is the beginning of a repair, not an empty disk.
+ * O2  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be read,
+ *     the operator's word is asked for that no host uses the store: --force is none.
+ * O3  The home page is there before the store's row (founding.c, V2). So a store that has its row
+ *     and no page, not even nobody's, has lost it: the operator's word is asked for, as where it
+ *     is damaged.
+ * Threads: the caller's. Crash story: nothing is written here.
+ */
+#include "attach/occupied.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "attach/known.h"
+#include "registry/embedded.h"
+#include "registry/instance.h"
+#include "registry/tenancy.h"
+
+#define NAMES_SHOWN 3u
+
+/* "web, db, mail and 4 more", for people. */
+static void name_disks(const struct plx_known *known, char *ret_text, size_t size)
+{
+    struct plx_embedded_options options = {
+        .volume = known->volume[0],
+        .uuid = known->uuid,
+        .who = "",
+        .read_only = true,
+        .beside = true, /* it may be the one that is open exclusively */
+    };
+    struct plx_registry_store row;
+    struct plx_registry_vdi *list = NULL;
+    struct plx_registry *registry;
+    size_t count = 0, at = 0;
+
+    snprintf(ret_text, size, "its disks cannot be listed");
+    if (plx_embedded_open(&options, &registry, NULL))
+        return;
+    if (plx_registry_store_get(registry, known->uuid, &row) == 0 &&
+        plx_registry_vdi_list(registry, row.id, false, NULL, 0, &list, &count) == 0)
+        at = (size_t)snprintf(ret_text, size, "%s", count ? "with " : "without disks");
+    for (size_t i = 0; i < count && i < NAMES_SHOWN && at < size; i++)
+        at += (size_t)snprintf(ret_text + at, size - at, "%s%s", i ? ", " : "", list[i].name);
+    if (count > NAMES_SHOWN && at < size)
+        snprintf(ret_text + at, size - at, " and %zu more", count - NAMES_SHOWN);
+    free(list);
+    plx_registry_close(registry);
+}
+
+int plx_occupied_name_living(const char *volume, int error, struct plx_fault *fault)
+{
+    static unsigned none;
+    static const struct plx_patience at_once = {plx_patience_fixed, &none};
+    struct plx_embedded_options options = {
+        .volume = volume, .who = "", .read_only = true, .beside = true, .patience = &at_once};
+    struct plx_registry_instance *list = NULL;
+    struct plx_superblock_info info;
+    struct plx_registry *registry;
+    struct plx_registry_store row;
+    char uuid[PLX_UUID_TEXT];
+    size_t count = 0;
+
+    if (error != PLX_ERR_BUSY || plx_embedded_open(&options, &registry, NULL))
+        return error;
+    if (plx_superblock_probe(plx_registry_device(registry), &info, NULL) == 0) {
+        plx_uuid_text(&info.store, uuid);
+        if (plx_registry_store_get(registry, uuid, &row) == 0)
+            plx_registry_instance_list(registry, row.id, &list, &count);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (plx_instance_is_seen(plx_registry_locks(registry), &list[i])) {
+            plx_fault_set(
+                fault, error, "%s: store %s is open in %s (pid %lld) on host %s; stop that first",
+                volume, info.store_name, list[i].role, (long long)list[i].pid, list[i].host_name);
+            break;
+        }
+    free(list);
+    plx_registry_close(registry);
+    return error;
+}
+
+/* O2. why: what stands in the way of knowing. */
+static int refuse_untold(const struct plx_device *device, bool unused, const char *why,
+                         struct plx_fault *fault)
+{
+    return unused ? 0
+                  : plx_fault_set(fault, PLX_ERR_BUSY,
+                                  "%s: %s, so nobody knows whether a host uses it; when you have "
+                                  "seen that none does, add --i-checked-nobody-uses-it",
+                                  device->name, why);
+}
+
+/* O3 */
+bool plx_occupied_lost_home(const struct plx_paths *paths, const char *volume, const char *uuid)
+{
+    const struct plx_embedded_options look = {
+        .volume = volume, .uuid = uuid, .who = "", .read_only = true, .beside = true};
+    struct plx_registry_store row;
+    struct plx_registry *registry;
+    struct plx_tenant tenant;
+    bool founded;
+
+    if (plx_embedded_tenant(&look, paths, &tenant, NULL) || tenant.found ||
+        plx_embedded_open(&look, &registry, NULL))
+        return false;
+    founded = plx_registry_store_get(registry, uuid, &row) == 0;
+    plx_registry_close(registry);
+    return founded;
+}
+
+/* A store that another host has, or that is in use through another name of the volume. */
+static int refuse_tenant(const struct plx_paths *paths, const struct plx_device *device,
+                         const char *uuid, bool unused, const struct plx_patience *patience,
+                         struct plx_fault *fault)
+{
+    struct plx_tenancy_options options = {
+        .paths = paths, .volume = device->name, .patience = patience};
+    const struct plx_embedded_options look = {.volume = device->name, .uuid = uuid, .beside = true};
+    struct plx_tenancy *tenancy = NULL;
+    struct plx_tenant tenant;
+    struct plx_fault why;
+    int error;
+
+    if (plx_embedded_tenant(&look, paths, &tenant, NULL))
+        return refuse_untold(device, unused, "holds a store, and its home page cannot be read",
+                             fault);
+    if (plx_occupied_lost_home(paths, device->name, uuid))
+        return refuse_untold(device, unused, "holds a store, and its home page is lost", fault);
+    if (tenant.here || plx_uuid_is_zero(&tenant.host))
+        return 0;
+    plx_uuid_parse(uuid, &options.store);
+    error = plx_tenancy_begin(&options, &tenancy, &why);
+    plx_tenancy_end(tenancy);
+    return error == PLX_ERR_BUSY ? plx_fault_set(fault, error, "%s", why.text) : 0;
+}
+
+static int refuse_known(const struct plx_known *known, const struct plx_device *device,
+                        struct plx_fault *fault)
+{
+    char disks[160];
+
+    name_disks(known, disks, sizeof disks);
+    return plx_fault_set(
+        fault, PLX_ERR_EXISTS,
+        "%s is a volume of store %s (%s); 'parallax store forget %s' first, if it is to be "
+        "overwritten",
+        device->name, known->name, disks, known->name);
+}
+
+/* Volume 0 of the store, which says who has it. */
+static bool is_first(struct plx_device *device, const struct plx_uuid *store)
+{
+    struct plx_superblock_info info;
+
+    return plx_superblock_probe(device, &info, NULL) == 0 && info.volume_index == 0 &&
+           plx_uuid_equal(&info.store, store);
+}
+
+static int refuse_superblock(const struct plx_paths *paths, struct plx_device *const *devices,
+                             unsigned count, struct plx_device *device, bool unused,
+                             const struct plx_patience *patience, struct plx_fault *fault)
+{
+    struct plx_superblock_info info;
+    struct plx_known known;
+    char uuid[PLX_UUID_TEXT], identity[PLX_UUID_TEXT], text[160];
+    int error = plx_superblock_probe(device, &info, NULL);
+
+    if (error == PLX_ERR_NOT_FOUND)
+        return 0;
+    if (error == PLX_ERR_CORRUPT || error == PLX_ERR_UNSUPPORTED)
+        return refuse_untold(device, unused,
+                             error == PLX_ERR_CORRUPT
+                                 ? "holds a store whose superblocks are damaged"
+                                 : "holds a store of another version",
+                             fault);
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot be read: %s", device->name,
+                             plx_error_text(error));
+    plx_uuid_text(&info.store, uuid);
+    plx_uuid_text(&info.identity, identity);
+    error = plx_known_get(paths, identity, &known, fault);
+    if (!error) {
+        error = refuse_known(&known, device, fault);
+        plx_known_done(&known);
+        return error;
+    }
+    if (error != PLX_ERR_NOT_FOUND)
+        return error;
+    if (info.volume_index == 0)
+        return refuse_tenant(paths, device, uuid, unused, patience, fault);
+    for (unsigned i = 0; i < count; i++)
+        if (is_first(devices[i], &info.store))
+            return 0; /* it is asked itself */
+    snprintf(text, sizeof text, "is volume %u of store %s, and only its volume 0 tells whose it is",
+             info.volume_index, info.store_name);
+    return refuse_untold(device, unused, text, fault);
+}
+
+/* O1 */
+static int refuse_places(const struct plx_paths *paths, struct plx_device *const *devices,
+                         unsigned count, const char *but, struct plx_fault *fault)
+{
+    const struct plx_known *known = NULL;
+    struct plx_known *list;
+    size_t stores;
+    int error = plx_known_list(paths, &list, &stores, fault);
+
+    if (error)
+        return error;
+    for (unsigned i = 0; i < count && !error; i++) {
+        error = plx_known_at(list, stores, but, devices[i]->used, &known, fault);
+        if (!error && known)
+            error = refuse_known(known, devices[i], fault);
+    }
+    plx_known_list_free(list, stores);
+    return error;
+}
+
+int plx_occupied_refuse_place(const struct plx_paths *paths, struct plx_device *device,
+                              const char *but, struct plx_fault *fault)
+{
+    return refuse_places(paths, &device, 1, but, fault);
+}
+
+int plx_occupied_refuse(const struct plx_paths *paths, struct plx_device *const *devices,
+                        unsigned count, bool unused, const struct plx_patience *patience,
+                        struct plx_fault *fault)
+{
+    int error = refuse_places(paths, devices, count, NULL, fault);
+
+    for (unsigned i = 0; i < count && !error; i++)
+        error = refuse_superblock(paths, devices, count, devices[i], unused, patience, fault);
+    return error;
+}

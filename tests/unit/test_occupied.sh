@@ -1,0 +1,59 @@
+#!/bin/bash
+# A volume of a known store is never overwritten before that store is forgotten, whatever is left on the volume: a
+# partition table over its first blocks looks like an empty disk, and is the beginning of a repair.
+SOURCE=$(cd "$(dirname "$0")/../.." && pwd)
+# shellcheck source=tests/unit/admin.sh
+. "$SOURCE/tests/unit/admin.sh"
+
+head -c 90M /dev/urandom >image # more than one of the two volumes holds
+run 0 store format wide --volume "$DIR/wide0" --volume "$DIR/wide1" --size 64M --extent-size 1M
+run 0 vdi import image wide/web
+run 0 store format other --volume "$DIR/other0" --size 64M --extent-size 1M
+ln -s wide1 link
+ln wide1 second-name
+
+# refused NAME: neither a format nor a growth takes the volume, and nothing on it is changed.
+refused() {
+    cp wide1 before
+    for words in "format new --volume $1" "format new --volume $DIR/blank --volume $1 --size 64M" "add-volume other $1"; do
+        for force in "" "--force" "--force --i-checked-nobody-uses-it"; do
+            # shellcheck disable=SC2086 # words
+            run 1 store $words $force
+            says err "is a volume of store wide (with web); 'parallax store forget wide' first"
+        done
+    done
+    cmp -s wide1 before || die "$1: refused, and overwritten all the same"
+    [[ ! -e blank ]] || die "$1: refused, and a file was left behind"
+}
+
+for lost in "GPT:head -c 20480 /dev/urandom" "zeroes:head -c 20480 /dev/zero" \
+    "another store:head -c 20480 $DIR/other0" "damaged superblocks:sed s/./x/2000 $DIR/first"; do
+    step "the first blocks of a volume are lost: ${lost%%:*}"
+    head -c 20480 wide1 >first
+    # shellcheck disable=SC2086 # words
+    ${lost#*:} | dd of=wide1 conv=notrunc status=none
+    for name in "$DIR/wide1" "$DIR/link" "$DIR/second-name"; do
+        refused "$name"
+    done
+    dd if=first of=wide1 conv=notrunc status=none
+done
+run 0 vdi export wide/web -
+cmp -s out image || die "wide/web is not what was imported"
+
+step "an entry that cannot be read may mean any volume"
+echo "no entry" >state/stores/broken.json
+run 1 store format new --volume "$DIR/new" --size 64M
+says err "stores/broken.json cannot be read"
+[[ ! -e new ]] || die "a file was left behind"
+rm state/stores/broken.json
+
+step "forgotten, it is overwritten by the operator's word"
+run 0 store forget wide
+run 0 store format new --volume "$DIR/wide0" --volume "$DIR/wide1" --force
+
+step "a store's own volume that lost its superblocks is none that it can be given anew"
+run 0 store format own --volume "$DIR/own0" --volume "$DIR/own1" --size 64M --extent-size 1M
+dd if=/dev/zero of=own1 bs=4k count=5 conv=notrunc status=none
+cp own1 before
+"$PARALLAX" store add-volume own "$DIR/own1" --force >out 2>err && die "a lost volume was added"
+same own1 before
