@@ -37,623 +37,14 @@
  *   flushes, writes the pages, flushes, makes the journal's header zero, flushes. A cut before the
  *   second flush's end leaves the old contents, one before the last one either.
  */
-#include "registry/region.h"
-
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/format/format.h"
 #include "engine/loop/volume.h"
-
-#define PAGE PLX_BLOCK_SIZE
-#define STAMP_AT (PAGE - PLX_REGION_STAMP)
-#define RECORD_BYTES (PAGE + 8) /* a page in the journal */
-#define GATHER_BYTES (64 * PAGE)
-#define SPACE_MIN (64 * PAGE)
-#define MARK 0x64616d61u  /* F8 */
-#define ENDED 0x64656e64u /* F11, the last word of the journal's first block */
-#define JOURNAL PLX_REGION_FILE "-journal"
-
-enum part {
-    PART_DATABASE,
-    PART_JOURNAL,
-};
-
-enum lock_byte {
-    BYTE_PENDING = PLX_BYTE_SQLITE,
-    BYTE_RESERVED,
-    BYTE_SHARED,
-};
-
-struct plx_region_vfs {
-    sqlite3_vfs base;
-    sqlite3_vfs *system; /* clock and randomness */
-    char name[40], volume[256];
-    struct plx_region region;
-    uint64_t space; /* bytes of each part */
-    struct plx_fault fault;
-    int level;         /* SQLite's lock */
-    bool written;      /* pages of the database, under this lock (F7) */
-    bool salvage;      /* F8 */
-    uint64_t from, to; /* of the journal: bytes that are in gathered and not on the device */
-    bool refused;      /* they could not be written (F10) */
-    uint8_t gathered[GATHER_BYTES]; /* begins with the block that has from */
-};
-
-struct region_file {
-    sqlite3_file base;
-    struct plx_region_vfs *vfs;
-};
-
-/* ---- Where it lies ----------------------------------------------------------------------- */
-
-static uint64_t space_of(const struct plx_region *region)
-{
-    uint64_t space = 0;
-
-    for (unsigned i = 0; i < region->spans; i++)
-        space += region->span[i].bytes / 2;
-    return space;
-}
-
-static int check_region(const struct plx_region *region, const char *volume,
-                        struct plx_fault *fault)
-{
-    const struct plx_device *device = region->device;
-
-    PLX_ASSERT(region->spans >= 1 && region->spans <= PLX_REGION_SPANS);
-    for (unsigned i = 0; i < region->spans; i++) {
-        uint64_t offset = region->span[i].offset, bytes = region->span[i].bytes;
-
-        if (!bytes || bytes % PLX_REGION_UNIT || offset % PAGE)
-            return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "%.120s: the place of the registry is not valid", volume);
-        if (offset > device->bytes || bytes > device->bytes - offset)
-            return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                                 "%.120s: truncated: the registry lies behind its end; restore "
-                                 "the missing part",
-                                 volume);
-    }
-    if (space_of(region) < SPACE_MIN)
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "%.120s: the place of the registry is too small", volume);
-    return 0;
-}
-
-/* ---- Blocks ------------------------------------------------------------------------------ */
-
-static int note(struct plx_region_vfs *vfs, int result, int code, const char *what, uint64_t page)
-{
-    if (code)
-        plx_fault_set(&vfs->fault, code == PLX_ERR_NOMEM ? code : PLX_ERR_REGISTRY,
-                      "cannot %s the registry in %.120s (%llu): %s", what, vfs->volume,
-                      (unsigned long long)page, plx_error_text(code));
-    return result;
-}
-
-/* Whole blocks of one part, wherever its spans lie. */
-static int transfer(struct plx_region_vfs *vfs, enum part part, enum plx_io_op op, uint64_t offset,
-                    void *buffer, size_t bytes)
-{
-    const struct plx_region *region = &vfs->region;
-    uint64_t begin = 0;
-    char *next = buffer;
-
-    PLX_ASSERT(offset % PAGE == 0 && bytes % PAGE == 0 && offset + bytes <= vfs->space);
-    for (unsigned i = 0; i < region->spans && bytes; i++) {
-        uint64_t half = region->span[i].bytes / 2, here = offset - begin;
-        size_t count;
-        int code;
-
-        begin += half;
-        if (offset >= begin)
-            continue;
-        count = bytes < half - here ? bytes : half - here;
-        code = plx_volume_io(region->device, op,
-                             region->span[i].offset + (part == PART_JOURNAL ? half : 0) + here,
-                             next, count);
-        if (code)
-            return code;
-        offset += count;
-        next += count;
-        bytes -= count;
-    }
-    return 0;
-}
-
-static int read_block(struct plx_region_vfs *vfs, enum part part, uint64_t offset,
-                      uint8_t ret_block[PAGE])
-{
-    int code = transfer(vfs, part, PLX_IO_READ, offset, ret_block, PAGE);
-
-    return note(vfs, code ? SQLITE_IOERR_READ : SQLITE_OK, code, "read", offset / PAGE + 1);
-}
-
-static int write_blocks(struct plx_region_vfs *vfs, enum part part, uint64_t offset, void *blocks,
-                        size_t bytes)
-{
-    int code;
-
-    if (vfs->region.read_only)
-        return SQLITE_READONLY;
-    code = transfer(vfs, part, PLX_IO_WRITE, offset, blocks, bytes);
-    return note(vfs, code ? SQLITE_IOERR_WRITE : SQLITE_OK, code, "write", offset / PAGE + 1);
-}
-
-static int flush(struct plx_region_vfs *vfs)
-{
-    int code = plx_volume_io(vfs->region.device, PLX_IO_FLUSH, 0, NULL, 0);
-
-    return note(vfs, code ? SQLITE_IOERR_FSYNC : SQLITE_OK, code, "flush", 0);
-}
-
-static bool is_zero(const uint8_t block[PAGE])
-{
-    return !block[0] && !memcmp(block, block + 1, PAGE - 1);
-}
-
-static int may_write(struct plx_region_vfs *vfs, int result)
-{
-    const struct plx_region *region = &vfs->region;
-
-    return !region->may_write || region->may_write(region->context, &vfs->fault) ? SQLITE_OK
-                                                                                 : result;
-}
-
-/* ---- Pages of the database --------------------------------------------------------------- */
-
-static uint32_t page_crc(const uint8_t page[PAGE], uint64_t number)
-{
-    uint8_t place[8];
-
-    for (unsigned i = 0; i < 8; i++)
-        place[i] = (uint8_t)(number >> (8 * i));
-    return plx_crc32c_more(plx_crc32c(page, STAMP_AT), place, sizeof place);
-}
-
-static uint32_t word_at(const uint8_t *at)
-{
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static void put_word(uint8_t *at, uint32_t word)
-{
-    for (unsigned i = 0; i < 4; i++)
-        at[i] = (uint8_t)(word >> (8 * i));
-}
-
-static int check_page(struct plx_region_vfs *vfs, uint8_t page[PAGE], uint64_t number)
-{
-    if (word_at(page + STAMP_AT) == page_crc(page, number) && !word_at(page + STAMP_AT + 4))
-        return SQLITE_OK;
-    if (vfs->salvage && number > 1) {
-        put_word(page + STAMP_AT + 4, MARK);
-        return SQLITE_OK;
-    }
-    plx_fault_set(&vfs->fault, PLX_ERR_REGISTRY,
-                  "the registry in %.120s is damaged (page %llu); run 'parallax store "
-                  "rebuild-registry'",
-                  vfs->volume, (unsigned long long)number);
-    return SQLITE_IOERR_DATA;
-}
-
-static void stamp_page(uint8_t page[PAGE], uint64_t number)
-{
-    bool damaged = word_at(page + STAMP_AT + 4) == MARK; /* F8 */
-
-    put_word(page + STAMP_AT, damaged ? ~page_crc(page, number) : page_crc(page, number));
-    put_word(page + STAMP_AT + 4, damaged ? MARK : 0);
-}
-
-/* Pages of 4 KiB with eight reserved bytes: else stamps would overwrite what SQLite wrote. */
-static bool has_our_layout(const uint8_t first[PAGE])
-{
-    return first[16] == PAGE >> 8 && first[17] == (PAGE & 0xff) && first[20] == PAGE - STAMP_AT;
-}
-
-static int database_read(sqlite3_file *file, void *buffer, int amount, sqlite3_int64 offset)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    uint64_t number = (uint64_t)offset / PAGE + 1, inside = (uint64_t)offset % PAGE;
-    uint8_t page[PAGE];
-    int result;
-
-    memset(buffer, 0, (size_t)amount);
-    if (vfs->level == SQLITE_LOCK_NONE) /* F3 */
-        return SQLITE_IOERR_SHORT_READ;
-    if (number * PAGE > vfs->space || inside + (uint64_t)amount > PAGE)
-        return SQLITE_IOERR_SHORT_READ;
-    result = read_block(vfs, PART_DATABASE, (number - 1) * PAGE, page);
-    if (!result && number == 1 && is_zero(page)) /* F4 */
-        return SQLITE_IOERR_SHORT_READ;
-    if (!result)
-        result = check_page(vfs, page, number);
-    if (!result)
-        memcpy(buffer, page + inside, (size_t)amount);
-    return result;
-}
-
-static int database_write(sqlite3_file *file, const void *buffer, int amount, sqlite3_int64 offset)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    uint64_t number = (uint64_t)offset / PAGE + 1;
-    uint8_t page[PAGE];
-
-    if (number > plx_region_vfs_pages(vfs))
-        return SQLITE_FULL;
-    if (amount != PAGE || offset % PAGE) /* not a page: the layout is not ours */
-        return SQLITE_IOERR_WRITE;
-    memcpy(page, buffer, PAGE);
-    if (number == 1 && !has_our_layout(page)) {
-        plx_fault_set(&vfs->fault, PLX_ERR_REGISTRY,
-                      "the registry in %.120s cannot have pages of another layout", vfs->volume);
-        return SQLITE_IOERR_WRITE;
-    }
-    stamp_page(page, number);
-    vfs->written = true;
-    return write_blocks(vfs, PART_DATABASE, (uint64_t)offset, page, PAGE);
-}
-
-static int database_truncate(sqlite3_file *file, sqlite3_int64 bytes)
-{
-    uint8_t zeros[PAGE] = {0};
-
-    if (bytes) /* F4 */
-        return SQLITE_OK;
-    return write_blocks(((struct region_file *)file)->vfs, PART_DATABASE, 0, zeros, PAGE);
-}
-
-static int database_size(sqlite3_file *file, sqlite3_int64 *ret_bytes)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    uint8_t page[PAGE];
-    int result = read_block(vfs, PART_DATABASE, 0, page);
-
-    if (!result)
-        *ret_bytes = is_zero(page) ? 0 : (sqlite3_int64)plx_region_vfs_pages(vfs) * PAGE; /* F4 */
-    return result;
-}
-
-static int database_sync(sqlite3_file *file, int flags)
-{
-    return flush(((struct region_file *)file)->vfs);
-}
-
-/* ---- The journal ------------------------------------------------------------------------- */
-
-static uint64_t block_of(uint64_t offset)
-{
-    return offset - offset % PAGE;
-}
-
-static uint64_t journal_space(const struct plx_region_vfs *vfs)
-{
-    return vfs->space - PAGE; /* F6 */
-}
-
-static void drop_gathered(struct plx_region_vfs *vfs)
-{
-    vfs->from = vfs->to = 0;
-    vfs->refused = false;
-}
-
-/* F11. The mark itself may be lost: then there is a flush more the next time. */
-static int flush_end(struct plx_region_vfs *vfs)
-{
-    uint8_t block[PAGE] = {0};
-    int result = flush(vfs);
-
-    put_word(block + PAGE - 4, ENDED);
-    if (!result)
-        transfer(vfs, PART_JOURNAL, PLX_IO_WRITE, 0, block, PAGE);
-    return result;
-}
-
-/* F11. SQLite begins with a whole block, without the number that completes it, and ends with a part
- * of that block. */
-static bool begins(const struct plx_region_vfs *vfs)
-{
-    return !vfs->from && vfs->to >= PAGE;
-}
-
-static bool ends(const struct plx_region_vfs *vfs)
-{
-    return !vfs->from && vfs->to && vfs->to < PAGE && !vfs->gathered[0];
-}
-
-/* F11, before a journal begins. */
-static int settle_end(struct plx_region_vfs *vfs)
-{
-    uint8_t block[PAGE];
-    int result = read_block(vfs, PART_JOURNAL, 0, block);
-
-    if (result || block[0] || word_at(block + PAGE - 4) == ENDED)
-        return result;
-    result = write_blocks(vfs, PART_JOURNAL, 0, block, PAGE);
-    return result ? result : flush(vfs);
-}
-
-/* Fills up the first and the last block with what the device has there, and writes them all. */
-static int write_gathered(struct plx_region_vfs *vfs)
-{
-    uint64_t from = vfs->from, to = vfs->to, begin = block_of(from);
-    uint64_t end = block_of(to + PAGE - 1);
-    uint8_t block[PAGE];
-    int result = SQLITE_OK;
-
-    if (from == to)
-        return SQLITE_OK;
-    if (!vfs->written)
-        result = may_write(vfs, SQLITE_IOERR_WRITE);
-    if (!result && begins(vfs))
-        result = settle_end(vfs);
-    if (!result && from > begin) {
-        result = read_block(vfs, PART_JOURNAL, begin, block);
-        memcpy(vfs->gathered, block, from - begin);
-    }
-    if (!result && to < end) {
-        result = read_block(vfs, PART_JOURNAL, end - PAGE, block);
-        memcpy(vfs->gathered + (to - begin), block + to % PAGE, end - to);
-    }
-    if (!result)
-        result = write_blocks(vfs, PART_JOURNAL, begin, vfs->gathered, end - begin);
-    if (result)
-        vfs->refused = true;
-    else
-        drop_gathered(vfs);
-    return result;
-}
-
-static int journal_read(sqlite3_file *file, void *buffer, int amount, sqlite3_int64 offset)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    uint64_t next = (uint64_t)offset, end = next + (uint64_t)amount;
-    uint8_t block[PAGE], *to = buffer;
-
-    memset(buffer, 0, (size_t)amount);
-    while (next < end && next < journal_space(vfs)) {
-        uint64_t inside = next % PAGE, count = PAGE - inside;
-        int result = read_block(vfs, PART_JOURNAL, next - inside, block);
-
-        if (result)
-            return result;
-        if (count > end - next)
-            count = end - next;
-        memcpy(to + (next - (uint64_t)offset), block + inside, count);
-        next += count;
-    }
-    next = vfs->from > (uint64_t)offset ? vfs->from : (uint64_t)offset;
-    if (end > vfs->to)
-        end = vfs->to;
-    if (next < end)
-        memcpy(to + (next - (uint64_t)offset), vfs->gathered + (next - block_of(vfs->from)),
-               end - next);
-    return (uint64_t)offset + (uint64_t)amount <= vfs->space ? SQLITE_OK : SQLITE_IOERR_SHORT_READ;
-}
-
-static int journal_write(sqlite3_file *file, const void *buffer, int amount, sqlite3_int64 offset)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    uint64_t next = (uint64_t)offset, end = next + (uint64_t)amount;
-    const uint8_t *bytes = buffer;
-
-    if (end > journal_space(vfs))
-        return SQLITE_FULL;
-    if (vfs->refused && offset)
-        return SQLITE_IOERR_WRITE;
-    if (vfs->refused) /* F10: begun anew */
-        drop_gathered(vfs);
-    while (next < end) {
-        uint64_t count = end - next, room;
-
-        if (vfs->from != vfs->to &&
-            (next < vfs->from || next > vfs->to || next - block_of(vfs->from) == GATHER_BYTES)) {
-            int result = write_gathered(vfs);
-
-            if (result)
-                return result;
-        }
-        if (vfs->from == vfs->to)
-            vfs->from = vfs->to = next;
-        room = GATHER_BYTES - (next - block_of(vfs->from));
-        if (count > room)
-            count = room;
-        memcpy(vfs->gathered + (next - block_of(vfs->from)), bytes, count);
-        bytes += count;
-        next += count;
-        if (next > vfs->to)
-            vfs->to = next;
-    }
-    return SQLITE_OK;
-}
-
-/* F5. Durable whether SQLite asks for it or not. It does not when it deletes a journal that it has
- * rolled back; but then the next transaction writes over it in place, and a cut could leave this
- * header with records that are half the next one's. SQLite's checksum looks at every 200th byte of
- * a record only, and takes such a mixture for a page. */
-static int journal_end(struct plx_region_vfs *vfs)
-{
-    uint8_t zeros[PAGE] = {0};
-    int result;
-
-    drop_gathered(vfs);
-    result = write_blocks(vfs, PART_JOURNAL, 0, zeros, PAGE);
-    return result ? result : flush_end(vfs);
-}
-
-static int journal_truncate(sqlite3_file *file, sqlite3_int64 bytes)
-{
-    return bytes ? SQLITE_OK : journal_end(((struct region_file *)file)->vfs);
-}
-
-static int journal_size(sqlite3_file *file, sqlite3_int64 *ret_bytes)
-{
-    *ret_bytes = (sqlite3_int64)((struct region_file *)file)->vfs->space;
-    return SQLITE_OK;
-}
-
-static int journal_sync(sqlite3_file *file, int flags)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    bool at_end = ends(vfs);
-    int result = write_gathered(vfs);
-
-    return result ? result : at_end ? flush_end(vfs) : flush(vfs);
-}
-
-/* What was not synced belongs to a transaction that failed. */
-static int journal_close(sqlite3_file *file)
-{
-    drop_gathered(((struct region_file *)file)->vfs);
-    return SQLITE_OK;
-}
-
-/* ---- Locks ------------------------------------------------------------------------------- */
-
-static int set_byte(struct plx_region_vfs *vfs, enum lock_byte byte, enum plx_bytelock_mode mode)
-{
-    struct plx_bytelock *locks = vfs->region.locks;
-    int code = locks->ops->set(locks, byte, mode);
-
-    if (code == PLX_ERR_BUSY)
-        return SQLITE_BUSY;
-    return note(vfs, code ? SQLITE_IOERR_LOCK : SQLITE_OK, code, "lock", byte);
-}
-
-/* F9. Who added a span may have died before it was durable: what is made durable in it from now on
- * must not be more so than the superblock that names it. */
-static int take_spans(struct plx_region_vfs *vfs, const struct plx_region *now)
-{
-    const struct plx_region *region = &vfs->region;
-    bool same = now->spans >= region->spans;
-    int code;
-
-    for (unsigned i = 0; same && i < region->spans; i++)
-        same = now->span[i].offset == region->span[i].offset &&
-               now->span[i].bytes == region->span[i].bytes;
-    if (!same) {
-        plx_fault_set(&vfs->fault, PLX_ERR_CORRUPT,
-                      "%.120s: the registry lies elsewhere than when it was opened", vfs->volume);
-        return SQLITE_IOERR_LOCK;
-    }
-    if (now->spans == region->spans)
-        return SQLITE_OK;
-    code = check_region(now, vfs->volume, &vfs->fault);
-    if (code || flush(vfs))
-        return SQLITE_IOERR_LOCK;
-    vfs->region = *now;
-    vfs->space = space_of(now);
-    return SQLITE_OK;
-}
-
-static int look(struct plx_region_vfs *vfs)
-{
-    struct plx_region now = vfs->region;
-
-    if (!now.look)
-        return SQLITE_OK;
-    return now.look(&now, &vfs->fault) ? SQLITE_IOERR_LOCK : take_spans(vfs, &now);
-}
-
-static int lock_shared(struct plx_region_vfs *vfs)
-{
-    int result = set_byte(vfs, BYTE_PENDING, PLX_BYTE_SHARED);
-
-    if (result)
-        return result;
-    result = set_byte(vfs, BYTE_SHARED, PLX_BYTE_SHARED);
-    set_byte(vfs, BYTE_PENDING, PLX_BYTE_UNLOCKED);
-    if (result)
-        return result;
-    result = look(vfs);
-    if (result)
-        set_byte(vfs, BYTE_SHARED, PLX_BYTE_UNLOCKED);
-    else
-        vfs->level = SQLITE_LOCK_SHARED;
-    return result;
-}
-
-static int lock_exclusive(struct plx_region_vfs *vfs)
-{
-    int result = SQLITE_OK;
-
-    if (vfs->level < SQLITE_LOCK_PENDING)
-        result = set_byte(vfs, BYTE_PENDING, PLX_BYTE_EXCLUSIVE);
-    if (result)
-        return result;
-    vfs->level = SQLITE_LOCK_PENDING; /* kept when readers are left: no new ones come */
-    result = set_byte(vfs, BYTE_SHARED, PLX_BYTE_EXCLUSIVE);
-    if (!result)
-        vfs->level = SQLITE_LOCK_EXCLUSIVE;
-    return result;
-}
-
-static int database_lock(sqlite3_file *file, int level)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    int result = SQLITE_OK;
-
-    if (level <= vfs->level)
-        return SQLITE_OK;
-    if (level == SQLITE_LOCK_SHARED)
-        return lock_shared(vfs);
-    if (vfs->region.read_only)
-        return SQLITE_READONLY;
-    if (vfs->level == SQLITE_LOCK_SHARED) /* F7; EXCLUSIVE at once is a roll-back of the dead's */
-        result = may_write(vfs, SQLITE_IOERR_LOCK);
-    if (result)
-        return result;
-    if (level == SQLITE_LOCK_EXCLUSIVE)
-        return lock_exclusive(vfs);
-    result = set_byte(vfs, BYTE_RESERVED, PLX_BYTE_EXCLUSIVE);
-    if (!result)
-        vfs->level = SQLITE_LOCK_RESERVED;
-    return result;
-}
-
-static int database_unlock(sqlite3_file *file, int level)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    int result = SQLITE_OK, other;
-
-    if (level >= vfs->level)
-        return SQLITE_OK;
-    if (vfs->level > SQLITE_LOCK_SHARED) {
-        result = set_byte(vfs, BYTE_SHARED, PLX_BYTE_SHARED);
-        other = set_byte(vfs, BYTE_PENDING, PLX_BYTE_UNLOCKED);
-        result = result ? result : other;
-        other = set_byte(vfs, BYTE_RESERVED, PLX_BYTE_UNLOCKED);
-        result = result ? result : other;
-        vfs->written = false;
-    }
-    if (level == SQLITE_LOCK_NONE) {
-        other = set_byte(vfs, BYTE_SHARED, PLX_BYTE_UNLOCKED);
-        result = result ? result : other;
-    }
-    vfs->level = level;
-    return result ? SQLITE_IOERR_UNLOCK : SQLITE_OK;
-}
-
-static int database_reserved(sqlite3_file *file, int *ret_reserved)
-{
-    struct plx_region_vfs *vfs = ((struct region_file *)file)->vfs;
-    struct plx_bytelock *locks = vfs->region.locks;
-    bool busy = vfs->level >= SQLITE_LOCK_RESERVED;
-    int code = busy ? 0 : locks->ops->probe(locks, BYTE_RESERVED, &busy);
-
-    if (code)
-        return note(vfs, SQLITE_IOERR_CHECKRESERVEDLOCK, code, "lock", BYTE_RESERVED);
-    *ret_reserved = busy;
-    return SQLITE_OK;
-}
-
-static int database_close(sqlite3_file *file)
-{
-    return database_unlock(file, SQLITE_LOCK_NONE);
-}
+#include "registry/region_inside.h"
 
 /* ---- What SQLite sees -------------------------------------------------------------------- */
 
@@ -685,15 +76,15 @@ static int characteristics(sqlite3_file *file)
 
 static const sqlite3_io_methods database_methods = {
     .iVersion = 1, /* no shared memory: neither WAL nor mapped pages */
-    .xClose = database_close,
-    .xRead = database_read,
-    .xWrite = database_write,
-    .xTruncate = database_truncate,
-    .xSync = database_sync,
-    .xFileSize = database_size,
-    .xLock = database_lock,
-    .xUnlock = database_unlock,
-    .xCheckReservedLock = database_reserved,
+    .xClose = plx_region_database_close,
+    .xRead = plx_region_database_read,
+    .xWrite = plx_region_database_write,
+    .xTruncate = plx_region_database_truncate,
+    .xSync = plx_region_database_sync,
+    .xFileSize = plx_region_database_size,
+    .xLock = plx_region_database_lock,
+    .xUnlock = plx_region_database_unlock,
+    .xCheckReservedLock = plx_region_database_reserved,
     .xFileControl = no_control,
     .xSectorSize = sector_size,
     .xDeviceCharacteristics = characteristics,
@@ -701,12 +92,12 @@ static const sqlite3_io_methods database_methods = {
 
 static const sqlite3_io_methods journal_methods = {
     .iVersion = 1,
-    .xClose = journal_close,
-    .xRead = journal_read,
-    .xWrite = journal_write,
-    .xTruncate = journal_truncate,
-    .xSync = journal_sync,
-    .xFileSize = journal_size,
+    .xClose = plx_region_journal_close,
+    .xRead = plx_region_journal_read,
+    .xWrite = plx_region_journal_write,
+    .xTruncate = plx_region_journal_truncate,
+    .xSync = plx_region_journal_sync,
+    .xFileSize = plx_region_journal_size,
     .xLock = no_lock,
     .xUnlock = no_lock,
     .xCheckReservedLock = no_reserved,
@@ -720,7 +111,7 @@ static const sqlite3_io_methods journal_methods = {
 static int vfs_open(sqlite3_vfs *base, const char *name, sqlite3_file *file, int flags,
                     int *ret_flags)
 {
-    struct region_file *opened = (struct region_file *)file;
+    struct plx_region_file *opened = (struct plx_region_file *)file;
 
     opened->base.pMethods = NULL;
     opened->vfs = (struct plx_region_vfs *)base;
@@ -737,7 +128,7 @@ static int vfs_open(sqlite3_vfs *base, const char *name, sqlite3_file *file, int
 
 static int vfs_delete(sqlite3_vfs *base, const char *name, int sync)
 {
-    return strcmp(name, JOURNAL) == 0 ? journal_end((struct plx_region_vfs *)base)
+    return strcmp(name, JOURNAL) == 0 ? plx_region_journal_end((struct plx_region_vfs *)base)
                                       : SQLITE_IOERR_DELETE_NOENT;
 }
 
@@ -748,7 +139,7 @@ static int vfs_access(sqlite3_vfs *base, const char *name, int flags, int *ret_t
 
     *ret_there = 0;
     if (strcmp(name, JOURNAL) == 0) {
-        result = read_block((struct plx_region_vfs *)base, PART_JOURNAL, 0, block);
+        result = plx_region_read_block((struct plx_region_vfs *)base, PART_JOURNAL, 0, block);
         *ret_there = !result && block[0]; /* F5 */
     }
     return result ? SQLITE_IOERR_ACCESS : SQLITE_OK;
@@ -793,7 +184,7 @@ int plx_region_vfs_new(const struct plx_region *region, const char *volume,
 {
     static atomic_ulong count;
     struct plx_region_vfs *vfs;
-    int code = check_region(region, volume, fault);
+    int code = plx_region_check(region, volume, fault);
 
     if (code)
         return code;
@@ -802,12 +193,12 @@ int plx_region_vfs_new(const struct plx_region *region, const char *volume,
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
     vfs->region = *region;
     vfs->system = sqlite3_vfs_find(NULL);
-    vfs->space = space_of(region);
+    vfs->space = plx_region_space(region);
     snprintf(vfs->volume, sizeof vfs->volume, "%s", volume);
     snprintf(vfs->name, sizeof vfs->name, "parallax-region-%lu", ++count);
     vfs->base = (sqlite3_vfs){
         .iVersion = 1,
-        .szOsFile = sizeof(struct region_file),
+        .szOsFile = sizeof(struct plx_region_file),
         .mxPathname = 64,
         .zName = vfs->name,
         .xOpen = vfs_open,
@@ -843,7 +234,7 @@ const char *plx_region_vfs_name(const struct plx_region_vfs *vfs)
 /* F6: a header of one sector, and a record for each page. */
 uint32_t plx_region_vfs_pages(const struct plx_region_vfs *vfs)
 {
-    uint64_t pages = (journal_space(vfs) - PAGE) / RECORD_BYTES;
+    uint64_t pages = (plx_region_journal_space(vfs) - PAGE) / RECORD_BYTES;
 
     return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
 }
@@ -865,7 +256,7 @@ void plx_region_vfs_salvage(struct plx_region_vfs *vfs, bool salvage)
 int plx_region_blank(const struct plx_region *region, struct plx_fault *fault)
 {
     uint8_t zeros[PAGE] = {0};
-    int code = check_region(region, region->device->name, fault);
+    int code = plx_region_check(region, region->device->name, fault);
 
     for (unsigned half = 0; half < 2 && !code; half++) {
         uint64_t offset = region->span[0].offset + half * (region->span[0].bytes / 2);

@@ -170,7 +170,7 @@ static void test_forgotten_nodes(void)
 static void test_stopped(void)
 {
     begin_test();
-    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY, 0);
     expect_busy(begin(), "v0 has stopped");
     plx_vdi_abandon(vdi);
     OK(try_open_vdi(0, true, &vdi));

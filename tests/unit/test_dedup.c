@@ -537,7 +537,7 @@ static void test_find_left_out(void)
     OK(plx_snapshot_open(store, 1, empty, &instant, &fault));
     CU_ASSERT_EQUAL(find(true, 0).mapped, 16);
     OK(plx_vdi_close(instant));
-    plx_log_stop(&b->log, PLX_ERR_STICKY);
+    plx_log_stop(&b->log, PLX_ERR_STICKY, 0);
     CU_ASSERT_EQUAL(find(true, 0).mapped, 8);
     plx_vdi_abandon(b);
     OK(try_open_vdi(1, true, &b));

@@ -1769,7 +1769,7 @@ static void test_protect_stopped(void)
     vdi = open_vdi(0);
     protect(vdi, PLX_PROTECT_INTERVAL, 1000 * MS);
     OK(write_byte(vdi, 0, BLOCK, 7));
-    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY, 0);
     FAILS(STICKY, plx_vdi_close(vdi));
     OK(try_open_vdi(0, true, &vdi));
     CU_ASSERT_EQUAL(listed(0), 1);

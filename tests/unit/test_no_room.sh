@@ -20,7 +20,7 @@ yes contents | head -c 2M >kept
 run 0 vdi import kept demo/kept --force
 head -c 40M /dev/urandom >large
 run 6 vdi import large demo/large
-run 1 snap create demo/kept
+run 6 snap create demo/kept
 says err "make room in its file system or thin LUN"
 run 0 vdi list demo
 run 0 vdi export demo/kept -

@@ -317,7 +317,7 @@ static void test_stopped_beside(void)
         order_snapshot(vdi);
         if (logged)
             turns();
-        plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+        plx_log_stop(&vdi->log, PLX_ERR_STICKY, 0);
         turns();
         CU_ASSERT_EQUAL(many[1].place != 0, !logged);
         CU_ASSERT_EQUAL(vdi->oldest->seen_by != NULL, logged != 0);

@@ -360,7 +360,7 @@ static void stop_if_taken_over(struct plx_keyframe_op *op)
                                          vdi->record.slot, store->addr_limit, &record, &why) ||
             (record.epoch <= vdi->record.epoch && record.generation <= vdi->record.generation))
             continue;
-        plx_log_stop(&vdi->log, PLX_ERR_FENCED);
+        plx_log_stop(&vdi->log, PLX_ERR_FENCED, 0);
         plx_store_event(vdi->store, PLX_ERR_FENCED,
                         "virtual disk %s: another host has written its record (epoch %llu, here "
                         "%llu), so it was taken over while it was open here; it is stopped",
@@ -458,7 +458,7 @@ static void install(struct plx_keyframe_op *op)
  * built on it. Or a rewind is, and the log does not say so. */
 static void record_failed(struct plx_keyframe_op *op, int error)
 {
-    plx_log_stop(&op->vdi->log, PLX_ERR_STICKY);
+    plx_log_stop(&op->vdi->log, PLX_ERR_STICKY, error);
     plx_deaths_free(&op->made); /* the record may name them */
     give_up(op, error);
 }

@@ -5,6 +5,7 @@
  * Loop: the VDI's. Crash story: none; this is memory.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/disk/move.h"
 #include "engine/disk/op.h"
@@ -170,9 +171,19 @@ void plx_op_finish(struct plx_op *op, int result)
     op->request = NULL;
     release_op(op);
     if (result && !request->fault.code)
-        plx_fault_set(&request->fault, result, "virtual disk %s: %s", vdi->record.name,
-                      plx_error_text(result));
+        plx_vdi_fault(vdi, result, &request->fault);
     plx_op_complete(vdi, request, result); /* Q5; may submit again */
+}
+
+int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault)
+{
+    const char *name = vdi->record.name, *cause = plx_error_text(vdi->log.cause);
+
+    if (error != PLX_ERR_STICKY || !vdi->log.cause)
+        return plx_fault_set(fault, error, "virtual disk %s: %s", name, plx_error_text(error));
+    return plx_fault_set(fault, error,
+                         "virtual disk %s: stopped after its log could not be written: %s%s", name,
+                         cause, strchr(cause, ';') ? ", then reopen the disk" : "; reopen it");
 }
 
 int plx_op_fail_at(struct plx_op *op, int error, unsigned block, const char *what)

@@ -138,8 +138,7 @@ static void submit(struct plx_vdi *vdi, struct plx_request *request, enum plx_ur
     request->urgency = urgency;
     count_request(vdi, request);
     if (error) {
-        plx_fault_set(&request->fault, error, "virtual disk %s: %s", vdi->record.name,
-                      plx_error_text(error));
+        plx_vdi_fault(vdi, error, &request->fault);
         plx_op_complete(vdi, request, error);
         return;
     }

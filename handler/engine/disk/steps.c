@@ -351,7 +351,7 @@ static bool voided(struct plx_op *op, int *error)
             return true;
     }
     if (*error && op->void_encoded) /* its checksums are gone, and no record says so */
-        plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+        plx_log_stop(&vdi->log, PLX_ERR_STICKY, *error);
     if (!--vdi->voids_pending)
         plx_op_wake_all(vdi->store, &vdi->void_waiters);
     return false;

@@ -476,7 +476,7 @@ static void undo_open(struct plx_vdi *vdi, bool had_segment, bool had_next, bool
     const struct plx_log_cursor *cursor = &vdi->log.cursor;
 
     vdi->closing = true;
-    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY, 0);
     plx_vdi_drain(vdi);
     give_back(vdi);
     if (unwritten && !had_segment && cursor->addr)
@@ -884,7 +884,7 @@ int plx_vdi_close(struct plx_vdi *vdi)
 void plx_vdi_abandon(struct plx_vdi *vdi)
 {
     vdi->closing = true;
-    plx_log_stop(&vdi->log, PLX_ERR_STICKY);
+    plx_log_stop(&vdi->log, PLX_ERR_STICKY, 0);
     plx_vdi_drain(vdi);
     if (vdi->run.count) /* no record names them; of the spare segment a stale header may */
         plx_alloc_free(vdi->store, vdi->run.addr, vdi->run.count);
@@ -917,10 +917,7 @@ void plx_vdi_set_write_back(struct plx_vdi *vdi, bool write_back)
 
 int plx_vdi_health(const struct plx_vdi *vdi, struct plx_fault *ret_fault)
 {
-    if (!vdi->log.sticky)
-        return 0;
-    return plx_fault_set(ret_fault, vdi->log.sticky, "virtual disk %s: %s", vdi->record.name,
-                         plx_error_text(vdi->log.sticky));
+    return vdi->log.sticky ? plx_vdi_fault(vdi, vdi->log.sticky, ret_fault) : 0;
 }
 
 void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counters)

@@ -152,6 +152,9 @@ uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq);
 /* Runs the loop until nothing is under way. Synchronous. */
 void plx_vdi_drain(struct plx_vdi *vdi);
+/* The fault of a request that ended with the error; where the disk has stopped, with the cause of
+ * that. Returns the error. */
+int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault);
 /* An instant's map, written out as a tree of its own that shares what it can with the snapshot;
  * `made` are its new nodes. Room for a disk of so many bytes. Synchronous. */
 struct plx_whole {

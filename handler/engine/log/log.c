@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/log/segments.h"
 #include "engine/loop/gather.h"
 #include "engine/map/map.h"
 
@@ -37,11 +38,6 @@ enum {
     BATCH_FAILED,
 };
 
-uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos)
-{
-    return pos / plx_log_segment_bytes(log->store);
-}
-
 static size_t batch_bytes_max(const struct plx_log *log)
 {
     return (size_t)plx_min_u64(PLX_BATCH_BYTES_MAX, plx_log_segment_bytes(log->store) -
@@ -50,7 +46,6 @@ static size_t batch_bytes_max(const struct plx_log *log)
 }
 
 static void batch_step(struct plx_task *task);
-static void spare_step(struct plx_task *task);
 
 int plx_log_init(struct plx_log *log, const struct plx_log *of)
 {
@@ -58,9 +53,8 @@ int plx_log_init(struct plx_log *log, const struct plx_log *of)
 
     *log = *of;
     log->applied = log->cursor;
-    log->segment_capacity = log->segment_count;
     log->durable_seq = log->cursor.seq - 1;
-    log->spare_task.step = spare_step;
+    plx_log_segments_init(log);
     log->memory = aligned_alloc(PLX_BLOCK_SIZE, PLX_BATCHES * room);
     if (!log->memory)
         return PLX_ERR_NOMEM;
@@ -83,114 +77,6 @@ void plx_log_done(struct plx_log *log)
     log->segments = NULL;
 }
 
-/* ---- Segments ---- */
-
-/* Room for one more address; false: out of memory. */
-static bool segments_reserve(struct plx_log *log)
-{
-    if (log->segment_count == log->segment_capacity) {
-        size_t capacity = log->segment_capacity ? log->segment_capacity * 2 : 16;
-        uint64_t *bigger = realloc(log->segments, capacity * sizeof *bigger);
-
-        if (!bigger)
-            return false;
-        log->segments = bigger;
-        log->segment_capacity = capacity;
-    }
-    return true;
-}
-
-static void segments_push(struct plx_log *log, uint64_t addr)
-{
-    PLX_ASSERT(log->segment_count < log->segment_capacity);
-    log->segments[log->segment_count++] = addr;
-}
-
-void plx_log_want_spare(struct plx_log *log)
-{
-    int error;
-
-    if (log->spare_addr || log->spare_waiting)
-        return;
-    /* A spare has its place in the list, so that going on in it cannot fail (L5). */
-    if (!segments_reserve(log))
-        error = PLX_ERR_NOMEM;
-    else
-        error = log->disk->room(log->vdi, log->store->info.segment_blocks, &log->spare_task,
-                                &log->spare_waits);
-    if (!error)
-        error = plx_alloc_segment(log->store, &log->spare_task, &log->spare_addr);
-    log->spare_waiting = error == PLX_WAIT;
-    log->spare_waits = log->spare_waiting ? log->spare_waits : 0;
-    log->spare_error = log->spare_waiting ? 0 : error;
-}
-
-static void spare_step(struct plx_task *task)
-{
-    struct plx_log *log = PLX_CONTAINER(task, struct plx_log, spare_task);
-
-    log->spare_waiting = false;
-    plx_log_want_spare(log);
-}
-
-int plx_log_room(struct plx_log *log)
-{
-    plx_log_want_spare(log);
-    return log->spare_error;
-}
-
-/* Allocates a segment and enters it into the list. */
-static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
-{
-    int error =
-        segments_reserve(log) ? plx_alloc_segment_sync(log->store, ret_addr) : PLX_ERR_NOMEM;
-
-    if (!error)
-        segments_push(log, *ret_addr);
-    return error;
-}
-
-int plx_log_ensure_segments(struct plx_log *log)
-{
-    int error = 0;
-
-    if (!log->cursor.addr)
-        error = segment_sync(log, &log->cursor.addr);
-    if (!error && !log->cursor.next_addr)
-        error = segment_sync(log, &log->cursor.next_addr);
-    log->applied = log->cursor;
-    if (!error)
-        plx_log_want_spare(log);
-    return error;
-}
-
-static void segment_dies(const struct plx_log *log, uint64_t addr, struct plx_deaths *freed)
-{
-    for (uint64_t b = 0; addr && b < log->store->info.segment_blocks; b++)
-        plx_deaths_add(freed, addr + b);
-}
-
-void plx_log_move(struct plx_log *log, uint64_t segment, uint64_t addr, struct plx_deaths *freed)
-{
-    uint64_t *place = &log->segments[segment - log->first_segment];
-
-    segment_dies(log, *place, freed);
-    *place = addr;
-}
-
-void plx_log_trim(struct plx_log *log, uint64_t pos, struct plx_deaths *freed)
-{
-    uint64_t keep = plx_log_segment_of(log, pos);
-    size_t count = (size_t)plx_min_u64(keep - log->first_segment, log->segment_count);
-
-    for (size_t i = 0; i < count; i++)
-        segment_dies(log, log->segments[i], freed);
-    memmove(log->segments, log->segments + count,
-            (log->segment_count - count) * sizeof *log->segments);
-    log->segment_count -= count;
-    log->first_segment = keep;
-}
-
 /* ---- Failing for good ---- */
 
 static void unreserve(struct plx_log *log, struct plx_log_item *item)
@@ -208,12 +94,14 @@ static void fail_item(struct plx_log *log, struct plx_log_item *item, int error)
     plx_task_ready(log->store, item->task);
 }
 
-void plx_log_stop(struct plx_log *log, int error)
+void plx_log_stop(struct plx_log *log, int error, int cause)
 {
     struct plx_log_item *items = log->head;
 
-    if (!log->sticky)
+    if (!log->sticky) {
         log->sticky = error;
+        log->cause = cause;
+    }
     log->head = log->tail = NULL;
     while (items) {
         struct plx_log_item *next = items->next;
@@ -225,7 +113,8 @@ void plx_log_stop(struct plx_log *log, int error)
 
 void plx_log_fail(struct plx_log *log, int cause)
 {
-    plx_log_stop(log, plx_error_class(cause) == PLX_CLASS_FENCED ? PLX_ERR_FENCED : PLX_ERR_STICKY);
+    plx_log_stop(log, plx_error_class(cause) == PLX_CLASS_FENCED ? PLX_ERR_FENCED : PLX_ERR_STICKY,
+                 cause);
     plx_store_event(log->store, log->sticky,
                     "virtual disk %s: its log cannot be written (%s); it is stopped until it is "
                     "opened again",
@@ -288,7 +177,7 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
         plx_log_want_spare(log);
         if (!log->spare_addr)
             return false;
-        segments_push(log, log->spare_addr);
+        plx_log_segments_push(log, log->spare_addr);
         cursor->pos = (cursor->pos / bytes + 1) * bytes;
         cursor->addr = cursor->next_addr;
         cursor->next_addr = log->spare_addr;
@@ -618,7 +507,7 @@ static void roll_back(struct plx_log *log)
     log->batch_count = 0;
     log->failing = false;
     if (log->sticky) /* stopped meanwhile: what is kept fails as well */
-        plx_log_stop(log, log->sticky);
+        plx_log_stop(log, log->sticky, log->cause);
     else if (cause && (++log->retries > RETRIES_MAX || plx_error_class(cause) == PLX_CLASS_FENCED))
         plx_log_fail(log, cause);
 }

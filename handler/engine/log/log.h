@@ -116,6 +116,7 @@ struct plx_log {
     bool failing;
     unsigned retries;
     int sticky;                         /* set for good after the log could not be written */
+    int cause;                          /* what kept it from being written; 0: not known */
     bool ended;                         /* for good: the disk is closed, and begins a new one */
     enum plx_protection_mode snapshots; /* BATCH or WRITE: they end batches, or follow writes */
     uint64_t snapshot_ns;               /* time of the last snapshot that was logged */
@@ -153,8 +154,9 @@ int plx_log_room(struct plx_log *log);
 void plx_log_want_spare(struct plx_log *log);
 /* Makes sure that the current and the next segment exist, and a spare. Synchronous. */
 int plx_log_ensure_segments(struct plx_log *log);
-/* Stops the log for good: what waits fails with the error, and so does all that comes. */
-void plx_log_stop(struct plx_log *log, int error);
+/* Stops the log for good: what waits fails with the error, and so does all that comes. cause: the
+ * I/O error behind that, or 0; the first one is kept. */
+void plx_log_stop(struct plx_log *log, int error, int cause);
 /* Stops it because of an I/O error, and says so. */
 void plx_log_fail(struct plx_log *log, int cause);
 /* Gives up the segments before pos (exclusive of the one that holds it); the caller frees them
