@@ -1,7 +1,6 @@
-/* cmd_found.c - parallax store: scan, import, take-over, release, forget, rebuild-registry,
+/* cmd_found.c - parallax store: import, take-over, release, forget, rebuild-registry,
  * export-registry; vdi forget. Which stores there are, which host has one, and registries made
  * anew. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,192 +14,6 @@
 #include "attach/founding.h"
 #include "registry/lost.h"
 #include "attach/rebuild.h"
-
-/* ---- scan ------------------------------------------------------------------------------------ */
-
-struct scan {
-    struct plx_cli *cli;
-    struct plx_paths *paths;
-    json_t *rows;
-    struct plx_fault first; /* what could not be read; code 0: nothing */
-    unsigned shut;          /* devices that this user may not open */
-};
-
-/* What its volume 0, at this path, says of a store. */
-static void look_at_tenant(struct scan *scan, const char *path, json_t *row)
-{
-    const struct plx_embedded_options look = {
-        .volume = path,
-        .uuid = json_string_value(json_object_get(row, "store_uuid")),
-        .identity = json_string_value(json_object_get(row, "uuid")),
-        .beside = true};
-    struct plx_tenant tenant;
-
-    if (plx_embedded_tenant(&look, scan->paths, &tenant, NULL))
-        return;
-    json_object_set_new(row, "host",
-                        plx_uuid_is_zero(&tenant.host) ? json_null()
-                                                       : plx_out_string(tenant.host_name));
-    json_object_set_new(row, "ours", json_boolean(tenant.ours));
-}
-
-/* The path of the store's volume 0: its own, one that was found, or the one that is known here. */
-static const char *first_volume(const struct scan *scan, const json_t *row,
-                                const struct plx_known *known)
-{
-    const json_t *other;
-    size_t i;
-
-    if (json_integer_value(json_object_get(row, "index")) == 0)
-        return json_string_value(json_object_get(row, "volume"));
-    json_array_foreach(scan->rows, i, other)
-    {
-        if (json_equal(json_object_get(other, "uuid"), json_object_get(row, "uuid")) &&
-            json_integer_value(json_object_get(other, "index")) == 0)
-            return json_string_value(json_object_get(other, "volume"));
-    }
-    return known->volumes ? known->volume[0] : NULL;
-}
-
-/* Whose it is, once all volumes were seen: only volume 0 says so. */
-static void set_tenant(struct scan *scan, json_t *row)
-{
-    const char *identity = json_string_value(json_object_get(row, "uuid")), *first;
-    struct plx_known known = {0};
-    bool is_known;
-
-    if (!identity)
-        return;
-    is_known = plx_known_get(scan->paths, identity, &known, NULL) == 0;
-    json_object_set_new(row, "known", is_known ? json_string(known.name) : json_null());
-    first = first_volume(scan, row, &known);
-    if (first)
-        look_at_tenant(scan, first, row);
-    plx_known_done(&known);
-}
-
-static int probe(struct scan *scan, const char *path, struct plx_superblock_info *ret_info,
-                 bool *ret_opened)
-{
-    struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
-    struct plx_device *device;
-    int rc = plx_device_open(path, &options, &device, &scan->cli->fault);
-
-    *ret_opened = !rc;
-    if (rc)
-        return rc;
-    rc = plx_superblock_probe(device, ret_info, &scan->cli->fault);
-    plx_device_close(device);
-    return rc;
-}
-
-/* It is listed, and the others go on. */
-static void keep_problem(struct scan *scan, const char *path)
-{
-    const struct plx_fault *fault = &scan->cli->fault;
-
-    if (!scan->first.code)
-        scan->first = *fault;
-    json_array_append_new(scan->rows, json_pack("{s:o,s:o}", "volume", plx_out_string(path),
-                                                "problem", plx_out_string(fault->text)));
-}
-
-/* named: by the user; else a device of this machine, which need not hold anything. */
-static void scan_volume(struct scan *scan, const char *path, bool named)
-{
-    struct plx_superblock_info info;
-    char store[PLX_UUID_TEXT], identity[PLX_UUID_TEXT];
-    bool opened;
-    int rc = probe(scan, path, &info, &opened);
-
-    if (rc) {
-        scan->shut += rc == PLX_ERR_PERMISSION;
-        if (named || (opened && rc != PLX_ERR_NOT_FOUND))
-            keep_problem(scan, path);
-        return;
-    }
-    plx_uuid_text(&info.store, store);
-    plx_uuid_text(&info.identity, identity);
-    json_array_append_new(scan->rows,
-                          json_pack("{s:o,s:o,s:s,s:s,s:I,s:I,s:I}", "volume", plx_out_string(path),
-                                    "store", plx_out_string(info.store_name), "uuid", identity,
-                                    "store_uuid", store, "index", (json_int_t)info.volume_index,
-                                    "volumes", (json_int_t)info.volumes, "size_bytes",
-                                    (json_int_t)info.volume_bytes));
-}
-
-/* Every block device of this machine. */
-static void scan_devices(struct scan *scan)
-{
-    DIR *list = opendir("/sys/class/block");
-    struct dirent *entry;
-
-    while (list && (entry = readdir(list)) && !plx_session_stopped()) {
-        char path[300];
-
-        if (entry->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "/dev/%s", entry->d_name);
-        scan_volume(scan, path, false);
-    }
-    if (list)
-        closedir(list);
-}
-
-static void print_scan(const struct scan *scan)
-{
-    static const struct plx_column columns[] = {
-        {"volume", "VOLUME", PLX_COLUMN_TEXT},   {"store", "STORE", PLX_COLUMN_TEXT},
-        {"index", "NUMBER", PLX_COLUMN_NUMBER},  {"volumes", "OF", PLX_COLUMN_NUMBER},
-        {"size_bytes", "SIZE", PLX_COLUMN_SIZE}, {"host", "HOST", PLX_COLUMN_TEXT},
-        {"known", "KNOWN AS", PLX_COLUMN_TEXT},  {NULL, NULL, 0},
-    };
-    struct plx_cli *cli = scan->cli;
-    struct plx_table table;
-    bool first = true; /* problem: that one is the error */
-    json_t *row;
-    size_t i;
-
-    plx_table_begin(&table, cli, columns);
-    json_array_foreach(scan->rows, i, row) plx_table_row(&table, json_incref(row));
-    plx_table_end(&table);
-    json_array_foreach(scan->rows, i, row)
-    {
-        const char *problem = json_string_value(json_object_get(row, "problem"));
-
-        if (problem && !first)
-            plx_out_note(cli, "%s", problem);
-        first &= !problem;
-    }
-    if (!table.rows && !scan->shut)
-        plx_out_note(cli, "no block device of this machine holds a store; files and iscsi:// URLs "
-                          "are looked at when they are named");
-    else if (!cli->count && scan->shut)
-        plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
-                     plx_plural(scan->shut),
-                     geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");
-}
-
-int plx_cmd_store_scan(struct plx_cli *cli)
-{
-    struct scan scan = {.cli = cli, .rows = json_array()};
-    json_t *row;
-    size_t i;
-    int rc = plx_session_paths(cli, &scan.paths);
-
-    for (unsigned n = 0; n < cli->count && !rc && !plx_session_stopped(); n++)
-        scan_volume(&scan, cli->arguments[n], true);
-    if (!rc && !cli->count)
-        scan_devices(&scan);
-    json_array_foreach(scan.rows, i, row) set_tenant(&scan, row);
-    if (!rc)
-        print_scan(&scan);
-    json_decref(scan.rows);
-    if (rc || !scan.first.code)
-        return rc;
-    cli->fault = scan.first;
-    return scan.first.code;
-}
 
 /* ---- import, take-over, release, forget -------------------------------------------------------
  */
@@ -289,10 +102,15 @@ static void print_would_take(struct plx_cli *cli, const char *store, const struc
     json_decref(open);
 }
 
-static void print_known(struct plx_cli *cli, const struct plx_known *known, bool copy)
+static void print_known(struct plx_cli *cli, const struct plx_known *known,
+                        const struct plx_founding_import *options)
 {
     plx_out_note(cli, "store %s is known here%s; 'parallax vdi list %s' shows its virtual disks",
-                 known->name, copy ? ", by an identity of its own" : "", known->name);
+                 known->name,
+                 options->copy        ? ", by an identity of its own"
+                 : options->read_only ? " and was not taken: it can only be read"
+                                      : "",
+                 known->name);
     if (cli->json)
         plx_out_json(json_pack("{s:s,s:s}", "name", known->name, "uuid", known->identity));
 }
@@ -301,8 +119,9 @@ int plx_cmd_store_import(struct plx_cli *cli)
 {
     struct plx_name name;
     struct plx_founding_import options = {.name = cli->count ? name.store : NULL,
-                                          .from = plx_cli_get(cli, "from"),
                                           .copy = plx_cli_get(cli, "new-identity"),
+                                          .is_copy = plx_cli_get(cli, "i-checked-it-is-a-copy"),
+                                          .read_only = plx_cli_get(cli, "read-only"),
                                           .patience = plx_session_patience(cli)};
     static struct plx_volumes_given volumes;
     struct plx_known known;
@@ -310,14 +129,15 @@ int plx_cmd_store_import(struct plx_cli *cli)
 
     if (rc)
         return rc;
-    if (options.from && !options.copy)
-        return plx_cli_usage(cli, "--from goes with --new-identity; 'parallax store take-over' "
-                                  "takes a store from a host that is off");
+    if (options.is_copy && !options.copy)
+        return plx_cli_usage(cli, "--i-checked-it-is-a-copy goes with --new-identity");
+    if (options.read_only && options.copy)
+        return plx_cli_usage(cli, "--new-identity is written to the volumes: not --read-only");
     if ((rc = plx_cmd_volumes_given(cli, &volumes)) ||
         (rc = plx_founding_import(cli->state_dir, volumes.path, volumes.count, &options, &known,
                                   &cli->fault)))
         return rc;
-    print_known(cli, &known, options.copy);
+    print_known(cli, &known, &options);
     plx_known_done(&known);
     return 0;
 }
@@ -358,7 +178,7 @@ static void print_taken(struct plx_cli *cli, const struct plx_known *known, cons
         plx_out_done(cli, json_pack("{s:s,s:s,s:b,s:b}", "name", known->name, "from", from,
                                     "dry_run", false, "already", had == HAD_HERE));
     else
-        print_known(cli, known, false);
+        print_known(cli, known, &(struct plx_founding_import){0});
 }
 
 int plx_cmd_store_take_over(struct plx_cli *cli)

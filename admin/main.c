@@ -148,13 +148,16 @@ const struct plx_command plx_commands[] = {
      "host that is off. NAME is what this host calls the store, if it should not be the store's "
      "own name. Give --new-identity for a copy, made of files or by an array, that is used beside "
      "the original. Its virtual disks then get new UUIDs and LUN serials, and incremental streams "
-     "of one are not accepted for the other.",
+     "of one are not accepted for the other. Give --read-only to read a store that another host "
+     "has, or that lies on a read-only file system.",
      "store import --volume /srv/demo.plx\n"
+     "store import --read-only --volume /srv/demo.plx\n"
      "store import yesterday --new-identity --volume /srv/copy.plx",
      OPTIONS(
          {"volume", "PATH...", "once for each volume of the store"},
          {"new-identity", NULL, "the volumes are a copy; give NAME if the original is known here"},
-         {"from", "HOST", "with --new-identity: the host that has the original"}),
+         {"i-checked-it-is-a-copy", NULL, "with --new-identity, if another host has the original"},
+         {"read-only", NULL, "do not take the store: it can be read here, and nothing is written"}),
      plx_cmd_store_import},
     {"store", "take-over", "[STORE]", "Take a store from a host that is off.",
      "Only you can know that the host is off. If it still runs, both hosts write and destroy the "

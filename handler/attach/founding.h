@@ -28,11 +28,13 @@ int plx_founding_identify(const struct plx_paths *paths, const char *const *name
 
 struct plx_founding_import {
     const char *name; /* that it is to have here; NULL: the one it has here, or its own */
-    /* The operator's word that this host, which has it, is off (tenancy.h), or that these volumes
-     * are a copy of those that it has; NULL: the store is not taken from anybody (BUSY). */
+    /* The operator's word that this host, which has it, is off (tenancy.h); NULL: the store is not
+     * taken from anybody (BUSY). Not of a copy. */
     const char *from;
-    bool copy;    /* these volumes are a copy: it gets an identity of its own */
-    bool dry_run; /* only looks whether it would work; not of a copy */
+    bool copy;      /* these volumes are a copy: it gets an identity of its own */
+    bool is_copy;   /* the operator's word for that, where another host has the store (BUSY) */
+    bool read_only; /* entered and not taken: nothing is written to the volumes */
+    bool dry_run;   /* only looks whether it would work; not of a copy */
     const struct plx_patience *patience;
 };
 /* Enters a store that lies on these volumes, and takes it if no host has it. EXISTS: a store that

@@ -317,12 +317,45 @@ static int give_identity(struct plx_known *known, const struct plx_patience *pat
     return error;
 }
 
+/* A copy's home page is the original's: nothing but the operator's word tells one from the other,
+ * and who calls the original a copy takes it away from its host. */
+static int check_is_copy(const struct plx_paths *paths, const struct plx_known *known,
+                         struct plx_fault *fault)
+{
+    const struct plx_embedded_options look = {
+        .volume = known->volume[0], .uuid = known->uuid, .beside = true};
+    struct plx_tenant tenant;
+    int error = plx_embedded_tenant(&look, paths, &tenant, fault);
+
+    if (error || tenant.ours || plx_uuid_is_zero(&tenant.host))
+        return error;
+    return plx_fault_set(fault, PLX_ERR_BUSY,
+                         "%s: belongs to host %s, or is a copy of a volume that does; when you "
+                         "have seen that it is the copy, add --i-checked-it-is-a-copy",
+                         known->volume[0], tenant.host_name);
+}
+
+/* A copy is to be told from the original by its name, too. */
+static int check_copy_name(const struct plx_paths *paths, const struct plx_known *known,
+                           bool is_named, struct plx_fault *fault)
+{
+    int error = plx_known_free_name(paths, known->name, fault);
+
+    if (error != PLX_ERR_EXISTS || is_named)
+        return error;
+    return plx_fault_set(fault, error,
+                         "a store named %s is known here already; give the copy another name: "
+                         "'parallax store import NAME --new-identity --volume PATH'",
+                         known->name);
+}
+
 /* Of volumes that were identified. */
 static int import(const struct plx_paths *paths, const struct plx_founding_import *options,
                   struct plx_known *known, struct plx_fault *fault)
 {
     const struct plx_patience *patience = options->patience;
     struct plx_tenancy *tenancy = NULL;
+    bool writes = !options->dry_run && !options->read_only;
     int error;
 
     name_it(paths, options->name, known);
@@ -330,18 +363,19 @@ static int import(const struct plx_paths *paths, const struct plx_founding_impor
     if (!error)
         error = refuse_volumes_of_others(paths, known, options->copy, fault);
     if (!error && options->copy)
-        error = plx_known_free_name(paths, known->name, fault);
+        error = check_copy_name(paths, known, options->name, fault);
+    if (!error && options->copy && !options->is_copy)
+        error = check_is_copy(paths, known, fault);
     if (!error)
         error = plx_known_try(paths, known, patience, fault);
-    if (!error)
-        error =
-            take_volumes(paths, known, options->from, options->dry_run, patience, &tenancy, fault);
+    if (!error && !options->read_only)
+        error = take_volumes(paths, known, options->is_copy ? PLX_TENANCY_ANY : options->from,
+                             options->dry_run, patience, &tenancy, fault);
     if (!error && options->copy)
         error = give_identity(known, patience, fault);
     if (!error && !options->dry_run)
         error = plx_founding_enter(paths, known, patience, fault);
-    if (!error &&
-        !options->dry_run) /* entered by now: what is wrong with the registry can be mended */
+    if (!error && writes) /* entered by now: what is wrong with the registry can be mended */
         error = enter_paths(known, patience, fault);
     plx_tenancy_end(tenancy);
     return error;

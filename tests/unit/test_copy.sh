@@ -24,11 +24,15 @@ step "it is no store of its own as it is, and says how it becomes one"
 run 1 store import copy "${COPY[@]}"
 says err "'parallax store import NAME --new-identity --volume PATH'"
 run 1 store import --new-identity "${COPY[@]}"
-says err "a store named demo exists already"
+says err "give the copy another name: 'parallax store import NAME --new-identity --volume PATH'"
 run 1 store import again --new-identity --volume "$DIR/demo.plx" --volume "$DIR/more.plx"
 says err "is store demo itself"
-run 2 store import copy --from web1 "${COPY[@]}"
+run 2 store import copy --i-checked-it-is-a-copy "${COPY[@]}"
 same demo.plx <(head -c 64M demo.copy)
+run 0 store scan "$DIR/demo.plx" "$DIR/demo.copy" --json
+[[ $(json 0 known) == demo && $(json 1 known) == null && $(json 1 copy_of) == demo ]] || die "scan takes the copy for the original"
+run 0 store scan "$DIR/demo.copy"
+says out "copy of demo"
 step "with an identity: known by it, found by it, and all disks have other UUIDs"
 before=$(uuid_of demo/web)
 run 0 store import copy --new-identity "${COPY[@]}" --json
@@ -145,8 +149,16 @@ HERE=$PARALLAX
 PARALLAX=$PARALLAX_STAGED
 on_beta() { PLX_STAGE_HOST=beta PLX_STAGE_BOOT=$DIR/beta/boot PARALLAX_STATE_DIR=$DIR/beta run "$@"; }
 on_beta 4 store import --new-identity "${FAR[@]}"
-on_beta 1 store import --new-identity --from gamma "${FAR[@]}"
-on_beta 0 store import --new-identity --from "$here" "${FAR[@]}"
+says err "belongs to host $here, or is a copy of a volume that does"
+on_beta 2 store import --i-checked-it-is-a-copy "${FAR[@]}"
+sums=$(cksum far.plx far2.plx)
+on_beta 0 store import --read-only "${FAR[@]}"
+on_beta 0 vdi export demo/web back --force
+same back image
+on_beta 4 vdi create demo/late --size 1M
+[[ $(cksum far.plx far2.plx) == "$sums" ]] || die "who could only read has written"
+on_beta 0 store forget demo
+on_beta 0 store import --new-identity --i-checked-it-is-a-copy "${FAR[@]}"
 on_beta 0 vdi export demo/web back --force
 same back image
 run 0 vdi list demo
