@@ -171,4 +171,38 @@ bool plx_mark_set(struct plx_marks *marks, const struct plx_store *store, enum p
  * record's key frame. */
 void plx_verify_log(struct plx_verify *v, struct plx_history *history);
 
+#define USERS_MAX 16u     /* of one block, whose records are looked at again */
+#define TYPE_DAMAGED 0xff /* its header is, and that was said: anything may be in it */
+
+enum plx_page_state {
+    PLX_PAGE_NONE, /* the extent never came into use (extent.c, E3) */
+    PLX_PAGE_GOOD,
+    PLX_PAGE_BAD,
+};
+
+/* verify_space.c */
+void plx_verify_superblocks(struct plx_verify *v);
+enum plx_page_state plx_verify_read_page(struct plx_verify *v, uint64_t number, uint32_t p,
+                                         struct plx_extent_page *ret_page,
+                                         const uint8_t **ret_bits);
+bool plx_verify_read_extent(struct plx_verify *v, uint64_t number,
+                            void (*visit)(struct plx_verify *v, uint64_t number, uint64_t first,
+                                          uint64_t count, const uint8_t *bits));
+void plx_verify_bitmaps(struct plx_verify *v);
+
+/* verify_vdi.c */
+void plx_verify_clear_marks(struct plx_verify *v, struct plx_marks *marks);
+void plx_verify_walk_vdi(struct plx_verify *v);
+bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_record *ret_record);
+void plx_verify_vdi(struct plx_verify *v, uint32_t slot);
+void plx_verify_walk_deleted(struct plx_verify *v);
+
+/* verify_suspects.c */
+bool plx_verify_allocated(struct plx_verify *v, uint64_t addr);
+void plx_verify_look_at_suspects(struct plx_verify *v);
+
+/* verify.c */
+void plx_verify_drop_kept(struct plx_verify *v);
+void plx_verify_tell_kept(struct plx_verify *v);
+
 #endif

@@ -34,20 +34,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/loop/store.h"
-
-#define PAGE_BYTES (PLX_EXTENT_PAGE_BITS / 8)
-#define MAKE_ANEW "; 'parallax store rebuild-registry' makes its registry anew from the store"
-
-static uint32_t page_count(const struct plx_store *store)
-{
-    return plx_extent_pages(store->info.extent_blocks);
-}
-
-static size_t header_bytes(const struct plx_store *store)
-{
-    return (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
-}
+#include "engine/space/extent_inside.h"
 
 struct plx_extent *plx_extent_find(const struct plx_store *store, uint64_t number)
 {
@@ -67,15 +54,7 @@ static void extent_free(struct plx_extent *extent)
     free(extent);
 }
 
-enum {
-    SYNC_IDLE,
-    SYNC_ROUND,
-    SYNC_WRITTEN,
-    SYNC_FLUSHED,
-    SYNC_MIRRORED,
-};
-
-static void free_list(struct plx_extent **list)
+void plx_extent_free_list(struct plx_extent **list)
 {
     while (*list) {
         struct plx_extent *extent = *list;
@@ -87,12 +66,12 @@ static void free_list(struct plx_extent **list)
 
 void plx_extent_free_all(struct plx_store *store)
 {
-    free_list(&store->extents);
-    free_list(&store->dropped);
+    plx_extent_free_list(&store->extents);
+    plx_extent_free_list(&store->dropped);
 }
 
 /* Takes an extent out of the list and frees it, once no bitmap pass writes its pages. */
-static void extent_drop(struct plx_store *store, struct plx_extent *extent)
+void plx_extent_drop(struct plx_store *store, struct plx_extent *extent)
 {
     struct plx_extent **link = &store->extents;
     struct plx_bitmap_sync *sync = &store->bitmap_sync;
@@ -107,7 +86,7 @@ static void extent_drop(struct plx_store *store, struct plx_extent *extent)
     extent->next = store->dropped;
     store->dropped = extent;
     if (sync->state == SYNC_IDLE)
-        free_list(&store->dropped);
+        plx_extent_free_list(&store->dropped);
 }
 
 void plx_extent_set_ready(struct plx_extent *extent, bool ready)
@@ -153,314 +132,6 @@ static int check_number(const struct plx_store *store, uint64_t number, struct p
         (unsigned long long)number, (unsigned long long)store->info.extents);
 }
 
-/* ---- Loading ---- */
-
-static void mark_header_blocks(struct plx_extent *extent)
-{
-    uint32_t blocks = page_count(extent->store) * 2;
-
-    for (uint32_t i = 0; i < blocks; i++) /* E4 */
-        extent->bits[i / 64] |= 1ull << i % 64;
-}
-
-static void count_free(struct plx_extent *extent)
-{
-    uint64_t used = 0, blocks = extent->store->info.extent_blocks;
-
-    for (uint64_t i = 0; i < blocks / 64; i++)
-        used += (unsigned)__builtin_popcountll(extent->bits[i]);
-    extent->free_blocks = blocks - used;
-}
-
-/* E3. generation: of the newer whole slot of the page, 0: there is none. */
-static bool never_used(const struct plx_extent *extent, uint32_t page, uint64_t generation)
-{
-    const uint8_t *block = (const uint8_t *)extent->buffer + 2 * page * PLX_BLOCK_SIZE;
-
-    return generation <= plx_generation_next(0) && block[0] == 0 &&
-           memcmp(block, block + 1, PLX_BLOCK_SIZE - 1) == 0;
-}
-
-/* Takes over the newer valid slot of one page. *ret_first: as page 0 says. */
-static int decode_page(struct plx_extent *extent, uint32_t p, struct plx_extent_page *ret_first,
-                       struct plx_fault *fault)
-{
-    struct plx_extent_page_state *state = &extent->pages[p];
-    uint32_t pages = page_count(extent->store);
-    uint64_t other = 0;
-    bool found = false;
-
-    for (uint8_t slot = 0; slot < 2; slot++) {
-        uint8_t *block = (uint8_t *)extent->buffer + (2 * p + slot) * PLX_BLOCK_SIZE;
-        struct plx_extent_page page;
-
-        if (plx_format_extent_page_decode(block, &extent->store->info.id, extent->number, p, pages,
-                                          &page, NULL))
-            continue;
-        if (found && page.generation <= state->generation) {
-            other = page.generation;
-            continue;
-        }
-        found = true;
-        other = state->generation;
-        state->generation = state->durable = page.generation;
-        state->slot = slot;
-        memcpy((uint8_t *)extent->bits + p * PAGE_BYTES, plx_format_extent_bits(block), PAGE_BYTES);
-        if (p == 0)
-            *ret_first = page;
-    }
-    if (never_used(extent, p, state->generation)) {
-        extent->unused = true;
-    } else if (!found) {
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "extent %llu: both copies of bitmap page %u are damaged",
-                             (unsigned long long)extent->number, p);
-    }
-    if (!plx_counter_has_room(state->generation))
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "extent %llu: bitmap page %u has an impossible generation",
-                             (unsigned long long)extent->number, p);
-    extent->again = extent->again || !plx_generation_mirrored(state->generation, other);
-    return 0;
-}
-
-static int decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_first,
-                        struct plx_fault *fault)
-{
-    int error = 0;
-
-    for (uint32_t p = 0; p < page_count(extent->store) && !error; p++)
-        error = decode_page(extent, p, ret_first, fault);
-    if (!error && extent->unused && !extent->fresh && !extent->expected)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "extent %llu never came into use",
-                             (unsigned long long)extent->number);
-    return error;
-}
-
-/* E5 */
-static uint64_t count_states(const struct plx_extent *extent)
-{
-    uint64_t states = 0;
-
-    for (uint32_t p = 0; p < page_count(extent->store); p++)
-        states += (extent->pages[p].durable + 1) / 2;
-    return states;
-}
-
-static int cannot_write_header(const struct plx_extent *extent, int error, struct plx_fault *fault)
-{
-    return plx_fault_set(fault, error, "extent %llu: cannot write its header: %s",
-                         (unsigned long long)extent->number, plx_error_text(error));
-}
-
-/* E2. Of an extent that was just read, by who may write it. */
-static int header_again(struct plx_extent *extent)
-{
-    struct plx_store *store = extent->store;
-    uint64_t mark = store->flush_failures;
-    int error;
-
-    if (!extent->again)
-        return 0;
-    error = plx_store_write_sync(store, PLX_KIND_ADMIN, extent->base, extent->buffer,
-                                 header_bytes(store));
-    return error ? error : plx_store_flush_sync(store, mark);
-}
-
-/* E5, of an extent that nobody owned when it was granted. */
-static int check_grant(const struct plx_extent *extent, const struct plx_extent_page *first,
-                       struct plx_fault *fault)
-{
-    uint64_t states = count_states(extent), used = extent->store->info.extent_blocks;
-    unsigned long long number = extent->number;
-
-    for (uint64_t i = 0; i < extent->store->info.extent_blocks / 64; i++)
-        used -= 64 - (unsigned)__builtin_popcountll(extent->bits[i]);
-    if (states < extent->expected || (extent->unused && extent->expected))
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "extent %llu: its header is older than what was written last: the "
-                             "device lost a write that it had acknowledged",
-                             number);
-    if ((extent->expected && states > extent->expected) ||
-        (extent->fresh && used > 2 * page_count(extent->store)))
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "extent %llu: its header says that it was used since the registry saw "
-                             "it last: the registry lost a write",
-                             number);
-    if (extent->unused)
-        return 0;
-    if (first->owner && extent->fresh)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "extent %llu: its header names an owner, and the registry takes it "
-                             "for unused: the registry lost a write",
-                             number);
-    if (first->owner) /* it was given up, but that is not what can be read of it */
-        return plx_fault_set(fault, PLX_ERR_CORRUPT,
-                             "extent %llu: its header names an owner, and nobody owns it", number);
-    return 0;
-}
-
-static void own_pages(struct plx_extent *extent)
-{
-    mark_header_blocks(extent);
-    count_free(extent);
-    for (uint32_t p = 0; p < page_count(extent->store); p++)
-        extent->pages[p].dirty = true;
-}
-
-enum {
-    LOAD_READ,
-    LOAD_DECODE,
-    LOAD_AGAIN, /* the header is written again */
-    LOAD_FLUSHED,
-    LOAD_ONE_SLOT, /* one slot of each page is durable */
-    LOAD_SYNCED,
-    LOAD_ADOPTED, /* not yet known to be free where its bitmap says so */
-};
-
-/* type UNUSED: asked for by number, to free blocks in it. */
-static void answered(struct plx_store *store, enum plx_extent_type type, uint64_t number)
-{
-    if (type == PLX_EXTENT_UNUSED)
-        plx_alloc_foreign_answered(store, number);
-    else
-        store->wanted[type].asked = false;
-}
-
-/* The one that was granted is of no use; perhaps another one is. */
-static void load_refused(struct plx_extent *extent, int error, const char *why)
-{
-    struct plx_store *store = extent->store;
-    enum plx_extent_type asked_as = extent->asked_as;
-    uint64_t number = extent->number;
-
-    plx_store_event(store, error, "%s", why);
-    extent_drop(store, extent);
-    if (store->env->extent_refused)
-        store->env->extent_refused(store->env, store, number, error, why);
-    answered(store, asked_as, number);
-    if (asked_as != PLX_EXTENT_UNUSED)
-        plx_alloc_refused(store, asked_as, error);
-    plx_alloc_wake(store);
-}
-
-static void load_finish(struct plx_extent *extent, int error)
-{
-    struct plx_store *store = extent->store;
-    enum plx_extent_type asked_as = extent->asked_as;
-    uint64_t number = extent->number;
-
-    free(extent->buffer);
-    extent->buffer = NULL;
-    if (error) {
-        plx_store_event(store, error, "extent %llu cannot be used: %s",
-                        (unsigned long long)extent->number, plx_error_text(error));
-        extent_drop(store, extent);
-        plx_alloc_denied(store, asked_as, error); /* or one after the other would be asked for */
-    } else {
-        store->wanted[asked_as].refused = 0;
-        if (!extent->sealed)
-            plx_extent_set_ready(extent, true); /* E3 */
-    }
-    answered(store, asked_as, number);
-    plx_alloc_wake(store);
-}
-
-static void load_xfer(struct plx_extent *extent, enum plx_io_op op)
-{
-    struct plx_store *store = extent->store;
-    size_t bytes = header_bytes(store);
-
-    extent->iov = (struct iovec){extent->buffer, bytes};
-    extent->join = (struct plx_join){.task = &extent->task};
-    plx_store_xfer(store, &extent->xfer, op, PLX_KIND_ADMIN, extent->base, 0, bytes, &extent->iov,
-                   1, &extent->join);
-}
-
-static void load_own(struct plx_extent *extent)
-{
-    own_pages(extent);
-    extent->state = extent->fresh ? LOAD_ONE_SLOT : LOAD_SYNCED;
-    plx_bitmap_sync(extent->store, &extent->task);
-}
-
-static void load_decoded(struct plx_extent *extent)
-{
-    struct plx_extent_page first = {0};
-    struct plx_fault why;
-    int error = extent->join.error;
-
-    if (!error) {
-        error = decode_pages(extent, &first, &why);
-        if (!error)
-            error = check_grant(extent, &first, &why);
-    }
-    if (error == PLX_ERR_CORRUPT || error == PLX_ERR_REGISTRY) {
-        load_refused(extent, error, why.text);
-        return;
-    }
-    if (error) {
-        load_finish(extent, error);
-        return;
-    }
-    if (extent->fresh) {
-        memset(extent->bits, 0, (size_t)page_count(extent->store) * PAGE_BYTES);
-    } else {
-        if (first.type == PLX_EXTENT_DATA || first.type == PLX_EXTENT_META)
-            extent->type = first.type;
-        extent->sealed = first.sealed;
-        if (extent->again) {
-            extent->state = LOAD_AGAIN;
-            extent->flush_mark = extent->store->flush_failures;
-            load_xfer(extent, PLX_IO_WRITE);
-            return;
-        }
-    }
-    load_own(extent);
-}
-
-static void load_step(struct plx_task *task)
-{
-    struct plx_extent *extent = PLX_CONTAINER(task, struct plx_extent, task);
-    struct plx_store *store = extent->store;
-
-    switch (extent->state) {
-    case LOAD_READ:
-        extent->state = LOAD_DECODE;
-        load_xfer(extent, PLX_IO_READ);
-        return;
-    case LOAD_DECODE:
-        load_decoded(extent);
-        return;
-    case LOAD_AGAIN:
-        if (extent->join.error) {
-            load_finish(extent, extent->join.error);
-            return;
-        }
-        extent->state = LOAD_FLUSHED;
-        plx_store_flush(store, task, extent->flush_mark);
-        return;
-    case LOAD_FLUSHED:
-        if (task->error)
-            load_finish(extent, task->error);
-        else
-            load_own(extent);
-        return;
-    case LOAD_ONE_SLOT:
-        if (task->error) {
-            load_finish(extent, task->error);
-            return;
-        }
-        own_pages(extent); /* and now the other one (E3) */
-        extent->state = LOAD_SYNCED;
-        plx_bitmap_sync(store, task);
-        return;
-    case LOAD_SYNCED:
-        load_finish(extent, task->error);
-        return;
-    }
-}
-
 void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type, int error,
                               const struct plx_grant *grant)
 {
@@ -474,7 +145,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
         error = extent ? 0 : PLX_ERR_NOMEM;
     }
     if (error) {
-        answered(store, type, store->foreign.extent);
+        plx_extent_answered(store, type, store->foreign.extent);
         plx_alloc_denied(store, type, error);
         plx_alloc_wake(store);
         return;
@@ -485,7 +156,7 @@ void plx_store_extent_granted(struct plx_store *store, enum plx_extent_type type
     extent->next = store->extents;
     store->extents = extent;
     extent->asked_as = type;
-    extent->task.step = load_step;
+    extent->task.step = plx_extent_load_step;
     extent->state = LOAD_READ;
     plx_task_ready(store, &extent->task);
 }
@@ -509,11 +180,11 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
         plx_fault_set(fault, error, "extent %llu: %s", (unsigned long long)number,
                       plx_error_text(error));
     else
-        error = decode_pages(extent, &first, fault);
+        error = plx_extent_decode_pages(extent, &first, fault);
     if (!error) {
-        error = header_again(extent);
+        error = plx_extent_header_again(extent);
         if (error)
-            cannot_write_header(extent, error, fault);
+            plx_extent_cannot_write_header(extent, error, fault);
     }
     if (error) {
         extent_free(extent);
@@ -524,7 +195,7 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
     extent->state = LOAD_ADOPTED;
     extent->granted = ++store->grants;
     extent->collections = store->collections;
-    own_pages(extent);
+    plx_extent_own_pages(extent);
     free(extent->buffer);
     extent->buffer = NULL;
     extent->next = store->extents;
@@ -562,7 +233,7 @@ static void fill_info(const struct plx_extent *extent, uint64_t owner, struct pl
         .blocks = extent->store->info.extent_blocks,
         .header_blocks = 2 * page_count(extent->store),
         .sealed = extent->sealed,
-        .states = count_states(extent),
+        .states = plx_extent_count_states(extent),
         .settled = !extent->again,
     };
 }
@@ -607,7 +278,7 @@ struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t 
         /* Of a fresh one a crash may leave what was never used (E3). */
         bool loaded = extent->ready || extent->state == LOAD_ADOPTED ||
                       (extent->sealed && extent->state == LOAD_SYNCED);
-        uint64_t states = loaded ? count_states(extent) : 0;
+        uint64_t states = loaded ? plx_extent_count_states(extent) : 0;
 
         if (states <= extent->told)
             continue;
@@ -664,10 +335,10 @@ int plx_store_extent_release(struct plx_store *store, uint64_t number,
     error = plx_bitmap_sync_run(store);
     if (error) {
         take_back(store);
-        return cannot_write_header(extent, error, fault);
+        return plx_extent_cannot_write_header(extent, error, fault);
     }
     fill_info(extent, owner, ret_info);
-    extent_drop(store, extent);
+    plx_extent_drop(store, extent);
     return 0;
 }
 
@@ -691,11 +362,11 @@ static int read_extent(struct plx_store *store, uint64_t number, bool to_write,
         plx_fault_set(fault, error, "extent %llu: %s", (unsigned long long)number,
                       plx_error_text(error));
     else
-        error = decode_pages(extent, ret_first, fault);
+        error = plx_extent_decode_pages(extent, ret_first, fault);
     if (!error && to_write) {
-        error = header_again(extent);
+        error = plx_extent_header_again(extent);
         if (error)
-            cannot_write_header(extent, error, fault);
+            plx_extent_cannot_write_header(extent, error, fault);
     }
     if (error) {
         extent_free(extent);
@@ -705,8 +376,8 @@ static int read_extent(struct plx_store *store, uint64_t number, bool to_write,
     extent->buffer = NULL;
     extent->type = ret_first->type;
     extent->sealed = ret_first->sealed;
-    mark_header_blocks(extent);
-    count_free(extent);
+    plx_extent_mark_header_blocks(extent);
+    plx_extent_count_free(extent);
     *ret_extent = extent;
     return 0;
 }
@@ -840,197 +511,6 @@ int plx_store_extent_sweep(struct plx_store *store, uint64_t number, const uint6
         plx_fault_set(fault, error, "extent %llu: cannot write its bitmap: %s",
                       (unsigned long long)number, plx_error_text(error));
     fill_info(extent, 0, ret_info);
-    extent_drop(store, extent);
+    plx_extent_drop(store, extent);
     return error;
-}
-
-/* ---- Writing bitmaps back ---- */
-
-/* After a failed flush nobody knows what arrived: the pages are written again (E2). */
-static void pages_flushed(struct plx_store *store, bool durable)
-{
-    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
-        for (uint32_t p = 0; p < page_count(store); p++) {
-            struct plx_extent_page_state *page = &extent->pages[p];
-
-            page->dirty = page->dirty || (page->unflushed && !durable);
-            page->unmirrored = page->unmirrored || (page->unflushed && durable);
-            page->durable = page->unflushed && durable ? page->generation : page->durable;
-            page->unflushed = page->unflushed && !durable;
-        }
-}
-
-static void sync_rewind(struct plx_store *store, bool mirroring)
-{
-    store->bitmap_sync.mirroring = mirroring;
-    store->bitmap_sync.extent = store->extents;
-    store->bitmap_sync.page = 0;
-}
-
-static void sync_start(struct plx_store *store)
-{
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
-
-    if (sync->flush_mark != store->flush_failures)
-        pages_flushed(store, false); /* an earlier pass's pages, if it did not get to its flush */
-    sync->flush_mark = store->flush_failures;
-    store->freed.before = store->freed.blocks;
-    sync->running = sync->joining;
-    sync->joining = (struct plx_queue){0};
-    sync->state = SYNC_ROUND;
-    sync->error = 0;
-    sync_rewind(store, false);
-    plx_task_ready(store, &sync->task);
-}
-
-/* Which slot a page goes to now, and as which generation. */
-static uint8_t take_slot(struct plx_extent_page_state *state, bool mirror, uint64_t *ret_generation)
-{
-    if (mirror) {
-        state->unmirrored = false;
-        *ret_generation = state->generation - 1;
-        return state->slot ^ 1;
-    }
-    *ret_generation = state->generation = plx_generation_next(state->generation);
-    state->dirty = state->unmirrored = false;
-    if (!state->unflushed) /* E2 */
-        state->slot ^= 1;
-    state->unflushed = true;
-    return state->slot;
-}
-
-static void write_page(struct plx_store *store, struct plx_extent *extent, uint32_t p)
-{
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
-    struct plx_extent_page_state *state = &extent->pages[p];
-    uint8_t *block = sync->buffer + sync->count * PLX_BLOCK_SIZE;
-    bool released = extent->state == -1;
-    struct plx_extent_page page = {
-        .type = extent->type,
-        .sealed = extent->sealed,
-        .page = (uint16_t)p,
-        .pages = page_count(store),
-        .extent = extent->number,
-        .owner = released ? 0 : store->options.instance,
-    };
-    uint8_t slot = take_slot(state, sync->mirroring, &page.generation);
-
-    if (!released)
-        page.owner_host = store->options.host;
-    memset(block, 0, PLX_BLOCK_SIZE);
-    memcpy(plx_format_extent_bits(block), (uint8_t *)extent->bits + p * PAGE_BYTES, PAGE_BYTES);
-    plx_format_extent_page_encode(&store->info.id, &page, block);
-    sync->written[sync->count] = state;
-    sync->iovs[sync->count] = (struct iovec){block, PLX_BLOCK_SIZE};
-    plx_store_xfer(store, &sync->xfers[sync->count], PLX_IO_WRITE, PLX_KIND_ADMIN,
-                   extent->base + 2 * p + slot, 0, PLX_BLOCK_SIZE, &sync->iovs[sync->count], 1,
-                   &sync->join);
-    sync->count++;
-}
-
-static bool page_due(const struct plx_bitmap_sync *sync, const struct plx_extent_page_state *state)
-{
-    return sync->mirroring ? state->unmirrored : state->dirty;
-}
-
-/* Submits the next round of pages; false when the pass is through. */
-static bool sync_round(struct plx_store *store)
-{
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
-
-    sync->count = 0;
-    sync->join = (struct plx_join){.task = &sync->task};
-    while (sync->extent && sync->count < PLX_BITMAP_ROUND) {
-        struct plx_extent *extent = sync->extent;
-        bool loading = extent->state >= LOAD_READ && extent->state <= LOAD_FLUSHED;
-
-        if (sync->page == page_count(store) || loading) {
-            sync->extent = extent->next;
-            sync->page = 0;
-            continue;
-        }
-        if (page_due(sync, &extent->pages[sync->page]))
-            write_page(store, extent, sync->page);
-        sync->page++;
-    }
-    return sync->count > 0;
-}
-
-static void sync_finish(struct plx_store *store)
-{
-    struct plx_bitmap_sync *sync = &store->bitmap_sync;
-    struct plx_task *task;
-
-    sync->state = SYNC_IDLE;
-    free_list(&store->dropped);
-    while ((task = plx_queue_pop(&sync->running)) != NULL) {
-        task->error = sync->error;
-        plx_task_ready(store, task);
-    }
-    if (sync->joining.head)
-        sync_start(store);
-}
-
-static void pass_ended(struct plx_store *store, int error)
-{
-    store->freed.blocks -= error ? 0 : store->freed.before;
-    store->freed.failed_at_ns = error ? plx_max_u64(1, store->env->monotonic_ns(store->env)) : 0;
-}
-
-static void sync_step(struct plx_task *task)
-{
-    struct plx_bitmap_sync *sync = PLX_CONTAINER(task, struct plx_bitmap_sync, task);
-    struct plx_store *store = PLX_CONTAINER(sync, struct plx_store, bitmap_sync);
-
-    switch (sync->state) {
-    case SYNC_WRITTEN:
-        if (sync->join.error) {
-            for (unsigned i = 0; i < sync->count; i++)
-                sync->written[i]->dirty = true;
-            sync->error = sync->join.error;
-            pass_ended(store, sync->error);
-            sync_finish(store);
-            return;
-        }
-        /* fall through */
-    case SYNC_ROUND:
-        sync->state = SYNC_WRITTEN;
-        if (sync_round(store))
-            return;
-        sync->state = SYNC_FLUSHED;
-        plx_store_flush(store, task, sync->flush_mark);
-        return;
-    case SYNC_FLUSHED:
-        sync->error = task->error;
-        pages_flushed(store, sync->error == 0);
-        pass_ended(store, sync->error);
-        sync_rewind(store, true);
-        sync->state = SYNC_MIRRORED;
-        /* fall through */
-    case SYNC_MIRRORED: /* a mirror that cannot be written is no harm: the page itself is durable */
-        if (!sync->error && sync_round(store))
-            return;
-        sync_finish(store);
-        return;
-    }
-}
-
-void plx_bitmap_sync_init(struct plx_store *store)
-{
-    store->bitmap_sync.task.step = sync_step;
-}
-
-void plx_bitmap_sync(struct plx_store *store, struct plx_task *task)
-{
-    plx_queue_push(&store->bitmap_sync.joining, task);
-    if (store->bitmap_sync.state == SYNC_IDLE)
-        sync_start(store);
-}
-
-int plx_bitmap_sync_run(struct plx_store *store)
-{
-    struct plx_waiter waiter = PLX_WAITER;
-
-    plx_bitmap_sync(store, &waiter.task);
-    return plx_waiter_wait(store, &waiter);
 }

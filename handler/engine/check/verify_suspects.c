@@ -1,0 +1,177 @@
+/* verify_suspects.c - the second look at blocks that do not fit (verify.c, F3, F6). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/check/verify.h"
+
+static int suspects_by_addr(const void *a, const void *b)
+{
+    const struct plx_suspect *x = a, *y = b;
+
+    return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static int uses_by_addr(const void *a, const void *b)
+{
+    const struct plx_use *x = a, *y = b;
+
+    if (x->addr != y->addr)
+        return x->addr < y->addr ? -1 : 1;
+    return (int)y->writable - (int)x->writable; /* who may write comes first */
+}
+
+static void gather_uses(struct plx_verify *v)
+{
+    struct plx_slot_scan scan = {0};
+    struct plx_vdi_record record;
+
+    v->use_count = 0;
+    qsort(v->suspects, v->suspect_count, sizeof *v->suspects, suspects_by_addr);
+    v->mode = PLX_VERIFY_GATHER;
+    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++)
+        if (plx_verify_read_record(v, slot, &record) && record.state == PLX_VDI_LIVE)
+            plx_verify_walk_vdi(v);
+    v->mode = PLX_VERIFY_LIVE;
+    v->record = NULL;
+    if (v->use_count)
+        qsort(v->uses, v->use_count, sizeof *v->uses, uses_by_addr);
+}
+
+bool plx_verify_allocated(struct plx_verify *v, uint64_t addr)
+{
+    uint64_t blocks = v->store->info.extent_blocks, block = addr % blocks;
+    struct plx_extent_page page;
+    const uint8_t *bits;
+
+    switch (plx_verify_read_page(v, addr / blocks, (uint32_t)(block / PLX_EXTENT_PAGE_BITS), &page,
+                                 &bits)) {
+    case PLX_PAGE_NONE:
+        return false;
+    case PLX_PAGE_BAD:
+        return true; /* said before */
+    case PLX_PAGE_GOOD:
+        break;
+    }
+    block %= PLX_EXTENT_PAGE_BITS;
+    return bits[block / 8] >> block % 8 & 1;
+}
+
+static void describe(const struct plx_use *use, const char *name, char ret_text[512])
+{
+    char block[64] = "";
+
+    if (use->vblock != PLX_NO_VBLOCK)
+        snprintf(block, sizeof block, " %llu", (unsigned long long)use->vblock);
+    snprintf(ret_text, 512, "virtual disk %s (%s%s%s%s%s)", name,
+             use->vblock == PLX_NO_VBLOCK ? use->what : "block", block,
+             use->snapshot ? ", in a snapshot" : "", use->common ? ", as a common block" : "",
+             use->writable ? ", which it may overwrite in place" : "");
+}
+
+/* Whether who has the block still is what it was when it was read. */
+static bool user_stays(struct plx_verify *v, const struct plx_use *use,
+                       struct plx_vdi_record *ret_record)
+{
+    uint8_t which;
+
+    return plx_vdi_record_read(v->store, use->slot, ret_record, &which, NULL) == 0 &&
+           ret_record->generation == use->generation;
+}
+
+static bool users_stay(struct plx_verify *v, const struct plx_use *uses, size_t count)
+{
+    struct plx_vdi_record record;
+    bool stay = true;
+
+    for (size_t i = 0; i < count && stay; i++)
+        stay = user_stays(v, &uses[i], &record);
+    return stay;
+}
+
+/* Of those who have a block, ordered: one who does not fit the first; 0: all do. */
+static size_t misfit(const struct plx_use *uses, size_t count)
+{
+    size_t at = 1;
+
+    if (count > 1 && uses[0].writable)
+        return 1;
+    while (at < count && uses[at].common == uses[0].common)
+        at++;
+    return at < count ? at : 0;
+}
+
+/* The first of those who have a block, in v->uses. */
+static size_t first_use(const struct plx_verify *v, uint64_t addr)
+{
+    size_t low = 0, high = v->use_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (v->uses[middle].addr < addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* True when it is settled, one way or the other. */
+static bool judge_suspect(struct plx_verify *v, const struct plx_suspect *suspect, bool last)
+{
+    struct plx_vdi_record record, other;
+    char first[512], second[512];
+    size_t at = first_use(v, suspect->addr), count = 0, odd;
+    const struct plx_use *uses = v->uses + at;
+    bool shared, missing, named = false, stay;
+
+    for (; at + count < v->use_count && uses[count].addr == suspect->addr; count++)
+        named = named || uses[count].named;
+    odd = misfit(uses, count);
+    shared = suspect->shared && odd;
+    missing = suspect->missing && count && !named && !plx_verify_allocated(v, suspect->addr);
+    if (!shared && !missing)
+        return true;
+    stay = users_stay(v, uses, plx_min_u64(count, USERS_MAX)) &&
+           user_stays(v, &uses[odd], &other) && user_stays(v, &uses[0], &record);
+    if (!stay && !last)
+        return false;
+    if (!stay) {
+        plx_verify_find(v, PLX_FINDING_INFO, "busy", suspect->addr, PLX_NO_VBLOCK,
+                        "a block that does not fit changes hands faster than it can be read; check "
+                        "again when the disks are closed or quiet");
+        return true;
+    }
+    v->record = &record;
+    describe(&uses[0], record.name, first);
+    if (missing)
+        plx_verify_find(v, PLX_FINDING_ERROR, "free", suspect->addr, uses[0].vblock,
+                        "in use by %s but marked as free", first);
+    if (shared) {
+        describe(&uses[odd], other.name, second);
+        plx_verify_find(v, PLX_FINDING_ERROR, "shared", suspect->addr, uses[0].vblock,
+                        "two have one block: %s and %s", first, second);
+    }
+    v->record = NULL;
+    return true;
+}
+
+void plx_verify_look_at_suspects(struct plx_verify *v)
+{
+    uint64_t errors = v->result.errors;
+
+    for (unsigned round = 0; round < PLX_VERIFY_TRIES && v->suspect_count && !v->error; round++) {
+        size_t kept = 0;
+
+        gather_uses(v);
+        for (size_t i = 0; i < v->suspect_count && !v->error; i++)
+            if (!judge_suspect(v, &v->suspects[i], round + 1 == PLX_VERIFY_TRIES))
+                v->suspects[kept++] = v->suspects[i];
+        v->suspect_count = kept;
+    }
+    if (v->suspects_dropped)
+        plx_verify_find(v, v->result.errors > errors ? PLX_FINDING_ERROR : PLX_FINDING_INFO,
+                        "shared", 0, PLX_NO_VBLOCK, "no room to look at %llu further block%s",
+                        (unsigned long long)v->suspects_dropped, plx_plural(v->suspects_dropped));
+}

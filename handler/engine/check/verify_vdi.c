@@ -1,0 +1,207 @@
+/* verify_vdi.c - each virtual disk by itself (verify.c, F1, F3 to F5, F7). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/check/verify.h"
+
+void plx_verify_clear_marks(struct plx_verify *v, struct plx_marks *marks)
+{
+    for (uint64_t extent = 0; extent < v->extents; extent++) {
+        free(marks->extents[extent]);
+        marks->extents[extent] = NULL;
+    }
+}
+
+static void merge_marks(struct plx_verify *v, struct plx_marks *into, bool settled)
+{
+    size_t words = v->store->info.extent_blocks / 64;
+
+    for (uint64_t extent = 0; extent < v->extents; extent++) {
+        const uint64_t *own = v->own.extents[extent];
+
+        if (!own)
+            continue;
+        if (!into->extents[extent])
+            into->extents[extent] = calloc(PLX_MARKS * words, sizeof(uint64_t));
+        if (!into->extents[extent]) {
+            v->error = PLX_ERR_NOMEM;
+            return;
+        }
+        /* Of a disk that cannot be read in one piece nothing is claimed. */
+        for (size_t i = 0; i < PLX_MARKS * words; i++)
+            into->extents[extent][settled ? i : PLX_MARK_NAMED * words + i % words] |= own[i];
+    }
+}
+
+static void wrong_count(struct plx_verify *v, const char *what, uint64_t said, uint64_t counted)
+{
+    plx_verify_find(v, PLX_FINDING_INFO, "count", 0, PLX_NO_VBLOCK,
+                    "virtual disk %s: its record says that %llu block%s %s %s, its tree that %llu "
+                    "%s",
+                    v->record->name, (unsigned long long)said, plx_plural(said),
+                    plx_is_or_are(said), what, (unsigned long long)counted, plx_is_or_are(counted));
+}
+
+/* What others have as well was not walked again, and not counted. */
+static void compare_counts(struct plx_verify *v)
+{
+    const struct plx_keyframe *said = &v->record->keyframe;
+
+    if (v->live.partly)
+        return;
+    if (said->mapped != PLX_MAPPED_UNKNOWN && said->mapped != v->live.mapped)
+        wrong_count(v, "mapped", said->mapped, v->live.mapped);
+    if (said->vouched != PLX_MAPPED_UNKNOWN && said->vouched != v->live.vouched)
+        wrong_count(v, "known by checksum", said->vouched, v->live.vouched);
+}
+
+/* Log, trees and index of v->record, into v->own. */
+void plx_verify_walk_vdi(struct plx_verify *v)
+{
+    const struct plx_vdi_record *record = v->record;
+    uint64_t last = record->keyframe.pos / plx_log_segment_bytes(v->store);
+    struct plx_history behind = {0};
+    struct plx_tree_walk index = {
+        .index = true, .first_segment = record->first_segment, .last_segment = last};
+    /* It tells what is not the clone's to free; its data is for those who see it to claim. */
+    struct plx_tree_walk origin = {.read_only = true, .nodes_only = true};
+    struct plx_tree_walk rewound = {
+        .blocks = plx_div_up(record->keyframe.size_bytes, PLX_BLOCK_SIZE), .read_only = true};
+    struct plx_tree_walk live = {
+        .blocks = plx_div_up(record->keyframe.size_bytes, PLX_BLOCK_SIZE),
+        .behind = &behind,
+        .seq = record->keyframe.batch_seq,
+    };
+
+    plx_verify_clear_marks(v, &v->own);
+    plx_verify_tree(v, &index, record->index_root, record->index_levels);
+    if (record->segment_addr)
+        plx_verify_segment(v, record->segment_addr, false);
+    if (record->segment_addr && record->next_addr)
+        plx_verify_segment(v, record->next_addr, false);
+    plx_verify_tree(v, &origin, record->origin_root, record->origin_levels);
+    for (uint32_t i = 0; i < record->rewinds; i++)
+        plx_verify_tree(v, &rewound, record->rewind[i].root, record->rewind[i].levels);
+    plx_verify_log(v, &behind);
+    live.read_only = behind.snapshots > record->keyframe.snap_seq;
+    memset(&v->live, 0, sizeof v->live);
+    plx_verify_tree(v, &live, record->keyframe.root, record->keyframe.levels);
+    compare_counts(v);
+    plx_verify_data_done(v);
+    plx_history_free(&behind);
+}
+
+/* Contents of a disk that is open: what it reads of the trees counts for nothing else. */
+static void check_contents(struct plx_verify *v)
+{
+    struct plx_marks own = v->own;
+
+    v->own.extents = calloc(v->extents, sizeof *v->own.extents);
+    if (v->own.extents) {
+        v->mode = PLX_VERIFY_CONTENTS;
+        v->read_data = true;
+        plx_verify_walk_vdi(v);
+        v->read_data = false;
+        v->mode = PLX_VERIFY_LIVE;
+        plx_verify_clear_marks(v, &v->own);
+    } else {
+        v->error = PLX_ERR_NOMEM;
+    }
+    free(v->own.extents);
+    v->own = own;
+}
+
+bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_record *ret_record)
+{
+    struct plx_fault why;
+    uint8_t which;
+    int error = plx_vdi_record_read(v->store, slot, ret_record, &which, &why);
+
+    v->result.bytes += 2 * PLX_BLOCK_SIZE;
+    v->record = NULL;
+    if (error && error != PLX_ERR_NOT_FOUND) /* F1 */
+        plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, slot),
+                        PLX_NO_VBLOCK, "%s", why.text);
+    v->record = error ? NULL : ret_record;
+    return !error;
+}
+
+static void tell_vouched(struct plx_verify *v)
+{
+    const struct plx_keyframe *keyframe = &v->record->keyframe;
+    uint64_t unknown;
+
+    if (keyframe->vouched == PLX_MAPPED_UNKNOWN)
+        return;
+    unknown = keyframe->mapped - keyframe->vouched;
+    v->result.mapped_blocks += keyframe->mapped;
+    v->result.vouched_blocks += keyframe->vouched;
+    if (unknown)
+        plx_verify_find(
+            v, PLX_FINDING_INFO, "vouched", 0, PLX_NO_VBLOCK,
+            "virtual disk %s: %llu of its %llu blocks %s no checksum yet: overwritten in "
+            "place, so that damage to them does not show",
+            v->record->name, (unsigned long long)unknown, (unsigned long long)keyframe->mapped,
+            plx_has_or_have(unknown));
+}
+
+void plx_verify_vdi(struct plx_verify *v, uint32_t slot)
+{
+    struct plx_vdi_record record;
+    bool settled = false;
+
+    for (unsigned attempt = 0; attempt < PLX_VERIFY_TRIES && !settled && !v->error; attempt++) {
+        struct plx_check_result before = v->result;
+        uint64_t suspects_dropped = v->suspects_dropped;
+
+        if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_LIVE) {
+            v->record = NULL;
+            return;
+        }
+        v->attempt_errors = 0;
+        v->attempting = true;
+        v->read_data = v->options->data && !record.owner;
+        plx_verify_walk_vdi(v);
+        v->read_data = false;
+        v->attempting = false;
+        settled = !plx_vdi_record_moved(v->store, &record);
+        if (!settled) {
+            before.bytes = v->result.bytes;
+            v->result = before;
+            v->suspects_dropped = suspects_dropped;
+            plx_verify_drop_kept(v);
+        }
+    }
+    plx_verify_tell_kept(v);
+    if (!settled && !v->error) {
+        v->result.unsettled++;
+        plx_verify_find(v, PLX_FINDING_INFO, "busy", 0, PLX_NO_VBLOCK,
+                        "virtual disk %s changes faster than it can be read; check again when it "
+                        "is closed or quiet",
+                        record.name);
+    }
+    if (settled)
+        tell_vouched(v);
+    if (v->options->data && record.owner)
+        check_contents(v);
+    merge_marks(v, &v->marks, settled);
+    v->result.vdis++;
+    v->record = NULL;
+}
+
+/* What deleted disks still have, and nobody else. */
+void plx_verify_walk_deleted(struct plx_verify *v)
+{
+    struct plx_slot_scan scan = {0};
+    struct plx_vdi_record record;
+
+    v->mode = PLX_VERIFY_DELETED;
+    for (uint32_t slot = 0; !v->error && plx_vdi_next_slot(v->store, &scan, &slot); slot++) {
+        if (!plx_verify_read_record(v, slot, &record) || record.state != PLX_VDI_DELETED)
+            continue;
+        plx_verify_walk_vdi(v);
+        merge_marks(v, &v->deleted, true);
+    }
+    v->mode = PLX_VERIFY_LIVE;
+    v->record = NULL;
+}

@@ -1,0 +1,166 @@
+/* instant.c - snapshots opened: the disk as it was, from a key frame and the log behind it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/disk/vdi_inside.h"
+
+/* The newest key frame before snapshot seq. */
+static int no_snapshot(const struct plx_log_reader *reader, uint64_t seq, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s has no snapshot %llu",
+                         reader->record->name, (unsigned long long)seq);
+}
+
+/* What the log names may be older than what is kept (keyframe.c, K3). */
+struct plx_keyframe plx_vdi_kept_keyframe(const struct plx_vdi_record *record,
+                                          const struct plx_keyframe *named)
+{
+    return plx_keyframe_is_past(record, named) ? record->oldest : *named;
+}
+
+struct keyframe_search {
+    const struct plx_vdi_record *record;
+    uint64_t seq;
+    struct plx_keyframe best;
+    bool found; /* the snapshot */
+};
+
+static bool search_keyframe(void *context, const struct plx_record *record)
+{
+    struct keyframe_search *search = context;
+
+    if (plx_record_announces(record) && record->keyframe.snap_seq < search->seq &&
+        record->keyframe.pos >= search->best.pos &&
+        !plx_keyframe_is_past(search->record, &record->keyframe))
+        search->best = record->keyframe;
+    if (record->type != PLX_RECORD_SNAPSHOT)
+        return true;
+    search->found = record->seq == search->seq;
+    return record->seq < search->seq;
+}
+
+/* The last one that the log announces before the snapshot: not the record's, though it may be
+ * nearer, as long as the log does not say so. Which one it is must not depend on when one asks: it
+ * is kept for those who read through it (reclaim.c, C6). */
+static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
+                         struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
+{
+    struct keyframe_search search = {.record = reader->record, .seq = seq};
+    int error;
+
+    if (!seq) {
+        *ret_keyframe = reader->record->keyframe;
+        return 0;
+    }
+    if (seq <= reader->record->oldest.snap_seq)
+        return no_snapshot(reader, seq, fault);
+    error = plx_log_reader_seek_snapshot(reader, seq, fault);
+    if (error)
+        return error;
+    search.best = plx_vdi_kept_keyframe(reader->record, &reader->header.keyframe);
+    error = plx_log_each_record(reader, search_keyframe, &search, fault);
+    if (error)
+        return error;
+    if (!search.found)
+        return no_snapshot(reader, seq, fault);
+    *ret_keyframe = search.best;
+    return 0;
+}
+
+static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *fault)
+{
+    struct plx_replay_result result;
+    struct plx_log_reader reader;
+    struct plx_keyframe keyframe;
+    struct plx_base base;
+    int error = plx_log_reader_open(vdi->store, &vdi->record, &reader, fault);
+
+    if (error)
+        return error;
+    error = find_keyframe(&reader, seq, &keyframe, fault);
+    if (!error) {
+        base = (struct plx_base){.root = keyframe.root,
+                                 .levels = keyframe.levels,
+                                 .gen = keyframe.snap_seq,
+                                 .mapped = keyframe.mapped,
+                                 .vouched = keyframe.vouched};
+        plx_map_init(&vdi->map, vdi->store, &base);
+        error = plx_replay(&reader, &keyframe, &vdi->map, seq, false, &result, fault);
+    }
+    plx_log_reader_close(&reader);
+    if (error)
+        return error;
+    vdi->size_bytes = result.size_bytes;
+    vdi->last_snapshot_ns = result.snapshot_ns;
+    if (!plx_map_freeze(&vdi->map)) /* sorted: plx_vdi_map_runs skips by it */
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    plx_overlay_sort(&vdi->map.frozen);
+    return 0;
+}
+
+static int open_instant(struct plx_store *store, const struct plx_vdi_record *record, uint8_t which,
+                        uint64_t seq, struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    struct plx_vdi *vdi = plx_vdi_new(store, record, which);
+    int error;
+
+    if (!vdi)
+        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+    vdi->snapshot = true;
+    store->instants_opening++;
+    error = replay_instant(vdi, seq, fault);
+    store->instants_opening--;
+    if (error) {
+        plx_vdi_free(vdi);
+        return error;
+    }
+    vdi->next = store->vdis;
+    store->vdis = vdi;
+    *ret_vdi = vdi;
+    return 0;
+}
+
+bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq)
+{
+    for (const struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next) {
+        const struct plx_history_drop *drop =
+            vdi->keyframe.drop ? vdi->keyframe.drop : vdi->keyframe.next_drop;
+
+        if (!vdi->snapshot && vdi->record.slot == slot && drop && drop->snapshot_count &&
+            bsearch(&seq, drop->snapshots, drop->snapshot_count, sizeof seq, plx_compare_u64))
+            return true;
+    }
+    return false;
+}
+
+static int open_instant_once(struct plx_store *store, uint32_t slot, uint64_t seq,
+                             struct plx_vdi **ret_vdi, bool *ret_moved, struct plx_fault *fault)
+{
+    struct plx_vdi_record record;
+    uint8_t which;
+    int error = plx_vdi_record_read(store, slot, &record, &which, fault);
+
+    *ret_moved = false;
+    if (error)
+        return error;
+    if (record.state != PLX_VDI_LIVE)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s is deleted", record.name);
+    if (seq && plx_vdi_lets_go(store, slot, seq))
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s lets snapshot %llu go",
+                             record.name, (unsigned long long)seq);
+    error = open_instant(store, &record, which, seq, ret_vdi, fault);
+    *ret_moved = (error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND) &&
+                 plx_vdi_record_moved(store, &record);
+    return error;
+}
+
+int plx_snapshot_open(struct plx_store *store, uint32_t slot, uint64_t seq,
+                      struct plx_vdi **ret_vdi, struct plx_fault *fault)
+{
+    bool moved = true;
+    int error = 0;
+
+    for (unsigned tries = 0; moved && tries < TRIES; tries++)
+        error = open_instant_once(store, slot, seq, ret_vdi, &moved, fault);
+    return error;
+}

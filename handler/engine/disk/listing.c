@@ -1,0 +1,236 @@
+/* listing.c - snapshots and labels of a disk, read from its log. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/disk/vdi_inside.h"
+
+/* What is read of a log: again from somewhere before, when the disk has moved on meanwhile. */
+struct log_visit {
+    uint64_t from; /* the snapshot that is looked for; the next one, when one was found */
+    bool (*visit)(void *context, const struct plx_record *record);
+    void *context;
+    bool stopped;
+    /* Of where reading began, and as far as it came: */
+    uint64_t size_bytes, new_blocks;
+    uint64_t forgotten; /* snapshots up to this one are */
+};
+
+static bool visit_record(void *context, const struct plx_record *record)
+{
+    struct log_visit *v = context;
+
+    if (record->type == PLX_RECORD_RESIZE)
+        v->size_bytes = record->size_bytes;
+    else if (record->type == PLX_RECORD_MAP)
+        v->new_blocks += record->count;
+    v->stopped = !v->visit(v->context, record);
+    if (record->type == PLX_RECORD_SNAPSHOT) {
+        v->from = plx_max_u64(v->from, record->seq + 1);
+        v->new_blocks = 0;
+    }
+    return !v->stopped;
+}
+
+/* After an error the reader is closed already. */
+static int open_log_at(struct plx_store *store, const struct plx_vdi_record *record, uint64_t seq,
+                       struct plx_log_reader *ret_reader, bool *ret_empty, struct plx_fault *fault)
+{
+    int error = plx_log_reader_open(store, record, ret_reader, fault);
+
+    if (error)
+        return error;
+    error = plx_log_reader_seek_snapshot(ret_reader, plx_max_u64(seq, record->oldest.snap_seq + 1),
+                                         fault);
+    *ret_empty = error == PLX_ERR_NOT_FOUND;
+    if (error && !*ret_empty)
+        plx_log_reader_close(ret_reader);
+    return *ret_empty ? 0 : error;
+}
+
+/* From the key frame in effect before the snapshot before v->from, or from the start of what is
+ * kept. */
+static int visit_from(struct plx_store *store, const struct plx_vdi_record *record,
+                      struct log_visit *v, struct plx_fault *fault)
+{
+    struct plx_log_reader reader;
+    bool empty;
+    int error = open_log_at(store, record, v->from ? v->from - 1 : 0, &reader, &empty, fault);
+
+    if (error)
+        return error;
+    if (!empty) {
+        struct plx_keyframe keyframe = plx_vdi_kept_keyframe(record, &reader.header.keyframe);
+
+        v->size_bytes = keyframe.size_bytes;
+        v->new_blocks = 0;
+        v->forgotten = record->oldest.snap_seq;
+        plx_log_reader_seek(&reader, &keyframe);
+        error = plx_log_each_record(&reader, visit_record, v, fault);
+    }
+    plx_log_reader_close(&reader);
+    return error;
+}
+
+/* A disk that is open elsewhere moves on, and lets go of what is being read: that looks like
+ * damage, or like the end of the log. */
+static int visit_log(struct plx_store *store, uint32_t slot, struct log_visit *v,
+                     struct plx_fault *fault)
+{
+    bool again = true;
+    int error = 0;
+
+    for (unsigned tries = 0; again && tries < TRIES; tries++) {
+        struct plx_vdi_record record;
+        uint64_t from = v->from;
+        uint8_t which;
+
+        error = plx_vdi_record_read(store, slot, &record, &which, fault);
+        if (error)
+            return error;
+        error = visit_from(store, &record, v, fault);
+        again = !v->stopped && (!error || error == PLX_ERR_CORRUPT) &&
+                plx_vdi_record_moved(store, &record);
+        if (error && v->from > from)
+            tries = 0;
+    }
+    return error;
+}
+
+struct snapshot_visit {
+    struct log_visit log;
+    bool (*visit)(void *context, const struct plx_snapshot_info *info);
+    void *context;
+};
+
+static bool visit_snapshot(void *context, const struct plx_record *record)
+{
+    struct snapshot_visit *v = context;
+    struct plx_snapshot_info info = {.seq = record->seq,
+                                     .time_ns = record->time_ns,
+                                     .size_bytes = v->log.size_bytes,
+                                     .new_blocks = v->log.new_blocks};
+
+    if (record->type != PLX_RECORD_SNAPSHOT || record->seq < v->log.from)
+        return true;
+    return v->visit(v->context, &info);
+}
+
+int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
+                      bool (*visit)(void *context, const struct plx_snapshot_info *info),
+                      void *context, struct plx_fault *fault)
+{
+    struct snapshot_visit v = {.visit = visit, .context = context};
+
+    v.log =
+        (struct log_visit){.from = plx_max_u64(from, 1), .visit = visit_snapshot, .context = &v};
+    return visit_log(store, slot, &v.log, fault);
+}
+
+static bool take_first(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return false;
+}
+
+int plx_snapshot_first(struct plx_store *store, uint32_t slot, uint64_t from,
+                       struct plx_snapshot_info *ret_info, struct plx_fault *fault)
+{
+    struct plx_snapshot_info first = {0};
+    int error = plx_snapshot_list(store, slot, from, take_first, &first, fault);
+
+    if (!error)
+        *ret_info = first;
+    return error;
+}
+
+struct time_search {
+    const struct plx_log_reader *reader;
+    uint64_t segment, forgotten, time_ns;
+    struct plx_snapshot_info best; /* seq 0: none yet */
+};
+
+static bool note_if_before(void *context, const struct plx_record *record)
+{
+    struct time_search *search = context;
+
+    if (record->type == PLX_RECORD_SNAPSHOT && record->time_ns > search->time_ns)
+        return false;
+    if (record->type == PLX_RECORD_SNAPSHOT && record->seq > search->forgotten)
+        search->best = (struct plx_snapshot_info){.seq = record->seq, .time_ns = record->time_ns};
+    /* Whatever was taken in a later segment was taken later than that. */
+    return search->reader->cursor.pos / plx_log_segment_bytes(search->reader->store) ==
+           search->segment;
+}
+
+static int search_time(struct plx_store *store, const struct plx_vdi_record *record,
+                       uint64_t time_ns, struct plx_snapshot_info *ret_info,
+                       struct plx_fault *fault)
+{
+    struct time_search search = {.time_ns = time_ns, .forgotten = record->oldest.snap_seq};
+    struct plx_log_reader reader;
+    bool empty;
+    int error = open_log_at(store, record, 0, &reader, &empty, fault);
+
+    if (error)
+        return error;
+    if (!empty)
+        error = plx_log_reader_seek_time(&reader, time_ns, fault);
+    if (!empty && !error) {
+        search.reader = &reader;
+        search.segment = reader.cursor.pos / plx_log_segment_bytes(store);
+        error = plx_log_each_record(&reader, note_if_before, &search, fault);
+    }
+    plx_log_reader_close(&reader);
+    if (error)
+        return error;
+    if (!search.best.seq)
+        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s has no snapshot that old",
+                             record->name);
+    *ret_info = search.best;
+    return 0;
+}
+
+int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
+                    struct plx_snapshot_info *ret_info, struct plx_fault *fault)
+{
+    bool again = true;
+    int error = 0;
+
+    for (unsigned tries = 0; again && tries < TRIES; tries++) {
+        struct plx_vdi_record record;
+        uint8_t which;
+
+        error = plx_vdi_record_read(store, slot, &record, &which, fault);
+        if (error)
+            return error;
+        error = search_time(store, &record, time_ns, ret_info, fault);
+        again = (!error || error == PLX_ERR_CORRUPT || error == PLX_ERR_NOT_FOUND) &&
+                plx_vdi_record_moved(store, &record);
+    }
+    return error;
+}
+
+struct label_visit {
+    struct log_visit log;
+    void (*visit)(void *context, const char *label, uint64_t seq, bool removed);
+    void *context;
+};
+
+static bool visit_label(void *context, const struct plx_record *record)
+{
+    struct label_visit *v = context;
+
+    if (record->type == PLX_RECORD_LABEL && record->seq > v->log.forgotten)
+        v->visit(v->context, record->label, record->seq, record->flag);
+    return true;
+}
+
+int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
+                   void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
+                   void *context, struct plx_fault *fault)
+{
+    struct label_visit v = {.visit = visit, .context = context};
+
+    v.log = (struct log_visit){.from = from, .visit = visit_label, .context = &v};
+    return visit_log(store, slot, &v.log, fault);
+}

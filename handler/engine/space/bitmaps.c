@@ -1,0 +1,193 @@
+/* bitmaps.c - the bitmaps of owned extents written back (extent.c, E1, E2). */
+#include <string.h>
+
+#include "engine/space/extent_inside.h"
+
+/* After a failed flush nobody knows what arrived: the pages are written again (E2). */
+static void pages_flushed(struct plx_store *store, bool durable)
+{
+    for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
+        for (uint32_t p = 0; p < page_count(store); p++) {
+            struct plx_extent_page_state *page = &extent->pages[p];
+
+            page->dirty = page->dirty || (page->unflushed && !durable);
+            page->unmirrored = page->unmirrored || (page->unflushed && durable);
+            page->durable = page->unflushed && durable ? page->generation : page->durable;
+            page->unflushed = page->unflushed && !durable;
+        }
+}
+
+static void sync_rewind(struct plx_store *store, bool mirroring)
+{
+    store->bitmap_sync.mirroring = mirroring;
+    store->bitmap_sync.extent = store->extents;
+    store->bitmap_sync.page = 0;
+}
+
+static void sync_start(struct plx_store *store)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+
+    if (sync->flush_mark != store->flush_failures)
+        pages_flushed(store, false); /* an earlier pass's pages, if it did not get to its flush */
+    sync->flush_mark = store->flush_failures;
+    store->freed.before = store->freed.blocks;
+    sync->running = sync->joining;
+    sync->joining = (struct plx_queue){0};
+    sync->state = SYNC_ROUND;
+    sync->error = 0;
+    sync_rewind(store, false);
+    plx_task_ready(store, &sync->task);
+}
+
+/* Which slot a page goes to now, and as which generation. */
+static uint8_t take_slot(struct plx_extent_page_state *state, bool mirror, uint64_t *ret_generation)
+{
+    if (mirror) {
+        state->unmirrored = false;
+        *ret_generation = state->generation - 1;
+        return state->slot ^ 1;
+    }
+    *ret_generation = state->generation = plx_generation_next(state->generation);
+    state->dirty = state->unmirrored = false;
+    if (!state->unflushed) /* E2 */
+        state->slot ^= 1;
+    state->unflushed = true;
+    return state->slot;
+}
+
+static void write_page(struct plx_store *store, struct plx_extent *extent, uint32_t p)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_extent_page_state *state = &extent->pages[p];
+    uint8_t *block = sync->buffer + sync->count * PLX_BLOCK_SIZE;
+    bool released = extent->state == -1;
+    struct plx_extent_page page = {
+        .type = extent->type,
+        .sealed = extent->sealed,
+        .page = (uint16_t)p,
+        .pages = page_count(store),
+        .extent = extent->number,
+        .owner = released ? 0 : store->options.instance,
+    };
+    uint8_t slot = take_slot(state, sync->mirroring, &page.generation);
+
+    if (!released)
+        page.owner_host = store->options.host;
+    memset(block, 0, PLX_BLOCK_SIZE);
+    memcpy(plx_format_extent_bits(block), (uint8_t *)extent->bits + p * PAGE_BYTES, PAGE_BYTES);
+    plx_format_extent_page_encode(&store->info.id, &page, block);
+    sync->written[sync->count] = state;
+    sync->iovs[sync->count] = (struct iovec){block, PLX_BLOCK_SIZE};
+    plx_store_xfer(store, &sync->xfers[sync->count], PLX_IO_WRITE, PLX_KIND_ADMIN,
+                   extent->base + 2 * p + slot, 0, PLX_BLOCK_SIZE, &sync->iovs[sync->count], 1,
+                   &sync->join);
+    sync->count++;
+}
+
+static bool page_due(const struct plx_bitmap_sync *sync, const struct plx_extent_page_state *state)
+{
+    return sync->mirroring ? state->unmirrored : state->dirty;
+}
+
+/* Submits the next round of pages; false when the pass is through. */
+static bool sync_round(struct plx_store *store)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+
+    sync->count = 0;
+    sync->join = (struct plx_join){.task = &sync->task};
+    while (sync->extent && sync->count < PLX_BITMAP_ROUND) {
+        struct plx_extent *extent = sync->extent;
+        bool loading = extent->state >= LOAD_READ && extent->state <= LOAD_FLUSHED;
+
+        if (sync->page == page_count(store) || loading) {
+            sync->extent = extent->next;
+            sync->page = 0;
+            continue;
+        }
+        if (page_due(sync, &extent->pages[sync->page]))
+            write_page(store, extent, sync->page);
+        sync->page++;
+    }
+    return sync->count > 0;
+}
+
+static void sync_finish(struct plx_store *store)
+{
+    struct plx_bitmap_sync *sync = &store->bitmap_sync;
+    struct plx_task *task;
+
+    sync->state = SYNC_IDLE;
+    plx_extent_free_list(&store->dropped);
+    while ((task = plx_queue_pop(&sync->running)) != NULL) {
+        task->error = sync->error;
+        plx_task_ready(store, task);
+    }
+    if (sync->joining.head)
+        sync_start(store);
+}
+
+static void pass_ended(struct plx_store *store, int error)
+{
+    store->freed.blocks -= error ? 0 : store->freed.before;
+    store->freed.failed_at_ns = error ? plx_max_u64(1, store->env->monotonic_ns(store->env)) : 0;
+}
+
+static void sync_step(struct plx_task *task)
+{
+    struct plx_bitmap_sync *sync = PLX_CONTAINER(task, struct plx_bitmap_sync, task);
+    struct plx_store *store = PLX_CONTAINER(sync, struct plx_store, bitmap_sync);
+
+    switch (sync->state) {
+    case SYNC_WRITTEN:
+        if (sync->join.error) {
+            for (unsigned i = 0; i < sync->count; i++)
+                sync->written[i]->dirty = true;
+            sync->error = sync->join.error;
+            pass_ended(store, sync->error);
+            sync_finish(store);
+            return;
+        }
+        /* fall through */
+    case SYNC_ROUND:
+        sync->state = SYNC_WRITTEN;
+        if (sync_round(store))
+            return;
+        sync->state = SYNC_FLUSHED;
+        plx_store_flush(store, task, sync->flush_mark);
+        return;
+    case SYNC_FLUSHED:
+        sync->error = task->error;
+        pages_flushed(store, sync->error == 0);
+        pass_ended(store, sync->error);
+        sync_rewind(store, true);
+        sync->state = SYNC_MIRRORED;
+        /* fall through */
+    case SYNC_MIRRORED: /* a mirror that cannot be written is no harm: the page itself is durable */
+        if (!sync->error && sync_round(store))
+            return;
+        sync_finish(store);
+        return;
+    }
+}
+
+void plx_bitmap_sync_init(struct plx_store *store)
+{
+    store->bitmap_sync.task.step = sync_step;
+}
+
+void plx_bitmap_sync(struct plx_store *store, struct plx_task *task)
+{
+    plx_queue_push(&store->bitmap_sync.joining, task);
+    if (store->bitmap_sync.state == SYNC_IDLE)
+        sync_start(store);
+}
+
+int plx_bitmap_sync_run(struct plx_store *store)
+{
+    struct plx_waiter waiter = PLX_WAITER;
+
+    plx_bitmap_sync(store, &waiter.task);
+    return plx_waiter_wait(store, &waiter);
+}

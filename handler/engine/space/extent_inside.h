@@ -1,0 +1,55 @@
+/* extent_inside.h - what the files of extents share; the rules E1 to E6 are extent.c's. */
+#ifndef PLX_EXTENT_INSIDE_H
+#define PLX_EXTENT_INSIDE_H
+
+#include "engine/loop/store.h"
+
+#define PAGE_BYTES (PLX_EXTENT_PAGE_BITS / 8)
+#define MAKE_ANEW "; 'parallax store rebuild-registry' makes its registry anew from the store"
+
+static inline uint32_t page_count(const struct plx_store *store)
+{
+    return plx_extent_pages(store->info.extent_blocks);
+}
+
+static inline size_t header_bytes(const struct plx_store *store)
+{
+    return (size_t)page_count(store) * 2 * PLX_BLOCK_SIZE;
+}
+
+enum {
+    LOAD_READ,
+    LOAD_DECODE,
+    LOAD_AGAIN, /* the header is written again */
+    LOAD_FLUSHED,
+    LOAD_ONE_SLOT, /* one slot of each page is durable */
+    LOAD_SYNCED,
+    LOAD_ADOPTED, /* not yet known to be free where its bitmap says so */
+};
+
+enum {
+    SYNC_IDLE,
+    SYNC_ROUND,
+    SYNC_WRITTEN,
+    SYNC_FLUSHED,
+    SYNC_MIRRORED,
+};
+
+/* extent_load.c */
+void plx_extent_mark_header_blocks(struct plx_extent *extent);
+void plx_extent_count_free(struct plx_extent *extent);
+int plx_extent_decode_pages(struct plx_extent *extent, struct plx_extent_page *ret_first,
+                            struct plx_fault *fault);
+uint64_t plx_extent_count_states(const struct plx_extent *extent);
+int plx_extent_cannot_write_header(const struct plx_extent *extent, int error,
+                                   struct plx_fault *fault);
+int plx_extent_header_again(struct plx_extent *extent);
+void plx_extent_own_pages(struct plx_extent *extent);
+void plx_extent_answered(struct plx_store *store, enum plx_extent_type type, uint64_t number);
+void plx_extent_load_step(struct plx_task *task);
+
+/* extent.c */
+void plx_extent_free_list(struct plx_extent **list);
+void plx_extent_drop(struct plx_store *store, struct plx_extent *extent);
+
+#endif

@@ -1,0 +1,195 @@
+/* superblock.c - superblocks written, and what must be zero before one counts it (grow.c, G1, G2,
+ * G5, G6, G8). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/space/grow_inside.h"
+
+static bool is_zero(const uint8_t *bytes, size_t count)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+/* Zeroes a range, writing only where it is not zero yet: sparse files stay sparse. */
+static int zero_range(struct plx_device *device, uint64_t offset, uint64_t bytes, uint8_t *buffer)
+{
+    while (bytes) {
+        size_t now = plx_min_u64(bytes, SWEEP_BYTES);
+        int error = plx_volume_io(device, PLX_IO_READ, offset, buffer, now);
+
+        if (!error && !is_zero(buffer, now)) {
+            memset(buffer, 0, now);
+            error = plx_volume_io(device, PLX_IO_WRITE, offset, buffer, now);
+        }
+        if (error)
+            return error;
+        offset += now;
+        bytes -= now;
+    }
+    return 0;
+}
+
+/* Data anywhere in the first MiB or the last 64 KiB (partition tables, file systems, stores). The
+ * device is large enough to be a volume. */
+int plx_grow_holds_data(struct plx_device *device, uint8_t *buffer, bool *ret_holds)
+{
+    size_t head = SWEEP_BYTES, tail = 64u << 10;
+    int error = plx_volume_io(device, PLX_IO_READ, 0, buffer, head);
+
+    *ret_holds = !error && !is_zero(buffer, head);
+    if (error || *ret_holds)
+        return error;
+    error = plx_volume_io(device, PLX_IO_READ, (device->bytes & ~4095ull) - tail, buffer, tail);
+    *ret_holds = !error && !is_zero(buffer, tail);
+    return error;
+}
+
+/* ---- What a superblock is to count ---- */
+
+/* G8 */
+static int was_used(struct plx_device *device, const struct plx_superblock *super, uint64_t offset,
+                    uint64_t number, uint8_t *buffer, bool *ret_used)
+{
+    uint32_t pages = plx_extent_pages(super->extent_blocks);
+    int error = plx_volume_io(device, PLX_IO_READ, offset, buffer, 2 * PLX_BLOCK_SIZE);
+    struct plx_extent_page page;
+
+    *ret_used = false;
+    for (unsigned slot = 0; slot < 2 && !error; slot++)
+        *ret_used |= !plx_format_extent_page_decode(buffer + slot * PLX_BLOCK_SIZE, &super->store,
+                                                    number, 0, pages, &page, NULL);
+    return error;
+}
+
+/* G1: the headers of extents on a volume, from the at-th on. number: of the first one, if they may
+ * have been the store's (G8); else 0. */
+int plx_grow_zero_headers(struct plx_device *device, const struct plx_superblock *super,
+                          uint64_t at, uint64_t extents, uint64_t number, uint8_t *buffer)
+{
+    uint64_t extent_bytes = super->extent_blocks << PLX_BLOCK_SHIFT;
+    uint64_t header_bytes = 2ull * plx_extent_pages(super->extent_blocks) * PLX_BLOCK_SIZE;
+    bool used = false;
+    int error = 0;
+
+    for (uint64_t i = 0; i < extents && !error; i++) {
+        uint64_t offset = (at + i) * extent_bytes;
+
+        if (number)
+            error = was_used(device, super, offset, number + i, buffer, &used);
+        if (!error && !used)
+            error = zero_range(device, offset, header_bytes, buffer);
+    }
+    return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+}
+
+/* G1: all of a volume that comes. */
+int plx_grow_zero_volume(struct plx_device *device, const struct plx_superblock *super,
+                         uint8_t *buffer)
+{
+    /* An older superblock goes first, so that an interrupted format is no store at all. */
+    int error = zero_range(device, 0, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE, buffer);
+
+    if (!error)
+        error = plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+    if (!error)
+        error = zero_range(device, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE,
+                           2ull * super->vdi_slots * PLX_BLOCK_SIZE, buffer);
+    return error ? error
+                 : plx_grow_zero_headers(device, super, 1, super->range[0].extents - 1, 0, buffer);
+}
+
+/* Of a volume that has none. */
+int plx_superblock_write_first(struct plx_device *device, const struct plx_superblock *super,
+                               uint8_t *buffer)
+{
+    int error;
+
+    plx_format_superblock_encode(super, buffer);
+    error = plx_volume_io(device, PLX_IO_WRITE, 0, buffer, PLX_BLOCK_SIZE);
+    if (!error)
+        error = plx_volume_io(device, PLX_IO_WRITE, PLX_BLOCK_SIZE, buffer, PLX_BLOCK_SIZE);
+    return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+}
+
+/* G6: what failed on a volume of the store may have been a flush. */
+int plx_grow_flush_failed(struct growth *g, int error)
+{
+    if (error) {
+        g->store->flush_failures++;
+        g->store->flush_error = error;
+    }
+    return error;
+}
+
+static int write_slot(struct growth *g, const struct plx_volume *volume, unsigned slot,
+                      uint64_t generation, const struct plx_superblock *super)
+{
+    struct plx_superblock copy = *super;
+    int error;
+
+    copy.generation = generation;
+    plx_format_superblock_encode(&copy, g->buffer);
+    error = plx_volume_io(volume->device, PLX_IO_WRITE, (uint64_t)slot * PLX_BLOCK_SIZE, g->buffer,
+                          PLX_BLOCK_SIZE);
+    if (!error)
+        error = plx_volume_io(volume->device, PLX_IO_FLUSH, 0, NULL, 0);
+    return plx_grow_flush_failed(g, error);
+}
+
+/* G5 */
+static int check_unchanged(struct growth *g, const struct plx_volume *volume)
+{
+    struct plx_volume now;
+    int error = plx_superblock_read(volume->device, &now, g->fault);
+
+    if (!error && now.super.generation != volume->super.generation &&
+        now.super.generation != volume->attempted)
+        error = plx_fault_set(g->fault, PLX_ERR_FENCED,
+                              "%s: another process has written its superblock meanwhile; try again",
+                              volume->device->name);
+    return error;
+}
+
+/* G2 */
+int plx_superblock_write(struct growth *g, struct plx_volume *volume,
+                         const struct plx_superblock *super)
+{
+    uint64_t generation = plx_generation_next(volume->super.generation);
+    int error = check_unchanged(g, volume);
+
+    if (error)
+        return error;
+    if (generation > PLX_COUNTER_MAX) /* nobody would read it */
+        return plx_fault_set(g->fault, PLX_ERR_CORRUPT,
+                             "%s: its superblock has an impossible generation",
+                             volume->device->name);
+    volume->attempted = generation;
+    error = write_slot(g, volume, volume->slot ^ 1, generation, super);
+    if (error)
+        return plx_fault_set(g->fault, error, "%s: cannot write the superblock: %s; try again",
+                             volume->device->name, plx_error_text(error));
+    volume->super = *super;
+    volume->super.generation = generation;
+    volume->behind = false;
+    volume->slot ^= 1;
+    volume->mirrored = write_slot(g, volume, volume->slot ^ 1, generation - 1, super) == 0;
+    return 0;
+}
+
+/* What an interrupted call has left to do: mirrors (G2), and who does not say yet how many volumes
+ * there are (G3). */
+int plx_grow_settle(struct growth *g)
+{
+    uint32_t count = g->store->info.volumes;
+    int error = 0;
+
+    for (unsigned i = 0; i < count && !error; i++) {
+        struct plx_volume *volume = &g->store->volumes[i];
+        struct plx_superblock super = volume->super;
+
+        super.volumes = count;
+        if (!volume->mirrored || volume->super.volumes != count)
+            error = plx_superblock_write(g, volume, &super);
+    }
+    return error;
+}
