@@ -13,6 +13,7 @@ int plx_cmd_store_scan(struct plx_cli *cli);
 int plx_cmd_store_import(struct plx_cli *cli);
 int plx_cmd_store_take_over(struct plx_cli *cli);
 int plx_cmd_store_release(struct plx_cli *cli);
+int plx_cmd_store_restore_superblock(struct plx_cli *cli);
 int plx_cmd_store_forget(struct plx_cli *cli);
 int plx_cmd_store_rebuild(struct plx_cli *cli);
 int plx_cmd_store_export_registry(struct plx_cli *cli);

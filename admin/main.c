@@ -176,6 +176,17 @@ const struct plx_command plx_commands[] = {
     {"store", "release", "STORE", "Give up a store, so that another host can import it.",
      "Refused while a handler or a command has the store open.", "store release demo",
      OPTIONS({"dry-run", NULL, "only look; change nothing"}), plx_cmd_store_release},
+    {"store", "restore-superblock", "PATH", "Write the superblock of a volume again.",
+     "For a volume over whose first blocks something else was written by mistake, such as a "
+     "partition table. A spare superblock lies behind them, and the others are written again from "
+     "it. Look first what the device holds now: a disk that was given to somebody else may still "
+     "have a spare superblock of the store that it once belonged to. Of volume 0 the page that "
+     "names the store's host is lost with them; 'store take-over' writes it anew.",
+     "store restore-superblock /dev/sdb --dry-run\n"
+     "store restore-superblock /dev/sdb --i-checked-nobody-uses-it",
+     OPTIONS({"i-checked-nobody-uses-it", NULL, "confirm that nothing else uses the device"},
+             {"dry-run", NULL, "only look; change nothing"}),
+     plx_cmd_store_restore_superblock},
     {"store", "forget", "STORE",
      "Remove a store from the list of known stores; its volumes are not touched.",
      "To undo this, use 'store import'. Refused while a handler or a command of this host has the "

@@ -107,6 +107,12 @@ struct plx_superblock_info {
 };
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
+/* Writes the superblocks of a volume again from the spare one; dry_run: only looks. The caller has
+ * the device for itself, and the operator's word that nobody else uses it. EXISTS: they can be read.
+ * NOT_FOUND or CORRUPT: so is the spare one. What it repeats may be older than what was lost, if
+ * that was being written just then; whoever knows the registry sees that (volume.c, U5). */
+int plx_superblock_restore(struct plx_device *device, bool dry_run,
+                           struct plx_superblock_info *ret_info, struct plx_fault *fault);
 /* UNSUPPORTED: there are such features. For everything that writes to the volume. */
 int plx_superblock_check_known(const struct plx_device *device, uint64_t unknown,
                                struct plx_fault *fault);

@@ -40,6 +40,36 @@ done
 run 0 vdi export wide/web -
 cmp -s out image || die "wide/web is not what was imported"
 
+step "a volume whose first blocks were overwritten is made one again, by the operator's word"
+for volume in wide1 wide0; do
+    head -c 17408 /dev/urandom | dd of=$volume conv=notrunc status=none # a partition table
+    cp --sparse=always $volume before
+    run 5 vdi export wide/web -
+    says err "the superblocks of store wide were overwritten"
+    says err "'parallax store restore-superblock $DIR/$volume' writes them again"
+    run 5 store scan "$DIR/$volume"
+    run 2 store restore-superblock "$DIR/$volume"
+    says err "look what the device holds now"
+    run 0 store restore-superblock "$DIR/$volume" --dry-run
+    says err "was volume ${volume#wide} of store wide; nothing was changed"
+    same $volume before
+    run 0 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it --json
+    [[ $(json store) == wide && $(json index) == "${volume#wide}" ]] || die "the JSON does not say which volume it is"
+    run 1 store restore-superblock "$DIR/$volume" --i-checked-nobody-uses-it
+    says err "its superblock can be read"
+    [[ $volume == wide1 ]] || run 0 store take-over wide --any --i-checked-it-is-off # the home page went, too
+    run 0 vdi export wide/web -
+    cmp -s out image || die "wide/web is not what was imported"
+    run 0 store check wide --data
+done
+run 3 store restore-superblock "$DIR/image" --i-checked-nobody-uses-it
+says err "no Parallax superblock here"
+dd if=/dev/urandom of=wide1 bs=4k seek=15 count=1 conv=notrunc status=none
+run 5 store check wide
+says out "the spare superblock is damaged or older; 'parallax store grow' writes it again"
+run 0 store grow wide
+run 0 store check wide
+
 step "an entry that cannot be read may mean any volume"
 echo "no entry" >state/stores/broken.json
 run 1 store format new --volume "$DIR/new" --size 64M

@@ -6,6 +6,29 @@
 
 /* ---- Superblocks and extents ---- */
 
+static bool is_zero(const uint8_t *bytes, size_t count)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
+}
+
+/* A store that was made before there was one has zeroes there, until its superblock changes. */
+static void check_spare(struct plx_verify *v, unsigned volume, uint64_t addr)
+{
+    const struct plx_superblock *known = &v->store->volumes[volume].super;
+    struct plx_superblock super;
+    struct plx_fault why;
+    bool unread = plx_verify_read(v, PLX_KIND_ADMIN, addr, v->block, PLX_BLOCK_SIZE);
+
+    if (!unread && is_zero(v->block, PLX_BLOCK_SIZE))
+        return;
+    if (unread || plx_format_superblock_decode(v->block, &super, &why) ||
+        !plx_uuid_equal(&super.volume, &known->volume) || super.generation < known->generation)
+        plx_verify_find(v, PLX_FINDING_ERROR, "superblock", addr, PLX_NO_VBLOCK,
+                        "volume %u: the spare superblock is damaged or older; 'parallax store "
+                        "grow' writes it again",
+                        volume);
+}
+
 void plx_verify_superblocks(struct plx_verify *v)
 {
     const struct plx_superblock *first = &v->store->volumes[0].super;
@@ -31,12 +54,8 @@ void plx_verify_superblocks(struct plx_verify *v)
                 plx_verify_find(v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
                                 "volume %u: copy %u of the superblock is another store's", i, slot);
         }
+        check_spare(v, i, base + PLX_SUPERBLOCK_SPARE);
     }
-}
-
-static bool is_zero(const uint8_t *bytes, size_t count)
-{
-    return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
 /* The newer whole copy of a bitmap page. */

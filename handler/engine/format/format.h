@@ -10,6 +10,7 @@
  *
  *     block 0, 1      superblock, slots A and B
  *     block 2, 3      of volume 0: home page, slots A and B
+ *     block 15        spare superblock, for when a partition table lies over the others
  *     block 16...     VDI records, two blocks (slots A and B) each
  *
  * Volume 0 may have further system extents, which its superblock lists by what they are for: the
@@ -89,6 +90,7 @@
 
 #define PLX_FORMAT_VERSION 2u
 #define PLX_SUPERBLOCK_SLOTS 2
+#define PLX_SUPERBLOCK_SPARE 15u /* this block: what the newest slot says, or zeroes */
 #define PLX_VDI_TABLE_BLOCK 16u
 #define PLX_EXTENT_PAGE_BITS 32000u
 #define PLX_EXTENT_BLOCKS_MIN 256u

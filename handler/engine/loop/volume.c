@@ -8,6 +8,9 @@
  *     after it) is an older one that came back. Then what is known counts, for disks have blocks
  *     there. It only ever makes ranges longer or adds some, and only where the volumes have room
  *     for them. Writing it again is for grow.c (G2).
+ * U6  The spare superblock counts for nothing by itself: a disk that was given to somebody else may
+ *     still have it. Writing the others again from it takes the operator's word
+ *     (plx_superblock_restore()). It is written after the slot that it repeats is durable.
  * Loop: the store's. Crash story: nothing is written here.
  */
 #include "engine/loop/volume.h"
@@ -49,16 +52,39 @@ int plx_volume_io(struct plx_device *device, enum plx_io_op op, uint64_t offset,
 
 /* ---- Superblocks ---- */
 
+int plx_superblock_read_spare(struct plx_device *device, uint8_t ret_block[PLX_BLOCK_SIZE],
+                              struct plx_superblock *ret_super, struct plx_fault *fault)
+{
+    struct plx_fault why;
+    int error = plx_volume_io(device, PLX_IO_READ, PLX_SUPERBLOCK_SPARE * PLX_BLOCK_SIZE, ret_block,
+                              PLX_BLOCK_SIZE);
+
+    if (error)
+        return plx_fault_set(fault, error, "%s: cannot read the spare superblock: %s", device->name,
+                             plx_error_text(error));
+    error = plx_format_superblock_decode(ret_block, ret_super, &why);
+    return error ? plx_fault_set(fault, error, "%s: spare superblock: %s", device->name, why.text)
+                 : 0;
+}
+
+/* U6 */
+static bool spare_follows(const uint8_t newest[PLX_BLOCK_SIZE], const uint8_t spare[PLX_BLOCK_SIZE])
+{
+    bool is_zero = !spare[0] && !memcmp(spare, spare + 1, PLX_BLOCK_SIZE - 1);
+
+    return is_zero || plx_format_superblock_same(newest, spare);
+}
+
 int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
                         struct plx_fault *fault)
 {
-    uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
+    uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE], spare[PLX_BLOCK_SIZE];
     struct plx_superblock best = {0}, super;
     struct plx_fault first = {0};
     unsigned found = 0, slot = 0;
     int error;
 
-    if (device->bytes < sizeof blocks)
+    if (device->bytes < (PLX_SUPERBLOCK_SPARE + 1) * PLX_BLOCK_SIZE)
         return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s: too small for a store", device->name);
     error = plx_volume_io(device, PLX_IO_READ, 0, blocks, sizeof blocks);
     if (error)
@@ -78,11 +104,19 @@ int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume
             slot = i;
         }
     }
+    error = plx_superblock_read_spare(device, spare, &super, NULL);
+    if (!found && !error)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%s: the superblocks of store %s were overwritten; when nothing else "
+                             "uses this device now, 'parallax store restore-superblock %s' writes "
+                             "them again",
+                             device->name, super.name, device->name);
     if (!found)
         return plx_fault_set(fault, first.code, "%s: %s", device->name, first.text);
     ret_volume->super = best;
     ret_volume->slot = slot;
-    ret_volume->mirrored = found == 2 && plx_format_superblock_same(blocks[0], blocks[1]);
+    ret_volume->mirrored = found == 2 && plx_format_superblock_same(blocks[0], blocks[1]) &&
+                           spare_follows(blocks[slot], spare);
     return 0;
 }
 
@@ -111,15 +145,8 @@ static struct plx_registry_span registry_span(const struct plx_superblock *super
     };
 }
 
-int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
-                         struct plx_fault *fault)
+void plx_superblock_info(const struct plx_superblock *super, struct plx_superblock_info *ret_info)
 {
-    struct plx_volume volume;
-    const struct plx_superblock *super = &volume.super;
-    int error = plx_superblock_read(device, &volume, fault);
-
-    if (error)
-        return error;
     *ret_info = (struct plx_superblock_info){
         .store = super->store,
         .volume = super->volume,
@@ -133,7 +160,17 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
     for (uint32_t i = 0; i < super->spans; i++)
         if (super->span[i].kind == PLX_SYSTEM_REGISTRY)
             ret_info->registry[ret_info->registry_spans++] = registry_span(super, &super->span[i]);
-    return 0;
+}
+
+int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
+                         struct plx_fault *fault)
+{
+    struct plx_volume volume;
+    int error = plx_superblock_read(device, &volume, fault);
+
+    if (!error)
+        plx_superblock_info(&volume.super, ret_info);
+    return error;
 }
 
 /* One volume's place, checked against the first one that was read. */

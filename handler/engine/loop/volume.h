@@ -8,9 +8,14 @@
 int plx_volume_io(struct plx_device *device, enum plx_io_op op, uint64_t offset, void *buffer,
                   size_t bytes);
 
-/* The newer superblock of a device. NOT_FOUND: there is none. */
+/* The newer superblock of a device. NOT_FOUND: there is none. CORRUPT, with what to do: only the
+ * spare one is left. */
 int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
                         struct plx_fault *fault);
+/* The spare one, as a block and decoded. */
+int plx_superblock_read_spare(struct plx_device *device, uint8_t ret_block[PLX_BLOCK_SIZE],
+                              struct plx_superblock *ret_super, struct plx_fault *fault);
+void plx_superblock_info(const struct plx_superblock *super, struct plx_superblock_info *ret_info);
 
 /* Reads the superblocks of all volumes and puts each into its place; volumes is zeroed, and of no
  * use after a failure. Of the options: mixed, known and known_count. */

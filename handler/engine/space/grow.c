@@ -3,7 +3,8 @@
  * G1  Before a superblock counts an extent, its header pages are zero, durably: never used
  *     (extent.c, E3), but for G8; likewise the VDI records of a volume that comes.
  * G2  A superblock changes by its other slot, and the slot it had becomes the mirror when the new
- *     one is durable (INV-2). What it says is what the store does only after that.
+ *     one is durable (INV-2), along with the spare superblock (volume.c, U6). What it says is what
+ *     the store does only after that.
  * G3  A further volume is complete, its own superblock included, before volume 0 counts it; only
  *     then do the others. Volume 0's superblock is the moment at which the store has it.
  * G4  Extents are numbered on from the last one of the store. A volume that is not the last one

@@ -108,7 +108,57 @@ int plx_superblock_write_first(struct plx_device *device, const struct plx_super
     error = plx_volume_io(device, PLX_IO_WRITE, 0, buffer, PLX_BLOCK_SIZE);
     if (!error)
         error = plx_volume_io(device, PLX_IO_WRITE, PLX_BLOCK_SIZE, buffer, PLX_BLOCK_SIZE);
+    if (!error)
+        error = plx_volume_io(device, PLX_IO_WRITE, PLX_SUPERBLOCK_SPARE * PLX_BLOCK_SIZE, buffer,
+                              PLX_BLOCK_SIZE);
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+}
+
+static int find_lost(struct plx_device *device, uint8_t block[PLX_BLOCK_SIZE],
+                     struct plx_superblock *ret_super, struct plx_fault *fault)
+{
+    struct plx_volume volume;
+    uint64_t bytes;
+    int error = plx_superblock_read(device, &volume, fault);
+
+    if (!error)
+        return plx_fault_set(fault, PLX_ERR_EXISTS,
+                             "%s: its superblock can be read: it is volume %u of store %s",
+                             device->name, volume.super.volume_index, volume.super.name);
+    if (error != PLX_ERR_CORRUPT)
+        return error;
+    error = plx_superblock_read_spare(device, block, ret_super, fault);
+    if (error)
+        return error;
+    bytes = plx_superblock_extents(ret_super) * ret_super->extent_blocks << PLX_BLOCK_SHIFT;
+    if (bytes > device->bytes)
+        return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                             "%s: truncated: %llu bytes, the spare superblock says %llu; restore "
+                             "the missing part first",
+                             device->name, (unsigned long long)device->bytes,
+                             (unsigned long long)bytes);
+    return 0;
+}
+
+int plx_superblock_restore(struct plx_device *device, bool dry_run,
+                           struct plx_superblock_info *ret_info, struct plx_fault *fault)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    struct plx_superblock super;
+    int error = find_lost(device, block, &super, fault);
+
+    if (error)
+        return error;
+    plx_superblock_info(&super, ret_info);
+    for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS && !dry_run && !error; slot++) {
+        error = plx_volume_io(device, PLX_IO_WRITE, (uint64_t)slot * PLX_BLOCK_SIZE, block,
+                              sizeof block);
+        if (!error)
+            error = plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+    }
+    return error ? plx_fault_set(fault, error, "%s: cannot write the superblock: %s; try again",
+                                 device->name, plx_error_text(error))
+                 : 0;
 }
 
 /* G6: what failed on a volume of the store may have been a flush. */
@@ -121,16 +171,35 @@ int plx_grow_flush_failed(struct growth *g, int error)
     return error;
 }
 
-static int write_slot(struct growth *g, const struct plx_volume *volume, unsigned slot,
-                      uint64_t generation, const struct plx_superblock *super)
+static int write_block(struct growth *g, const struct plx_volume *volume, unsigned block,
+                       uint64_t generation, const struct plx_superblock *super)
 {
     struct plx_superblock copy = *super;
-    int error;
 
     copy.generation = generation;
     plx_format_superblock_encode(&copy, g->buffer);
-    error = plx_volume_io(volume->device, PLX_IO_WRITE, (uint64_t)slot * PLX_BLOCK_SIZE, g->buffer,
-                          PLX_BLOCK_SIZE);
+    return plx_volume_io(volume->device, PLX_IO_WRITE, (uint64_t)block * PLX_BLOCK_SIZE, g->buffer,
+                         PLX_BLOCK_SIZE);
+}
+
+static int write_slot(struct growth *g, const struct plx_volume *volume, uint64_t generation,
+                      const struct plx_superblock *super)
+{
+    int error = write_block(g, volume, volume->slot ^ 1, generation, super);
+
+    if (!error)
+        error = plx_volume_io(volume->device, PLX_IO_FLUSH, 0, NULL, 0);
+    return plx_grow_flush_failed(g, error);
+}
+
+/* The mirror of the slot that counts, and the spare superblock. */
+static int write_copies(struct growth *g, const struct plx_volume *volume)
+{
+    const struct plx_superblock *super = &volume->super;
+    int error = write_block(g, volume, volume->slot ^ 1, super->generation - 1, super);
+
+    if (!error)
+        error = write_block(g, volume, PLX_SUPERBLOCK_SPARE, super->generation, super);
     if (!error)
         error = plx_volume_io(volume->device, PLX_IO_FLUSH, 0, NULL, 0);
     return plx_grow_flush_failed(g, error);
@@ -164,7 +233,7 @@ int plx_superblock_write(struct growth *g, struct plx_volume *volume,
                              "%s: its superblock has an impossible generation",
                              volume->device->name);
     volume->attempted = generation;
-    error = write_slot(g, volume, volume->slot ^ 1, generation, super);
+    error = write_slot(g, volume, generation, super);
     if (error)
         return plx_fault_set(g->fault, error, "%s: cannot write the superblock: %s; try again",
                              volume->device->name, plx_error_text(error));
@@ -172,7 +241,7 @@ int plx_superblock_write(struct growth *g, struct plx_volume *volume,
     volume->super.generation = generation;
     volume->behind = false;
     volume->slot ^= 1;
-    volume->mirrored = write_slot(g, volume, volume->slot ^ 1, generation - 1, super) == 0;
+    volume->mirrored = write_copies(g, volume) == 0;
     return 0;
 }
 

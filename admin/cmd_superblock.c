@@ -1,0 +1,45 @@
+/* cmd_superblock.c - parallax store restore-superblock: a volume whose first blocks were
+ * overwritten. */
+#include "attach/occupied.h"
+#include "attach/volumes.h"
+#include "cmd.h"
+#include "output.h"
+
+static int restore(struct plx_cli *cli, const char *path, bool dry_run,
+                   struct plx_superblock_info *ret_info)
+{
+    struct plx_device_open_options options = {
+        .exclusive = true, .read_only = dry_run, .patience = plx_session_patience(cli)};
+    struct plx_device *device;
+    int rc = plx_occupied_name_living(path, plx_device_open(path, &options, &device, &cli->fault),
+                                      &cli->fault);
+
+    if (rc)
+        return rc;
+    rc = plx_superblock_restore(device, dry_run, ret_info, &cli->fault);
+    plx_device_close(device);
+    return rc;
+}
+
+int plx_cmd_store_restore_superblock(struct plx_cli *cli)
+{
+    bool dry_run = plx_cli_get(cli, "dry-run");
+    const char *path = cli->arguments[0];
+    struct plx_superblock_info info;
+    int rc;
+
+    if (!dry_run && !plx_cli_get(cli, "i-checked-nobody-uses-it"))
+        return plx_cli_usage(cli, "what overwrote the superblock may be in use: look what the "
+                                  "device holds now, and add --i-checked-nobody-uses-it; "
+                                  "--dry-run shows which volume it was");
+    if ((rc = restore(cli, path, dry_run, &info)))
+        return rc;
+    plx_out_note(cli, "%s %s volume %u of store %s%s", path, dry_run ? "was" : "is again",
+                 info.volume_index, info.store_name,
+                 dry_run ? "; nothing was changed"
+                         : "; 'parallax store check' shows whether all of the store is there");
+    plx_out_done(cli,
+                 json_pack("{s:o,s:s,s:i,s:b}", "volume", plx_out_string(path), "store",
+                           info.store_name, "index", (int)info.volume_index, "dry_run", dry_run));
+    return 0;
+}
