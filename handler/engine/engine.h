@@ -1,4 +1,5 @@
-/* engine.h - the engine's public interface: stores, virtual disks, snapshots.
+/* engine.h - the engine's public interface: stores and virtual disks. At its end it brings in what
+ * concerns history (engine_history.h), checking (engine_check.h) and care (engine_care.h).
  *
  * Caveats first:
  * - One store object with all its open VDIs is one loop: all calls come from one thread at a time
@@ -108,8 +109,8 @@ struct plx_superblock_info {
 int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *ret_info,
                          struct plx_fault *fault);
 /* Writes the superblocks of a volume again from the spare one; dry_run: only looks. The caller has
- * the device for itself, and the operator's word that nobody else uses it. EXISTS: they can be read.
- * NOT_FOUND or CORRUPT: so is the spare one. What it repeats may be older than what was lost, if
+ * the device for itself, and the operator's word that nobody else uses it. EXISTS: they can be
+ * read. NOT_FOUND: the spare one is lost, too. What it repeats may be older than what was lost, if
  * that was being written just then; whoever knows the registry sees that (volume.c, U5). */
 int plx_superblock_restore(struct plx_device *device, bool dry_run,
                            struct plx_superblock_info *ret_info, struct plx_fault *fault);
@@ -630,92 +631,6 @@ int plx_vdi_run(struct plx_vdi *vdi, struct plx_request *request);
 int plx_share_begin(struct plx_store *store, struct plx_fault *fault);
 void plx_share_end(struct plx_store *store);
 
-/* ---- History ----------------------------------------------------------------------------- */
-
-struct plx_snapshot_info {
-    uint64_t seq;
-    uint64_t time_ns;
-    uint64_t size_bytes;
-    uint64_t new_blocks; /* written since the one before; without those written in place */
-};
-
-/* Calls visit for each snapshot from seq `from` (inclusive) on, oldest first, until visit returns
- * false. Needs no lock. It tells what the log holds: the newest may not be acknowledged, and of a
- * disk that stopped, or whose host died, a power cut may take those until it is opened again. */
-int plx_snapshot_list(struct plx_store *store, uint32_t slot, uint64_t from,
-                      bool (*visit)(void *context, const struct plx_snapshot_info *info),
-                      void *context, struct plx_fault *fault);
-/* The first one from seq `from` on; seq 0: there is none. */
-int plx_snapshot_first(struct plx_store *store, uint32_t slot, uint64_t from,
-                       struct plx_snapshot_info *ret_info, struct plx_fault *fault);
-/* The disk's contents become those of snapshot seq; its size stays, what lies behind the snapshot's
- * reads as zeroes. The state before becomes a snapshot, with the label if one is given; it comes
- * back in *ret_before also when the rewind fails after that. Requests wait meanwhile, for no
- * longer than a key frame takes; none fails. Snapshots stay, later ones than seq, too; seq itself
- * is held as long as any snapshot from before the rewind is there: these go together, in one call
- * of plx_vdi_thin() that names them all. NOSPACE: PLX_REWINDS_MAX rewinds are held, or the store is
- * full. STICKY: whether it took place shows when the disk is opened again. After all other errors
- * nothing has changed. Synchronous. */
-struct plx_rewind_options {
-    uint64_t seq;
-    const char *label; /* NULL: none */
-};
-int plx_vdi_rewind(struct plx_vdi *vdi, const struct plx_rewind_options *options,
-                   struct plx_snapshot_info *ret_before, struct plx_fault *fault);
-
-/* The newest snapshot taken at or before a time (seq and time_ns; the rest is 0), by reading a few
- * segments of the log. NOT_FOUND: there is none that old. Needs no lock. */
-int plx_snapshot_at(struct plx_store *store, uint32_t slot, uint64_t time_ns,
-                    struct plx_snapshot_info *ret_info, struct plx_fault *fault);
-/* Labels set and removed, oldest first, so that later ones win: since the key frame before snapshot
- * `from`, or (0) all. Beside a disk that moves on some may be told again, with all that came after
- * them. Needs no lock. */
-int plx_label_list(struct plx_store *store, uint32_t slot, uint64_t from,
-                   void (*visit)(void *context, const char *label, uint64_t seq, bool removed),
-                   void *context, struct plx_fault *fault);
-
-enum plx_map_run {
-    PLX_RUN_ABSENT,
-    PLX_RUN_MAPPED,
-    PLX_RUN_UNREADABLE, /* the node that would say is damaged, or cannot be read */
-};
-
-/* As plx_vdi_map_runs(), and goes on behind what cannot be read. */
-int plx_vdi_readable_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
-                          bool (*visit)(void *context, uint64_t offset, uint64_t length,
-                                        enum plx_map_run run),
-                          void *context, struct plx_fault *fault);
-/* Whether [offset, offset+length) of an open VDI or snapshot is mapped: calls visit with runs of
- * equal state in order. Synchronous. Serves export, GET LBA STATUS and diff. */
-int plx_vdi_map_runs(struct plx_vdi *vdi, uint64_t offset, uint64_t length,
-                     bool (*visit)(void *context, uint64_t offset, uint64_t length, bool mapped),
-                     void *context, struct plx_fault *fault);
-
-/* The ranges that differ between two instants, in order: calls visit until it returns false, which
- * may make requests. Both are opened with plx_snapshot_open() from one store: snapshots of one
- * disk, of a clone and its ancestors, or a disk's newest state; from NULL: all that `to` maps.
- * Whatever differs is told, and nothing that was not written or unmapped between the two (diff.c).
- * Ends where `to` ends; between disks of different size what lies behind the smaller counts as
- * absent. */
-struct plx_diff_range {
-    uint64_t offset, length;
-    bool data; /* at `to`: holds data, else reads as zeroes */
-};
-int plx_vdi_diff(struct plx_vdi *from, struct plx_vdi *to,
-                 bool (*visit)(void *context, const struct plx_diff_range *range), void *context,
-                 struct plx_fault *fault);
-
-/* When a range of blocks was changed, newest first: between which two snapshots. Calls visit until
- * it returns false. Reads the log; needs no lock. */
-struct plx_range_change {
-    struct plx_snapshot_info from; /* seq 0: the disk was created; time 0: not known any more */
-    struct plx_snapshot_info to;   /* seq 0: not in a snapshot yet */
-    bool unknown;                  /* the last one: it may have, the log of that time is not kept */
-};
-int plx_range_change_list(struct plx_store *store, uint32_t slot, uint64_t vblock, uint64_t count,
-                          bool (*visit)(void *context, const struct plx_range_change *change),
-                          void *context, struct plx_fault *fault);
-
 /* ---- Counters -------------------------------------------------------------------------------- */
 
 #define PLX_HISTOGRAM_BUCKETS 40 /* bucket i counts latencies in [2^i, 2^(i+1)) ns */
@@ -752,204 +667,6 @@ void plx_vdi_counters(const struct plx_vdi *vdi, struct plx_counters *ret_counte
 bool plx_counter_at(const struct plx_counters *counters, unsigned index, bool disk,
                     const char **ret_name, uint64_t *ret_value);
 
-/* ---- Checking ------------------------------------------------------------------------------ */
-
-enum plx_finding_severity {
-    PLX_FINDING_INFO,  /* leaked blocks and the like: nothing is lost */
-    PLX_FINDING_ERROR, /* the store is damaged */
-};
-
-struct plx_finding {
-    enum plx_finding_severity severity;
-    const char
-        *kind; /* one word: superblock, bitmap, record, node, data, log, keyframe, shared... */
-    const char *text; /* one sentence, no newline */
-    const char *vdi;  /* its name, NULL: none */
-    const struct plx_uuid *id;
-    uint64_t vblock;       /* block of the virtual disk, UINT64_MAX: none */
-    uint64_t addr;         /* block of the store, 0: none */
-    const char *volume;    /* that holds it */
-    uint64_t volume_block; /* and which of its blocks */
-};
-
-/* Blocks of one extent that are allocated and that no live disk or snapshot has. */
-struct plx_leak {
-    uint64_t extent;
-    enum plx_extent_type type;
-    uint64_t owner;   /* instance that holds the extent (an open disk's reserve, or its crash) */
-    uint64_t deleted; /* blocks that deleted disks still have */
-    uint64_t other;
-};
-
-/* Who watches long work. The hooks may be NULL. */
-struct plx_watch {
-    void (*progress)(void *context, uint64_t done, uint64_t total); /* total 0: not known yet */
-    bool (*interrupted)(void *context);                             /* true ends the work */
-    void *context;
-};
-
-struct plx_check_options {
-    bool data;     /* also read and verify every data block with a known checksum */
-    uint64_t rate; /* bytes read a second at most, 0: no limit */
-    void (*finding)(void *context, const struct plx_finding *finding); /* may be NULL */
-    void (*leak)(void *context, const struct plx_leak *leak);          /* may be NULL */
-    /* Once for each extent that has blocks of a disk and would give them away: its bitmap has them
-     * free, or it is of another type, and no owner's recovery will mark them. Certain only where
-     * nobody writes. May be NULL. */
-    void (*unguarded)(void *context, uint64_t extent);
-    bool held; /* also for each that has blocks of a disk and an owner, who may know them as free */
-    bool (*leave_out)(void *context, uint32_t slot); /* may be NULL: every disk is looked at */
-    void *context;                                   /* of these hooks */
-    struct plx_watch watch; /* bytes; interrupted ends the check with BUSY */
-};
-
-struct plx_check_result {
-    uint64_t errors, leaked_blocks, used_blocks, free_blocks, vdis, snapshots, nodes, batches,
-        data_verified;
-    uint64_t deleted_blocks; /* of the leaked: deleted disks have them */
-    /* Of the newest states of disks of which it is known: blocks, and those of them whose checksum
-     * is known. What the others hold nobody can check. */
-    uint64_t mapped_blocks, vouched_blocks;
-    uint64_t unsettled; /* disks that changed too fast to be read in one piece */
-    uint64_t bytes;     /* read */
-};
-
-/* Reads only. Independent of the code that writes: verify.c. The store may have been opened
- * read-only (instance 0); disks may be open, here and elsewhere. */
-int plx_store_check(struct plx_store *store, const struct plx_check_options *options,
-                    struct plx_check_result *ret_result, struct plx_fault *fault);
-
-/* ---- Collecting (collect.c) ---------------------------------------------------------------- */
-
-/* What the caller knows of an extent. */
-enum plx_collect_extent {
-    PLX_COLLECT_IGNORE,
-    PLX_COLLECT_LOOK,   /* garbage is looked for in it: this instance's, or nobody's */
-    PLX_COLLECT_MOVING, /* another instance has it: not to be looked at, and nothing stays as it is
-                         */
-};
-
-struct plx_collect_options {
-    const uint8_t *extents; /* enum plx_collect_extent for each; copied */
-    uint64_t extent_count;  /* BUSY if the store has become larger by then */
-    const uint64_t *living; /* other instances that are not dead; kept by the caller */
-    size_t living_count;
-    uint64_t rate; /* bytes of metadata read a second at most, 0: no limit */
-    /* Both may be NULL. pause: between two turns of the loop, nothing of the engine is under way:
-     * others may call in. interrupted: true ends the collection with BUSY. */
-    void (*pause)(void *context);
-    bool (*interrupted)(void *context);
-    void (*progress)(void *context, uint64_t metadata_bytes); /* read so far; may be NULL */
-    void *context;
-};
-
-struct plx_collect;
-
-/* Blocks that are allocated and that no disk uses any more: those of deleted disks, and what
- * crashes left. One collection at a time in a store, here and elsewhere: the caller's affair.
- * Whatever is garbage when it begins is found, if its extent stays where it is until
- * plx_collect_garbage(); nothing else ever is. Disks are at work meanwhile, here and elsewhere. All
- * calls are synchronous. BUSY: a disk stopped, or changes faster than it can be read. CORRUPT: the
- * store is damaged, and what is garbage cannot be known. */
-int plx_collect_begin(struct plx_store *store, const struct plx_collect_options *options,
-                      struct plx_collect **ret_collect, struct plx_fault *fault);
-/* Reads the metadata of all disks. */
-int plx_collect_mark(struct plx_collect *collect, struct plx_fault *fault);
-/* One extent's garbage: one bit a block. It stays garbage until it is swept, as long as the extent
- * is this instance's without a break, or, if it was nobody's from before plx_collect_begin() until
- * now, as long as it goes on to be nobody's. NOT_FOUND: not to be known this time. */
-int plx_collect_garbage(struct plx_collect *collect, uint64_t extent, uint64_t *ret_bits,
-                        uint64_t *ret_count, struct plx_fault *fault);
-void plx_collect_end(struct plx_collect *collect);
-
-/* ---- Deduplication (dedup.c) --------------------------------------------------------------- */
-
-struct plx_dedup_options {
-    bool dry_run;    /* only counts; reads the same */
-    uint64_t memory; /* bytes, 0: 256 MiB; with less, metadata is read more often */
-    uint64_t rate;   /* bytes of data read a second at most, 0: no limit */
-    /* Each may be NULL. pause: between two turns of the loop, nothing of this is under way: others
-     * may call in. It should sleep for a moment. interrupted: true ends it with BUSY. progress:
-     * blocks looked at, or, comparing, steps of what is to be done in the slice at hand. */
-    void (*pause)(void *context);
-    bool (*interrupted)(void *context);
-    void (*progress)(void *context, bool comparing, uint64_t done, uint64_t total);
-    void *context;
-};
-
-struct plx_deduped {
-    uint64_t mapped;     /* blocks of these disks; of them: */
-    uint64_t common;     /* were common already */
-    uint64_t seen;       /* by snapshots or clones: they stay as they are */
-    uint64_t unknown;    /* have no checksum, for they were overwritten in place */
-    uint64_t compared;   /* were read, for their checksum was not the only one of its kind */
-    uint64_t unreadable; /* could not be */
-    uint64_t joined;     /* have become one with another: so many blocks come free */
-    uint64_t made;       /* common blocks that there are now for it */
-    unsigned disks, slices;
-};
-
-/* Equal blocks of the disks that are open for writing here become one, each a PLX_SHARE. They go on
- * meanwhile. Conditions and errors of plx_share_begin(), unless it is a dry run; NOSPACE: there is
- * no room to copy a block. What was done before an error stays, and is told. Synchronous. */
-int plx_store_dedup(struct plx_store *store, const struct plx_dedup_options *options,
-                    struct plx_deduped *ret_deduped, struct plx_fault *fault);
-
-/* ---- Accounting of space (usage.c) --------------------------------------------------------- */
-
-/* Blocks, data and metadata. Of what is busy the numbers are 0. */
-struct plx_space {
-    bool busy;           /* changes faster than it can be read */
-    uint64_t referenced; /* its records lead to them: the newest state, snapshots, log */
-    uint64_t exclusive;  /* of these, those that nobody else has: deleting it makes them garbage */
-};
-
-struct plx_usage_vdi {
-    uint32_t slot;
-    struct plx_uuid id;
-    char name[PLX_NAME_MAX + 1];
-    bool open;       /* somewhere */
-    uint32_t family; /* index of it */
-    struct plx_space space;
-};
-
-/* Disks that come from each other by cloning, possibly through deleted ones. */
-struct plx_usage_family {
-    uint32_t vdis; /* live ones, 1 or more */
-    struct plx_space space;
-};
-
-struct plx_usage {
-    struct plx_usage_vdi *vdis; /* live ones, by family and slot */
-    struct plx_usage_family *families;
-    uint32_t vdi_count, family_count;
-    uint64_t referenced, shared; /* blocks that one disk has or more; that two have or more */
-    /* Allocated, and no disk has them: what a collection would free, when no disk is open; open
-     * ones have some in reserve and have not written all they know. */
-    uint64_t garbage;
-    uint64_t bytes; /* read */
-};
-
-struct plx_usage_kin {
-    struct plx_uuid vdi, parent;
-};
-
-struct plx_usage_options {
-    const struct plx_usage_kin *kin; /* relations beyond those that the records tell */
-    size_t kin_count;
-    /* Bytes of metadata; total 0: not known yet. May be NULL. */
-    void (*progress)(void *context, uint64_t done, uint64_t total);
-    bool (*interrupted)(void *context); /* may be NULL; true ends it with BUSY */
-    void *context;
-};
-
-/* Reads all metadata twice, and no data. The store may have been opened read-only (instance 0);
- * disks may be open, here and elsewhere: each is read in one piece, but not all at one instant.
- * Synchronous. CORRUPT: the store is damaged, and what is in use cannot be known. */
-int plx_store_usage(struct plx_store *store, const struct plx_usage_options *options,
-                    struct plx_usage *ret_usage, struct plx_fault *fault);
-void plx_usage_done(struct plx_usage *usage);
-
 /* ---- Helpers -------------------------------------------------------------------------------- */
 
 void plx_uuid_text(const struct plx_uuid *id, char ret_text[37]);
@@ -960,5 +677,9 @@ bool plx_uuid_equal(const struct plx_uuid *a, const struct plx_uuid *b);
  * own (plx_store_set_identity), one made of both: no two disks that differ have the same. */
 struct plx_uuid plx_uuid_shown(const struct plx_uuid *store, const struct plx_uuid *identity,
                                const struct plx_uuid *vdi);
+
+#include "engine/engine_care.h"
+#include "engine/engine_check.h"
+#include "engine/engine_history.h"
 
 #endif

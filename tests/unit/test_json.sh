@@ -41,6 +41,8 @@ defrag demo/db: name demo/db
 vdi delete demo/web --yes: deleted true
 gc demo: dry_run false
 dedup demo: dry_run false
+store restore-superblock $DIR/more.plx --dry-run: dry_run true
+store restore-superblock $DIR/more.plx --i-checked-nobody-uses-it: index 1
 store release demo --dry-run: released false
 store release demo: released true
 store import --volume $DIR/demo.plx --volume $DIR/more.plx: name demo
@@ -60,6 +62,7 @@ while IFS= read -r line; do
         run 0 snap create demo/copy-one
         run 0 snap create demo/copy-one
         ;;
+    "store restore-superblock "*--dry-run) dd if=/dev/urandom of=more.plx bs=17k count=1 conv=notrunc status=none ;;
     esac
     # shellcheck disable=SC2086 # words
     run 0 $words --json
