@@ -10,15 +10,17 @@ if(NOT TARGET canaries)
 endif()
 
 # The file that a patch changes, with the bug in it: ret_planted. Linked before the archive of what it is a part
-# of, it comes in the place of the archive's own.
+# of, it comes in the place of the archive's own. Its text must be there word for word: elsewhere it would be another
+# bug, or none.
 function(plant_canary patch ret_planted)
     get_filename_component(name ${patch} NAME_WE)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${patch}) # which file it changes
     file(STRINGS ${patch} changed REGEX "^\\+\\+\\+ " LIMIT_COUNT 1)
     string(REGEX REPLACE "^\\+\\+\\+ ([^ \t]+).*" "\\1" changed "${changed}")
     get_filename_component(file ${changed} NAME)
     set(planted ${CMAKE_CURRENT_BINARY_DIR}/canary/${name}/${file})
     add_custom_command(OUTPUT ${planted}
-        COMMAND ${PATCH_PROGRAM} --quiet --no-backup-if-mismatch -o ${planted}
+        COMMAND ${PATCH_PROGRAM} --quiet --fuzz=0 --no-backup-if-mismatch -o ${planted}
                 ${CMAKE_SOURCE_DIR}/${changed} ${patch}
         DEPENDS ${patch} ${CMAKE_SOURCE_DIR}/${changed})
     set(${ret_planted} ${planted} PARENT_SCOPE)

@@ -25,9 +25,7 @@
  * for a moment only. io_submit may block where the file system has
  * no asynchronous path for O_DIRECT (an unallocated extent, no direct I/O at all).
  */
-#include "device/bytelock.h"
-#include "device/drivers.h"
-#include "engine/base/units.h"
+#include "device/libaio_inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -43,47 +41,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
-
-#define TRIES_MAX 4
-#define EVENTS_AT_ONCE 64
-#define BUFFER_ALIGN 4096
-#define CLAIM_TRIES 20
-#define CLAIM_DELAY_US 10000
-
-struct slot {
-    struct iocb cb; /* first: the kernel gives its address back */
-    struct slot *next_free;
-    struct plx_io *io;
-    char *bounce;
-    size_t written; /* by earlier tries; then the rest comes from the copy */
-    unsigned tries;
-};
-
-struct aio_device {
-    struct plx_device base;
-    int fd;
-    io_context_t context;
-    bool direct;
-    bool named;      /* A7: a file that has a name, as far as the file system tells */
-    bool sync_flush; /* the file system refused an asynchronous one */
-    struct plx_io_queue waiting;
-    struct plx_io_queue finished; /* done without the kernel: flushes the slow way, refusals */
-    struct slot *slots, *free_slots;
-    unsigned depth, in_kernel, ready_count;
-    struct iocb **ready; /* slots filled but not yet taken by the kernel */
-
-    pthread_mutex_t lock; /* A5 */
-    pthread_cond_t got;
-    bool getting;
-    atomic_uint events_count;
-    struct io_event events[EVENTS_AT_ONCE];
-    struct iocb nudge; /* of interrupt(): an event that is nobody's */
-};
-
-static struct aio_device *aio(struct plx_device *device)
-{
-    return (struct aio_device *)device;
-}
 
 /* ---- Errors ---------------------------------------------------------------------------- */
 
@@ -112,42 +69,6 @@ static int io_error(const struct plx_io *io, int error)
     }
 }
 
-static int open_error(const char *path, const char *doing, int error, struct plx_fault *fault)
-{
-    int code = PLX_ERR_SYSTEM;
-
-    switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-        code = PLX_ERR_NOT_FOUND;
-        break;
-    case EACCES:
-    case EPERM:
-        code = PLX_ERR_PERMISSION;
-        break;
-    case EROFS:
-        code = PLX_ERR_READONLY;
-        break;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-        code = PLX_ERR_NOSPACE;
-        break;
-    case EEXIST:
-        code = PLX_ERR_EXISTS;
-        break;
-    case ENODEV:
-    case ENXIO:
-    case EIO:
-        code = PLX_ERR_LOST;
-        break;
-    case ENOMEM:
-        code = PLX_ERR_NOMEM;
-        break;
-    }
-    return plx_fault_set(fault, code, "cannot %s %s: %s", doing, path, strerror(error));
-}
-
 /* ---- Slots ------------------------------------------------------------------------------ */
 
 static bool fits_transport(const struct aio_device *device, const struct plx_io *io)
@@ -174,7 +95,7 @@ static struct slot *slot_take(struct aio_device *device, struct plx_io *io)
     return slot;
 }
 
-static void slot_release(struct aio_device *device, struct slot *slot)
+void plx_aio_slot_release(struct aio_device *device, struct slot *slot)
 {
     free(slot->bounce);
     slot->bounce = NULL;
@@ -273,7 +194,7 @@ static void fill_slots(struct aio_device *device)
         if (slot_prepare(device, slot)) {
             device->ready[device->ready_count++] = &slot->cb;
         } else {
-            slot_release(device, slot);
+            plx_aio_slot_release(device, slot);
             finish_later(device, io, PLX_ERR_NOMEM);
         }
     }
@@ -293,7 +214,7 @@ static void ready_refused(struct aio_device *device, int error)
     struct plx_io *io = slot->io;
 
     ready_drop(device, 1);
-    slot_release(device, slot);
+    plx_aio_slot_release(device, slot);
     if (io->op == PLX_IO_FLUSH && (error == EINVAL || error == EOPNOTSUPP)) {
         device->sync_flush = true;
         flush_now(device, io);
@@ -336,7 +257,7 @@ static struct plx_io *settle(struct aio_device *device, struct slot *slot, long 
     } else if (io->op == PLX_IO_READ && slot->bounce) {
         plx_iov_scatter(io->iov, io->iovcnt, slot->bounce);
     }
-    slot_release(device, slot);
+    plx_aio_slot_release(device, slot);
     *ret_result = result;
     return io;
 }
@@ -534,7 +455,7 @@ static void aio_interrupt(struct plx_device *base)
     io_submit(device->context, 1, &nudge);
 }
 
-static void aio_close(struct plx_device *base)
+void plx_aio_close(struct plx_device *base)
 {
     struct aio_device *device = aio(base);
 
@@ -559,251 +480,17 @@ static int aio_measure(struct plx_device *base, struct plx_fault *fault)
     struct stat st;
 
     if (fstat(device->fd, &st) || (S_ISBLK(st.st_mode) && ioctl(device->fd, BLKGETSIZE64, &bytes)))
-        return open_error(base->name, "measure", errno, fault);
+        return plx_aio_open_error(base->name, "measure", errno, fault);
     base->bytes = plx_max_u64(base->bytes, S_ISBLK(st.st_mode) ? bytes : (uint64_t)st.st_size);
     return 0;
 }
 
-static const struct plx_device_ops aio_ops = {
+const struct plx_device_ops plx_aio_ops = {
     .submit = aio_submit,
     .kick = aio_kick,
     .poll = aio_poll,
     .wait = aio_wait,
     .interrupt = aio_interrupt,
     .measure = aio_measure,
-    .close = aio_close,
+    .close = plx_aio_close,
 };
-
-/* ---- Opening ---------------------------------------------------------------------------- */
-
-/* Makes the file durable: its size, and its name in the folder. */
-static int sync_new_file(const char *path, int fd)
-{
-    char folder[PATH_MAX];
-    char *slash;
-    int folder_fd, failed;
-
-    snprintf(folder, sizeof folder, "%s", path);
-    slash = strrchr(folder, '/');
-    if (!slash)
-        strcpy(folder, ".");
-    else
-        slash[slash == folder] = '\0';
-    folder_fd = fsync(fd) == 0 ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (folder_fd < 0)
-        return -1;
-    failed = fsync(folder_fd);
-    close(folder_fd);
-    return failed;
-}
-
-static int create_file(const char *path, uint64_t bytes, struct plx_fault *fault)
-{
-    int fd, error = 0;
-
-    if (bytes % 4096 || bytes > INT64_MAX)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "cannot create %s: its size must be a multiple of 4096", path);
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == ENOENT)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND,
-                             "cannot create %s: its folder does not exist", path);
-    if (fd < 0)
-        return open_error(path, "create", errno, fault);
-    if (ftruncate(fd, (off_t)bytes) != 0 || sync_new_file(path, fd) != 0)
-        error = errno;
-    close(fd);
-    if (error == 0)
-        return 0;
-    unlink(path);
-    return open_error(path, "create", error, fault);
-}
-
-/* A disk that is mounted or belongs to RAID or LVM is claimed by the kernel; we hold no claim
- * ourselves (a store is shared), so only a short one of a neighbour can be in the way. */
-static int check_unclaimed(const char *path, struct plx_fault *fault)
-{
-    for (int i = 0; i < CLAIM_TRIES; i++) {
-        int fd = open(path, O_RDWR | O_EXCL | O_CLOEXEC);
-
-        if (fd >= 0) {
-            close(fd);
-            return 0;
-        }
-        if (errno != EBUSY)
-            return 0; /* the open that follows says what is wrong */
-        usleep(CLAIM_DELAY_US);
-    }
-    return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "%s is in use: mounted, or part of a RAID, LVM or multipath device", path);
-}
-
-static bool direct_works(int fd, size_t block)
-{
-    _Alignas(BUFFER_ALIGN) char buffer[2 * BUFFER_ALIGN];
-
-    /* An address that is aligned to the block and to nothing larger. */
-    return pread(fd, buffer + block % BUFFER_ALIGN, block, 0) >= 0;
-}
-
-static bool write_cache_is_volatile(dev_t number)
-{
-    char path[128], text[32] = "";
-    FILE *file;
-
-    /* A partition has no queue of its own. */
-    snprintf(path, sizeof path, "/sys/dev/block/%u:%u/queue/write_cache", major(number),
-             minor(number));
-    file = fopen(path, "re");
-    if (!file) {
-        snprintf(path, sizeof path, "/sys/dev/block/%u:%u/../queue/write_cache", major(number),
-                 minor(number));
-        file = fopen(path, "re");
-    }
-    if (!file)
-        return true;
-    if (!fgets(text, sizeof text, file))
-        text[0] = '\0';
-    fclose(file);
-    return strncmp(text, "write through", 13) != 0;
-}
-
-static int measure_block_device(struct aio_device *device, const struct stat *st,
-                                struct plx_fault *fault)
-{
-    const char *path = device->base.name;
-    uint64_t bytes;
-    int block, read_only = 0;
-
-    if (!device->base.read_only && ioctl(device->fd, BLKROGET, &read_only) == 0 && read_only)
-        return open_error(path, "open for writing", EROFS, fault); /* blockdev --setro */
-    if (ioctl(device->fd, BLKGETSIZE64, &bytes) != 0 || ioctl(device->fd, BLKSSZGET, &block) != 0)
-        return open_error(path, "measure", errno, fault);
-    if (block != 512 && block != 4096)
-        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
-                             "%s has logical blocks of %d bytes; 512 and 4096 are supported", path,
-                             block);
-    device->base.bytes = bytes;
-    device->base.block_size = (uint32_t)block;
-    device->base.volatile_cache = !device->direct || write_cache_is_volatile(st->st_rdev);
-    return 0;
-}
-
-static void measure_file(struct aio_device *device, const struct stat *st)
-{
-    if (device->direct && direct_works(device->fd, 512)) {
-        device->base.block_size = 512;
-    } else {
-        device->base.block_size = 4096;
-        if (device->direct && !direct_works(device->fd, 4096)) {
-            fcntl(device->fd, F_SETFL, fcntl(device->fd, F_GETFL) & ~O_DIRECT);
-            device->direct = false;
-        }
-    }
-    device->base.bytes = (uint64_t)st->st_size;
-    device->base.volatile_cache = true;
-}
-
-static int open_path(struct aio_device *device, struct plx_fault *fault)
-{
-    const char *path = device->base.name;
-    int flags = (device->base.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC;
-    struct stat st;
-    int result = 0;
-
-    device->direct = true;
-    device->fd = open(path, flags | O_DIRECT);
-    if (device->fd < 0 && errno == EINVAL) {
-        device->direct = false;
-        device->fd = open(path, flags);
-    }
-    if (device->fd < 0)
-        return open_error(path, device->base.read_only ? "open" : "open for writing", errno, fault);
-    if (fstat(device->fd, &st) != 0)
-        return open_error(path, "examine", errno, fault);
-    device->named = S_ISREG(st.st_mode) && st.st_nlink > 0;
-    if (S_ISBLK(st.st_mode))
-        result = measure_block_device(device, &st, fault);
-    else
-        measure_file(device, &st);
-    if (result < 0)
-        return result;
-    device->base.bytes -= device->base.bytes % device->base.block_size;
-    if (device->base.bytes == 0)
-        return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "%s is empty", path);
-    return 0;
-}
-
-static int set_up_queue(struct aio_device *device, struct plx_fault *fault)
-{
-    int error = 0;
-
-    device->slots = calloc(device->depth, sizeof *device->slots);
-    device->ready = calloc(device->depth, sizeof *device->ready);
-    if (!device->slots || !device->ready)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", device->base.name);
-    for (unsigned i = device->depth; i-- > 0;)
-        slot_release(device, &device->slots[i]);
-    if (device->depth > 1)                                           /* A6 */
-        error = -io_setup((int)device->depth + 1, &device->context); /* and the nudge */
-    if (error == EAGAIN)
-        return plx_fault_set(fault, PLX_ERR_SYSTEM,
-                             "cannot open %s: no AIO contexts left; raise the sysctl fs.aio-max-nr",
-                             device->base.name);
-    return error ? open_error(device->base.name, "set up AIO for", error, fault) : 0;
-}
-
-/* Before it is opened: opening a pipe would hang, and some devices act on being opened. */
-static int check_kind(const char *path, const struct plx_device_open_options *options,
-                      struct plx_fault *fault)
-{
-    struct stat st;
-
-    if (stat(path, &st) != 0)
-        return open_error(path, "open", errno, fault);
-    if (S_ISDIR(st.st_mode))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s is a folder, not a file or block device",
-                             path);
-    if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s is neither a file nor a block device",
-                             path);
-    if (S_ISBLK(st.st_mode) && !options->read_only)
-        return check_unclaimed(path, fault);
-    return 0;
-}
-
-int plx_libaio_open(const char *path, const struct plx_device_open_options *options,
-                    struct plx_device **ret_device, struct plx_fault *fault)
-{
-    struct aio_device *device = calloc(1, sizeof *device);
-    struct stat st;
-    bool absent = options->create_bytes > 0 && stat(path, &st) != 0 && errno == ENOENT;
-    int result;
-
-    if (!device)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", path);
-    device->base.ops = &aio_ops;
-    device->base.read_only = options->read_only;
-    device->depth = options->queue_depth ? options->queue_depth : PLX_DEVICE_QUEUE_DEPTH;
-    device->fd = -1;
-    pthread_mutex_init(&device->lock, NULL);
-    pthread_cond_init(&device->got, NULL);
-    snprintf(device->base.name, sizeof device->base.name, "%s", path);
-    if (absent)
-        result = create_file(path, options->create_bytes, fault);
-    else
-        result = check_kind(path, options, fault);
-    device->base.made = absent && result == 0;
-    if (result == 0)
-        result = open_path(device, fault);
-    if (result == 0)
-        result = set_up_queue(device, fault);
-    if (result < 0) {
-        if (device->base.made)
-            unlink(path);
-        aio_close(&device->base);
-        return result;
-    }
-    *ret_device = &device->base;
-    return 0;
-}

@@ -35,24 +35,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "registry/clock.h"
-#include "registry/schema.h"
-#include "registry/sqlite.h"
-
-#define LOCK_SUFFIX ".lock"
-#define TURNS_MS 1000 /* S8 */
-#define BUSY_TIMEOUT_MS 30000
-#define CHANGES_APART_MS 10u
-#define TURN_NS 1000000
-#define COLUMNS_MAX 16
-#define FILE_EVENT_BYTES (8 << 20)
-#define ALWAYS "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF"
-
-struct plx_prepared {
-    struct plx_prepared *next;
-    const char *text;
-    sqlite3_stmt *statement;
-};
+#include "registry/sqlite_inside.h"
 
 /* ---- Errors ------------------------------------------------------------------------------ */
 
@@ -140,7 +123,7 @@ static bool is_damage(int result)
            (result & 0xff) == SQLITE_NOTADB || (result & 0xff) == SQLITE_ERROR;
 }
 
-static void note_damage(struct plx_sqlite *lite)
+void plx_sqlite_note_damage(struct plx_sqlite *lite)
 {
     if (lite->region.damaged)
         *lite->region.damaged = true;
@@ -152,7 +135,7 @@ int plx_sqlite_failed(struct plx_sqlite *lite, int result, struct plx_fault *fau
     const char *text = last ? sqlite3_errmsg(lite->db) : sqlite3_errstr(result);
 
     if (is_damage(result))
-        note_damage(lite);
+        plx_sqlite_note_damage(lite);
     switch (result & 0xff) {
     case SQLITE_NOMEM:
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory in the registry");
@@ -188,7 +171,7 @@ static uint64_t monotonic_ms(void)
 
 /* S8. SQLite's own busy handler sleeps ever longer, and one process that writes without pause
  * starves the others: ask again as often as they change something, at odd times. */
-static int wait_turn(void *context, int asked)
+int plx_sqlite_wait_turn(void *context, int asked)
 {
     struct plx_sqlite *lite = context;
     struct timespec pause = {.tv_nsec = 200000 + (long)(plx_id_random() % 1000000)};
@@ -284,9 +267,9 @@ static void fetch(sqlite3_stmt *statement, struct plx_sql_value *columns, size_t
 }
 
 /* Runs one statement to its end. Returns SQLite's result and how many rows there were. */
-static int step(struct plx_sqlite *lite, const struct plx_sql *sql,
-                void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
-                size_t *ret_rows)
+int plx_sqlite_step(struct plx_sqlite *lite, const struct plx_sql *sql,
+                    void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
+                    size_t *ret_rows)
 {
     struct plx_sql_value columns[COLUMNS_MAX];
     sqlite3_stmt *statement;
@@ -319,7 +302,7 @@ int plx_sqlite_exec(struct plx_sqlite *lite, const char *sql)
 }
 
 /* Rolls back, keeping the error for the fault. Returns the fault's code. */
-static int give_up(struct plx_sqlite *lite, int result, struct plx_fault *fault)
+int plx_sqlite_give_up(struct plx_sqlite *lite, int result, struct plx_fault *fault)
 {
     int code = plx_sqlite_failed(lite, result, fault);
 
@@ -327,9 +310,6 @@ static int give_up(struct plx_sqlite *lite, int result, struct plx_fault *fault)
         plx_sqlite_exec(lite, "ROLLBACK");
     return code;
 }
-
-static void disconnect(struct plx_sqlite *lite);
-static int open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *fault);
 
 /* S4. The file may have been deleted, or deleted and rebuilt: then the rebuilt one is the one. */
 static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
@@ -344,9 +324,9 @@ static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
         sqlite3_file_control(lite->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
         if (!moved)
             return 0;
-        disconnect(lite);
+        plx_sqlite_disconnect(lite);
     }
-    return open_locked(lite, false, fault);
+    return plx_sqlite_open_locked(lite, false, fault);
 }
 
 /* Pages in use, as this transaction leaves them. */
@@ -396,9 +376,9 @@ static int fit(struct plx_sqlite *lite)
     return result;
 }
 
-static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
-                      void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
-                      struct plx_fault *ret_fault)
+int plx_sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
+                   void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
+                   struct plx_fault *ret_fault)
 {
     struct plx_sqlite *lite = driver;
     int result = SQLITE_OK, code = follow(lite, ret_fault);
@@ -419,7 +399,7 @@ static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, si
     for (size_t i = 0; i < count && !result; i++) {
         rows = 0;
         if (!left_out(lite, &batch[i], used))
-            result = step(lite, &batch[i], row, context, &rows);
+            result = plx_sqlite_step(lite, &batch[i], row, context, &rows);
         if (!result && batch[i].must && !rows) {
             plx_sqlite_exec(lite, "ROLLBACK");
             lite->changed_at = monotonic_ms();
@@ -430,11 +410,10 @@ static int sqlite_run(void *driver, bool change, const struct plx_sql *batch, si
         result = plx_sqlite_exec(lite, "COMMIT");
         lite->changed_at = monotonic_ms();
     }
-    return result ? give_up(lite, result, ret_fault) : 0;
+    return result ? plx_sqlite_give_up(lite, result, ret_fault) : 0;
 }
 
-static int sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages,
-                       struct plx_fault *fault)
+int plx_sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct plx_fault *fault)
 {
     struct plx_sqlite *lite = driver;
     int code = follow(lite, fault), result;
@@ -451,8 +430,8 @@ static int sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages,
 }
 
 /* Nothing is changed: the rollback only gives the lock up. */
-static int sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *fault),
-                        void *context, struct plx_fault *fault)
+int plx_sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *fault),
+                     void *context, struct plx_fault *fault)
 {
     struct plx_sqlite *lite = driver;
     int code = follow(lite, fault), result;
@@ -461,276 +440,10 @@ static int sqlite_alone(void *driver, int (*work)(void *context, struct plx_faul
         return code;
     result = plx_sqlite_exec(lite, "BEGIN EXCLUSIVE");
     if (result)
-        return give_up(lite, result, fault);
+        return plx_sqlite_give_up(lite, result, fault);
     code = work(context, fault);
     plx_sqlite_exec(lite, "ROLLBACK");
     return code;
-}
-
-/* ---- Opening and migration --------------------------------------------------------------- */
-
-int plx_sqlite_scalar(struct plx_sqlite *lite, const char *sql, int64_t *ret_value)
-{
-    sqlite3_stmt *statement;
-    int result = sqlite3_prepare_v2(lite->db, sql, -1, &statement, NULL);
-
-    if (result)
-        return result;
-    result = sqlite3_step(statement);
-    if (result == SQLITE_ROW)
-        *ret_value = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    return result == SQLITE_ROW ? SQLITE_OK : result == SQLITE_DONE ? SQLITE_ERROR : result;
-}
-
-static bool is_ours(const char *sql)
-{
-    for (size_t i = 0; i < plx_schema_count; i++)
-        if (sql && strstr(plx_schema[i].sql, sql))
-            return true;
-    return false;
-}
-
-/* S9 */
-static int refuse_strange(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    sqlite3_stmt *statement;
-    bool strange = false;
-    int result = sqlite3_prepare_v2(lite->db,
-                                    "SELECT sql FROM sqlite_schema WHERE type NOT IN ('table',"
-                                    " 'index')",
-                                    -1, &statement, NULL);
-
-    if (result)
-        return plx_sqlite_failed(lite, result, fault);
-    while (!strange && (result = sqlite3_step(statement)) == SQLITE_ROW)
-        strange = !is_ours((const char *)sqlite3_column_text(statement, 0));
-    sqlite3_finalize(statement);
-    if (!strange)
-        return result == SQLITE_DONE ? 0 : plx_sqlite_failed(lite, result, fault);
-    note_damage(lite);
-    return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                         "registry %.120s has triggers or views that Parallax has not made; run "
-                         "'parallax store rebuild-registry'",
-                         lite->path);
-}
-
-/* S3. The schema's number, 0 for an empty file; refuses what is not for us. */
-int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct plx_fault *fault)
-{
-    int64_t tables, ours, number = 0;
-    int result = plx_sqlite_scalar(lite, "SELECT count(*) FROM sqlite_schema", &tables);
-
-    if (!result)
-        result =
-            plx_sqlite_scalar(lite,
-                              "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name"
-                              " IN ('migrations', 'volumes', 'extents', 'vdis')",
-                              &ours);
-    if (!result && tables && ours != 4) {
-        note_damage(lite);
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "%.150s is an SQLite file, but not a "
-                             "Parallax registry; it was left alone",
-                             lite->path);
-    }
-    if (!result && tables)
-        result = plx_sqlite_scalar(lite, "SELECT max(number) FROM migrations", &number);
-    if (result)
-        return plx_sqlite_failed(lite, result, fault);
-    if (number > (int64_t)plx_schema_count)
-        return plx_fault_set(fault, PLX_ERR_UNSUPPORTED,
-                             "registry %.100s has schema %lld, this "
-                             "program knows up to %zu; use a newer Parallax (nothing was changed)",
-                             lite->path, (long long)number, plx_schema_count);
-    *ret_number = number;
-    return refuse_strange(lite, fault);
-}
-
-int plx_sqlite_migrate(struct plx_sqlite *lite, int64_t number, struct plx_fault *fault)
-{
-    char note[128];
-    int result = plx_sqlite_exec(lite, "BEGIN IMMEDIATE");
-
-    for (size_t i = (size_t)number; i < plx_schema_count && !result; i++) {
-        result = plx_sqlite_exec(lite, plx_schema[i].sql);
-        snprintf(note, sizeof note, "INSERT INTO migrations VALUES (%d, %llu)",
-                 plx_schema[i].number, (unsigned long long)plx_sql_now());
-        if (!result)
-            result = plx_sqlite_exec(lite, note);
-    }
-    if (!result)
-        result = plx_sqlite_exec(lite, "COMMIT");
-    return result ? give_up(lite, result, fault) : 0;
-}
-
-int64_t plx_sqlite_event_limit(const struct plx_sqlite *lite)
-{
-    return lite->vfs ? (int64_t)plx_region_vfs_pages(lite->vfs) * PLX_BLOCK_SIZE / 8
-                     : FILE_EVENT_BYTES;
-}
-
-static int set_event_limit(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    int64_t limit = plx_sqlite_event_limit(lite), old = 0;
-    char sql[80];
-    int result = plx_sqlite_scalar(lite, "SELECT event_limit FROM room", &old);
-
-    snprintf(sql, sizeof sql, "UPDATE room SET event_limit = %lld", (long long)limit);
-    if (!result && old != limit)
-        result = plx_sqlite_exec(lite, sql);
-    return result ? plx_sqlite_failed(lite, result, fault) : 0;
-}
-
-/* Asks for a journal mode. *ret_given: it is the one. */
-static int set_journal(struct plx_sqlite *lite, const char *mode, bool *ret_given)
-{
-    char sql[64];
-    sqlite3_stmt *statement;
-    int result;
-
-    snprintf(sql, sizeof sql, "PRAGMA journal_mode = %s", mode);
-    result = sqlite3_prepare_v2(lite->db, sql, -1, &statement, NULL);
-    if (result)
-        return result;
-    *ret_given = sqlite3_step(statement) == SQLITE_ROW &&
-                 !strcmp((const char *)sqlite3_column_text(statement, 0), mode);
-    return sqlite3_finalize(statement);
-}
-
-static void set_up(struct plx_sqlite *lite)
-{
-    sqlite3_extended_result_codes(lite->db, 1);
-    sqlite3_busy_handler(lite->db, wait_turn, lite);
-    sqlite3_db_config(lite->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-}
-
-static int enter_wal(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    bool wal = false;
-    int result = set_journal(lite, "wal", &wal);
-
-    if (!result)
-        result = plx_sqlite_exec(lite, ALWAYS);
-    if (result)
-        return plx_sqlite_failed(lite, result, fault);
-    if (!wal)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "registry %.120s: its file system cannot "
-                             "share memory (WAL mode refused); use a local one",
-                             lite->path);
-    return 0;
-}
-
-static void remove_beside(const char *file, const char *suffix)
-{
-    char path[PLX_PATH_MAX + 16];
-
-    snprintf(path, sizeof path, "%s%s", file, suffix);
-    unlink(path);
-}
-
-static void remove_logs(const char *file)
-{
-    remove_beside(file, "-wal");
-    remove_beside(file, "-shm");
-    remove_beside(file, "-journal");
-}
-
-void plx_registry_remove(const char *where)
-{
-    remove_logs(where);
-    remove_beside(where, LOCK_SUFFIX);
-    unlink(where);
-}
-
-/* Makes an empty file. A -wal or -shm lying there belongs to a file that was deleted and may
- * still be open somewhere; the new registry must not meet them. */
-static int create_file(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    int fd;
-
-    remove_logs(lite->path);
-    fd = open(lite->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY, "cannot make the registry %.150s: %s",
-                             lite->path, strerror(errno));
-    close(fd);
-    return 0;
-}
-
-static int open_database(struct plx_sqlite *lite, bool create, struct plx_fault *fault)
-{
-    int64_t number = 0;
-    int code = 0, result;
-
-    if (access(lite->path, F_OK) && errno == ENOENT) {
-        if (!create)
-            return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                                 "registry %.120s was deleted or moved "
-                                 "away; run 'parallax store rebuild-registry'",
-                                 lite->path);
-        code = create_file(lite, fault);
-    }
-    if (code)
-        return code;
-    result =
-        sqlite3_open_v2(lite->path, &lite->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (result)
-        return plx_sqlite_failed(lite, result, fault);
-    set_up(lite);
-    code = plx_sqlite_recognise(lite, &number, fault);
-    if (!code)
-        code = enter_wal(lite, fault);
-    if (!code && number < (int64_t)plx_schema_count)
-        code = plx_sqlite_migrate(lite, number, fault);
-    if (!code)
-        code = set_event_limit(lite, fault);
-    return code;
-}
-
-static void disconnect(struct plx_sqlite *lite)
-{
-    while (lite->prepared) {
-        struct plx_prepared *first = lite->prepared;
-
-        lite->prepared = first->next;
-        sqlite3_finalize(first->statement);
-        free(first);
-    }
-    sqlite3_close(lite->db);
-    lite->db = NULL;
-}
-
-/* Openers take turns: making the file, recognising it and migrating it are one step to others. */
-static int open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *fault)
-{
-    char path[PLX_PATH_MAX + 16];
-    int fd, code;
-
-    snprintf(path, sizeof path, "%s" LOCK_SUFFIX, lite->path);
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX)) {
-        code = plx_fault_set(fault, errno == EACCES ? PLX_ERR_PERMISSION : PLX_ERR_REGISTRY,
-                             "cannot open the registry %.120s: %s%s", lite->path, strerror(errno),
-                             errno == EACCES ? "; run as root, or give --state-dir" : "");
-    } else {
-        code = open_database(lite, create, fault);
-        if (code)
-            disconnect(lite);
-    }
-    if (fd >= 0)
-        close(fd);
-    return code;
-}
-
-static void sqlite_close(void *driver)
-{
-    struct plx_sqlite *lite = driver;
-
-    disconnect(lite);
-    plx_region_vfs_free(lite->vfs);
-    free(lite);
 }
 
 /* ---- As a whole -------------------------------------------------------------------------- */
@@ -772,148 +485,8 @@ int plx_sqlite_check(struct plx_sqlite *lite, const char *pragma, const char *wh
     return code;
 }
 
-static int sqlite_check(void *driver, struct plx_fault *fault)
+int plx_sqlite_check_whole(void *driver, struct plx_fault *fault)
 {
     return plx_sqlite_check(driver, "PRAGMA integrity_check(1)", "the registry",
                             "run 'parallax store rebuild-registry'", fault);
-}
-
-/* ---- In a region ------------------------------------------------------------------------- */
-
-/* S5, and what a page of a region must be (region.c, F2). */
-static int enter_region(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    int reserved = PLX_REGION_STAMP;
-    bool persist = false;
-    char limit[64];
-    int result = plx_sqlite_exec(lite, "PRAGMA temp_store = MEMORY; PRAGMA cache_spill = OFF;"
-                                       "PRAGMA mmap_size = 0; PRAGMA page_size = 4096;" ALWAYS);
-
-    lite->pages = plx_region_vfs_pages(lite->vfs);
-    snprintf(limit, sizeof limit, "PRAGMA max_page_count = %u", lite->pages);
-    if (!result)
-        result = sqlite3_file_control(lite->db, "main", SQLITE_FCNTL_RESERVE_BYTES, &reserved);
-    if (!result)
-        result = set_journal(lite, "persist", &persist);
-    if (!result)
-        result = plx_sqlite_exec(lite, limit);
-    if (result)
-        return plx_sqlite_failed(lite, result, fault);
-    if (!persist)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "this program's SQLite cannot keep a registry in a volume");
-    return 0;
-}
-
-static int fill_region(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    int64_t number = 0;
-    int code = enter_region(lite, fault);
-
-    if (!code)
-        code = plx_sqlite_recognise(lite, &number, fault);
-    if (code)
-        return code;
-    if (!lite->region.read_only) {
-        if (number < (int64_t)plx_schema_count)
-            code = plx_sqlite_migrate(lite, number, fault);
-        return code ? code : set_event_limit(lite, fault);
-    }
-    if (number < (int64_t)plx_schema_count)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "the registry in %.120s is %s: open the store once for writing",
-                             lite->path, number ? "an older version's" : "empty");
-    return 0;
-}
-
-/* As open_locked(). Readers of what cannot be written only keep others from changing it. */
-static int open_in_turn(struct plx_sqlite *lite, struct plx_fault *fault)
-{
-    struct plx_bytelock *locks = lite->region.locks;
-    bool reader = lite->region.read_only;
-    int asked = 0, result;
-    int code =
-        locks->ops->set(locks, PLX_BYTE_OPENING, reader ? PLX_BYTE_SHARED : PLX_BYTE_EXCLUSIVE);
-
-    while (code == PLX_ERR_BUSY && wait_turn(lite, asked++))
-        code =
-            locks->ops->set(locks, PLX_BYTE_OPENING, reader ? PLX_BYTE_SHARED : PLX_BYTE_EXCLUSIVE);
-    if (code == PLX_ERR_BUSY)
-        return plx_sqlite_failed(lite, SQLITE_BUSY, fault);
-    if (code)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "cannot lock the registry in %.120s: no permission to write the "
-                             "volume, or it knows no locks",
-                             lite->path);
-    result = sqlite3_open_v2(PLX_REGION_FILE, &lite->db,
-                             (reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE) |
-                                 SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI,
-                             plx_region_vfs_name(lite->vfs));
-    if (result) {
-        code = plx_sqlite_failed(lite, result, fault);
-    } else {
-        set_up(lite);
-        code = fill_region(lite, fault);
-    }
-    if (code)
-        disconnect(lite);
-    locks->ops->set(locks, PLX_BYTE_OPENING, PLX_BYTE_UNLOCKED);
-    return code;
-}
-
-int plx_sqlite_open_region(const struct plx_region *region, const char *volume,
-                           const struct plx_registry_ops **ret_ops, void **ret_driver,
-                           struct plx_fault *fault)
-{
-    static const struct plx_registry_ops ops = {.run = sqlite_run,
-                                                .check = sqlite_check,
-                                                .put = plx_sqlite_put,
-                                                .get = plx_sqlite_get,
-                                                .room = sqlite_room,
-                                                .alone = sqlite_alone,
-                                                .close = sqlite_close};
-    struct plx_sqlite *lite = calloc(1, sizeof *lite);
-    int code;
-
-    if (!lite)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
-    lite->region = *region;
-    snprintf(lite->path, sizeof lite->path, "%s", volume);
-    code = plx_region_vfs_new(region, volume, &lite->vfs, fault);
-    if (!code)
-        code = open_in_turn(lite, fault);
-    if (code) {
-        plx_region_vfs_free(lite->vfs);
-        free(lite);
-        return code;
-    }
-    *ret_ops = &ops;
-    *ret_driver = lite;
-    return 0;
-}
-
-int plx_sqlite_open(const char *path, const struct plx_registry_ops **ret_ops, void **ret_driver,
-                    struct plx_fault *fault)
-{
-    static const struct plx_registry_ops ops = {.run = sqlite_run,
-                                                .check = sqlite_check,
-                                                .get = plx_sqlite_get,
-                                                .room = sqlite_room,
-                                                .close = sqlite_close};
-    struct plx_sqlite *lite = calloc(1, sizeof *lite);
-    int code;
-
-    if (!lite)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening the registry");
-    if (snprintf(lite->path, sizeof lite->path, "%s", path) >= (int)sizeof lite->path)
-        code = plx_fault_set(fault, PLX_ERR_INVALID, "the path of the registry is too long");
-    else
-        code = open_locked(lite, true, fault);
-    if (code) {
-        free(lite);
-        return code;
-    }
-    *ret_ops = &ops;
-    *ret_driver = lite;
-    return 0;
 }

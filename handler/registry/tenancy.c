@@ -24,8 +24,6 @@
  *   mind; that of a new boot watches the counter, which stands still. A power cut soon after the
  *   last one has closed leaves it, too.
  */
-#include "registry/tenancy.h"
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,203 +31,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "device/bytelock.h"
-#include "engine/format/format.h"
-#include "engine/loop/volume.h"
-#include "registry/clock.h"
-
-#define SECOND_NS 1000000000ull
-#define LOOK_NS SECOND_NS
-#define GAP_NS (2 * SECOND_NS) /* without a look: nothing is submitted before the next one */
-#define WATCH_NS (5 * SECOND_NS)
-#define SETTLE_NS (2 * SECOND_NS) /* T3 */
-#define LOCK_WAIT_MS 15000u       /* another one may be watching */
-#define RAISE_MS 500u             /* so long nobody raises a counter: it is not waited for */
-#define STEP_NS 50000000ull
-#define LOOK_TRIES 5u /* T6 */
-#define LOOK_AGAIN_NS 10000000ull
-#define UNSEEN_NS (5 * SECOND_NS) /* without a look that succeeds, beyond the gap */
-
-struct page {
-    struct plx_home home;
-    bool found;
-    bool damaged;   /* a slot is neither whole nor unused */
-    bool kept_open; /* T2: slot A says so, for the same host, boot and inode */
-};
-
-enum slot {
-    SLOT_STATE,
-    SLOT_COUNTER,
-};
-
-struct plx_tenancy {
-    struct plx_tenancy_options options;
-    struct plx_device *device;
-    struct plx_bytelock *locks;
-    struct plx_uuid host, boot;
-    bool open; /* shared lock on PLX_BYTE_OPEN held */
-
-    pthread_mutex_t lock;
-    struct page page; /* as last seen or written */
-    pthread_cond_t stop;
-    bool stopping;
-    pthread_t thread;
-    atomic_uint_least64_t looked_ns; /* boot clock */
-    atomic_bool fenced;
-    char why[256]; /* under lock; once fenced it stays */
-};
-
-static uint64_t boot_ns(void)
-{
-    return plx_clock_ns(CLOCK_BOOTTIME); /* goes on while the machine sleeps */
-}
-
-static void rest(uint64_t ns)
-{
-    struct timespec pause = {.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
-
-    nanosleep(&pause, NULL);
-}
-
-/* ---- The page ---- */
-
-static bool same_tenant(const struct plx_home *a, const struct plx_home *b)
-{
-    return plx_uuid_equal(&a->host, &b->host) && plx_uuid_equal(&a->boot, &b->boot) &&
-           a->device == b->device && a->inode == b->inode;
-}
-
-static int read_page(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
-                     struct plx_fault *fault)
-{
-    uint8_t block[PLX_BLOCK_SIZE];
-    struct plx_home state = {0};
-    struct page page = {0};
-    struct plx_fault why = {0};
-    int error = 0;
-
-    for (unsigned slot = 0; slot < 2; slot++) { /* apart: a bad sector costs one of them */
-        struct plx_home home;
-        int one = plx_volume_io(device, PLX_IO_READ, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE,
-                                block, sizeof block);
-
-        if (one)
-            plx_fault_set(&why, one, "%s", plx_error_text(one));
-        else
-            one = plx_format_home_decode(block, store, &home, &why);
-        if (one && one != PLX_ERR_NOT_FOUND)
-            error = one;
-        if (!one && slot == SLOT_STATE)
-            state = home;
-        if (one || (page.found && home.generation <= page.home.generation))
-            continue;
-        page.home = home;
-        page.found = true;
-    }
-    page.damaged = error != 0;
-    page.kept_open = state.open && same_tenant(&state, &page.home);
-    if (!page.found && error)
-        return plx_fault_set(fault, error,
-                             "%s: the home page is damaged (%.80s), so nobody knows which host has "
-                             "the store; when no other has, 'parallax store take-over --any "
-                             "--i-checked-it-is-off' writes it anew",
-                             device->name, why.text);
-    *ret_page = page;
-    return 0;
-}
-
-static int cannot_write(const struct plx_device *device, int error, struct plx_fault *fault)
-{
-    return error ? plx_fault_set(fault, error, "%s: cannot write the home page: %s", device->name,
-                                 plx_error_text(error))
-                 : 0;
-}
-
-static int write_slot(struct plx_device *device, const struct plx_uuid *store,
-                      struct plx_home *home, enum slot slot, bool flush)
-{
-    uint8_t block[PLX_BLOCK_SIZE];
-    int error;
-
-    home->generation++; /* T1 */
-    plx_format_home_encode(store, home, block);
-    error = plx_volume_io(device, PLX_IO_WRITE, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE, block,
-                          sizeof block);
-    return error || !flush ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
-}
-
-/* T2 */
-static int write_page(struct plx_device *device, const struct plx_uuid *store,
-                      const struct plx_home *home, enum slot from, struct page *page,
-                      struct plx_fault *fault)
-{
-    bool flush = from == SLOT_STATE;
-    struct page next = {
-        .home = *home, .found = true, .kept_open = flush ? home->open : page->kept_open};
-    int error = flush ? plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0) : 0; /* T2: slot B */
-
-    next.home.generation = page->home.generation;
-    for (unsigned slot = from; slot <= SLOT_COUNTER && !error; slot++)
-        error = write_slot(device, store, &next.home, (enum slot)slot, flush);
-    if (!error)
-        *page = next;
-    return cannot_write(device, error, fault);
-}
-
-static void identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
-                     struct plx_uuid *ret_boot)
-{
-    *ret_host = *ret_boot = (struct plx_uuid){0};
-    plx_uuid_parse(paths->host, ret_host);
-    plx_uuid_parse(paths->boot, ret_boot);
-}
-
-/* paths.c, P2 */
-static int refuse_nameless(const struct plx_paths *paths, struct plx_fault *fault)
-{
-    return plx_fault_set(fault, PLX_ERR_PERMISSION,
-                         "nothing tells this host from others: it has no /etc/machine-id, and "
-                         "%.150s/host-id cannot be made",
-                         paths->state);
-}
-
-int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,
-                      const struct plx_uuid *store, const struct plx_paths *paths,
-                      struct plx_fault *fault)
-{
-    struct plx_home home = {.device = locks->device, .inode = locks->inode};
-    struct page page = {0};
-
-    if (!paths->host[0])
-        return refuse_nameless(paths, fault);
-    identify(paths, &home.host, &home.boot);
-    snprintf(home.host_name, sizeof home.host_name, "%s", paths->host_name);
-    return write_page(device, store, &home, SLOT_STATE, &page, fault);
-}
-
-int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks,
-                     const struct plx_uuid *store, const struct plx_paths *paths,
-                     struct plx_tenant *ret_tenant, struct plx_fault *fault)
-{
-    struct plx_uuid host, boot;
-    struct page page;
-    int error = read_page(device, store, &page, fault);
-
-    if (error)
-        return error;
-    identify(paths, &host, &boot);
-    *ret_tenant = (struct plx_tenant){
-        .host = page.home.host,
-        .found = page.found,
-        .open = page.home.open,
-        .ours = (!plx_uuid_is_zero(&host) && plx_uuid_equal(&page.home.host, &host)) ||
-                (!plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot)),
-        .here = page.found && !plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot) &&
-                page.home.device == locks->device && page.home.inode == locks->inode,
-    };
-    memcpy(ret_tenant->host_name, page.home.host_name, sizeof ret_tenant->host_name);
-    return 0;
-}
+#include "registry/tenancy_inside.h"
 
 /* ---- Beginning ---- */
 
@@ -281,7 +83,7 @@ static int look_whether_moved(struct plx_device *device, const struct plx_uuid *
                               struct plx_fault *fault)
 {
     struct page now = {0};
-    int error = read_page(device, store, &now, fault);
+    int error = plx_home_read(device, store, &now, fault);
 
     if (error && !before->found)
         error = 0;
@@ -296,13 +98,13 @@ static int watch_page(struct plx_device *device, const struct plx_uuid *store,
                       const struct page *page, uint64_t ns, bool *ret_moved,
                       struct plx_fault *fault)
 {
-    uint64_t since = boot_ns();
+    uint64_t since = plx_home_boot_ns();
     struct page now;
     int error = 0;
 
     *ret_moved = false;
-    while (!error && !*ret_moved && boot_ns() - since < ns) {
-        rest(STEP_NS);
+    while (!error && !*ret_moved && plx_home_boot_ns() - since < ns) {
+        plx_home_rest(STEP_NS);
         error = look_whether_moved(device, store, page, &now, ret_moved, fault);
     }
     return error;
@@ -318,7 +120,7 @@ int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, b
                       struct plx_fault *fault)
 {
     struct page page;
-    int error = read_page(device, store, &page, fault);
+    int error = plx_home_read(device, store, &page, fault);
 
     *ret_lives = false;
     return error || !page.home.open ? error
@@ -340,7 +142,7 @@ static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_faul
     int error;
 
     snprintf(home.host_name, sizeof home.host_name, "%s", t->options.paths->host_name);
-    error = write_page(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
+    error = plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, page, fault);
     if (!error)
         error = watch(t, page, SETTLE_NS, &moved, fault);
     if (!error && moved)
@@ -421,7 +223,7 @@ static int watch_unlocked(struct plx_tenancy *t, struct page *page, bool *ret_mo
     if (!error && !*ret_moved)
         error = look_whether_moved(t->device, &t->options.store, &before, page, ret_moved, fault);
     else if (!error)
-        error = read_page(t->device, &t->options.store, page, fault);
+        error = plx_home_read(t->device, &t->options.store, page, fault);
     return error;
 }
 
@@ -430,7 +232,7 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
 {
     struct page page;
     bool watched = false, moved = false;
-    int error = read_page(t->device, &t->options.store, &page, fault);
+    int error = plx_home_read(t->device, &t->options.store, &page, fault);
 
     if (error && t->options.from && strcmp(t->options.from, PLX_TENANCY_ANY) == 0) {
         page = (struct page){0}; /* the operator's word in place of a page that cannot be read */
@@ -466,7 +268,7 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
 static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
 {
     struct plx_home home;
-    int error = read_page(t->device, &t->options.store, &t->page, fault);
+    int error = plx_home_read(t->device, &t->options.store, &t->page, fault);
 
     if (error)
         return error;
@@ -476,12 +278,13 @@ static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
     home.open = open;
     home.counter++;
     if (open && !t->page.kept_open)
-        return write_page(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
+        return plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
     if (t->page.home.open != open)
-        error = write_page(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, fault);
+        error = plx_home_write(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, fault);
     if (error || !open)
         return error;
-    return cannot_write(t->device, plx_volume_io(t->device, PLX_IO_FLUSH, 0, NULL, 0), fault);
+    return plx_home_cannot_write(t->device, plx_volume_io(t->device, PLX_IO_FLUSH, 0, NULL, 0),
+                                 fault);
 }
 
 /* ---- Looking ---- */
@@ -509,8 +312,8 @@ static int look(struct plx_tenancy *t, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_FENCED, "%s", t->why);
     for (unsigned i = 0; i < LOOK_TRIES && page.damaged && !error; i++) { /* T6 */
         if (i)
-            rest(LOOK_AGAIN_NS);
-        error = read_page(t->device, &t->options.store, &page, fault);
+            plx_home_rest(LOOK_AGAIN_NS);
+        error = plx_home_read(t->device, &t->options.store, &page, fault);
     }
     if (error)
         return error; /* what cannot be read proves nothing, and is no look */
@@ -527,7 +330,7 @@ static int look(struct plx_tenancy *t, struct plx_fault *fault)
                      "the volume went back to an older state while it was in use (a snapshot of "
                      "the array restored?)");
     t->page = page;
-    atomic_store(&t->looked_ns, boot_ns());
+    atomic_store(&t->looked_ns, plx_home_boot_ns());
     return 0;
 }
 
@@ -548,7 +351,7 @@ int plx_tenancy_fenced(struct plx_tenancy *t, struct plx_fault *fault)
 
 bool plx_tenancy_ok(struct plx_tenancy *t)
 {
-    uint64_t since = boot_ns();
+    uint64_t since = plx_home_boot_ns();
     int error;
 
     if (atomic_load(&t->fenced))
@@ -556,8 +359,8 @@ bool plx_tenancy_ok(struct plx_tenancy *t)
     if (since - atomic_load(&t->looked_ns) < GAP_NS)
         return true;
     while ((error = plx_tenancy_look(t, NULL)) && error != PLX_ERR_FENCED &&
-           boot_ns() - since < UNSEEN_NS)
-        rest(STEP_NS);
+           plx_home_boot_ns() - since < UNSEEN_NS)
+        plx_home_rest(STEP_NS);
     if (error && error != PLX_ERR_FENCED) {
         pthread_mutex_lock(&t->lock);
         fence(t, NULL, "the home page cannot be read, so nobody knows whose the store is");
@@ -576,7 +379,7 @@ static void look_and_raise(struct plx_tenancy *t)
         struct plx_home home = t->page.home;
 
         home.counter++;
-        write_page(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, NULL);
+        plx_home_write(t->device, &t->options.store, &home, SLOT_COUNTER, &t->page, NULL);
     }
     if (raises)
         unlock_home(t);
@@ -641,12 +444,12 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
 
     if (!options->paths->host[0]) {
         free(t);
-        return refuse_nameless(options->paths, fault);
+        return plx_home_refuse_nameless(options->paths, fault);
     }
     if (!t)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     t->options = *options;
-    identify(options->paths, &t->host, &t->boot);
+    plx_home_identify(options->paths, &t->host, &t->boot);
     if (plx_uuid_is_zero(&t->boot)) {
         free(t);
         return plx_fault_set(
@@ -667,7 +470,7 @@ int plx_tenancy_begin(const struct plx_tenancy_options *options, struct plx_tena
     if (!error)
         error = begin(t, fault);
     if (!error && !options->dry_run) {
-        atomic_store(&t->looked_ns, boot_ns());
+        atomic_store(&t->looked_ns, plx_home_boot_ns());
         result = pthread_create(&t->thread, NULL, run, t);
         if (result)
             error =
@@ -720,7 +523,8 @@ int plx_tenancy_release(struct plx_tenancy *t, struct plx_fault *fault)
                                   t->device->name);
         if (!error) {
             home = (struct plx_home){.counter = t->page.home.counter + 1};
-            error = write_page(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
+            error =
+                plx_home_write(t->device, &t->options.store, &home, SLOT_STATE, &t->page, fault);
         }
         unlock_home(t);
     }

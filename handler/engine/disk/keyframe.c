@@ -34,13 +34,10 @@
  *   nodes are garbage in free blocks or leaks. After it, the log before the position is not
  *   needed by recovery. Deaths that were not yet freed are leaks that a sweep finds.
  */
-#include "engine/disk/keyframe.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/disk/reserve.h"
-#include "engine/disk/vdi.h"
+#include "engine/disk/keyframe_inside.h"
 
 #define DEATHS_DUE 16384u
 #define UNMAPPED_DUE 8192u /* blocks: space is given back soon after a trim */
@@ -51,28 +48,12 @@
 #define STRETCHES_IN_WINDOW 32u
 #define RETRY_NS 1000000000ull
 
-enum {
-    KEYFRAME_LOOK,
-    KEYFRAME_START,
-    KEYFRAME_TREE,
-    KEYFRAME_INDEX_START,
-    KEYFRAME_INDEX,
-    KEYFRAME_BITMAPS,
-    KEYFRAME_RECORD,
-    KEYFRAME_FLUSHED,
-    KEYFRAME_MIRRORED,
-    KEYFRAME_ANNOUNCED,
-    KEYFRAME_FREE,
-};
-
-static void keyframe_step(struct plx_task *task);
-
 int plx_keyframe_init(struct plx_vdi *vdi)
 {
     struct plx_keyframe_op *op = &vdi->keyframe;
 
     op->vdi = vdi;
-    op->task.step = keyframe_step;
+    op->task.step = plx_keyframe_step;
     op->begun_ns = vdi->store->env->monotonic_ns(vdi->store->env);
     op->block = aligned_alloc(PLX_BLOCK_SIZE, 2 * PLX_BLOCK_SIZE);
     return op->block ? 0 : PLX_ERR_NOMEM;
@@ -189,7 +170,7 @@ static uint64_t segment_place(const struct plx_keyframe_op *op, uint64_t segment
     return log->segments[segment - log->first_segment];
 }
 
-static int index_begin(struct plx_keyframe_op *op)
+int plx_keyframe_index_begin(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     uint64_t bytes = plx_log_segment_bytes(vdi->store);
@@ -220,7 +201,7 @@ static int index_begin(struct plx_keyframe_op *op)
 
 /* ---- Ending ---- */
 
-static void finish(struct plx_keyframe_op *op, int error)
+void plx_keyframe_finish(struct plx_keyframe_op *op, int error)
 {
     struct plx_store *store = op->vdi->store;
     struct plx_task *task;
@@ -243,7 +224,7 @@ static void finish(struct plx_keyframe_op *op, int error)
 }
 
 /* Before the record was written: everything stays as it was, the changes stay frozen. */
-static void give_up(struct plx_keyframe_op *op, int error)
+void plx_keyframe_give_up(struct plx_keyframe_op *op, int error)
 {
     plx_tree_abort(&op->tree);
     plx_deaths_give_back(op->vdi->store, &op->made, NULL);
@@ -251,461 +232,5 @@ static void give_up(struct plx_keyframe_op *op, int error)
     plx_deaths_free(&op->data_deaths);
     plx_deaths_free(&op->node_deaths);
     plx_deaths_free(&op->index_deaths);
-    finish(op, error);
-}
-
-/* ---- Steps ---- */
-
-/* A finished tree's new nodes: freed again if the record cannot be written. */
-static void keep_made(struct plx_keyframe_op *op)
-{
-    for (size_t i = 0; i < op->tree.made.count; i++)
-        plx_deaths_add(&op->made, op->tree.made.addrs[i]);
-    op->made.lost += op->tree.made.lost;
-    plx_tree_done(&op->tree);
-}
-
-static void take_detour(struct plx_keyframe_op *op)
-{
-    PLX_ASSERT(!op->vdi->map.frozen.count && op->target.snap_seq == op->vdi->map.gen);
-    op->target.root = op->detour->root;
-    op->target.levels = op->detour->levels;
-    op->target.mapped = op->detour->mapped;
-    op->target.vouched = op->detour->vouched;
-    op->made = op->detour->made;
-    op->detour->made = (struct plx_deaths){0};
-    op->flush_mark = plx_min_u64(op->flush_mark, op->detour->flush_mark);
-}
-
-static int build_tree(struct plx_keyframe_op *op)
-{
-    int error = op->detour ? 0 : plx_tree_step(&op->tree, &op->target.root);
-
-    if (error || op->detour)
-        return error;
-    op->target.levels = op->tree.result_levels;
-    plx_tree_count(&op->tree, op->target.size_bytes, &op->target.mapped, &op->target.vouched);
-    keep_made(op);
-    return 0;
-}
-
-static int start(struct plx_keyframe_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-    unsigned levels = plx_map_levels_for(vdi->size_bytes);
-    bool fresh = !vdi->map.is_frozen;
-
-    /* What an earlier, failed attempt froze is written first; newer changes the next time. */
-    if (!vdi->map.is_frozen) {
-        if (!plx_map_freeze(&vdi->map))
-            return PLX_ERR_NOMEM;
-        plx_overlay_sort(&vdi->map.frozen);
-        op->at = vdi->log.applied;
-        op->target = (struct plx_keyframe){
-            .levels = (uint32_t)plx_max_u64(levels, vdi->map.base.levels),
-            .size_bytes = vdi->size_bytes,
-            .pos = op->at.pos,
-            .batch_seq = op->at.seq - 1,
-            .prev_hash = op->at.hash,
-            .snap_seq = vdi->map.gen,
-            .time_ns = vdi->last_snapshot_ns,
-        };
-        vdi->log.bytes_since_keyframe = 0;
-    }
-    op->drop = op->next_drop;
-    PLX_ASSERT(fresh || !op->drop); /* the drop goes by where the log lies now */
-    op->oldest = op->drop && op->drop->oldest.levels ? op->drop->oldest : vdi->record.oldest;
-    op->old_snap_seq = vdi->record.keyframe.snap_seq;
-    op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;
-    if (op->drop)
-        op->flush_mark = plx_min_u64(op->flush_mark, op->drop->flush_mark);
-    if (op->detour) {
-        take_detour(op);
-        return 0;
-    }
-    return plx_tree_begin_map(&op->tree, &vdi->map, op->target.levels, &op->task, &op->data_deaths,
-                              &op->node_deaths);
-}
-
-/* Reads or writes `blocks` copies of the record, from this one on. */
-static void record_xfer(struct plx_keyframe_op *op, enum plx_io_op kind, unsigned copy,
-                        unsigned blocks)
-{
-    struct plx_store *store = op->vdi->store;
-
-    op->iov = (struct iovec){op->block, blocks * PLX_BLOCK_SIZE};
-    op->join = (struct plx_join){.task = &op->task};
-    plx_store_xfer(store, &op->xfer, kind, PLX_KIND_ADMIN,
-                   plx_vdi_slot_addr(store, op->vdi->record.slot) + copy, 0, op->iov.iov_len,
-                   &op->iov, 1, &op->join);
-}
-
-/* To the slot that does not hold the record in effect. */
-static void write_slot(struct plx_keyframe_op *op)
-{
-    plx_format_vdi_record_encode(&op->vdi->store->info.id, &op->record, op->block);
-    record_xfer(op, PLX_IO_WRITE, op->vdi->record_slot ^ 1, 1);
-}
-
-/* K6, by what was read. */
-static void stop_if_taken_over(struct plx_keyframe_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-    const struct plx_store *store = vdi->store;
-    struct plx_vdi_record record;
-    struct plx_fault why;
-
-    for (unsigned copy = 0; copy < 2 && !op->join.error && !vdi->log.sticky; copy++) {
-        if (plx_format_vdi_record_decode(op->block + copy * PLX_BLOCK_SIZE, &store->info.id,
-                                         vdi->record.slot, store->addr_limit, &record, &why) ||
-            (record.epoch <= vdi->record.epoch && record.generation <= vdi->record.generation))
-            continue;
-        plx_log_stop(&vdi->log, PLX_ERR_FENCED, 0);
-        plx_store_event(vdi->store, PLX_ERR_FENCED,
-                        "virtual disk %s: another host has written its record (epoch %llu, here "
-                        "%llu), so it was taken over while it was open here; it is stopped",
-                        vdi->record.name, (unsigned long long)record.epoch,
-                        (unsigned long long)vdi->record.epoch);
-    }
-}
-
-static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record *record)
-{
-    PLX_ASSERT(record->rewinds < PLX_REWINDS_MAX);
-    record->rewind[record->rewinds++] = (struct plx_rewind){
-        .pos = op->target.pos,
-        .seq = op->detour->seq,
-        .root = op->target.root,
-        .levels = op->target.levels,
-    };
-}
-
-/* rewind.c, W5 */
-static void forget_rewinds(struct plx_vdi_record *record)
-{
-    uint32_t past = 0;
-
-    while (past < record->rewinds && record->rewind[past].pos <= record->oldest.pos)
-        past++;
-    record->rewinds -= past;
-    record->rewinds_past =
-        (uint32_t)plx_min_u64((uint64_t)record->rewinds_past + past, PLX_REWINDS_PAST_MAX);
-    memmove(record->rewind, record->rewind + past, record->rewinds * sizeof record->rewind[0]);
-}
-
-/* No snapshot is kept that was taken before this key frame. */
-static bool keeps_nothing(const struct plx_keyframe_op *op)
-{
-    return op->oldest.snap_seq == op->target.snap_seq;
-}
-
-static void write_record(struct plx_keyframe_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-
-    op->since = plx_store_since(vdi->store);
-    op->record = vdi->record;
-    op->record.keyframe = op->target;
-    op->record.protection = vdi->protect.kept;
-    op->record.vouched_ns = vdi->vouch.completed_ns;
-    op->record.doubted = vdi->vouch.doubt;
-    if (op->detour)
-        note_rewind(op, &op->record);
-    op->record.generation = plx_generation_next(op->record.generation);
-    op->record.index_root = op->index_root;
-    op->record.index_levels = PLX_INDEX_LEVELS;
-    if (op->alone)
-        op->oldest = op->target;
-    op->old_begins =
-        op->oldest.pos == vdi->record.keyframe.pos && op->oldest.root == vdi->record.keyframe.root;
-    op->record.oldest = op->oldest;
-    forget_rewinds(&op->record);
-    op->record.first_segment = op->oldest.pos / plx_log_segment_bytes(vdi->store);
-    op->record.segment_addr = op->at.addr;
-    op->record.next_addr = op->at.next_addr;
-    if (vdi->log.ended) { /* K5 */
-        PLX_ASSERT(op->target.batch_seq == vdi->log.cursor.seq - 1 && !vdi->map.active.count);
-        op->record.owner = 0;
-        memset(&op->record.owner_host, 0, sizeof op->record.owner_host);
-    }
-    write_slot(op);
-}
-
-static void install(struct plx_keyframe_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-
-    plx_deaths_free(&op->made);
-    vdi->record = op->record;
-    vdi->record_slot ^= 1;
-    vdi->store->counters.keyframes++;
-    plx_map_install(&vdi->map, &op->target);
-    for (size_t i = 0; i < vdi->map.frozen_deaths.count; i++)
-        plx_deaths_add(&op->data_deaths, vdi->map.frozen_deaths.addrs[i]);
-    plx_deaths_free(&vdi->map.frozen_deaths);
-    for (size_t i = 0; op->drop && i < op->drop->move_count; i++)
-        plx_log_move(&vdi->log, op->drop->moves[i].segment, op->drop->moves[i].addr,
-                     &op->segment_deaths);
-    plx_log_trim(&vdi->log, op->oldest.pos, &op->segment_deaths);
-    if (!op->drop)
-        return;
-    for (size_t i = 0; i < op->drop->blocks.count; i++)
-        plx_deaths_add(&op->data_deaths, op->drop->blocks.addrs[i]);
-    op->next_drop = op->drop = NULL;
-}
-
-/* The record may be on the store or not: which slot counts is unknown, so nothing more may be
- * built on it. Or a rewind is, and the log does not say so. */
-static void record_failed(struct plx_keyframe_op *op, int error)
-{
-    plx_log_stop(&op->vdi->log, PLX_ERR_STICKY, error);
-    plx_deaths_free(&op->made); /* the record may name them */
-    give_up(op, error);
-}
-
-bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_keyframe *keyframe)
-{
-    return keyframe->pos < record->oldest.pos ||
-           (keyframe->pos == record->oldest.pos && keyframe->root != record->oldest.root);
-}
-
-bool plx_keyframe_goes_first(const struct plx_vdi *vdi)
-{
-    const struct plx_keyframe_op *op = &vdi->keyframe;
-
-    return op->alone && op->state != KEYFRAME_ANNOUNCED && op->state != KEYFRAME_FREE;
-}
-
-const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record)
-{
-    const struct plx_rewind *last = record->rewinds ? &record->rewind[record->rewinds - 1] : NULL;
-
-    return last && last->pos == record->keyframe.pos ? last : NULL;
-}
-
-static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t *records)
-{
-    struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
-    const struct plx_vdi_record *record = &op->vdi->record;
-    const struct plx_rewind *rewind = plx_keyframe_rewind(record);
-
-    ++*records;
-    return rewind ? plx_record_put_rewind(out, rewind->seq, &record->keyframe)
-                  : plx_record_put_keyframe(out, &record->keyframe, false);
-}
-
-/* K3: a snapshot may be found through the old key frame. */
-static void keep_needed_nodes(struct plx_keyframe_op *op)
-{
-    if (!op->alone && (op->old_begins || op->vdi->map.gen != op->old_snap_seq))
-        plx_deaths_free(&op->node_deaths);
-}
-
-static void announce_apply(struct plx_log_item *item)
-{
-    struct plx_keyframe_op *op = PLX_CONTAINER(item, struct plx_keyframe_op, item);
-
-    keep_needed_nodes(op);
-    if (op->detour)
-        plx_protect_note_change(op->vdi);
-}
-
-static void announce(struct plx_keyframe_op *op)
-{
-    static const struct plx_log_item_ops ops = {announce_encode, announce_apply};
-
-    op->item = (struct plx_log_item){
-        .ops = &ops,
-        .task = &op->task,
-        .bytes = plx_record_bytes(PLX_RECORD_KEYFRAME, 0), /* a REWIND has as many */
-        .flush_mark = op->vdi->store->flush_failures,
-        .needs_durable = true,
-        .changes = op->detour != NULL,
-    };
-    op->state = KEYFRAME_ANNOUNCED;
-    if (op->vdi->log.spare_waiting)
-        plx_alloc_wake(op->vdi->store); /* reserve.c, I5 */
-    /* Snapshots wait for it, or they may have been logged before and be so again. */
-    if (op->alone)
-        plx_log_prepend(&op->vdi->log, &op->item);
-    else
-        plx_log_append(&op->vdi->log, &op->item);
-}
-
-bool plx_keyframe_announce(struct plx_vdi *vdi)
-{
-    struct plx_keyframe_op *op = &vdi->keyframe;
-
-    PLX_ASSERT(!op->running);
-    if (vdi->log.cursor.pos % plx_log_segment_bytes(vdi->store) == 0)
-        return false; /* the new segment's header says it */
-    op->running = true;
-    op->old_snap_seq = vdi->map.gen - 1; /* nothing is to be freed */
-    announce(op);
-    return true;
-}
-
-/* K5. A disk without snapshots needs none of its log then. One that was recovered is opened again
- * soon, and is to have its segments then (reserve.c, I3). */
-static void end_log(struct plx_keyframe_op *op)
-{
-    struct plx_vdi *vdi = op->vdi;
-    uint64_t bytes = plx_log_segment_bytes(vdi->store);
-
-    if (!op->quiet || op->at.seq != vdi->log.cursor.seq || vdi->log.head)
-        return;
-    vdi->log.ended = true;
-    if (!keeps_nothing(op) || vdi->recovered)
-        return;
-    op->at.pos = op->target.pos = (vdi->log.first_segment + vdi->log.segment_count) * bytes;
-    op->at.addr = op->at.next_addr = 0;
-}
-
-/* START to INDEX: the tree and the log's index are made. */
-static void make(struct plx_keyframe_op *op, int error)
-{
-    struct plx_vdi *vdi = op->vdi;
-
-    switch (op->state) {
-    case KEYFRAME_START:
-        stop_if_taken_over(op);
-        error = vdi->log.sticky ? vdi->log.sticky : start(op);
-        if (error) {
-            finish(op, error);
-            return;
-        }
-        end_log(op);
-        op->state = KEYFRAME_TREE;
-        /* fall through */
-    case KEYFRAME_TREE:
-        if (!error)
-            error = build_tree(op);
-        plx_reserve_count(vdi); /* of what is left to be made */
-        if (error == PLX_WAIT)
-            return;
-        if (error) {
-            give_up(op, error);
-            return;
-        }
-        op->state = KEYFRAME_INDEX_START;
-        /* fall through */
-    case KEYFRAME_INDEX_START:
-        op->alone = keeps_nothing(op) && vdi->log.cursor.snap_seq == op->target.snap_seq;
-        if (op->alone)
-            op->oldest.pos = op->target.pos;
-        error = index_begin(op);
-        if (error) {
-            give_up(op, error);
-            return;
-        }
-        op->state = KEYFRAME_INDEX;
-        /* fall through */
-    case KEYFRAME_INDEX:
-        if (!error)
-            error = plx_tree_step(&op->tree, &op->index_root);
-        if (error == PLX_WAIT)
-            return;
-        if (error) {
-            give_up(op, error);
-            return;
-        }
-        keep_made(op);
-        op->state = KEYFRAME_BITMAPS;
-        /* K1: ends with a flush that covers nodes, data and log. */
-        plx_bitmap_sync(vdi->store, &op->task);
-        return;
-    }
-}
-
-/* ANNOUNCED and FREE: what no longer has a use is given back. */
-static void let_go(struct plx_keyframe_op *op, int error)
-{
-    struct plx_vdi *vdi = op->vdi;
-    struct plx_store *store = vdi->store;
-
-    switch (op->state) {
-    case KEYFRAME_ANNOUNCED:
-        if (error && plx_keyframe_rewind(&vdi->record)) {
-            record_failed(op, error);
-            return;
-        }
-        if (error) /* not announced (K3); the rest is dead all the same */
-            plx_deaths_free(&op->node_deaths);
-        op->state = KEYFRAME_FREE;
-        op->ticket = ++vdi->tickets;
-        /* fall through */
-    case KEYFRAME_FREE:
-        if (!plx_ops_ended_before(vdi, op->ticket, false, &op->task)) /* K4 */
-            return;
-        plx_deaths_give_back(store, &op->data_deaths, &op->since);
-        plx_deaths_give_back(store, &op->node_deaths, &op->since);
-        plx_deaths_give_back(store, &op->index_deaths, &op->since);
-        plx_deaths_give_back(store, &op->segment_deaths, &op->since);
-        finish(op, 0);
-        return;
-    }
-}
-
-/* BITMAPS to MIRRORED: the record flips to what was made. */
-static void put_in_force(struct plx_keyframe_op *op, int error)
-{
-    struct plx_store *store = op->vdi->store;
-
-    switch (op->state) {
-    case KEYFRAME_BITMAPS:
-        if (!error && op->flush_mark != store->flush_failures)
-            error = store->flush_error; /* not the bitmaps', but nodes may have gone with it */
-        if (error) {
-            give_up(op, error);
-            return;
-        }
-        op->state = KEYFRAME_RECORD;
-        write_record(op);
-        return;
-    case KEYFRAME_RECORD:
-        if (op->join.error) {
-            record_failed(op, op->join.error);
-            return;
-        }
-        op->state = KEYFRAME_FLUSHED;
-        plx_store_flush(store, &op->task, op->flush_mark);
-        return;
-    case KEYFRAME_FLUSHED:
-        if (error) {
-            record_failed(op, error);
-            return;
-        }
-        install(op);
-        op->record.generation--;
-        op->state = KEYFRAME_MIRRORED;
-        write_slot(op); /* if that fails there is one good copy all the same */
-        return;
-    case KEYFRAME_MIRRORED:
-        if (!op->quiet) {
-            announce(op);
-            return;
-        }
-        op->state = KEYFRAME_ANNOUNCED;
-        keep_needed_nodes(op);
-        let_go(op, error);
-        return;
-    }
-}
-
-static void keyframe_step(struct plx_task *task)
-{
-    struct plx_keyframe_op *op = PLX_CONTAINER(task, struct plx_keyframe_op, task);
-    int error = task->error;
-
-    task->error = 0;
-    if (op->state == KEYFRAME_LOOK) {
-        op->state = KEYFRAME_START;
-        record_xfer(op, PLX_IO_READ, 0, 2);
-    } else if (op->state < KEYFRAME_BITMAPS) {
-        make(op, error);
-    } else if (op->state < KEYFRAME_ANNOUNCED) {
-        put_in_force(op, error);
-    } else {
-        let_go(op, error);
-    }
+    plx_keyframe_finish(op, error);
 }

@@ -1,0 +1,63 @@
+/* libaio_inside.h - what libaio.c and libaio_open.c share; the rules are libaio.c's. */
+#ifndef PLX_LIBAIO_INSIDE_H
+#define PLX_LIBAIO_INSIDE_H
+
+#include "device/bytelock.h"
+#include "device/drivers.h"
+#include "engine/base/units.h"
+
+#include <libaio.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define TRIES_MAX 4
+#define EVENTS_AT_ONCE 64
+#define BUFFER_ALIGN 4096
+#define CLAIM_TRIES 20
+#define CLAIM_DELAY_US 10000
+
+struct slot {
+    struct iocb cb; /* first: the kernel gives its address back */
+    struct slot *next_free;
+    struct plx_io *io;
+    char *bounce;
+    size_t written; /* by earlier tries; then the rest comes from the copy */
+    unsigned tries;
+};
+
+struct aio_device {
+    struct plx_device base;
+    int fd;
+    io_context_t context;
+    bool direct;
+    bool named;      /* A7: a file that has a name, as far as the file system tells */
+    bool sync_flush; /* the file system refused an asynchronous one */
+    struct plx_io_queue waiting;
+    struct plx_io_queue finished; /* done without the kernel: flushes the slow way, refusals */
+    struct slot *slots, *free_slots;
+    unsigned depth, in_kernel, ready_count;
+    struct iocb **ready; /* slots filled but not yet taken by the kernel */
+
+    pthread_mutex_t lock; /* A5 */
+    pthread_cond_t got;
+    bool getting;
+    atomic_uint events_count;
+    struct io_event events[EVENTS_AT_ONCE];
+    struct iocb nudge; /* of interrupt(): an event that is nobody's */
+};
+
+static inline struct aio_device *aio(struct plx_device *device)
+{
+    return (struct aio_device *)device;
+}
+
+/* libaio_open.c */
+int plx_aio_open_error(const char *path, const char *doing, int error, struct plx_fault *fault);
+
+/* libaio.c */
+void plx_aio_slot_release(struct aio_device *device, struct slot *slot);
+void plx_aio_close(struct plx_device *base);
+
+extern const struct plx_device_ops plx_aio_ops;
+
+#endif

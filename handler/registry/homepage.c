@@ -1,0 +1,159 @@
+/* homepage.c - the home page of a store read and written: which host has it. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "registry/tenancy_inside.h"
+
+uint64_t plx_home_boot_ns(void)
+{
+    return plx_clock_ns(CLOCK_BOOTTIME); /* goes on while the machine sleeps */
+}
+
+void plx_home_rest(uint64_t ns)
+{
+    struct timespec pause = {.tv_sec = (time_t)(ns / SECOND_NS), .tv_nsec = (long)(ns % SECOND_NS)};
+
+    nanosleep(&pause, NULL);
+}
+
+static bool same_tenant(const struct plx_home *a, const struct plx_home *b)
+{
+    return plx_uuid_equal(&a->host, &b->host) && plx_uuid_equal(&a->boot, &b->boot) &&
+           a->device == b->device && a->inode == b->inode;
+}
+
+int plx_home_read(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
+                  struct plx_fault *fault)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    struct plx_home state = {0};
+    struct page page = {0};
+    struct plx_fault why = {0};
+    int error = 0;
+
+    for (unsigned slot = 0; slot < 2; slot++) { /* apart: a bad sector costs one of them */
+        struct plx_home home;
+        int one = plx_volume_io(device, PLX_IO_READ, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE,
+                                block, sizeof block);
+
+        if (one)
+            plx_fault_set(&why, one, "%s", plx_error_text(one));
+        else
+            one = plx_format_home_decode(block, store, &home, &why);
+        if (one && one != PLX_ERR_NOT_FOUND)
+            error = one;
+        if (!one && slot == SLOT_STATE)
+            state = home;
+        if (one || (page.found && home.generation <= page.home.generation))
+            continue;
+        page.home = home;
+        page.found = true;
+    }
+    page.damaged = error != 0;
+    page.kept_open = state.open && same_tenant(&state, &page.home);
+    if (!page.found && error)
+        return plx_fault_set(fault, error,
+                             "%s: the home page is damaged (%.80s), so nobody knows which host has "
+                             "the store; when no other has, 'parallax store take-over --any "
+                             "--i-checked-it-is-off' writes it anew",
+                             device->name, why.text);
+    *ret_page = page;
+    return 0;
+}
+
+int plx_home_cannot_write(const struct plx_device *device, int error, struct plx_fault *fault)
+{
+    return error ? plx_fault_set(fault, error, "%s: cannot write the home page: %s", device->name,
+                                 plx_error_text(error))
+                 : 0;
+}
+
+static int write_slot(struct plx_device *device, const struct plx_uuid *store,
+                      struct plx_home *home, enum slot slot, bool flush)
+{
+    uint8_t block[PLX_BLOCK_SIZE];
+    int error;
+
+    home->generation++; /* T1 */
+    plx_format_home_encode(store, home, block);
+    error = plx_volume_io(device, PLX_IO_WRITE, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE, block,
+                          sizeof block);
+    return error || !flush ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+}
+
+/* T2 */
+int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
+                   const struct plx_home *home, enum slot from, struct page *page,
+                   struct plx_fault *fault)
+{
+    bool flush = from == SLOT_STATE;
+    struct page next = {
+        .home = *home, .found = true, .kept_open = flush ? home->open : page->kept_open};
+    int error = flush ? plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0) : 0; /* T2: slot B */
+
+    next.home.generation = page->home.generation;
+    for (unsigned slot = from; slot <= SLOT_COUNTER && !error; slot++)
+        error = write_slot(device, store, &next.home, (enum slot)slot, flush);
+    if (!error)
+        *page = next;
+    return plx_home_cannot_write(device, error, fault);
+}
+
+void plx_home_identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
+                       struct plx_uuid *ret_boot)
+{
+    *ret_host = *ret_boot = (struct plx_uuid){0};
+    plx_uuid_parse(paths->host, ret_host);
+    plx_uuid_parse(paths->boot, ret_boot);
+}
+
+/* paths.c, P2 */
+int plx_home_refuse_nameless(const struct plx_paths *paths, struct plx_fault *fault)
+{
+    return plx_fault_set(fault, PLX_ERR_PERMISSION,
+                         "nothing tells this host from others: it has no /etc/machine-id, and "
+                         "%.150s/host-id cannot be made",
+                         paths->state);
+}
+
+int plx_tenancy_found(struct plx_device *device, const struct plx_bytelock *locks,
+                      const struct plx_uuid *store, const struct plx_paths *paths,
+                      struct plx_fault *fault)
+{
+    struct plx_home home = {.device = locks->device, .inode = locks->inode};
+    struct page page = {0};
+
+    if (!paths->host[0])
+        return plx_home_refuse_nameless(paths, fault);
+    plx_home_identify(paths, &home.host, &home.boot);
+    snprintf(home.host_name, sizeof home.host_name, "%s", paths->host_name);
+    return plx_home_write(device, store, &home, SLOT_STATE, &page, fault);
+}
+
+int plx_tenancy_read(struct plx_device *device, const struct plx_bytelock *locks,
+                     const struct plx_uuid *store, const struct plx_paths *paths,
+                     struct plx_tenant *ret_tenant, struct plx_fault *fault)
+{
+    struct plx_uuid host, boot;
+    struct page page;
+    int error = plx_home_read(device, store, &page, fault);
+
+    if (error)
+        return error;
+    plx_home_identify(paths, &host, &boot);
+    *ret_tenant = (struct plx_tenant){
+        .host = page.home.host,
+        .found = page.found,
+        .open = page.home.open,
+        .ours = (!plx_uuid_is_zero(&host) && plx_uuid_equal(&page.home.host, &host)) ||
+                (!plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot)),
+        .here = page.found && !plx_uuid_is_zero(&boot) && plx_uuid_equal(&page.home.boot, &boot) &&
+                page.home.device == locks->device && page.home.inode == locks->inode,
+    };
+    memcpy(ret_tenant->host_name, page.home.host_name, sizeof ret_tenant->host_name);
+    return 0;
+}

@@ -1,0 +1,43 @@
+/* sqlite_inside.h - what sqlite.c and sqlite_open.c share; the rules S1 and on are sqlite.c's. */
+#ifndef PLX_SQLITE_INSIDE_H
+#define PLX_SQLITE_INSIDE_H
+
+#include "registry/clock.h"
+#include "registry/schema.h"
+#include "registry/sqlite.h"
+
+#define LOCK_SUFFIX ".lock"
+#define TURNS_MS 1000 /* S8 */
+#define BUSY_TIMEOUT_MS 30000
+#define CHANGES_APART_MS 10u
+#define TURN_NS 1000000
+#define COLUMNS_MAX 16
+#define FILE_EVENT_BYTES (8 << 20)
+#define ALWAYS "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF"
+
+struct plx_prepared {
+    struct plx_prepared *next;
+    const char *text;
+    sqlite3_stmt *statement;
+};
+
+/* sqlite_open.c */
+void plx_sqlite_disconnect(struct plx_sqlite *lite);
+int plx_sqlite_open_locked(struct plx_sqlite *lite, bool create, struct plx_fault *fault);
+
+/* sqlite.c */
+void plx_sqlite_note_damage(struct plx_sqlite *lite);
+int plx_sqlite_wait_turn(void *context, int asked);
+int plx_sqlite_step(struct plx_sqlite *lite, const struct plx_sql *sql,
+                    void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
+                    size_t *ret_rows);
+int plx_sqlite_give_up(struct plx_sqlite *lite, int result, struct plx_fault *fault);
+int plx_sqlite_run(void *driver, bool change, const struct plx_sql *batch, size_t count,
+                   void (*row)(void *, const struct plx_sql_value *, size_t), void *context,
+                   struct plx_fault *ret_fault);
+int plx_sqlite_room(void *driver, uint64_t *ret_used, uint64_t *ret_pages, struct plx_fault *fault);
+int plx_sqlite_alone(void *driver, int (*work)(void *context, struct plx_fault *fault),
+                     void *context, struct plx_fault *fault);
+int plx_sqlite_check_whole(void *driver, struct plx_fault *fault);
+
+#endif

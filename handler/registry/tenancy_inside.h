@@ -1,0 +1,68 @@
+/* tenancy_inside.h - what homepage.c and tenancy.c share; the rules are tenancy.c's. */
+#ifndef PLX_TENANCY_INSIDE_H
+#define PLX_TENANCY_INSIDE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "registry/tenancy.h"
+#include "device/bytelock.h"
+#include "engine/format/format.h"
+#include "engine/loop/volume.h"
+#include "registry/clock.h"
+
+#define SECOND_NS 1000000000ull
+#define LOOK_NS SECOND_NS
+#define GAP_NS (2 * SECOND_NS) /* without a look: nothing is submitted before the next one */
+#define WATCH_NS (5 * SECOND_NS)
+#define SETTLE_NS (2 * SECOND_NS) /* T3 */
+#define LOCK_WAIT_MS 15000u       /* another one may be watching */
+#define RAISE_MS 500u             /* so long nobody raises a counter: it is not waited for */
+#define STEP_NS 50000000ull
+#define LOOK_TRIES 5u /* T6 */
+#define LOOK_AGAIN_NS 10000000ull
+#define UNSEEN_NS (5 * SECOND_NS) /* without a look that succeeds, beyond the gap */
+
+struct page {
+    struct plx_home home;
+    bool found;
+    bool damaged;   /* a slot is neither whole nor unused */
+    bool kept_open; /* T2: slot A says so, for the same host, boot and inode */
+};
+
+enum slot {
+    SLOT_STATE,
+    SLOT_COUNTER,
+};
+
+struct plx_tenancy {
+    struct plx_tenancy_options options;
+    struct plx_device *device;
+    struct plx_bytelock *locks;
+    struct plx_uuid host, boot;
+    bool open; /* shared lock on PLX_BYTE_OPEN held */
+
+    pthread_mutex_t lock;
+    struct page page; /* as last seen or written */
+    pthread_cond_t stop;
+    bool stopping;
+    pthread_t thread;
+    atomic_uint_least64_t looked_ns; /* boot clock */
+    atomic_bool fenced;
+    char why[256]; /* under lock; once fenced it stays */
+};
+
+/* homepage.c */
+uint64_t plx_home_boot_ns(void);
+void plx_home_rest(uint64_t ns);
+int plx_home_read(struct plx_device *device, const struct plx_uuid *store, struct page *ret_page,
+                  struct plx_fault *fault);
+int plx_home_cannot_write(const struct plx_device *device, int error, struct plx_fault *fault);
+int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
+                   const struct plx_home *home, enum slot from, struct page *page,
+                   struct plx_fault *fault);
+void plx_home_identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
+                       struct plx_uuid *ret_boot);
+int plx_home_refuse_nameless(const struct plx_paths *paths, struct plx_fault *fault);
+
+#endif
