@@ -404,6 +404,15 @@ says out demo.plx
 run 0 store scan "$DIR/pair1.plx" --json # its volume 0 is known here
 [[ $(json 0 ours) == true ]] || die "a further volume alone does not tell whose it is"
 run 0 store forget pair
+advised=$(sed -n "s/.*'parallax \(store import .*\)' makes it known again/\1/p" err)
+[[ $advised == "store import --volume $DIR/pair0.plx --volume $DIR/pair1.plx" ]] || die "it advises '$advised'"
+# shellcheck disable=SC2086 # words
+run 0 $advised
+run 0 store release pair
+advised=$(sed -n "s/.*'parallax \(store import .*\)' takes it.*/\1/p" err)
+# shellcheck disable=SC2086 # words
+run 0 $advised
+run 0 store forget pair
 run 0 store scan "$DIR/pair1.plx" --json
 [[ $(<out) != *'"host"'* ]] || die "whose a further volume is cannot be known"
 run 0 store import --volume "$DIR/demo.plx"
