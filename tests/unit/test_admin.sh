@@ -367,6 +367,14 @@ run 0 vdi bench demo/web --rw randrw --force --runtime 1 --size 16M
 says out "IOPS"
 run 2 vdi bench demo/web --rw sideways
 run 2 vdi bench demo/web --bs 1000
+for pattern in read randread; do
+    run 2 vdi bench demo/web --rw $pattern --snapshot-every 10ms
+    says err "--snapshot-every has no effect with --rw $pattern"
+done
+run 2 vdi bench demo/web --snapshot-every 10ms
+says err "a disk that is not written takes no snapshots; give write, randwrite or randrw"
+run 2 vdi bench demo/web --size 1T
+says err "--size 1 TiB is more than the virtual disk has: "
 run 3 vdi stats demo/web
 says err "no handler of this host has demo/web open"
 run 3 store stats demo
