@@ -125,7 +125,7 @@ const struct plx_command plx_commands[] = {
      "store set demo --warn-at 80%\n"
      "store set demo --warn-at 3G\n"
      "store set demo --warn-at none",
-     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_store_set},
+     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: turn it off"}), plx_cmd_store_set},
     {"store", "check", "STORE", "Check every structure of a store without changing anything.",
      "Follows every virtual disk, snapshot, key frame, log batch and node. Compares them with the "
      "allocation bitmaps and the registry, and prints one line for each finding. Disks may be "
@@ -226,7 +226,7 @@ const struct plx_command plx_commands[] = {
      "snapshots keep does not count.",
      "vdi set demo/web --warn-at 80%\n"
      "vdi set demo/web --warn-at none",
-     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_vdi_set},
+     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: turn it off"}), plx_cmd_vdi_set},
     {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
      "Asks for confirmation on a terminal. Without a terminal it is refused unless you give --yes. "
      "Clones of its snapshots stay. The space comes back with the next 'parallax gc'; a handler "
