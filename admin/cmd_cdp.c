@@ -71,7 +71,9 @@ void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protectio
 /* ---- on, off -----------------------------------------------------------------------------------
  */
 
-static int mode_given(struct plx_cli *cli, struct plx_protection *protection)
+/* Without any of them: how snapshots are taken already, or the default. */
+static int mode_given(struct plx_cli *cli, const struct plx_protection *now,
+                      struct plx_protection *protection)
 {
     const char *every = plx_cli_get(cli, "every");
     bool batch = plx_cli_get(cli, "every-batch"), write = plx_cli_get(cli, "every-write");
@@ -84,6 +86,11 @@ static int mode_given(struct plx_cli *cli, struct plx_protection *protection)
                              every);
     if (every)
         return 0;
+    if (!batch && !write && now && now->mode != PLX_PROTECT_OFF) {
+        protection->mode = now->mode;
+        protection->interval_ns = now->interval_ns;
+        return 0;
+    }
     return plx_protection_parse_mode(batch   ? "batch"
                                      : write ? "write"
                                              : "10ms",
@@ -148,8 +155,9 @@ static int set_protection(struct plx_cli *cli, bool on)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (on && ((rc = mode_given(cli, &protection)) || (rc = tiers_given(cli, NULL, &protection)) ||
-                (rc = plx_cli_choice(cli, "on-full", on_full_words, &word)))) ||
+        (on &&
+         ((rc = mode_given(cli, NULL, &protection)) || (rc = tiers_given(cli, NULL, &protection)) ||
+          (rc = plx_cli_choice(cli, "on-full", on_full_words, &word)))) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (rc = current(cli, &name, &info)))
         return rc;
@@ -157,7 +165,8 @@ static int set_protection(struct plx_cli *cli, bool on)
         protection = info.protection;
         protection.mode = PLX_PROTECT_OFF;
         protection.interval_ns = 0;
-    } else if ((rc = tiers_given(cli, &info.protection, &protection))) {
+    } else if ((rc = mode_given(cli, &info.protection, &protection)) ||
+               (rc = tiers_given(cli, &info.protection, &protection))) {
         return rc;
     }
     if ((rc = plx_session_vdi_protect(cli, &name, &protection)) ||

@@ -452,20 +452,23 @@ const struct plx_command plx_commands[] = {
      "From then on, snapshots are taken wherever the disk is open and while it is written. An idle "
      "disk takes none. Restarts do not end the protection. Each snapshot costs one small log "
      "record, and the first overwrite of a block after it goes to a new block. --keep says which "
-     "snapshots are kept, and for how long.",
+     "snapshots are kept, and for how long. What you leave out stays as it is; a disk that has no "
+     "protection yet gets the defaults.",
      "cdp on demo/web\n"
      "cdp on demo/web --every 100ms --keep all:1h,1s:1d,1m:7d,1h:30d\n"
      "cdp on demo/db --every-write",
      OPTIONS(
-         {"every", "INTERVAL", "time between snapshots, at least 1ms (default 10ms)"},
+         {"every", "INTERVAL",
+          "time between snapshots, at least 1ms (default for a disk that has no protection yet: "
+          "10ms)"},
          {"every-batch", NULL, "take one snapshot for all writes that are acknowledged together"},
          {"every-write", NULL, "take one snapshot for each write"},
          {"keep", "TIERS",
           "EVERY:FOR,..., finest first: all for an hour, one a second for a day and so on; or "
-          "all (default " PLX_TIERS_DEFAULT ")"},
+          "all (default for a disk that has no protection yet: " PLX_TIERS_DEFAULT ")"},
          {"on-full", "WHAT",
-          "when the store is full: shorten (default), the oldest snapshots go before their "
-          "time; or keep, and writes fail"}),
+          "when the store is nearly full: shorten (default), the oldest snapshots go before "
+          "their time; or keep, and writes fail"}),
      plx_cmd_cdp_on},
     {"cdp", "off", "STORE/VDI", "Stop protecting a virtual disk; its snapshots stay.", NULL,
      "cdp off demo/web", NULL, plx_cmd_cdp_off},

@@ -49,6 +49,23 @@ run 0 vdi delete demo/unseen --yes
 run 3 cdp status nothing
 run 3 cdp status demo/nothing
 
+step "on: what is left out stays as it was"
+run 0 cdp on demo/web --every-write --keep all:2h,1s:2d --on-full keep
+run 0 cdp on demo/web --keep all:3h
+says err "demo/web: a snapshot every write; kept: all:3h"
+run 0 cdp on demo/web --on-full shorten
+says err "demo/web: a snapshot every write; kept: all:3h"
+run 0 cdp on demo/web --every 20ms
+run 0 cdp on demo/web
+run 0 cdp status demo/web --json
+[[ $(json protection) == "every 20ms" && $(json retention) == all:3h && $(json on_full) == shorten ]] ||
+    die "what was left out has changed"
+run 0 cdp on --help
+says out "What you leave out stays as it is"
+run 0 cdp off demo/web
+run 0 cdp on demo/web --keep all:1h,1s:1d,1m:7d,1h:30d
+says err "demo/web: a snapshot every 10ms; kept: all:1h,1s:1d,1m:7d,1h:30d"
+
 step "a load, and its instants"
 run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 1 --runtime 2 --size 32M
 run 0 cdp status demo/web --json
