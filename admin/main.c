@@ -642,6 +642,7 @@ static int run(struct plx_cli *cli, int argc, char **argv)
         return plx_cli_help(cli, cli->command ? cli->command->noun : cli->arguments[0],
                             cli->command ? cli->command->verb : NULL);
     rc = cli->command->run(cli);
+    rc = plx_attach_name_damage(cli->session.attach, rc, &cli->fault);
     struct plx_fault said = cli->fault;
     int closed = plx_session_close(cli);
     if (!rc || closed == PLX_ERR_FENCED)

@@ -51,6 +51,9 @@ struct plx_attach_options {
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
                     struct plx_fault *fault);
+/* The error of a call, with its fault: CORRUPT, and what to do, where a damaged registry is why it
+ * failed. attach may be NULL. */
+int plx_attach_name_damage(struct plx_attach *attach, int error, struct plx_fault *fault);
 /* All VDIs are closed before. Gives the extents back. The attach is gone, whatever is returned. */
 int plx_attach_close(struct plx_attach *attach);
 
