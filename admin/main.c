@@ -369,8 +369,10 @@ const struct plx_command plx_commands[] = {
      "the oldest snapshot, and without B it ends with the newest. The newest snapshot always "
      "stays. So does a snapshot that is being read or that a clone began with. A label that you "
      "give is removed with its snapshot. A range that contains other labels is refused unless you "
-     "give --force. Snapshots that stay keep their labels. A range of times that contains no "
-     "snapshot deletes nothing and is no error. A handler may have the virtual disk open. Blocks "
+     "give --force. Snapshots that stay keep their labels. A range of which nothing can go is "
+     "refused with the reason. A range of times that contains no snapshot deletes nothing and is "
+     "no "
+     "error. A handler may have the virtual disk open. Blocks "
      "that only the deleted snapshots used are free afterwards.",
      "snap delete demo/web@before-upgrade\n"
      "snap delete demo/web@4711..4720 --dry-run\n"

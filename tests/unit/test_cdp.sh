@@ -264,8 +264,13 @@ run 3 vdi export demo/kin@free back --force
 run 0 snap list demo/kin --labels --json
 [[ $(json 0 labels) == '["again", "origin"]' ]] || die "a label is lost"
 grep -q free out && die "a label is left"
-both demo/kin@1..4
-[[ $(json snapshots) == 0 && $(json labels) == "[]" ]] || die "there was nothing left to go"
+for dry in "" -n; do # nothing goes, and something stands in the way: as it is for a single one
+    # shellcheck disable=SC2086 # words
+    run 4 snap delete demo/kin@1..4 --force $dry
+    says err "demo/kin@1..4: nothing goes: snapshot 2 stays: demo/kid was cloned from it; it can go when that is deleted"
+done
+both demo/kin@3..4 # where nothing is left, nothing stands in the way
+[[ $(json snapshots) == 0 && $(json labels) == "[]" && $(json stays) == "[]" ]] || die "there was nothing left to go"
 run 4 snap delete demo/kin@origin --force
 says err "demo/kin@origin stays: demo/kid was cloned from it; it can go when that is deleted"
 grep -q "try again" err && die "waiting does not help"
