@@ -469,8 +469,8 @@ const struct plx_command plx_commands[] = {
           "EVERY:FOR,..., finest first: all for an hour, one a second for a day and so on; or "
           "all (default for a disk that has no protection yet: " PLX_TIERS_DEFAULT ")"},
          {"on-full", "WHAT",
-          "when the store is nearly full: shorten (default), the oldest snapshots go before "
-          "their time; or keep, and writes fail"}),
+          "when the store is nearly full: shorten (default), the handler or 'cdp apply' lets "
+          "the oldest snapshots go before their time; or keep, and writes fail"}),
      plx_cmd_cdp_on},
     {"cdp", "off", "STORE/VDI", "Stop protecting a virtual disk; its snapshots stay.", NULL,
      "cdp off demo/web", NULL, plx_cmd_cdp_off},
@@ -483,7 +483,10 @@ const struct plx_command plx_commands[] = {
      NULL, plx_cmd_cdp_status},
     {"cdp", "apply", "STORE/VDI", "Delete the snapshots that the policy does not keep.",
      "A handler that has a protected virtual disk open does this by itself. Use this command for a "
-     "disk that is closed or no longer protected, or if you do not want to wait.",
+     "disk that is closed or no longer protected, or if you do not want to wait. If the store is "
+     "nearly full and no handler has the disk open, the oldest snapshots of a protected disk are "
+     "deleted before their time, unless it has --on-full keep. Commands that write do not do that: "
+     "they end with exit status 6 when the store is full.",
      "cdp apply demo/web", NULL, plx_cmd_cdp_apply},
     {"cdp", "resume", "STORE[/VDI]",
      "Confirm that the clock is right, so that snapshots are deleted by time again.",

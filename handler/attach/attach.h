@@ -205,6 +205,10 @@ int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_atta
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
 
+/* With less room than this space is low: protected disks lose their oldest snapshots until there is
+ * twice as much. */
+uint64_t plx_attach_low_blocks(struct plx_attach *attach);
+
 /* Makes the store larger (plx_store_grow, plx_store_add_volume), then what the registry knows of it
  * and, if it is due, the registry's own room (spans.h); or changes what else takes the same right.
  * BUSY: another process is doing so. Other instances are told afterwards by the caller. */

@@ -10,7 +10,9 @@
 #include "registry/collections.h"
 #include "registry/policy.h"
 
-#define MOVE_SHARE 16u /* of the store: blocks are moved only while that much is free */
+#define LOW_SHARE 32u      /* space is low below this share of the store ... */
+#define LOW_EXTENTS_MAX 32 /* ... or so many extents */
+#define MOVE_SHARE 16u     /* of the store: blocks are moved only while that much is free */
 
 /* ---- Labels and size ---- */
 
@@ -340,6 +342,18 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
         return plx_registry_fault(a->registry, error, fault);
     *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);
     return 0;
+}
+
+uint64_t plx_attach_low_blocks(struct plx_attach *a)
+{
+    struct plx_store_info info;
+    uint64_t extents;
+
+    plx_attach_lock(a);
+    plx_store_get_info(a->store, &info);
+    plx_attach_unlock(a);
+    extents = plx_max_u64(1, plx_min_u64(info.extents / LOW_SHARE, LOW_EXTENTS_MAX));
+    return extents * info.extent_blocks;
 }
 
 uint64_t plx_attach_reserve_extents(struct plx_attach *a)

@@ -216,6 +216,39 @@ run 0 cdp apply demo/hist --json
 run 0 snap list demo/hist --all --json
 [[ $(json 0 seq) == "$newest" ]] || die "more than the newest is there"
 
+step "a full store: without a handler 'cdp apply' lets the oldest go, as the message says"
+run 0 store format full --volume "$DIR/full.plx" --size 64M
+run 0 vdi create full/a --size 40M
+run 0 cdp on full/a --on-full keep
+run 6 vdi bench full/a --rw randwrite --runtime 20 --size 30M
+says err "'parallax cdp apply' lets them go"
+run 0 snap label full/a@2 held
+run 0 cdp apply full/a --json
+[[ $(json snapshots) == 0 && $(json early) == 0 ]] || die "with --on-full keep something went"
+run 0 cdp on full/a --on-full shorten
+run 0 cdp off full/a
+run 0 cdp apply full/a --json
+[[ $(json snapshots) == 0 ]] || die "of a disk that is not protected something went"
+run 0 cdp on full/a
+run 0 cdp status full/a --json
+[[ $(<out) != *'"warning"'* ]] || die "it warns of what has not happened"
+run 0 cdp apply full/a
+says err "the store was nearly full: "
+run 0 cdp status full/a --json
+[[ $(json warning) == "window shortened at "* ]] || die "the status does not say so"
+run 0 vdi export full/a@held back --force
+run 0 store info full --json
+(($(json available_bytes) >= 4 << 20)) || die "there is no room"
+run 0 snap list full/a --json --all
+left=$(grep -o '"seq"' out | wc -l)
+((left > 3)) || die "more went than there had to"
+run 0 cdp apply full/a --json
+[[ $(json snapshots) == 0 ]] || die "with room something went"
+head -c 1M /dev/urandom >small
+run 0 vdi import small full/a --force
+run 0 store check full --data
+run 0 store forget full
+
 step "deleting snapshots: what a rewind went to stays"
 head -c 300000 /dev/urandom >part9
 run 0 vdi import part9 demo/hist --force
