@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -496,6 +497,35 @@ static void print_overview(const char *noun)
     puts("\n'parallax NOUN VERB --help' has options and examples.");
 }
 
+/* The table itself. */
+static json_t *list_options(const struct plx_option *options)
+{
+    json_t *list = json_array();
+
+    for (; options && options->name; options++)
+        json_array_append_new(list, json_pack("{s:s,s:s?,s:s}", "name", options->name, "value",
+                                              options->value, "help", options->help));
+    return list;
+}
+
+static void print_json_help(const struct plx_command *only, const char *noun)
+{
+    json_t *list = json_array();
+
+    for (const struct plx_command *c = plx_commands; c->noun; c++)
+        if (!is_hidden(c) && (only ? c == only : !noun || !strcmp(noun, c->noun)))
+            json_array_append_new(list,
+                                  json_pack("{s:s,s:s?,s:s?,s:s,s:s?,s:s?,s:o}", "noun", c->noun,
+                                            "verb", c->verb, "arguments", c->arguments, "summary",
+                                            c->summary, "details", c->details, "examples",
+                                            c->examples, "options", list_options(c->options)));
+    json_t *help =
+        json_pack("{s:o,s:o}", "commands", list, "everywhere", list_options(plx_global_options));
+    json_dumpf(help, stdout, JSON_INDENT(2)); /* output.c is not where the parser is fuzzed */
+    putchar('\n');
+    json_decref(help);
+}
+
 int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
 {
     const struct plx_command *command = noun ? find_command(noun, verb) : NULL;
@@ -503,7 +533,10 @@ int plx_cli_help(struct plx_cli *cli, const char *noun, const char *verb)
     if (noun && !command)
         return plx_cli_usage(cli, "no help on '%.40s%s%.40s': no such command", noun,
                              verb ? " " : "", verb ? verb : "");
-    if (command && (verb || !command->verb))
+    bool one = command && (verb || !command->verb);
+    if (cli->json)
+        print_json_help(one ? command : NULL, noun);
+    else if (one)
         print_command_help(command);
     else
         print_overview(noun);

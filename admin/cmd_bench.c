@@ -90,6 +90,11 @@ struct bench {
 static const char *const patterns[] = {"read", "write", "randread", "randwrite", "randrw", NULL};
 enum { READ, WRITE, RANDREAD, RANDWRITE, RANDRW };
 
+static bool only_reads(const struct bench *bench)
+{
+    return bench->pattern == READ || bench->pattern == RANDREAD;
+}
+
 static uint64_t next_random(struct bench *bench) /* xorshift64* */
 {
     bench->seed ^= bench->seed >> 12;
@@ -318,6 +323,30 @@ static int read_options(struct bench *bench)
         return rc;
     if (bench->block < 512 || bench->block > (16u << 20) || bench->block % 512)
         return plx_cli_usage(cli, "--bs is a multiple of 512 from 512 to 16M");
+    if (bench->protection.mode && only_reads(bench))
+        return plx_cli_usage(cli,
+                             "--snapshot-every has no effect with --rw %s: a disk that is not "
+                             "written takes no snapshots; give write, randwrite or randrw",
+                             patterns[bench->pattern]);
+    return 0;
+}
+
+/* What does not fit is refused: figures of a smaller range would pass for those of this one. */
+static int check_range(struct bench *bench, const struct plx_vdi_info *info)
+{
+    char range[16], size[16];
+
+    if (bench->range > info->size_bytes)
+        return plx_cli_usage(bench->cli, "--size %s is more than the virtual disk has: %s",
+                             plx_text_size(bench->range, range),
+                             plx_text_size(info->size_bytes, size));
+    if (!bench->range)
+        bench->range = info->size_bytes;
+    if (bench->range < bench->block || bench->block % info->sector_size)
+        return plx_cli_usage(bench->cli,
+                             "--bs must be a multiple of the sector size %u and fit into the "
+                             "virtual disk",
+                             info->sector_size);
     return 0;
 }
 
@@ -325,12 +354,11 @@ static int read_options(struct bench *bench)
 static int check_empty(struct bench *bench, const struct plx_name *name)
 {
     struct plx_cli *cli = bench->cli;
-    bool reads = bench->pattern == READ || bench->pattern == RANDREAD;
     char range[16], data[16];
     uint64_t held;
     int rc;
 
-    if (reads || plx_cli_get(cli, "force"))
+    if (only_reads(bench) || plx_cli_get(cli, "force"))
         return 0;
     if ((rc = plx_mapped_sum(cli, cli->session.vdi, true, &held)) || !held)
         return rc;
@@ -360,14 +388,8 @@ int plx_cmd_vdi_bench(struct plx_cli *cli)
         (rc = plx_session_vdi_open(cli, &name, true)))
         return rc;
     plx_vdi_get_info(cli->session.vdi, &info);
-    if (!bench.range || bench.range > info.size_bytes)
-        bench.range = info.size_bytes;
-    if (bench.range < bench.block || bench.block % info.sector_size)
-        return plx_cli_usage(cli,
-                             "--bs must be a multiple of the sector size %u and fit into the "
-                             "virtual disk",
-                             info.sector_size);
-    if (!(rc = check_empty(&bench, &name)) && !(rc = prepare(&bench))) {
+    if (!(rc = check_range(&bench, &info)) && !(rc = check_empty(&bench, &name)) &&
+        !(rc = prepare(&bench))) {
         if (bench.protection.mode)
             rc = run_protected(&bench);
         else

@@ -71,7 +71,9 @@ void plx_cmd_cdp_describe(json_t *object, const struct plx_protection *protectio
 /* ---- on, off -----------------------------------------------------------------------------------
  */
 
-static int mode_given(struct plx_cli *cli, struct plx_protection *protection)
+/* Without any of them: how snapshots are taken already, or the default. */
+static int mode_given(struct plx_cli *cli, const struct plx_protection *now,
+                      struct plx_protection *protection)
 {
     const char *every = plx_cli_get(cli, "every");
     bool batch = plx_cli_get(cli, "every-batch"), write = plx_cli_get(cli, "every-write");
@@ -84,6 +86,11 @@ static int mode_given(struct plx_cli *cli, struct plx_protection *protection)
                              every);
     if (every)
         return 0;
+    if (!batch && !write && now && now->mode != PLX_PROTECT_OFF) {
+        protection->mode = now->mode;
+        protection->interval_ns = now->interval_ns;
+        return 0;
+    }
     return plx_protection_parse_mode(batch   ? "batch"
                                      : write ? "write"
                                              : "10ms",
@@ -148,8 +155,9 @@ static int set_protection(struct plx_cli *cli, bool on)
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (on && ((rc = mode_given(cli, &protection)) || (rc = tiers_given(cli, NULL, &protection)) ||
-                (rc = plx_cli_choice(cli, "on-full", on_full_words, &word)))) ||
+        (on &&
+         ((rc = mode_given(cli, NULL, &protection)) || (rc = tiers_given(cli, NULL, &protection)) ||
+          (rc = plx_cli_choice(cli, "on-full", on_full_words, &word)))) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
         (rc = current(cli, &name, &info)))
         return rc;
@@ -157,7 +165,8 @@ static int set_protection(struct plx_cli *cli, bool on)
         protection = info.protection;
         protection.mode = PLX_PROTECT_OFF;
         protection.interval_ns = 0;
-    } else if ((rc = tiers_given(cli, &info.protection, &protection))) {
+    } else if ((rc = mode_given(cli, &info.protection, &protection)) ||
+               (rc = tiers_given(cli, &info.protection, &protection))) {
         return rc;
     }
     if ((rc = plx_session_vdi_protect(cli, &name, &protection)) ||
@@ -429,16 +438,107 @@ int plx_cmd_cdp_status(struct plx_cli *cli)
 /* ---- apply -------------------------------------------------------------------------------------
  */
 
+/* Of what a policy lets go, and of what goes for want of space. */
+struct applied {
+    struct plx_thinned aged, early;
+    bool is_low; /* afterwards */
+};
+
+/* All of it is counted: what is asked for less is found in as few extents, and these may be nearly
+ * full ones. */
+static int room_below(struct plx_cli *cli, uint64_t enough, bool *ret_below)
+{
+    static struct plx_store_info info;
+    uint64_t room = 0;
+    int rc;
+
+    plx_store_get_info(plx_session_store(cli), &info);
+    rc = plx_attach_data_room(cli->session.attach, info.extents * info.extent_blocks, &room,
+                              &cli->fault);
+    *ret_below = !rc && room < enough;
+    return rc;
+}
+
+/* What the handler's service does when it finds space low (tcmu/service.c, V4), for this disk. */
+static int shorten(struct plx_cli *cli, const struct plx_registry_vdi *row,
+                   const struct plx_retention_work *work, struct applied *applied)
+{
+    uint64_t low = plx_attach_low_blocks(cli->session.attach);
+    struct plx_snapshot_info oldest, newest;
+    struct plx_thinned *sum = &applied->early, step = {.snapshots = 1};
+    int rc = room_below(cli, low, &applied->is_low);
+
+    for (bool more = applied->is_low; more && !rc && step.snapshots;) {
+        if (!(rc = plx_session_window(cli, row, &oldest, &newest)))
+            rc = plx_retention_shorten(work, oldest.seq, newest.seq, &step, &cli->fault);
+        sum->snapshots += step.snapshots;
+        sum->blocks += step.blocks;
+        sum->meta_blocks += step.meta_blocks;
+        rc = rc ? rc : room_below(cli, 2 * low, &more);
+    }
+    rc = rc ? rc : room_below(cli, low, &applied->is_low);
+    if (sum->snapshots && !rc && !(rc = plx_session_window(cli, row, &oldest, &newest)) &&
+        (rc = plx_retention_tell_shortened(cli->session.registry, row->id, oldest.time_ns)))
+        plx_session_registry_fault(cli, rc);
+    return rc;
+}
+
+/* While space is low, for a disk that is protected now. A handler that has it open does so itself,
+ * and what room it has cannot be seen from here. */
+static int make_room(struct plx_cli *cli, const struct plx_name *name,
+                     const struct plx_protection *protection, const struct plx_retention_work *work,
+                     struct applied *applied)
+{
+    char on_full[PLX_POLICY_VALUE_MAX + 1];
+    struct plx_registry_vdi row;
+    bool live;
+    int rc;
+
+    if (protection->mode == PLX_PROTECT_OFF)
+        return 0;
+    if ((rc = plx_session_vdi_row(cli, name, &row)) ||
+        (rc = plx_session_vdi_is_live(cli, name, &live)) || live)
+        return rc;
+    rc = plx_registry_policy_get(cli->session.registry, row.id, PLX_POLICY_ON_FULL, on_full);
+    if (rc && rc != PLX_ERR_NOT_FOUND)
+        return plx_session_registry_fault(cli, rc);
+    return rc || strcmp(on_full, "keep") ? shorten(cli, &row, work, applied) : 0;
+}
+
+static void print_applied(struct plx_cli *cli, const struct plx_name *name,
+                          const struct applied *applied)
+{
+    const struct plx_thinned *aged = &applied->aged, *early = &applied->early;
+    uint64_t gone = aged->snapshots + early->snapshots;
+    uint64_t freed =
+        (aged->blocks + aged->meta_blocks + early->blocks + early->meta_blocks) * PLX_BLOCK_SIZE;
+    char size[16];
+
+    plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s gone, %s came back", name->store, name->vdi,
+                 gone, plx_plural(gone), plx_text_size(freed, size));
+    if (early->snapshots)
+        plx_out_note(cli, "the store was nearly full: %" PRIu64 " of them went before their time",
+                     early->snapshots);
+    if (applied->is_low)
+        plx_out_note(cli, "the store is still nearly full, and no more of %s/%s can go",
+                     name->store, name->vdi);
+    if (cli->json)
+        plx_out_json(json_pack("{s:o,s:I,s:I,s:I}", "name",
+                               json_sprintf("%s/%s", name->store, name->vdi), "snapshots",
+                               (json_int_t)gone, "early", (json_int_t)early->snapshots,
+                               "freed_bytes", (json_int_t)freed));
+}
+
 int plx_cmd_cdp_apply(struct plx_cli *cli)
 {
     struct plx_name name;
     struct plx_session_thinning thinning = {cli, &name};
     const struct plx_retention_work work = plx_session_thin_work(&thinning);
     struct plx_retention retention = {0};
+    struct applied applied = {.is_low = false};
     struct plx_vdi_info info;
-    struct plx_thinned sum;
-    char size[16];
-    int rc;
+    struct plx_fault doubt;
+    int rc, aged;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_WRITE)) ||
@@ -451,15 +551,15 @@ int plx_cmd_cdp_apply(struct plx_cli *cli)
             "to be kept, 'parallax snap delete' deletes some",
             name.store, name.vdi);
     plx_retention_set(&retention, &info.protection);
-    if ((rc = plx_retention_apply(&retention, plx_clock_ns(CLOCK_REALTIME), &work, &sum,
-                                  &cli->fault)))
+    aged = plx_retention_apply(&retention, plx_clock_ns(CLOCK_REALTIME), &work, &applied.aged,
+                               &cli->fault);
+    if (aged && aged != PLX_ERR_CLOCK) /* by number they go all the same */
+        return aged;
+    doubt = cli->fault;
+    if ((rc = make_room(cli, &name, &info.protection, &work, &applied)))
         return rc;
-    uint64_t freed = (sum.blocks + sum.meta_blocks) * PLX_BLOCK_SIZE;
-    plx_out_note(cli, "%s/%s: %" PRIu64 " snapshot%s gone, %s came back", name.store, name.vdi,
-                 sum.snapshots, plx_plural(sum.snapshots), plx_text_size(freed, size));
-    if (cli->json)
-        plx_out_json(json_pack("{s:o,s:I,s:I}", "name", json_sprintf("%s/%s", name.store, name.vdi),
-                               "snapshots", (json_int_t)sum.snapshots, "freed_bytes",
-                               (json_int_t)freed));
-    return 0;
+    cli->fault = doubt;
+    if (!aged || applied.early.snapshots)
+        print_applied(cli, &name, &applied);
+    return aged;
 }

@@ -1,19 +1,14 @@
-/* cmd_found.c - parallax store: import, take-over, release, forget, rebuild-registry,
- * export-registry; vdi forget. Which stores there are, which host has one, and registries made
- * anew. */
+/* cmd_found.c - parallax store: import, take-over, release, forget. Which stores there are, and
+ * which host has one. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "cmd.h"
-#include "transfer.h"
-#include "output.h"
-#include "attach/doors.h"
-#include "registry/embedded.h"
 #include "attach/founding.h"
-#include "registry/lost.h"
-#include "attach/rebuild.h"
+#include "cmd.h"
+#include "output.h"
+#include "registry/embedded.h"
 
 /* ---- import, take-over, release, forget -------------------------------------------------------
  */
@@ -210,9 +205,24 @@ int plx_cmd_store_take_over(struct plx_cli *cli)
     return rc;
 }
 
+/* As 'store import' takes them. */
+static void name_volumes(struct plx_cli *cli, const char *store,
+                         char ret_text[PLX_KNOWN_VOLUMES_TEXT])
+{
+    struct plx_known known = {0};
+    struct plx_paths *paths;
+
+    snprintf(ret_text, PLX_KNOWN_VOLUMES_TEXT, "--volume PATH");
+    if (plx_session_paths(cli, &paths) || plx_known_get(paths, store, &known, NULL))
+        return; /* whoever asked meets that, too */
+    plx_known_name_volumes(&known, ret_text);
+    plx_known_done(&known);
+}
+
 int plx_cmd_store_release(struct plx_cli *cli)
 {
     bool dry_run = plx_cli_get(cli, "dry-run");
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
     struct plx_name name;
     int rc;
 
@@ -220,11 +230,15 @@ int plx_cmd_store_release(struct plx_cli *cli)
         (rc = plx_founding_release(cli->state_dir, name.store, dry_run, plx_session_patience(cli),
                                    &cli->fault)))
         return rc;
-    plx_out_note(cli,
-                 dry_run ? "would give store %s up: nobody has it open; nothing was changed"
-                         : "no host has store %s now; 'parallax store import --volume PATH' takes "
-                           "it, here or elsewhere",
-                 name.store);
+    name_volumes(cli, name.store, volumes);
+    if (dry_run)
+        plx_out_note(cli, "would give store %s up: nobody has it open; nothing was changed",
+                     name.store);
+    else
+        plx_out_note(cli,
+                     "no host has store %s now; 'parallax store import %s' takes it, here or "
+                     "elsewhere",
+                     name.store, volumes);
     plx_out_done(cli, json_pack("{s:s,s:b,s:b}", "name", name.store, "released", !dry_run,
                                 "dry_run", dry_run));
     return 0;
@@ -232,294 +246,20 @@ int plx_cmd_store_release(struct plx_cli *cli)
 
 int plx_cmd_store_forget(struct plx_cli *cli)
 {
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
     struct plx_name name;
-    int rc;
-
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_founding_forget(cli->state_dir, name.store, plx_session_patience(cli),
-                                  &cli->fault)))
-        return rc;
-    plx_out_note(cli,
-                 "forgot %s; its volumes were not touched: 'parallax store import' knows it "
-                 "again",
-                 name.store);
-    plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "forgotten", true));
-    return 0;
-}
-
-/* ---- The registry -----------------------------------------------------------------------------
- */
-
-static void print_lost(void *context, const char *text)
-{
-    struct plx_progress *progress = context;
-
-    plx_progress_clear(progress);
-    plx_out_note(progress->cli, "lost: %s", text);
-}
-
-static void show_reading(void *context, uint64_t done, uint64_t total)
-{
-    struct plx_progress *progress = context;
-
-    plx_progress_part(progress, "reading the disks' metadata", total);
-    plx_progress_show(progress, done);
-}
-
-static bool is_stopped(void *context)
-{
-    (void)context;
-    return plx_session_stopped();
-}
-
-int plx_cmd_store_rebuild(struct plx_cli *cli)
-{
-    static struct plx_volumes_given volumes;
-    struct plx_progress progress = {.cli = cli};
-    struct plx_rebuild_options options = {.state_dir = cli->state_dir,
-                                          .volumes = volumes.path,
-                                          .dry_run = plx_cli_get(cli, "dry-run"),
-                                          .patience = plx_session_patience(cli),
-                                          .lost = print_lost,
-                                          .context = &progress,
-                                          .watch = {show_reading, is_stopped, &progress}};
-    struct plx_rebuilt rebuilt;
-    struct plx_known known;
-    uint64_t lost;
-    int rc;
-
-    if ((rc = plx_cmd_volumes_given(cli, &volumes)))
-        return rc;
-    options.count = volumes.count;
-    rc = plx_rebuild(&options, &known, &rebuilt, &cli->fault);
-    plx_progress_end(&progress);
-    if (rc)
-        return rc;
-    lost = rebuilt.lost_records + rebuilt.lost_labels;
-    if (rebuilt.unknown)
-        plx_out_note(cli, "the old registry cannot be read: whether the store lost what it knew "
-                          "cannot be told");
-    plx_out_note(cli,
-                 "%s the registry of store %s: %" PRIu64 " virtual disk%s, %" PRIu64 " deleted",
-                 options.dry_run ? "would rebuild" : "rebuilt", known.name, rebuilt.disks,
-                 plx_plural(rebuilt.disks), rebuilt.deleted);
-    if (cli->json)
-        plx_out_json(json_pack(
-            "{s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:I,s:I}", "name", known.name, "uuid", known.uuid,
-            "dry_run", options.dry_run, "vdis", (json_int_t)rebuilt.disks, "deleted",
-            (json_int_t)rebuilt.deleted, "lost_records", (json_int_t)rebuilt.lost_records,
-            "older_records", (json_int_t)rebuilt.older_records, "lost_labels",
-            (json_int_t)rebuilt.lost_labels, "sealed_extents", (json_int_t)rebuilt.sealed_extents));
-    if (lost)
-        rc = plx_cli_fail(
-            cli, PLX_ERR_CORRUPT,
-            "store %s: %" PRIu64 " record%s missing or unreadable, %" PRIu64
-            " older than what was written, %" PRIu64
-            " disk%s with labels that could not be read, and %" PRIu64
-            " extent%s damaged or gone back; nothing is collected or let go until "
-            "the store is restored, or 'parallax vdi forget %s --lost' gives up what is "
-            "lost",
-            known.name, rebuilt.lost_records, plx_plural(rebuilt.lost_records),
-            rebuilt.older_records, rebuilt.lost_labels, plx_plural(rebuilt.lost_labels),
-            rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents), known.name);
-    else if (rebuilt.older_records)
-        rc =
-            plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                         "store %s: %" PRIu64 " record%s %s older than what was written; each such "
-                         "disk is refused until the store is restored, or 'parallax vdi "
-                         "accept-older' accepts it",
-                         known.name, rebuilt.older_records, plx_plural(rebuilt.older_records),
-                         plx_is_or_are(rebuilt.older_records));
-    else if (rebuilt.sealed_extents)
-        rc = plx_cli_fail(cli, PLX_ERR_CORRUPT,
-                          "store %s: %" PRIu64
-                          " extent%s %s damaged or went back to an older state; nothing is "
-                          "allocated there any more, and all else works",
-                          known.name, rebuilt.sealed_extents, plx_plural(rebuilt.sealed_extents),
-                          plx_is_or_are(rebuilt.sealed_extents));
-    plx_known_done(&known);
-    return rc;
-}
-
-int plx_cmd_store_export_registry(struct plx_cli *cli)
-{
-    struct plx_registry_store row;
-    struct plx_output output;
-    struct plx_name name;
-    int rc;
-
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)) ||
-        (rc = plx_session_registry(cli, name.store, &row)))
-        return rc;
-    rc = plx_output_open(&output, cli, cli->arguments[1], false);
-    if (!rc && !output.partial)
-        rc = plx_cli_fail(cli, PLX_ERR_INVALID, "%.120s is no regular file; give the name of one",
-                          cli->arguments[1]);
-    if (!rc) /* takes the partial file's place */
-        rc = plx_registry_get(cli->session.registry, output.partial, &cli->fault);
-    if ((rc = plx_output_close(&output, rc)))
-        return rc;
-    plx_out_note(cli,
-                 "wrote the registry of store %s to %s, an SQLite file; changing it changes "
-                 "nothing of the store",
-                 name.store, cli->arguments[1]);
-    plx_out_done(
-        cli, json_pack("{s:s,s:o}", "name", name.store, "file", plx_out_string(cli->arguments[1])));
-    return 0;
-}
-
-/* By --dry-run. done: the key of what was not done. */
-static int print_only_told(struct plx_cli *cli, const struct plx_name *name, const char *done,
-                           const char *text)
-{
-    plx_out_note(cli, "%s%s%.100s: %s; nothing was changed", name->store, *name->vdi ? "/" : "",
-                 name->vdi, text);
-    if (cli->json)
-        plx_out_json(
-            json_pack("{s:o,s:b,s:b}", "name",
-                      json_sprintf("%s%s%s", name->store, *name->vdi ? "/" : "", name->vdi), done,
-                      false, "dry_run", true));
-    return 0;
-}
-
-#define LABELS_TOLD 20u
-
-static void tell_older(struct plx_cli *cli, const struct plx_name *name,
-                       const struct plx_older *older)
-{
-    plx_out_note(cli, "%s/%.100s goes back to after snapshot %" PRIu64, name->store, name->vdi,
-                 older->newest);
-    for (size_t i = 0; i < older->gone_count && i < LABELS_TOLD; i++)
-        plx_out_note(cli, "the label %s goes: snapshot %" PRIu64 " is not there any more",
-                     older->gone[i].name, older->gone[i].seq);
-    if (older->gone_count > LABELS_TOLD)
-        plx_out_note(cli, "so do %zu more", older->gone_count - LABELS_TOLD);
-}
-
-static void print_accepted(struct plx_cli *cli, const struct plx_name *name,
-                           const struct plx_older *older)
-{
-    json_t *object = json_pack("{s:o,s:b}", "name", json_sprintf("%s/%s", name->store, name->vdi),
-                               "accepted", older->older);
-    json_t *labels = json_array();
-
-    for (size_t i = 0; i < older->gone_count; i++)
-        json_array_append_new(labels, json_string(older->gone[i].name));
-    if (older->older)
-        json_object_set(object, "labels_gone", labels);
-    json_decref(labels);
-    plx_out_json(object);
-}
-
-static int accept_older(struct plx_cli *cli, const struct plx_name *name,
-                        const struct plx_registry_vdi *row, const struct plx_older *older)
-{
-    struct plx_progress progress = {.cli = cli};
-    const struct plx_watch watch = {show_reading, is_stopped, &progress};
-    int rc;
-
-    if (older->older)
-        tell_older(cli, name, older);
-    if (older->older && plx_cli_get(cli, "dry-run"))
-        return print_only_told(cli, name, "accepted",
-                               "would give up what was written after the state that it is in");
-    if (older->older && !plx_cli_get(cli, "yes"))
-        return plx_cli_fail(cli, PLX_ERR_BUSY,
-                            "%s/%.100s is older than what was written last; nothing was changed: "
-                            "with --yes, what was written after that state is given up",
-                            name->store, name->vdi);
-    if (older->older) {
-        rc = plx_attach_accept_older(cli->session.attach, row, older, &watch, &cli->fault);
-        plx_progress_end(&progress);
-        if (rc)
-            return rc;
-    }
-    plx_out_note(cli,
-                 older->older ? "%s/%.100s counts as it is now"
-                              : "%s/%.100s is as it was written last; there is nothing to accept",
-                 name->store, name->vdi);
-    if (cli->json)
-        print_accepted(cli, name, older);
-    return 0;
-}
-
-int plx_cmd_vdi_accept(struct plx_cli *cli)
-{
-    struct plx_registry_vdi row;
-    struct plx_older older = {0};
-    struct plx_name name;
-    int rc;
-
-    if ((rc = plx_cli_name(cli, 0, PLX_NAME_VDI, &name)) ||
-        (rc = plx_session_open(cli, name.store,
-                               plx_cli_get(cli, "yes") ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
-        (rc = plx_session_vdi_row(cli, &name, &row)))
-        return rc;
-    rc = plx_attach_look_at_older(cli->session.attach, &row, &older, &cli->fault);
-    if (!rc)
-        rc = accept_older(cli, &name, &row, &older);
-    free(older.gone);
-    return rc;
-}
-
-/* Tells what is lost. *ret_labels: a log is damaged, which stays. */
-static int list_lost(struct plx_cli *cli, size_t *ret_count, bool *ret_labels)
-{
-    struct plx_registry_lost *list = NULL;
-    struct plx_registry_store row;
-    int rc;
-
-    plx_session_row(cli, &row);
-    if ((rc = plx_registry_lost_list(cli->session.registry, row.id, &list, ret_count)))
-        return plx_session_registry_fault(cli, rc);
-    for (size_t i = 0; i < *ret_count; i++) {
-        plx_out_note(cli, "%s: %s", list[i].labels ? "labels" : "a virtual disk, or a deleted one",
-                     list[i].why);
-        *ret_labels = *ret_labels || list[i].labels;
-    }
-    free(list);
-    return 0;
-}
-
-int plx_cmd_vdi_forget(struct plx_cli *cli)
-{
-    struct plx_name name;
-    bool labels = false;
-    size_t count = 0;
     int rc;
 
     if ((rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
-    if (!plx_cli_get(cli, "lost"))
-        return plx_cli_usage(cli, "--lost is missing: only what cannot be read is forgotten; "
-                                  "'parallax vdi delete' deletes a virtual disk");
-    if ((rc = plx_session_open(cli, name.store,
-                               plx_cli_get(cli, "yes") ? PLX_SESSION_WRITE : PLX_SESSION_READ)) ||
-        (rc = list_lost(cli, &count, &labels)))
+    name_volumes(cli, name.store, volumes);
+    if ((rc = plx_founding_forget(cli->state_dir, name.store, plx_session_patience(cli),
+                                  &cli->fault)))
         return rc;
-    if (!count)
-        plx_out_note(cli, "nothing of store %s is lost", name.store);
-    else if (plx_cli_get(cli, "dry-run"))
-        return print_only_told(cli, &name, "forgotten",
-                               "would make garbage of what these disks used");
-    else if (!plx_cli_get(cli, "yes"))
-        return plx_cli_fail(
-            cli, PLX_ERR_BUSY,
-            "nothing was changed; with --yes, what these disks used becomes garbage, "
-            "which 'parallax gc' frees, and snapshots may go again");
-    else if ((rc = plx_attach_forget_lost(cli->session.attach, &count, &cli->fault)))
-        return rc;
-    else
-        plx_out_note(cli,
-                     "gave up %zu; 'parallax gc %s --dry-run' counts what became garbage by that, "
-                     "and without --dry-run frees it",
-                     count, name.store);
-    if (count && labels)
-        plx_out_note(cli,
-                     "a damaged log stays damaged, and nothing is collected before its virtual "
-                     "disk is deleted: export what can be read of it, then 'parallax vdi "
-                     "delete'");
-    if (cli->json)
-        plx_out_json(json_pack("{s:s,s:I}", "name", name.store, "forgotten", (json_int_t)count));
+    plx_out_note(cli,
+                 "forgot %s; its volumes were not touched: 'parallax store import %s' makes "
+                 "it known again",
+                 name.store, volumes);
+    plx_out_done(cli, json_pack("{s:s,s:b}", "name", name.store, "forgotten", true));
     return 0;
 }

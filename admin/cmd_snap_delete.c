@@ -5,6 +5,8 @@
  *     with its snapshot, after it: what stays keeps its labels.
  * D3  What others need stays: single snapshots are refused then, ranges pass over them. The engine
  *     alone decides what that is, a dry run's, too; why is looked up afterwards.
+ *     When nothing at all goes of a range because something in it stays, that is the same error.
+ *     The newest one stays without a word: that is what "all" means.
  * D4  A range of times may have no snapshot in it: then nothing goes, and that is no error. One
  *     that names a snapshot has that one, or is wrong.
  * Crash story: a label may be left whose snapshot is gone. Deleting that again takes it away.
@@ -15,47 +17,10 @@
 #include <string.h>
 
 #include "cmd.h"
+#include "deletion.h"
 #include "output.h"
 #include "registry/clock.h"
-#include "registry/embedded.h"
-#include "registry/instance.h"
 #include "registry/retention.h"
-#include "attach/doors.h"
-
-/* One argument: a snapshot, or all from first to last. */
-struct target {
-    const char *text;
-    uint64_t first, last;
-    bool single;
-    const char *named[2]; /* the words it was given by; NULL: none */
-};
-
-/* Why a snapshot may stay. */
-struct reason {
-    uint64_t seq;
-    bool rewind; /* it may go all the same */
-    char text[PLX_STORE_NAME_MAX + PLX_NAME_MAX + 64];
-};
-
-struct deletion {
-    struct plx_cli *cli;
-    struct plx_name name; /* the disk */
-    struct plx_registry_vdi row;
-    bool force, dry_run, newest_stays;
-    struct plx_snapshot_info oldest, newest;
-    struct target targets[PLX_ARGUMENTS_MAX];
-    struct target ranges[PLX_ARGUMENTS_MAX]; /* the same, ascending, without overlap */
-    unsigned count, range_count;
-    struct plx_registry_label *labels; /* of the disk */
-    size_t label_count;
-    struct reason *reasons;
-    size_t reason_count;
-    /* Of these it matters whether they go, ascending: what is single, labelled, or has a reason. */
-    struct plx_thin_mark *marks;
-    size_t mark_count;
-    struct plx_thinned sum;
-    json_t *labels_gone, *stays;
-};
 
 /* ---- What was asked ----------------------------------------------------------------------------
  */
@@ -258,14 +223,6 @@ static int resolve_all(struct deletion *d, const struct plx_name *firsts,
 /* ---- What stands against it --------------------------------------------------------------------
  */
 
-static const struct target *target_of(const struct deletion *d, uint64_t seq)
-{
-    for (unsigned i = 0; i < d->count; i++)
-        if (seq >= d->targets[i].first && seq <= d->targets[i].last)
-            return &d->targets[i];
-    return NULL;
-}
-
 static bool is_named(const struct deletion *d, const char *label)
 {
     for (unsigned i = 0; i < d->count; i++)
@@ -280,7 +237,7 @@ static int check_labels(struct deletion *d)
 {
     for (size_t i = 0; i < d->label_count && !d->force; i++) {
         const struct plx_registry_label *label = &d->labels[i];
-        const struct target *target = target_of(d, label->seq);
+        const struct target *target = plx_deletion_target(d, label->seq);
 
         if (target && !is_named(d, label->name))
             return plx_cli_fail(d->cli, PLX_ERR_INVALID,
@@ -290,132 +247,6 @@ static int check_labels(struct deletion *d)
                                 target->text, label->name, label->seq);
     }
     return 0;
-}
-
-/* D3. There is room for them. */
-static struct reason *add_reason(struct deletion *d, uint64_t seq)
-{
-    struct reason *reason = &d->reasons[d->reason_count];
-
-    if (!target_of(d, seq))
-        return NULL;
-    d->reason_count++;
-    reason->seq = seq;
-    return reason;
-}
-
-static int make_room(struct deletion *d, size_t more)
-{
-    struct reason *bigger = realloc(d->reasons, (d->reason_count + more + 1) * sizeof *bigger);
-
-    if (!bigger)
-        return plx_cli_fail(d->cli, PLX_ERR_NOMEM, "out of memory");
-    d->reasons = bigger;
-    memset(bigger + d->reason_count, 0, (more + 1) * sizeof *bigger);
-    return 0;
-}
-
-/* Those who read now. *ret_soon: something that was given by itself is read by commands alone. */
-static int list_readers(struct deletion *d, bool *ret_soon, struct plx_fault *ret_why)
-{
-    struct plx_registry *registry = d->cli->session.registry;
-    struct plx_registry_hold *holds = NULL;
-    bool stays = false;
-    size_t count = 0;
-    int rc = plx_registry_hold_list(registry, d->row.id, &holds, &count);
-
-    *ret_soon = false;
-    if (rc)
-        return plx_session_registry_fault(d->cli, rc);
-    rc = make_room(d, count);
-    for (size_t i = 0; i < count && !rc; i++) {
-        struct plx_registry_instance instance;
-        struct reason *reason;
-
-        if (plx_registry_instance_get(registry, holds[i].instance, &instance) ||
-            plx_instance_is_dead(d->cli->session.paths, plx_registry_locks(registry), &instance,
-                                 NULL))
-            continue; /* it has just ended, and holds nothing when snapshots are let go */
-        if (!(reason = add_reason(d, holds[i].seq)))
-            continue;
-        snprintf(reason->text, sizeof reason->text,
-                 "it is being read by %s (pid %lld) on host %.120s", instance.role,
-                 (long long)instance.pid, instance.host_name);
-        if (!target_of(d, reason->seq)->single)
-            continue;
-        stays |= !plx_instance_is_command(d->cli->session.paths, &instance);
-        *ret_soon = !stays;
-        plx_fault_set(ret_why, PLX_ERR_BUSY, "%s: %s", target_of(d, reason->seq)->text,
-                      reason->text);
-    }
-    free(holds);
-    return rc;
-}
-
-/* D3: who reads a single one is waited for if that ends soon. */
-static int find_readers(struct deletion *d)
-{
-    uint64_t since_ns = plx_patience_begin();
-    struct plx_fault why;
-    bool soon;
-    int rc;
-
-    do {
-        d->reason_count = 0; /* these are the first ones */
-        rc = list_readers(d, &soon, &why);
-    } while (!rc && soon && !d->dry_run &&
-             plx_patience_waits(plx_session_patience(d->cli), since_ns, &why));
-    return rc;
-}
-
-static int find_clones(struct deletion *d)
-{
-    struct plx_registry_heir *heirs = NULL;
-    size_t count = 0;
-    int rc = plx_registry_heir_list(d->cli->session.registry, d->row.id, &heirs, &count);
-
-    if (rc)
-        return plx_session_registry_fault(d->cli, rc);
-    rc = make_room(d, count);
-    for (size_t i = 0; i < count && !rc; i++) {
-        struct reason *reason = add_reason(d, heirs[i].seq);
-
-        if (reason)
-            snprintf(reason->text, sizeof reason->text,
-                     "%s/%s was cloned from it; it can go when that is deleted", d->name.store,
-                     heirs[i].name);
-    }
-    free(heirs);
-    return rc;
-}
-
-static int find_rewinds(struct deletion *d)
-{
-    struct plx_vdi_info info;
-    int rc = plx_door_read(plx_session_store(d->cli), &d->row, &info, &d->cli->fault);
-
-    if (!rc)
-        rc = make_room(d, info.rewinds_held);
-    for (unsigned i = 0; !rc && i < info.rewinds_held; i++) {
-        struct reason *reason = add_reason(d, info.rewound_to[i]);
-
-        if (!reason)
-            continue;
-        reason->rewind = true;
-        snprintf(
-            reason->text, sizeof reason->text,
-            "the disk went back to it by a rewind; it goes with all others before that rewind");
-    }
-    return rc;
-}
-
-static const char *why_stays(const struct deletion *d, uint64_t seq)
-{
-    for (size_t i = 0; i < d->reason_count; i++)
-        if (d->reasons[i].seq == seq)
-            return d->reasons[i].text;
-    return "the disk went back from it by a rewind, and it goes with all others before that "
-           "rewind; or somebody has just begun to read it";
 }
 
 /* ---- Deleting ----------------------------------------------------------------------------------
@@ -462,7 +293,7 @@ static int make_marks(struct deletion *d)
     for (size_t i = 0; i < d->reason_count; i++)
         d->marks[d->mark_count++].seq = d->reasons[i].seq;
     for (size_t i = 0; i < d->label_count; i++)
-        if (target_of(d, d->labels[i].seq))
+        if (plx_deletion_target(d, d->labels[i].seq))
             d->marks[d->mark_count++] =
                 (struct plx_thin_mark){.seq = d->labels[i].seq, .label = d->labels[i].name};
     qsort(d->marks, d->mark_count, sizeof *d->marks, compare_marks);
@@ -536,10 +367,50 @@ static int check_singles(struct deletion *d)
                 return rc;
             if (stays)
                 return plx_cli_fail(d->cli, PLX_ERR_BUSY, "%s stays: %s", d->targets[t].text,
-                                    why_stays(d, mark->seq));
+                                    plx_deletion_why(d, mark->seq));
         }
     }
     return 0;
+}
+
+/* Of what stays, but for this one and the newest. */
+static unsigned others_that_stay(const struct deletion *d, uint64_t but)
+{
+    unsigned count = 0;
+    json_t *stay;
+    size_t i;
+
+    json_array_foreach(d->stays, i, stay)
+    {
+        uint64_t seq = (uint64_t)json_integer_value(json_object_get(stay, "seq"));
+
+        count += seq != but && seq != d->newest.seq;
+    }
+    return count;
+}
+
+/* D3. Nothing went: what is left of a range stands in the way. */
+static int refuse_ranges(struct deletion *d)
+{
+    struct plx_snapshot_info first;
+    char more[32] = "";
+    int rc = 0;
+
+    for (unsigned i = 0; i < d->range_count && !rc; i++) {
+        const struct target *range = &d->ranges[i];
+
+        rc = plx_snapshot_first(plx_session_store(d->cli), d->row.slot, range->first, &first,
+                                &d->cli->fault);
+        if (rc || !first.seq || first.seq > range->last)
+            continue;
+        unsigned others = others_that_stay(d, first.seq);
+        if (others)
+            snprintf(more, sizeof more, "; so do %u more", others);
+        rc = plx_cli_fail(d->cli, PLX_ERR_BUSY,
+                          "%.160s: nothing goes: snapshot %" PRIu64 " stays: %s%s", range->text,
+                          first.seq, plx_deletion_why(d, first.seq), more);
+    }
+    return rc;
 }
 
 /* D1. Where a single one may stay, a dry run tells before anything goes. */
@@ -577,7 +448,7 @@ static int settle_mark(struct deletion *d, const struct plx_thin_mark *mark)
                    : 0;
     }
     if (!last || json_integer_value(json_object_get(last, "seq")) != (json_int_t)mark->seq) {
-        add_stay(d, mark->seq, why_stays(d, mark->seq));
+        add_stay(d, mark->seq, plx_deletion_why(d, mark->seq));
         last = json_array_get(d->stays, json_array_size(d->stays) - 1);
     }
     if (mark->label)
@@ -658,7 +529,13 @@ static void print(const struct deletion *d)
                                  d->dry_run, "stays", d->stays));
 }
 
-static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run)
+static bool nothing_went(const struct deletion *d)
+{
+    return !d->sum.snapshots && !json_array_size(d->labels_gone);
+}
+
+/* weigh: whatever the answer is, it is no error. */
+static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run, bool weigh)
 {
     static struct plx_name firsts[PLX_ARGUMENTS_MAX], lasts[PLX_ARGUMENTS_MAX];
     static struct deletion d;
@@ -672,10 +549,11 @@ static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run)
     if ((rc = plx_registry_label_list(cli->session.registry, d.row.id, &d.labels, &d.label_count)))
         return plx_session_registry_fault(cli, rc);
     if (!(rc = resolve_all(&d, firsts, lasts)) && !(rc = check_labels(&d)) &&
-        !(rc = find_readers(&d)) && !(rc = find_clones(&d)) && !(rc = find_rewinds(&d)) &&
-        !(rc = make_marks(&d))) {
+        !(rc = plx_deletion_find_reasons(&d)) && !(rc = make_marks(&d))) {
         join_ranges(&d);
-        if (!(rc = delete_targets(&d)) && !(rc = settle_marks(&d)))
+        if (!(rc = delete_targets(&d)) && !(rc = settle_marks(&d)) && !weigh && nothing_went(&d))
+            rc = refuse_ranges(&d);
+        if (!rc)
             print(&d);
     }
     json_decref(d.labels_gone);
@@ -688,10 +566,10 @@ static int delete_snapshots(struct plx_cli *cli, bool force, bool dry_run)
 
 int plx_cmd_snap_delete(struct plx_cli *cli)
 {
-    return delete_snapshots(cli, plx_cli_get(cli, "force"), plx_cli_get(cli, "dry-run"));
+    return delete_snapshots(cli, plx_cli_get(cli, "force"), plx_cli_get(cli, "dry-run"), false);
 }
 
 int plx_cmd_snap_weigh(struct plx_cli *cli)
 {
-    return delete_snapshots(cli, true, true);
+    return delete_snapshots(cli, true, true, true);
 }

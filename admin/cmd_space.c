@@ -273,18 +273,21 @@ static int limit_given(struct plx_cli *cli, struct plx_threshold *ret_limit)
     *ret_limit = (struct plx_threshold){0};
     if (!text)
         return plx_cli_usage(cli, "--warn-at is missing: a size, a percentage such as 80%%, or "
-                                  "none");
+                                  "'none', which turns the limit off");
     if (strcmp(text, "none") == 0)
         return 0;
-    if (plx_text_number_parse(text, &number) && number < BARE_MIN)
-        return plx_cli_usage(cli, "--warn-at '%.40s' has no unit; write %.40s%% or %.40sG", text,
-                             text, text);
+    if (plx_text_number_parse(text, &number) && number && number < BARE_MIN)
+        return number < 100
+                   ? plx_cli_usage(cli, "--warn-at '%.40s' has no unit; write %.40s%% or %.40sG",
+                                   text, text, text)
+                   : plx_cli_usage(cli, "--warn-at '%.40s' has no unit; write %.40sM or %.40sG",
+                                   text, text, text);
     if (strchr(text, '%') ? plx_threshold_parse(text, ret_limit)
                           : plx_text_size_parse(text, &ret_limit->bytes) && ret_limit->bytes)
         return 0;
     return plx_cli_usage(cli,
                          "--warn-at '%.40s': a size such as 800G, a percentage from 1%% to "
-                         "99%%, or none",
+                         "99%%, or 'none', which turns the limit off",
                          text);
 }
 

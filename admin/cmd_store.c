@@ -1,5 +1,5 @@
 /* cmd_store.c - parallax store: format, list, info, stats, check. Space and set are in cmd_space.c,
- * what concerns the store's host and registry in cmd_found.c. */
+ * what concerns the store's host in cmd_found.c, its registry in cmd_registry.c. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

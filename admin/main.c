@@ -125,7 +125,7 @@ const struct plx_command plx_commands[] = {
      "store set demo --warn-at 80%\n"
      "store set demo --warn-at 3G\n"
      "store set demo --warn-at none",
-     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_store_set},
+     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: turn it off"}), plx_cmd_store_set},
     {"store", "check", "STORE", "Check every structure of a store without changing anything.",
      "Follows every virtual disk, snapshot, key frame, log batch and node. Compares them with the "
      "allocation bitmaps and the registry, and prints one line for each finding. Disks may be "
@@ -240,7 +240,7 @@ const struct plx_command plx_commands[] = {
      "snapshots keep does not count.",
      "vdi set demo/web --warn-at 80%\n"
      "vdi set demo/web --warn-at none",
-     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: there is none"}), plx_cmd_vdi_set},
+     OPTIONS({"warn-at", "SIZE|PERCENT", "the limit; none: turn it off"}), plx_cmd_vdi_set},
     {"vdi", "delete", "STORE/VDI", "Delete a virtual disk and all its snapshots.",
      "Asks for confirmation on a terminal. Without a terminal it is refused unless you give --yes. "
      "Clones of its snapshots stay. The space comes back with the next 'parallax gc'; a handler "
@@ -337,14 +337,15 @@ const struct plx_command plx_commands[] = {
      "write OVERWRITE the disk: if it holds data, --force is needed.",
      "vdi bench demo/scratch --rw randwrite --bs 4k --iodepth 32 --runtime 5\n"
      "vdi bench demo/scratch --rw read --bs 1M --iodepth 8 --json",
-     OPTIONS({"rw", "PATTERN", "read, write, randread (default), randwrite or randrw"},
-             {"bs", "SIZE", "size of a request (default 4k)"},
-             {"iodepth", "N", "requests in flight (default 32)"},
-             {"runtime", "SECONDS", "how long (default 5)"},
-             {"size", "SIZE", "use only this much of the disk, from its start (default: all)"},
-             {"rwmixread", "PERCENT", "reads in randrw (default 50)"},
-             {"snapshot-every", "INTERVAL", "take snapshots during the run: 10ms, batch or write"},
-             {"force", NULL, "overwrite a virtual disk that holds data"}),
+     OPTIONS(
+         {"rw", "PATTERN", "read, write, randread (default), randwrite or randrw"},
+         {"bs", "SIZE", "size of a request (default 4k)"},
+         {"iodepth", "N", "requests in flight (default 32)"},
+         {"runtime", "SECONDS", "how long (default 5)"},
+         {"size", "SIZE", "use only this much of the disk, from its start (default: all of it)"},
+         {"rwmixread", "PERCENT", "reads in randrw (default 50)"},
+         {"snapshot-every", "INTERVAL", "take snapshots while it writes: 10ms, batch or write"},
+         {"force", NULL, "overwrite a virtual disk that holds data"}),
      plx_cmd_vdi_bench},
     {"vdi", "stats", "STORE/VDI", "Show the counters of a virtual disk that a handler has open.",
      NULL,
@@ -382,8 +383,10 @@ const struct plx_command plx_commands[] = {
      "the oldest snapshot, and without B it ends with the newest. The newest snapshot always "
      "stays. So does a snapshot that is being read or that a clone began with. A label that you "
      "give is removed with its snapshot. A range that contains other labels is refused unless you "
-     "give --force. Snapshots that stay keep their labels. A range of times that contains no "
-     "snapshot deletes nothing and is no error. A handler may have the virtual disk open. Blocks "
+     "give --force. Snapshots that stay keep their labels. A range of which nothing can go is "
+     "refused with the reason. A range of times that contains no snapshot deletes nothing and is "
+     "no "
+     "error. A handler may have the virtual disk open. Blocks "
      "that only the deleted snapshots used are free afterwards.",
      "snap delete demo/web@before-upgrade\n"
      "snap delete demo/web@4711..4720 --dry-run\n"
@@ -465,20 +468,23 @@ const struct plx_command plx_commands[] = {
      "From then on, snapshots are taken wherever the disk is open and while it is written. An idle "
      "disk takes none. Restarts do not end the protection. Each snapshot costs one small log "
      "record, and the first overwrite of a block after it goes to a new block. --keep says which "
-     "snapshots are kept, and for how long.",
+     "snapshots are kept, and for how long. What you leave out stays as it is; a disk that has no "
+     "protection yet gets the defaults.",
      "cdp on demo/web\n"
      "cdp on demo/web --every 100ms --keep all:1h,1s:1d,1m:7d,1h:30d\n"
      "cdp on demo/db --every-write",
      OPTIONS(
-         {"every", "INTERVAL", "time between snapshots, at least 1ms (default 10ms)"},
+         {"every", "INTERVAL",
+          "time between snapshots, at least 1ms (default for a disk that has no protection yet: "
+          "10ms)"},
          {"every-batch", NULL, "take one snapshot for all writes that are acknowledged together"},
          {"every-write", NULL, "take one snapshot for each write"},
          {"keep", "TIERS",
           "EVERY:FOR,..., finest first: all for an hour, one a second for a day and so on; or "
-          "all (default " PLX_TIERS_DEFAULT ")"},
+          "all (default for a disk that has no protection yet: " PLX_TIERS_DEFAULT ")"},
          {"on-full", "WHAT",
-          "when the store is full: shorten (default), the oldest snapshots go before their "
-          "time; or keep, and writes fail"}),
+          "when the store is nearly full: shorten (default), the handler or 'cdp apply' lets "
+          "the oldest snapshots go before their time; or keep, and writes fail"}),
      plx_cmd_cdp_on},
     {"cdp", "off", "STORE/VDI", "Stop protecting a virtual disk; its snapshots stay.", NULL,
      "cdp off demo/web", NULL, plx_cmd_cdp_off},
@@ -491,7 +497,10 @@ const struct plx_command plx_commands[] = {
      NULL, plx_cmd_cdp_status},
     {"cdp", "apply", "STORE/VDI", "Delete the snapshots that the policy does not keep.",
      "A handler that has a protected virtual disk open does this by itself. Use this command for a "
-     "disk that is closed or no longer protected, or if you do not want to wait.",
+     "disk that is closed or no longer protected, or if you do not want to wait. If the store is "
+     "nearly full and no handler has the disk open, the oldest snapshots of a protected disk are "
+     "deleted before their time, unless it has --on-full keep. Commands that write do not do that: "
+     "they end with exit status 6 when the store is full.",
      "cdp apply demo/web", NULL, plx_cmd_cdp_apply},
     {"cdp", "resume", "STORE[/VDI]",
      "Confirm that the clock is right, so that snapshots are deleted by time again.",
@@ -652,6 +661,7 @@ static int run(struct plx_cli *cli, int argc, char **argv)
         return plx_cli_help(cli, cli->command ? cli->command->noun : cli->arguments[0],
                             cli->command ? cli->command->verb : NULL);
     rc = cli->command->run(cli);
+    rc = plx_attach_name_damage(cli->session.attach, rc, &cli->fault);
     struct plx_fault said = cli->fault;
     int closed = plx_session_close(cli);
     if (!rc || closed == PLX_ERR_FENCED)

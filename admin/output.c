@@ -421,7 +421,8 @@ static const char *advice(int code)
         return "wait for it or close it there, then try again";
     case PLX_ERR_NOSPACE:
         return "delete what is not needed, or make the store larger ('parallax store grow', "
-               "'store add-volume')";
+               "'store add-volume'); old snapshots of a protected disk go by themselves only where "
+               "a handler has it open: elsewhere 'parallax cdp apply' lets them go";
     case PLX_ERR_CORRUPT:
     case PLX_ERR_REGISTRY:
         return "run 'parallax store check'";

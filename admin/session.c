@@ -289,6 +289,7 @@ int plx_session_each_store(struct plx_cli *cli, const char *store,
             continue;
         found = true;
         rc = visit(cli, &list[i], context);
+        rc = plx_attach_name_damage(cli->session.attach, rc, &cli->fault);
         if (rc && !*store)
             name_store(list[i].name, &cli->fault);
         if (rc && first.code)
@@ -337,8 +338,7 @@ struct plx_store *plx_session_store(struct plx_cli *cli)
     return plx_attach_store(cli->session.attach);
 }
 
-/* ---- Virtual disks
- * -------------------------------------------------------------------------------- */
+/* ---- Virtual disks ---- */
 
 int plx_session_vdi_row(struct plx_cli *cli, const struct plx_name *name,
                         struct plx_registry_vdi *ret_row)
@@ -392,8 +392,7 @@ int plx_session_vdi_create(struct plx_cli *cli, const struct plx_vdi_create_opti
                                  parent ? parent->snapshot : NULL, &info, &cli->fault);
 }
 
-/* ---- Whoever else has it open
- * ----------------------------------------------------------------------- */
+/* ---- Whoever else has it open ---- */
 
 /* The control socket of an instance. NOT_FOUND: it has none, or is gone: its number alone may be
  * that of somebody who has the store open that this one is a copy of. */

@@ -227,6 +227,7 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
         .who = who,
         .may_write = may_write,
         .context = a,
+        .damaged = &a->damaged,
         .patience = a->options.patience,
     };
     int error;
@@ -246,12 +247,25 @@ static int open_registries(struct plx_attach *a, struct plx_fault *fault)
     }
     if (!error)
         plx_registry_call_store(a->registry, a->known.name);
-    options.patience = NULL; /* that is not its thread's */
+    options.patience = NULL; /* that is not its thread's, nor is the other */
+    options.damaged = NULL;
     if (!error && !a->options.read_only)
         error = plx_embedded_open(&options, &a->claims_registry, fault);
     if (!error && !a->options.read_only)
         plx_registry_call_store(a->claims_registry, a->known.name);
     return error;
+}
+
+int plx_attach_empty_registry(const struct plx_known *known, struct plx_fault *fault)
+{
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
+
+    plx_known_name_volumes(known, volumes);
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "%.150s: the registry of store %s is empty: it was overwritten, or its "
+                         "format or rebuild was not finished; 'parallax store rebuild-registry %s' "
+                         "makes it anew from the store",
+                         known->volume[0], known->name, volumes);
 }
 
 /* The store's row, which is there from when its format was through. */
@@ -260,12 +274,26 @@ static int find_row(struct plx_attach *a, struct plx_fault *fault)
     int error = plx_registry_store_get(a->registry, a->known.uuid, &a->row);
 
     if (error == PLX_ERR_NOT_FOUND)
-        return plx_fault_set(fault, PLX_ERR_REGISTRY,
-                             "%s: the registry of store %s is empty: its format or the rebuild of "
-                             "its registry was not finished; 'parallax store rebuild-registry "
-                             "--volume PATH' makes it anew from the store",
-                             a->known.volume[0], a->known.name);
+        return plx_attach_empty_registry(&a->known, fault);
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
+}
+
+int plx_attach_known_damage(const struct plx_known *known, int error, struct plx_fault *fault)
+{
+    struct plx_fault what = *fault;
+    char volumes[PLX_KNOWN_VOLUMES_TEXT];
+
+    if (error != PLX_ERR_REGISTRY)
+        return error;
+    plx_known_name_volumes(known, volumes);
+    return plx_fault_set(fault, PLX_ERR_CORRUPT,
+                         "%.*s; 'parallax store rebuild-registry %s' makes it anew from the store",
+                         (int)plx_min_u64(strcspn(what.text, ";"), 230), what.text, volumes);
+}
+
+int plx_attach_name_damage(struct plx_attach *a, int error, struct plx_fault *fault)
+{
+    return a && a->damaged ? plx_attach_known_damage(&a->known, error, fault) : error;
 }
 
 int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault)
@@ -352,6 +380,7 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
         error = plx_attach_recover(a, fault);
     a->keeps = false;
     if (error) {
+        error = plx_attach_name_damage(a, error, fault);
         if (a->store)
             plx_attach_close(a);
         else

@@ -51,6 +51,9 @@ struct plx_attach_options {
 
 int plx_attach_open(const struct plx_attach_options *options, struct plx_attach **ret_attach,
                     struct plx_fault *fault);
+/* The error of a call, with its fault: CORRUPT, and what to do, where a damaged registry is why it
+ * failed. attach may be NULL. */
+int plx_attach_name_damage(struct plx_attach *attach, int error, struct plx_fault *fault);
 /* All VDIs are closed before. Gives the extents back. The attach is gone, whatever is returned. */
 int plx_attach_close(struct plx_attach *attach);
 
@@ -201,6 +204,10 @@ int plx_attach_dedup(struct plx_attach *attach, bool open, const struct plx_atta
 /* Data blocks that can still be written to new places, as far as `enough` of them. */
 int plx_attach_data_room(struct plx_attach *attach, uint64_t enough, uint64_t *ret_blocks,
                          struct plx_fault *fault);
+
+/* With less room than this space is low: protected disks lose their oldest snapshots until there is
+ * twice as much. */
+uint64_t plx_attach_low_blocks(struct plx_attach *attach);
 
 /* Makes the store larger (plx_store_grow, plx_store_add_volume), then what the registry knows of it
  * and, if it is due, the registry's own room (spans.h); or changes what else takes the same right.

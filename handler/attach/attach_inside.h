@@ -82,6 +82,7 @@ struct plx_attach {
     struct plx_known known;
     struct plx_tenancy *tenancy; /* NULL: nothing was written yet */
     struct plx_registry *registry, *claims_registry;
+    bool damaged; /* the former: something failed because of what lies there */
     struct plx_registry_store row;
     struct plx_instance instance;
     bool registered;
@@ -103,6 +104,10 @@ struct plx_attach {
 };
 
 /* attach.c */
+/* A registry without the store's row. */
+int plx_attach_empty_registry(const struct plx_known *known, struct plx_fault *fault);
+/* As plx_attach_name_damage(), where a registry was found damaged. */
+int plx_attach_known_damage(const struct plx_known *known, int error, struct plx_fault *fault);
 int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault);
 
 /* attach_volumes.c */

@@ -10,7 +10,9 @@
 #include "registry/collections.h"
 #include "registry/policy.h"
 
-#define MOVE_SHARE 16u /* of the store: blocks are moved only while that much is free */
+#define LOW_SHARE 32u      /* space is low below this share of the store ... */
+#define LOW_EXTENTS_MAX 32 /* ... or so many extents */
+#define MOVE_SHARE 16u     /* of the store: blocks are moved only while that much is free */
 
 /* ---- Labels and size ---- */
 
@@ -149,15 +151,41 @@ static int enter_rewind(struct plx_attach *a, struct plx_held_vdi *held, uint64_
                  : plx_registry_event_add(a->registry, "vdi rewind", held->lock.vdi, detail);
 }
 
+/* The engine's own refusal, with the way out. Some rewinds can be forgotten without all of them,
+ * but which depends on what each went to (reclaim.c, C9); what is advised here goes whatever they
+ * were. */
+static int check_rewinds(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
+                         struct plx_fault *fault)
+{
+    const char *store = a->known.name;
+    struct plx_vdi_info info;
+
+    plx_attach_lock(a);
+    plx_vdi_get_info(vdi, &info);
+    plx_attach_unlock(a);
+    if (info.rewinds_held < PLX_REWINDS_MAX)
+        return 0;
+    return plx_fault_set(
+        fault, PLX_ERR_INVALID,
+        "%s/%.64s was rewound %u times, as often as its record can hold; clone the snapshot "
+        "('parallax vdi clone %s/%.64s@%llu %s/NEW') and use the clone, or give up all of its "
+        "history: 'parallax snap create %s/%.64s', then 'parallax snap delete %s/%.64s@.. --force'",
+        store, info.name, PLX_REWINDS_MAX, store, info.name, (unsigned long long)seq, store, store,
+        info.name, store, info.name);
+}
+
 int plx_attach_rewind(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
                       char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before,
                       struct plx_fault *fault)
 {
     struct plx_rewind_options options = {.seq = seq, .label = ret_label};
     struct plx_held_vdi *held = plx_attach_held(a, vdi);
-    int error = choose_label(a, held->lock.vdi, ret_label);
+    int error = check_rewinds(a, vdi, seq, fault);
 
     *ret_before = (struct plx_snapshot_info){0};
+    if (error)
+        return error;
+    error = choose_label(a, held->lock.vdi, ret_label);
     if (!error)
         error = plx_registry_has_room(a->registry);
     if (error)
@@ -314,6 +342,18 @@ int plx_attach_data_room(struct plx_attach *a, uint64_t enough, uint64_t *ret_bl
         return plx_registry_fault(a->registry, error, fault);
     *ret_blocks = plx_min_u64(counters.data_free_blocks + claimable, enough);
     return 0;
+}
+
+uint64_t plx_attach_low_blocks(struct plx_attach *a)
+{
+    struct plx_store_info info;
+    uint64_t extents;
+
+    plx_attach_lock(a);
+    plx_store_get_info(a->store, &info);
+    plx_attach_unlock(a);
+    extents = plx_max_u64(1, plx_min_u64(info.extents / LOW_SHARE, LOW_EXTENTS_MAX));
+    return extents * info.extent_blocks;
 }
 
 uint64_t plx_attach_reserve_extents(struct plx_attach *a)

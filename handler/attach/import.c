@@ -218,33 +218,43 @@ int plx_founding_identify(const struct plx_paths *paths, const char *const *name
     return error;
 }
 
-/* The volumes' paths as this host knows them. */
-static int enter_paths(const struct plx_known *known, const struct plx_patience *patience,
-                       struct plx_fault *fault)
+static int set_paths(struct plx_registry *registry, const struct plx_known *known,
+                     struct plx_fault *fault)
 {
-    struct plx_embedded_options options = {.volume = known->volume[0],
-                                           .uuid = known->uuid,
-                                           .who = "parallax store import",
-                                           .patience = patience};
     struct plx_registry_volume *list = NULL;
     struct plx_registry_store row;
-    struct plx_registry *registry;
     size_t count = 0;
-    int error = plx_embedded_open(&options, &registry, fault);
+    int error = plx_registry_store_get(registry, known->uuid, &row);
 
-    if (error)
-        return error;
-    error = plx_registry_store_get(registry, known->uuid, &row);
+    if (error == PLX_ERR_NOT_FOUND)
+        return plx_attach_empty_registry(known, fault);
     if (!error)
         error = plx_registry_volume_list(registry, row.id, &list, &count);
     for (size_t i = 0; i < count && i < known->volumes && !error; i++)
         if (strcmp(list[i].path, known->volume[i]) != 0)
             error = plx_registry_volume_set_path(registry, row.id, (unsigned)i, known->volume[i]);
-    if (error)
-        plx_registry_fault(registry, error, fault);
     free(list);
-    plx_registry_close(registry);
-    return error;
+    return error ? plx_registry_fault(registry, error, fault) : 0;
+}
+
+/* The volumes' paths as this host knows them. */
+static int enter_paths(const struct plx_known *known, const struct plx_patience *patience,
+                       struct plx_fault *fault)
+{
+    bool damaged = false;
+    struct plx_embedded_options options = {.volume = known->volume[0],
+                                           .uuid = known->uuid,
+                                           .who = "parallax store import",
+                                           .damaged = &damaged,
+                                           .patience = patience};
+    struct plx_registry *registry;
+    int error = plx_embedded_open(&options, &registry, fault);
+
+    if (!error) {
+        error = set_paths(registry, known, fault);
+        plx_registry_close(registry);
+    }
+    return damaged ? plx_attach_known_damage(known, error, fault) : error;
 }
 
 static int take(const struct plx_paths *paths, const struct plx_known *known, const char *which,

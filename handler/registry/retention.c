@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "registry/clock.h"
 #include "registry/policy.h"
 
 #define SECOND_NS 1000000000ull
@@ -239,6 +240,21 @@ int plx_retention_apply(struct plx_retention *retention, uint64_t now_ns,
     return error;
 }
 
+int plx_retention_shorten(const struct plx_retention_work *work, uint64_t oldest, uint64_t newest,
+                          struct plx_thinned *ret_sum, struct plx_fault *fault)
+{
+    struct plx_thin thin = {.upto = oldest};
+    int error = 0;
+
+    *ret_sum = (struct plx_thinned){0};
+    while (!error && !ret_sum->snapshots && thin.upto < newest) {
+        thin.after = ret_sum->upto; /* what is held at the beginning */
+        thin.upto = plx_retention_shorter(thin.upto, newest);
+        error = plx_retention_thin(work, &thin, ret_sum, fault);
+    }
+    return error;
+}
+
 /* From the beginning: it must not matter how far the levels have come. */
 int plx_retention_preview(const struct plx_protection *policy, uint64_t now_ns,
                           const struct plx_retention_work *work, struct plx_thinned *ret_sum,
@@ -277,6 +293,14 @@ int plx_retention_keep(struct plx_registry *registry, const char *vdi,
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%" PRIu64 ":%" PRIu64, i ? "," : "",
                                retention->level[i].upto, retention->level[i].before_ns);
     return plx_registry_policy_set(registry, vdi, PLX_POLICY_PROGRESS, text);
+}
+
+int plx_retention_tell_shortened(struct plx_registry *registry, const char *vdi, uint64_t oldest_ns)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, plx_clock_ns(CLOCK_REALTIME), oldest_ns);
+    return plx_registry_policy_set(registry, vdi, PLX_POLICY_SHORTENED, text);
 }
 
 static bool take_number(const char **at, char end, uint64_t *ret_number)

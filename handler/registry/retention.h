@@ -5,8 +5,8 @@
  * when the first tier has an interval of its own. Each level remembers how far it has come, so
  * that no stretch of history is read again and again.
  *
- * Pure functions, but for the last two. Who lets go is the caller: thin is plx_attach_thin(), or
- * a request to the handler that has the disk open.
+ * Pure functions, but for those that take a registry. Who lets go is the caller: thin is
+ * plx_attach_thin(), or a request to the handler that has the disk open.
  */
 #ifndef PLX_RETENTION_H
 #define PLX_RETENTION_H
@@ -62,6 +62,14 @@ int plx_retention_thin(const struct plx_retention_work *work, const struct plx_t
 int plx_retention_apply(struct plx_retention *retention, uint64_t now_ns,
                         const struct plx_retention_work *work, struct plx_thinned *ret_sum,
                         struct plx_fault *fault);
+
+/* One step for want of space: the oldest go, at least one if any may. */
+int plx_retention_shorten(const struct plx_retention_work *work, uint64_t oldest, uint64_t newest,
+                          struct plx_thinned *ret_sum, struct plx_fault *fault);
+/* That this was done, and the time of the oldest snapshot since, for 'parallax cdp status'. Codes
+ * as plx_registry_policy_set(). */
+int plx_retention_tell_shortened(struct plx_registry *registry, const char *vdi,
+                                 uint64_t oldest_ns);
 
 /* What plx_retention_apply() would let go, the first time; nothing changes. */
 int plx_retention_preview(const struct plx_protection *policy, uint64_t now_ns,

@@ -42,8 +42,6 @@
 #define LOOK_AT_SPACE_NS (5 * SECOND_NS)
 #define KEEP_PROGRESS_NS (600 * SECOND_NS)
 #define PAUSE_NS 5000000ull
-#define LOW_SHARE 32u      /* space is low below this share of the store ... */
-#define LOW_EXTENTS_MAX 32 /* ... or so many extents; twice as much is enough again */
 
 /* A disk that is open for writing, or was when the service last looked. */
 struct disk {
@@ -302,18 +300,6 @@ static void apply_policies(struct plx_service *s, uint64_t now_ns)
 
 /* ---- Space ---- */
 
-static uint64_t low_blocks(struct plx_service *s)
-{
-    struct plx_store_info info;
-    uint64_t extents;
-
-    plx_loop_lock(s->home->loop);
-    plx_store_get_info(plx_attach_store(s->home->attach), &info);
-    plx_loop_unlock(s->home->loop);
-    extents = plx_max_u64(1, plx_min_u64(info.extents / LOW_SHARE, LOW_EXTENTS_MAX));
-    return extents * info.extent_blocks;
-}
-
 /* Whether so much is free; when nobody can tell, it is. */
 static bool has_room(struct plx_service *s, uint64_t blocks)
 {
@@ -371,21 +357,19 @@ static struct disk *oldest_disk(struct plx_service *s)
 
 static int note_shortened(struct plx_registry *registry, const char *vdi, void *argument)
 {
-    return plx_registry_policy_set(registry, vdi, PLX_POLICY_SHORTENED, argument);
+    return plx_retention_tell_shortened(registry, vdi, *(const uint64_t *)argument);
 }
 
 /* Written for `parallax cdp status`, and once to the log. */
 static void tell_shortened(struct plx_service *s, struct disk *disk)
 {
-    char text[64];
+    uint64_t oldest_ns = disk->shortened_ns;
 
-    if (!disk->shortened_ns)
+    if (!oldest_ns)
         return;
     s->at = disk;
-    snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, plx_clock_ns(CLOCK_REALTIME),
-             disk->shortened_ns);
     disk->shortened_ns = 0;
-    with_registry(s, note_shortened, text);
+    with_registry(s, note_shortened, &oldest_ns);
     if (disk->full_told)
         return;
     disk->full_told = true;
@@ -408,19 +392,13 @@ static bool shorten(struct plx_service *s)
 {
     const struct plx_retention_work work = {
         .context = s, .thin = thin_slice, .between = pause_between};
-    struct plx_thin thin = {.upto = oldest_of(s).seq};
     struct plx_vdi_clock clock = {.ends = {.newest_seq = 0}};
     struct plx_fault fault = {0};
-    struct plx_thinned sum = {0};
-    int error = 0;
+    struct plx_thinned sum;
 
     look_at_clock(s, &clock);
-    while (!error && !sum.snapshots && thin.upto < clock.ends.newest_seq) {
-        thin.after = sum.upto; /* what is held at the beginning */
-        thin.upto = plx_retention_shorter(thin.upto, clock.ends.newest_seq);
-        error = plx_retention_thin(&work, &thin, &sum, &fault);
-    }
-    report(s, error, &fault);
+    report(s, plx_retention_shorten(&work, oldest_of(s).seq, clock.ends.newest_seq, &sum, &fault),
+           &fault);
     s->at->stuck = !sum.snapshots;
     if (!sum.snapshots)
         return false;
@@ -475,7 +453,7 @@ static void shorten_windows(struct plx_service *s, uint64_t enough)
 /* hurry: a write has found no room, whatever the numbers say. */
 static void make_room(struct plx_service *s, bool hurry)
 {
-    uint64_t low = low_blocks(s);
+    uint64_t low = plx_attach_low_blocks(s->home->attach);
 
     if (hurry || !has_room(s, low))
         shorten_windows(s, 2 * low);

@@ -367,6 +367,14 @@ run 0 vdi bench demo/web --rw randrw --force --runtime 1 --size 16M
 says out "IOPS"
 run 2 vdi bench demo/web --rw sideways
 run 2 vdi bench demo/web --bs 1000
+for pattern in read randread; do
+    run 2 vdi bench demo/web --rw $pattern --snapshot-every 10ms
+    says err "--snapshot-every has no effect with --rw $pattern"
+done
+run 2 vdi bench demo/web --snapshot-every 10ms
+says err "a disk that is not written takes no snapshots; give write, randwrite or randrw"
+run 2 vdi bench demo/web --size 1T
+says err "--size 1 TiB is more than the virtual disk has: "
 run 3 vdi stats demo/web
 says err "no handler of this host has demo/web open"
 run 3 store stats demo
@@ -403,6 +411,15 @@ says out demo.plx
     die "the scan is not told as JSON"
 run 0 store scan "$DIR/pair1.plx" --json # its volume 0 is known here
 [[ $(json 0 ours) == true ]] || die "a further volume alone does not tell whose it is"
+run 0 store forget pair
+advised=$(sed -n "s/.*'parallax \(store import .*\)' makes it known again/\1/p" err)
+[[ $advised == "store import --volume $DIR/pair0.plx --volume $DIR/pair1.plx" ]] || die "it advises '$advised'"
+# shellcheck disable=SC2086 # words
+run 0 $advised
+run 0 store release pair
+advised=$(sed -n "s/.*'parallax \(store import .*\)' takes it.*/\1/p" err)
+# shellcheck disable=SC2086 # words
+run 0 $advised
 run 0 store forget pair
 run 0 store scan "$DIR/pair1.plx" --json
 [[ $(<out) != *'"host"'* ]] || die "whose a further volume is cannot be known"
@@ -536,6 +553,33 @@ for at in range(16 * 4096, len(good), 4096):
 sys.exit(damaged < 3)
 SCRIPT
 run 0 store forget small
+step "a registry that was overwritten: damage, and how to make it anew"
+run 0 store format worn --volume "$DIR/worn.plx" --size 64M
+run 0 vdi import second worn/kept
+cp worn.plx worn.whole
+for how in "if=/dev/zero bs=64k seek=16 count=1" "if=/dev/urandom bs=64k seek=16 count=1" \
+    "if=/dev/urandom bs=4k seek=257 count=40"; do # all, its first pages, and all but that
+    cp worn.whole worn.plx
+    # shellcheck disable=SC2086 # words
+    dd of=worn.plx conv=notrunc status=none $how
+    for command in "vdi list" "vdi list worn" "vdi export worn/kept -" "store check worn" "vdi create worn/new --size 1M" \
+        "store info worn" "store list" "snap list worn/kept" "gc worn"; do
+        # shellcheck disable=SC2086 # words
+        run 5 $command
+        says err "'parallax store rebuild-registry --volume $DIR/worn.plx' makes it anew from the store"
+        [[ $how != *zero* ]] || says err "is empty: it was overwritten, or its format or rebuild was not finished"
+        [[ $how == *zero* ]] || says err "the registry in $DIR/worn.plx is damaged"
+    done
+    run 0 store forget worn
+    run 5 store import --volume "$DIR/worn.plx"
+    says err "'parallax store rebuild-registry --volume $DIR/worn.plx' makes it anew from the store"
+    run 0 store rebuild-registry --volume "$DIR/worn.plx"
+    run 0 vdi export worn/kept worn.back --force
+    same second worn.back
+done
+run 0 store forget worn
+
+step "a volume that was cut off"
 truncate -s 100M demo.plx
 "$PARALLAX" store check demo >out 2>err && die "a truncated volume was accepted"
 [[ $(wc -l <err) == 1 ]] || die "the error is not one line"

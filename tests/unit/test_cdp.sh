@@ -49,6 +49,23 @@ run 0 vdi delete demo/unseen --yes
 run 3 cdp status nothing
 run 3 cdp status demo/nothing
 
+step "on: what is left out stays as it was"
+run 0 cdp on demo/web --every-write --keep all:2h,1s:2d --on-full keep
+run 0 cdp on demo/web --keep all:3h
+says err "demo/web: a snapshot every write; kept: all:3h"
+run 0 cdp on demo/web --on-full shorten
+says err "demo/web: a snapshot every write; kept: all:3h"
+run 0 cdp on demo/web --every 20ms
+run 0 cdp on demo/web
+run 0 cdp status demo/web --json
+[[ $(json protection) == "every 20ms" && $(json retention) == all:3h && $(json on_full) == shorten ]] ||
+    die "what was left out has changed"
+run 0 cdp on --help
+says out "What you leave out stays as it is"
+run 0 cdp off demo/web
+run 0 cdp on demo/web --keep all:1h,1s:1d,1m:7d,1h:30d
+says err "demo/web: a snapshot every 10ms; kept: all:1h,1s:1d,1m:7d,1h:30d"
+
 step "a load, and its instants"
 run 0 vdi bench demo/web --rw randwrite --force --bs 4k --iodepth 1 --runtime 2 --size 32M
 run 0 cdp status demo/web --json
@@ -199,6 +216,39 @@ run 0 cdp apply demo/hist --json
 run 0 snap list demo/hist --all --json
 [[ $(json 0 seq) == "$newest" ]] || die "more than the newest is there"
 
+step "a full store: without a handler 'cdp apply' lets the oldest go, as the message says"
+run 0 store format full --volume "$DIR/full.plx" --size 64M
+run 0 vdi create full/a --size 40M
+run 0 cdp on full/a --on-full keep
+run 6 vdi bench full/a --rw randwrite --runtime 20 --size 30M
+says err "'parallax cdp apply' lets them go"
+run 0 snap label full/a@2 held
+run 0 cdp apply full/a --json
+[[ $(json snapshots) == 0 && $(json early) == 0 ]] || die "with --on-full keep something went"
+run 0 cdp on full/a --on-full shorten
+run 0 cdp off full/a
+run 0 cdp apply full/a --json
+[[ $(json snapshots) == 0 ]] || die "of a disk that is not protected something went"
+run 0 cdp on full/a
+run 0 cdp status full/a --json
+[[ $(<out) != *'"warning"'* ]] || die "it warns of what has not happened"
+run 0 cdp apply full/a
+says err "the store was nearly full: "
+run 0 cdp status full/a --json
+[[ $(json warning) == "window shortened at "* ]] || die "the status does not say so"
+run 0 vdi export full/a@held back --force
+run 0 store info full --json
+(($(json available_bytes) >= 4 << 20)) || die "there is no room"
+run 0 snap list full/a --json --all
+left=$(grep -o '"seq"' out | wc -l)
+((left > 3)) || die "more went than there had to"
+run 0 cdp apply full/a --json
+[[ $(json snapshots) == 0 ]] || die "with room something went"
+head -c 1M /dev/urandom >small
+run 0 vdi import small full/a --force
+run 0 store check full --data
+run 0 store forget full
+
 step "deleting snapshots: what a rewind went to stays"
 head -c 300000 /dev/urandom >part9
 run 0 vdi import part9 demo/hist --force
@@ -247,8 +297,13 @@ run 3 vdi export demo/kin@free back --force
 run 0 snap list demo/kin --labels --json
 [[ $(json 0 labels) == '["again", "origin"]' ]] || die "a label is lost"
 grep -q free out && die "a label is left"
-both demo/kin@1..4
-[[ $(json snapshots) == 0 && $(json labels) == "[]" ]] || die "there was nothing left to go"
+for dry in "" -n; do # nothing goes, and something stands in the way: as it is for a single one
+    # shellcheck disable=SC2086 # words
+    run 4 snap delete demo/kin@1..4 --force $dry
+    says err "demo/kin@1..4: nothing goes: snapshot 2 stays: demo/kid was cloned from it; it can go when that is deleted"
+done
+both demo/kin@3..4 # where nothing is left, nothing stands in the way
+[[ $(json snapshots) == 0 && $(json labels) == "[]" && $(json stays) == "[]" ]] || die "there was nothing left to go"
 run 4 snap delete demo/kin@origin --force
 says err "demo/kin@origin stays: demo/kid was cloned from it; it can go when that is deleted"
 grep -q "try again" err && die "waiting does not help"

@@ -71,6 +71,17 @@ while IFS= read -r line; do
     [[ $(<out) == "{"* ]] || die "$words --json: that is no object"
 done <<<"$list"
 
+step "help: the table of commands"
+for words in help "vdi create --help" "help vdi create" "help vdi"; do
+    # shellcheck disable=SC2086 # words
+    run 0 $words --json
+    [[ $(json everywhere 0 name) == state-dir ]] || die "$words --json: no options"
+done
+[[ $(json commands 0 noun) == vdi && $(json commands 1 verb) == list ]] || die "not the commands of vdi"
+run 0 help vdi create --json
+[[ $(json commands 0 verb) == create && $(json commands 0 options 0 name) == size ]] || die "not that of vdi create"
+run 2 help nothing --json
+
 step "none is left out"
 for noun in $("$PARALLAX" __complete); do
     verbs=$("$PARALLAX" __complete "$noun" | grep -v '^--')

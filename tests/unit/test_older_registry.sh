@@ -112,7 +112,7 @@ for page in $(pages before.plx whole.plx); do
     "$PARALLAX" vdi create demo/new --size 8M >out 2>err
     status=$?
     cp older.plx demo.plx
-    if ((status != 1)) || ! grep -q malformed err; then continue; fi
+    if ((status != 5)) || ! grep -q malformed err; then continue; fi
     malformed=$((malformed + 1))
     run 5 store check demo
     says out "error: the registry is damaged"

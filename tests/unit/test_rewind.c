@@ -353,7 +353,7 @@ static void test_refusals(void)
         fill(vdi, 0, 1, (int)(3 + i));
         CU_ASSERT(held(before, 0, 1, i ? (int)(2 + i) : 2));
     }
-    FAILS(NOSPACE, try_rewind(vdi, first));
+    FAILS(INVALID, try_rewind(vdi, first));
     CU_ASSERT(strstr(fault.text, "clone") != NULL);
     CU_ASSERT(holds(vdi, 0, 1, 2 + (int)PLX_REWINDS_MAX));
     OK(plx_snapshot_open(store, 0, first, &instant, &fault));

@@ -104,4 +104,30 @@ run 0 gc demo
 run 0 vdi export demo/db first.out --force
 same first.raw first.out
 run 0 store check demo --data
+
+step "a disk that was rewound as often as its record can hold: what is advised helps, as it is printed"
+run 0 vdi create demo/often --size 4M
+head -c 1M /dev/urandom >often.raw
+run 0 vdi import often.raw demo/often --force
+run 0 snap create demo/often@start
+for _ in {1..60}; do run 0 rewind demo/often --to start; done
+run 1 rewind demo/often --to start
+says err "demo/often was rewound 60 times, as often as its record can hold"
+cp err advised
+run 4 snap delete demo/often@..5 --force # a later rewind went to the same
+run 4 snap delete demo/often@..60 --force
+run 1 rewind demo/often --to start
+mapfile -t commands < <(grep -o "'parallax [^']*'" advised | tr -d "'")
+[[ ${#commands[@]} == 3 ]] || die "other commands are advised: ${commands[*]}"
+for command in "${commands[@]}"; do
+    # shellcheck disable=SC2086 # words
+    run 0 ${command#parallax }
+    [[ $command != *" clone "* ]] || run 0 vdi delete demo/NEW --yes
+done
+run 0 snap list demo/often -q --json
+[[ $(json 0 seq) == 62 ]] || die "not all of its history is given up"
+run 0 rewind demo/often --to 62
+run 0 vdi export demo/often often.out
+cmp -n 1M often.raw often.out || die "it is not what it was"
+run 0 store check demo --data
 echo "rewind: all is well"

@@ -222,10 +222,18 @@ says err "standard output: Broken pipe"
 
 step "numbers want a unit"
 for words in "store set demo" "vdi set demo/web"; do
-    for number in 0 8 80 800000; do
+    for number in 8 80; do
         # shellcheck disable=SC2086
         run 2 $words --warn-at $number
         says err "has no unit; write $number% or ${number}G"
+    done
+    # shellcheck disable=SC2086
+    run 2 $words --warn-at 800000 # which is no percentage
+    says err "has no unit; write 800000M or 800000G"
+    for number in 0 00 0% 0G 100%; do
+        # shellcheck disable=SC2086
+        run 2 $words --warn-at $number
+        says err "a percentage from 1% to 99%, or 'none', which turns the limit off"
     done
     # shellcheck disable=SC2086
     run 0 $words --warn-at 8388608

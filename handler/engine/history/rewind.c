@@ -41,10 +41,9 @@ static int check(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                              "rewound; try again when that is done",
                              name);
     if (vdi->record.rewinds == PLX_REWINDS_MAX)
-        return plx_fault_set(fault, PLX_ERR_NOSPACE,
+        return plx_fault_set(fault, PLX_ERR_INVALID, /* more space would be no help */
                              "virtual disk %s was rewound %u times, as often as its record can "
-                             "hold; let its oldest snapshots go, all of them up to one of these "
-                             "rewinds, or clone the snapshot and use the clone",
+                             "hold; clone the snapshot and use the clone",
                              name, PLX_REWINDS_MAX);
     return plx_vdi_health(vdi, fault);
 }
