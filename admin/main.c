@@ -393,8 +393,9 @@ const struct plx_command plx_commands[] = {
      "diff demo/web@monday",
      OPTIONS({"summary", NULL, "show only the total"}), plx_cmd_diff},
     {"find", NULL, "STORE/VDI", "List when a range of a virtual disk was changed, newest first.",
-     "For each change you see the two snapshots between which it happened. Several changes between "
-     "two snapshots count as one. A block has 4096 bytes.",
+     "For each change you see the two snapshots between which it happened: those that follow each "
+     "other, and between which diff shows a difference in the range. A rewind is a change, too. "
+     "Several changes between two snapshots count as one. A block has 4096 bytes.",
      "find demo/web --block 0\n"
      "find demo/web --block 2048..4095 --limit 10\n"
      "find demo/web --offset 1M --length 64k --json",
