@@ -17,6 +17,11 @@
  *     be read twice. What is to be zero behind the end needs no growth.
  * B5  A process that was killed may have written the label and not told the registry: who opens the
  *     copy does that for it. So whether the copy holds the instant is asked again then.
+ * B6  A copy that holds the instant already gets nothing from the stream. If its contents are not
+ *     those of that snapshot any more, be it by a later import, that is said, or they are taken
+ *     back to it as in B2, with --force. Its label moves to a snapshot of them then: what was
+ *     written back lies elsewhere, so the next stream would take it for changes. Without the label,
+ *     should the command be killed in between, the stream is imported as any other.
  * Crash story: the label is there before anything else is changed, and goes after the one that says
  *   what the copy holds. What a kill leaves before it is the state before; between the two, what
  *   the next import takes back; behind, a copy that is whole, and a label that the next one
@@ -43,6 +48,7 @@ static const struct plx_column columns[] = {
     {"data_bytes", "Data", PLX_COLUMN_SIZE},
     {"zero_bytes", "Zeroes", PLX_COLUMN_SIZE},
     {"present", "Present already", PLX_COLUMN_TEXT},
+    {"changed", "Changed since", PLX_COLUMN_TEXT},
     {"dry_run", "Dry run", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
 };
@@ -54,10 +60,11 @@ struct import {
     off_t start; /* of the stream in the file; -1: it cannot be read twice */
     bool dry_run, present;
     bool created, touched;         /* the copy */
-    bool dirty;                    /* it was changed since the state that the stream goes on from */
+    bool dirty;                    /* it was changed since the state that it is to be in (base) */
     bool unfinished;               /* by an import */
+    bool changed;                  /* it is present, and was changed since */
     uint64_t size_bytes, to_seq;   /* to_seq: where it is present */
-    struct plx_snapshot_info base; /* seq 0: nothing */
+    struct plx_snapshot_info base; /* what the stream goes on from, seq 0: nothing; or B6 */
     char from_label[PLX_LABEL_MAX + 1], to_label[64];
     struct plx_stream_reader reader;
     struct plx_transfer transfer;
@@ -219,7 +226,7 @@ static int find_mark(struct import *import, const struct plx_registry_vdi *row)
 }
 
 /* B2 */
-static int find_changes(struct import *import, const struct plx_registry_vdi *row)
+static int compare_with_base(struct import *import)
 {
     struct plx_cli *cli = import->cli;
     struct plx_vdi *base = NULL, *newest = NULL;
@@ -230,7 +237,16 @@ static int find_changes(struct import *import, const struct plx_registry_vdi *ro
         rc = plx_vdi_diff(base, newest, stop_at_first, &import->dirty, &cli->fault);
     plx_session_instant_close(cli, newest);
     plx_session_instant_close(cli, base);
-    if (rc || (rc = find_mark(import, row)))
+    return rc;
+}
+
+/* B2 */
+static int find_changes(struct import *import, const struct plx_registry_vdi *row)
+{
+    struct plx_cli *cli = import->cli;
+    int rc;
+
+    if ((rc = compare_with_base(import)) || (rc = find_mark(import, row)))
         return rc;
     if (!import->dirty || import->unfinished || plx_cli_get(cli, "force"))
         return 0;
@@ -280,6 +296,29 @@ static int find_present(struct import *import, const struct plx_registry_vdi *ro
     return rc && rc != PLX_ERR_NOT_FOUND ? plx_session_registry_fault(cli, rc) : 0;
 }
 
+/* B6 */
+static int look_at_present(struct import *import)
+{
+    struct plx_name present = import->name;
+    struct plx_cli *cli = import->cli;
+    bool force = plx_cli_get(cli, "force");
+    int rc;
+
+    snprintf(present.snapshot, sizeof present.snapshot, "%" PRIu64, import->to_seq);
+    if ((rc = plx_session_snapshot_resolve(cli, &present, &import->base)) ||
+        (rc = compare_with_base(import)))
+        return rc;
+    import->changed = import->dirty;
+    import->dirty = import->dirty && force && !import->dry_run;
+    if (import->changed && !import->dirty)
+        plx_out_note(cli, "%s/%.60s was changed since @%.60s, which is what the stream brings; %s",
+                     present.store, present.vdi, import->to_label,
+                     force ? "the changes would be taken back"
+                           : "it stays so, unless --force takes the changes back (a snapshot of "
+                             "them stays)");
+    return 0;
+}
+
 static int prepare(struct import *import)
 {
     struct plx_registry_vdi row;
@@ -287,9 +326,10 @@ static int prepare(struct import *import)
 
     if (rc == PLX_ERR_NOT_FOUND)
         return create_copy(import);
-    if (rc || (rc = check_sizes(import, &row)) || (rc = find_present(import, &row)) ||
-        import->present)
+    if (rc || (rc = check_sizes(import, &row)) || (rc = find_present(import, &row)))
         return rc;
+    if (import->present)
+        return look_at_present(import);
     if (import->reader.header.from.seq && (rc = find_base(import)))
         return rc;
     return find_changes(import, &row);
@@ -468,7 +508,7 @@ static int check_stream(struct import *import)
     return rc;
 }
 
-/* B1: the last steps. */
+/* B1: the last steps; B6: the label may be elsewhere. */
 static int finish(struct import *import)
 {
     struct plx_cli *cli = import->cli;
@@ -480,9 +520,12 @@ static int finish(struct import *import)
         cli->fault = flush.fault;
         return rc;
     }
-    if ((rc = plx_session_snapshot_create(cli, &import->name, import->to_label, &seq, &time_ns)))
+    if ((rc = plx_session_snapshot_create(cli, &import->name, "", &seq, &time_ns)) ||
+        (import->present &&
+         (rc = plx_session_label_remove(cli, &import->name, import->to_label))) ||
+        (rc = plx_session_label_set(cli, &import->name, import->to_label, seq, time_ns)))
         return rc;
-    return plx_session_label_remove(cli, &import->name, UNFINISHED);
+    return remove_mark(import, UINT64_MAX);
 }
 
 static int write_opened(struct import *import)
@@ -495,13 +538,24 @@ static int write_opened(struct import *import)
     return rc ? rc : finish(import);
 }
 
+/* B6. The stream was checked. */
+static int restore_present(struct import *import)
+{
+    int rc = take_back(import);
+
+    return rc ? rc : finish(import);
+}
+
 static int write_copy(struct import *import)
 {
-    int closed, rc = check_stream(import);
+    bool was_present = import->present;
+    int closed, rc = was_present ? apply(import, false) : check_stream(import);
 
     if (!rc)
         rc = open_copy(import);
-    if (!rc)
+    if (!rc && was_present)
+        rc = restore_present(import);
+    else if (!rc)
         rc = import->present ? apply(import, false) : write_opened(import);
     closed = plx_session_vdi_close(import->cli);
     return rc ? rc : closed;
@@ -521,7 +575,9 @@ static void explain(struct import *import)
             "%.140s; %s/%.40s holds a part of the stream until the import is repeated%s%.60s",
             why.text, import->name.store, import->name.vdi,
             import->base.seq ? ", and is whole at @" : "",
-            import->base.seq ? import->from_label : "");
+            !import->base.seq ? ""
+            : import->present ? import->to_label
+                              : import->from_label);
     }
 }
 
@@ -539,6 +595,8 @@ static void print_import(const struct import *import)
     plx_out_set_time(object, "to_time", header->to.time_ns);
     if (header->from.seq)
         json_object_set_new(object, "from", json_string(import->from_label));
+    if (import->present)
+        json_object_set_new(object, "changed", json_boolean(import->changed));
     plx_out_object(import->cli, columns, object);
 }
 
@@ -552,7 +610,8 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli)
                                import.dry_run ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
         (rc = prepare(&import)))
         goto out;
-    rc = import.dry_run || import.present ? apply(&import, false) : write_copy(&import);
+    rc = import.dry_run || (import.present && !import.dirty) ? apply(&import, false)
+                                                             : write_copy(&import);
     if (!rc && import.present && !import.dry_run)
         rc = remove_mark(&import, import.to_seq);
     if (rc)

@@ -309,13 +309,14 @@ const struct plx_command plx_commands[] = {
      "label import-ID-SEQ-TIME, which has the identity and the sequence number of the original. "
      "The next stream continues from that snapshot. A full stream creates the copy if it does not "
      "exist. If an import was interrupted, give the command again: the partial import is undone "
-     "first.",
+     "first. If the copy has the stream's snapshot already, nothing is written, unless --force "
+     "returns a changed copy to it.",
      "vdi import-diff web.full safe/web\n"
      "vdi import-diff web.tuesday safe/web --dry-run\n"
      "zstdcat web.tuesday.zst | parallax vdi import-diff - safe/web",
      OPTIONS({"base", "SNAPSHOT",
               "the snapshot of the copy from which the stream continues, if no import made it"},
-             {"force", NULL, "undo what was changed in the copy since"},
+             {"force", NULL, "undo what was changed in the copy since; a snapshot of it stays"},
              {"dry-run", NULL, "check the stream and whether it fits; change nothing"}),
      plx_cmd_vdi_import_diff},
     {"vdi", "bench", "STORE/VDI", "Measure a virtual disk on the engine itself.",
