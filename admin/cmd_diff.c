@@ -209,8 +209,8 @@ int plx_cmd_find(struct plx_cli *cli)
     if (finding.more)
         plx_out_note(cli, "there are earlier changes: --limit shows more");
     else if (finding.unknown)
-        plx_out_note(cli, "whether it changed in the oldest interval is not known: the log of that "
-                          "time is not kept");
+        plx_out_note(cli, "whether it changed before the oldest snapshot is not known: the "
+                          "snapshots of that time are gone");
     plx_out_note(cli, finding.table.rows ? "a change is known as exactly as snapshots were taken"
                                          : "it never changed");
     return 0;

@@ -1,4 +1,4 @@
-/* cmd_incremental.c - vdi export-diff and vdi import-diff: incremental backups as streams.
+/* cmd_incremental.c - parallax vdi import-diff: a copy goes on by a stream of what differs.
  *
  * A stream (stream.h) takes a copy of a virtual disk from one instant to another. An import ends
  * with a snapshot of the copy, labelled with the instant that it holds, and the next stream goes on
@@ -17,6 +17,11 @@
  *     be read twice. What is to be zero behind the end needs no growth.
  * B5  A process that was killed may have written the label and not told the registry: who opens the
  *     copy does that for it. So whether the copy holds the instant is asked again then.
+ * B6  A copy that holds the instant already gets nothing from the stream. If its contents are not
+ *     those of that snapshot any more, be it by a later import, that is said, or they are taken
+ *     back to it as in B2, with --force. Its label moves to a snapshot of them then: what was
+ *     written back lies elsewhere, so the next stream would take it for changes. Without the label,
+ *     should the command be killed in between, the stream is imported as any other.
  * Crash story: the label is there before anything else is changed, and goes after the one that says
  *   what the copy holds. What a kill leaves before it is the state before; between the two, what
  *   the next import takes back; behind, a copy that is whole, and a label that the next one
@@ -28,7 +33,6 @@
 #include <unistd.h>
 
 #include "cmd.h"
-#include "instants.h"
 #include "output.h"
 #include "stream.h"
 #include "transfer.h"
@@ -44,155 +48,10 @@ static const struct plx_column columns[] = {
     {"data_bytes", "Data", PLX_COLUMN_SIZE},
     {"zero_bytes", "Zeroes", PLX_COLUMN_SIZE},
     {"present", "Present already", PLX_COLUMN_TEXT},
+    {"changed", "Changed since", PLX_COLUMN_TEXT},
     {"dry_run", "Dry run", PLX_COLUMN_TEXT},
     {NULL, NULL, 0},
 };
-
-/* The label of a copy's snapshot that holds this instant. The time is in it because a number may be
- * given out again: a disk that lost writes has its newest snapshots no more (vdi accept-older). */
-static void instant_label(const struct plx_stream_instant *instant, char ret_label[64])
-{
-    uint64_t word = 0;
-
-    for (unsigned i = 0; i < 8; i++)
-        word = word << 8 | instant->vdi.b[i];
-    snprintf(ret_label, 64, "import-%016" PRIx64 "-%" PRIu64 "-%" PRIx64, word, instant->seq,
-             instant->time_ns);
-}
-
-/* ---- Export ------------------------------------------------------------------------------- */
-
-struct export
-{
-    struct plx_cli *cli;
-    struct plx_output output;
-    struct plx_transfer transfer;
-    struct plx_progress progress;
-    struct plx_stream_header header;
-    struct plx_stream_state state;
-};
-
-static int write_range(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
-{
-    struct export *export = context;
-    uint8_t record[PLX_STREAM_RECORD_BYTES];
-
-    plx_stream_put_range(&export->state, offset, bytes, length, record);
-    int rc = plx_output_write(&export->output, record, sizeof record, UINT64_MAX);
-    if (!rc && bytes)
-        rc = plx_output_write(&export->output, bytes, length, UINT64_MAX);
-    plx_progress_show(&export->progress, export->state.data_bytes + export->state.zero_bytes);
-    return rc;
-}
-
-static int give_range(void *context, uint64_t offset, const uint8_t *bytes, uint64_t length)
-{
-    return bytes ? plx_for_runs(offset, bytes, length, write_range, context)
-                 : write_range(context, offset, NULL, length);
-}
-
-static int write_stream(struct export *export, const struct plx_instants *instants)
-{
-    struct plx_cli *cli = export->cli;
-    uint8_t bytes[PLX_STREAM_HEADER_BYTES];
-    int rc;
-
-    plx_stream_put_header(&export->header, &export->state, bytes);
-    if ((rc = plx_output_write(&export->output, bytes, PLX_STREAM_HEADER_BYTES, UINT64_MAX)) ||
-        (rc = plx_transfer_init(&export->transfer, cli, instants->to_vdi)))
-        return rc;
-    export->transfer.give = give_range;
-    export->transfer.context = export;
-    plx_progress_begin(&export->progress, cli, "export", export->header.changed_bytes);
-    rc = plx_transfer_done(&export->transfer, plx_copy_diff(&export->transfer, instants->from_vdi));
-    plx_progress_end(&export->progress);
-    plx_stream_put_end(&export->state, bytes);
-    return rc ? rc : plx_output_write(&export->output, bytes, PLX_STREAM_RECORD_BYTES, UINT64_MAX);
-}
-
-/* The name gets the sequence number, so that it goes on meaning the same snapshot. */
-static int resolve(struct plx_cli *cli, struct plx_name *name, struct plx_stream_instant *ret)
-{
-    struct plx_snapshot_info info;
-    int rc;
-
-    if (!*name->snapshot)
-        return plx_cli_usage(cli,
-                             "a backup ends and begins at snapshots; 'parallax snap create %s/%s' "
-                             "takes one",
-                             name->store, name->vdi);
-    if ((rc = plx_session_snapshot_resolve(cli, name, &info)))
-        return rc;
-    snprintf(name->snapshot, sizeof name->snapshot, "%" PRIu64, info.seq);
-    ret->seq = info.seq;
-    ret->time_ns = info.time_ns;
-    return 0;
-}
-
-static int fill_header(struct plx_cli *cli, const struct plx_instants *instants,
-                       struct plx_stream_header *header)
-{
-    struct plx_diff_sum sum;
-    struct plx_vdi_info info;
-    struct plx_store_info store;
-    int rc = plx_diff_sum(cli, instants->from_vdi, instants->to_vdi, &sum);
-
-    plx_store_get_info(plx_session_store(cli), &store);
-    plx_vdi_get_info(instants->to_vdi, &info);
-    header->to.vdi = plx_uuid_shown(&store.id, &store.identity, &info.id);
-    header->to.size_bytes = info.size_bytes;
-    header->sector_size = info.sector_size;
-    header->changed_bytes = sum.data_bytes + sum.zero_bytes;
-    memcpy(header->name, info.name, sizeof header->name);
-    if (!instants->from_vdi)
-        return rc;
-    plx_vdi_get_info(instants->from_vdi, &info);
-    header->from.vdi = plx_uuid_shown(&store.id, &store.identity, &info.id);
-    header->from.size_bytes = info.size_bytes;
-    return rc;
-}
-
-static int print_export(const struct export *export, const struct plx_instants *instants)
-{
-    char from[sizeof(struct plx_name)], to[sizeof from], label[64];
-    json_t *object;
-
-    if (export->output.fd == STDOUT_FILENO)
-        return 0;
-    instant_label(&export->header.to, label);
-    object = json_pack(
-        "{s:s,s:s,s:I,s:I,s:I}", "to", plx_instants_text(&instants->to, to, sizeof to), "label",
-        label, "size_bytes", (json_int_t) export->header.to.size_bytes, "data_bytes",
-        (json_int_t) export->state.data_bytes, "zero_bytes", (json_int_t) export->state.zero_bytes);
-    if (!instants->from_nothing)
-        json_object_set_new(object, "from",
-                            json_string(plx_instants_text(&instants->from, from, sizeof from)));
-    plx_out_object(export->cli, columns, object);
-    return 0;
-}
-
-int plx_cmd_vdi_export_diff(struct plx_cli *cli)
-{
-    struct export export = {.cli = cli};
-    struct plx_instants instants;
-    int rc;
-
-    if ((rc = plx_instants_parse(cli, cli->count - 1, &instants)) ||
-        (rc = plx_session_open(cli, instants.to.store, PLX_SESSION_READ)) ||
-        (rc = resolve(cli, &instants.to, &export.header.to)) ||
-        (!instants.from_nothing && (rc = resolve(cli, &instants.from, &export.header.from))))
-        return rc;
-    if (!(rc = plx_instants_open(cli, &instants)) &&
-        !(rc = fill_header(cli, &instants, &export.header))) {
-        rc = plx_output_open(&export.output, cli, cli->arguments[cli->count - 1], true);
-        rc = rc ? rc : write_stream(&export, &instants);
-        rc = plx_output_close(&export.output, rc);
-    }
-    plx_instants_close(cli, &instants);
-    return rc ? rc : print_export(&export, &instants);
-}
-
-/* ---- Import ------------------------------------------------------------------------------- */
 
 struct import {
     struct plx_cli *cli;
@@ -201,10 +60,11 @@ struct import {
     off_t start; /* of the stream in the file; -1: it cannot be read twice */
     bool dry_run, present;
     bool created, touched;         /* the copy */
-    bool dirty;                    /* it was changed since the state that the stream goes on from */
+    bool dirty;                    /* it was changed since the state that it is to be in (base) */
     bool unfinished;               /* by an import */
+    bool changed;                  /* it is present, and was changed since */
     uint64_t size_bytes, to_seq;   /* to_seq: where it is present */
-    struct plx_snapshot_info base; /* seq 0: nothing */
+    struct plx_snapshot_info base; /* what the stream goes on from, seq 0: nothing; or B6 */
     char from_label[PLX_LABEL_MAX + 1], to_label[64];
     struct plx_stream_reader reader;
     struct plx_transfer transfer;
@@ -235,15 +95,15 @@ static int open_stream(struct import *import)
         return plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
     if ((rc = plx_stream_open(reader, &cli->fault)))
         return rc;
-    instant_label(&reader->header.to, import->to_label);
+    plx_stream_label(&reader->header.to, import->to_label);
     if (plx_cli_get(cli, "base"))
         snprintf(import->from_label, sizeof import->from_label, "%s", plx_cli_get(cli, "base"));
     else
-        instant_label(&reader->header.from, import->from_label);
+        plx_stream_label(&reader->header.from, import->from_label);
     return 0;
 }
 
-/* ---- Import: does the stream fit? ---- */
+/* ---- Does the stream fit? ---- */
 
 static int check_sizes(struct import *import, const struct plx_registry_vdi *row)
 {
@@ -366,7 +226,7 @@ static int find_mark(struct import *import, const struct plx_registry_vdi *row)
 }
 
 /* B2 */
-static int find_changes(struct import *import, const struct plx_registry_vdi *row)
+static int compare_with_base(struct import *import)
 {
     struct plx_cli *cli = import->cli;
     struct plx_vdi *base = NULL, *newest = NULL;
@@ -377,7 +237,16 @@ static int find_changes(struct import *import, const struct plx_registry_vdi *ro
         rc = plx_vdi_diff(base, newest, stop_at_first, &import->dirty, &cli->fault);
     plx_session_instant_close(cli, newest);
     plx_session_instant_close(cli, base);
-    if (rc || (rc = find_mark(import, row)))
+    return rc;
+}
+
+/* B2 */
+static int find_changes(struct import *import, const struct plx_registry_vdi *row)
+{
+    struct plx_cli *cli = import->cli;
+    int rc;
+
+    if ((rc = compare_with_base(import)) || (rc = find_mark(import, row)))
         return rc;
     if (!import->dirty || import->unfinished || plx_cli_get(cli, "force"))
         return 0;
@@ -427,6 +296,29 @@ static int find_present(struct import *import, const struct plx_registry_vdi *ro
     return rc && rc != PLX_ERR_NOT_FOUND ? plx_session_registry_fault(cli, rc) : 0;
 }
 
+/* B6 */
+static int look_at_present(struct import *import)
+{
+    struct plx_name present = import->name;
+    struct plx_cli *cli = import->cli;
+    bool force = plx_cli_get(cli, "force");
+    int rc;
+
+    snprintf(present.snapshot, sizeof present.snapshot, "%" PRIu64, import->to_seq);
+    if ((rc = plx_session_snapshot_resolve(cli, &present, &import->base)) ||
+        (rc = compare_with_base(import)))
+        return rc;
+    import->changed = import->dirty;
+    import->dirty = import->dirty && force && !import->dry_run;
+    if (import->changed && !import->dirty)
+        plx_out_note(cli, "%s/%.60s was changed since @%.60s, which is what the stream brings; %s",
+                     present.store, present.vdi, import->to_label,
+                     force ? "the changes would be taken back"
+                           : "it stays so, unless --force takes the changes back (a snapshot of "
+                             "them stays)");
+    return 0;
+}
+
 static int prepare(struct import *import)
 {
     struct plx_registry_vdi row;
@@ -434,15 +326,16 @@ static int prepare(struct import *import)
 
     if (rc == PLX_ERR_NOT_FOUND)
         return create_copy(import);
-    if (rc || (rc = check_sizes(import, &row)) || (rc = find_present(import, &row)) ||
-        import->present)
+    if (rc || (rc = check_sizes(import, &row)) || (rc = find_present(import, &row)))
         return rc;
+    if (import->present)
+        return look_at_present(import);
     if (import->reader.header.from.seq && (rc = find_base(import)))
         return rc;
     return find_changes(import, &row);
 }
 
-/* ---- Import: doing it ---- */
+/* ---- Doing it ---- */
 
 static int put_range(struct plx_transfer *transfer, uint64_t offset, const uint8_t *bytes,
                      uint64_t length)
@@ -615,7 +508,7 @@ static int check_stream(struct import *import)
     return rc;
 }
 
-/* B1: the last steps. */
+/* B1: the last steps; B6: the label may be elsewhere. */
 static int finish(struct import *import)
 {
     struct plx_cli *cli = import->cli;
@@ -627,9 +520,12 @@ static int finish(struct import *import)
         cli->fault = flush.fault;
         return rc;
     }
-    if ((rc = plx_session_snapshot_create(cli, &import->name, import->to_label, &seq, &time_ns)))
+    if ((rc = plx_session_snapshot_create(cli, &import->name, "", &seq, &time_ns)) ||
+        (import->present &&
+         (rc = plx_session_label_remove(cli, &import->name, import->to_label))) ||
+        (rc = plx_session_label_set(cli, &import->name, import->to_label, seq, time_ns)))
         return rc;
-    return plx_session_label_remove(cli, &import->name, UNFINISHED);
+    return remove_mark(import, UINT64_MAX);
 }
 
 static int write_opened(struct import *import)
@@ -642,13 +538,24 @@ static int write_opened(struct import *import)
     return rc ? rc : finish(import);
 }
 
+/* B6. The stream was checked. */
+static int restore_present(struct import *import)
+{
+    int rc = take_back(import);
+
+    return rc ? rc : finish(import);
+}
+
 static int write_copy(struct import *import)
 {
-    int closed, rc = check_stream(import);
+    bool was_present = import->present;
+    int closed, rc = was_present ? apply(import, false) : check_stream(import);
 
     if (!rc)
         rc = open_copy(import);
-    if (!rc)
+    if (!rc && was_present)
+        rc = restore_present(import);
+    else if (!rc)
         rc = import->present ? apply(import, false) : write_opened(import);
     closed = plx_session_vdi_close(import->cli);
     return rc ? rc : closed;
@@ -668,7 +575,9 @@ static void explain(struct import *import)
             "%.140s; %s/%.40s holds a part of the stream until the import is repeated%s%.60s",
             why.text, import->name.store, import->name.vdi,
             import->base.seq ? ", and is whole at @" : "",
-            import->base.seq ? import->from_label : "");
+            !import->base.seq ? ""
+            : import->present ? import->to_label
+                              : import->from_label);
     }
 }
 
@@ -686,6 +595,8 @@ static void print_import(const struct import *import)
     plx_out_set_time(object, "to_time", header->to.time_ns);
     if (header->from.seq)
         json_object_set_new(object, "from", json_string(import->from_label));
+    if (import->present)
+        json_object_set_new(object, "changed", json_boolean(import->changed));
     plx_out_object(import->cli, columns, object);
 }
 
@@ -699,7 +610,8 @@ int plx_cmd_vdi_import_diff(struct plx_cli *cli)
                                import.dry_run ? PLX_SESSION_READ : PLX_SESSION_WRITE)) ||
         (rc = prepare(&import)))
         goto out;
-    rc = import.dry_run || import.present ? apply(&import, false) : write_copy(&import);
+    rc = import.dry_run || (import.present && !import.dirty) ? apply(&import, false)
+                                                             : write_copy(&import);
     if (!rc && import.present && !import.dry_run)
         rc = remove_mark(&import, import.to_seq);
     if (rc)

@@ -323,13 +323,14 @@ const struct plx_command plx_commands[] = {
      "label import-ID-SEQ-TIME, which has the identity and the sequence number of the original. "
      "The next stream continues from that snapshot. A full stream creates the copy if it does not "
      "exist. If an import was interrupted, give the command again: the partial import is undone "
-     "first.",
+     "first. If the copy has the stream's snapshot already, nothing is written, unless --force "
+     "returns a changed copy to it.",
      "vdi import-diff web.full safe/web\n"
      "vdi import-diff web.tuesday safe/web --dry-run\n"
      "zstdcat web.tuesday.zst | parallax vdi import-diff - safe/web",
      OPTIONS({"base", "SNAPSHOT",
               "the snapshot of the copy from which the stream continues, if no import made it"},
-             {"force", NULL, "undo what was changed in the copy since"},
+             {"force", NULL, "undo what was changed in the copy since; a snapshot of it stays"},
              {"dry-run", NULL, "check the stream and whether it fits; change nothing"}),
      plx_cmd_vdi_import_diff},
     {"vdi", "bench", "STORE/VDI", "Measure a virtual disk on the engine itself.",
@@ -410,8 +411,9 @@ const struct plx_command plx_commands[] = {
      "diff demo/web@monday",
      OPTIONS({"summary", NULL, "show only the total"}), plx_cmd_diff},
     {"find", NULL, "STORE/VDI", "List when a range of a virtual disk was changed, newest first.",
-     "For each change you see the two snapshots between which it happened. Several changes between "
-     "two snapshots count as one. A block has 4096 bytes.",
+     "For each change you see the two snapshots between which it happened: those that follow each "
+     "other, and between which diff shows a difference in the range. A rewind is a change, too. "
+     "Several changes between two snapshots count as one. A block has 4096 bytes.",
      "find demo/web --block 0\n"
      "find demo/web --block 2048..4095 --limit 10\n"
      "find demo/web --offset 1M --length 64k --json",

@@ -5,6 +5,8 @@
  */
 #include "stream.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/format/format.h"
@@ -39,6 +41,16 @@ static bool all_zero(const uint8_t *bytes, size_t count)
         if (bytes[i])
             return false;
     return true;
+}
+
+void plx_stream_label(const struct plx_stream_instant *instant, char ret_label[PLX_STREAM_LABEL])
+{
+    uint64_t word = 0;
+
+    for (unsigned i = 0; i < 8; i++)
+        word = word << 8 | instant->vdi.b[i];
+    snprintf(ret_label, PLX_STREAM_LABEL, "import-%016" PRIx64 "-%" PRIu64 "-%" PRIx64, word,
+             instant->seq, instant->time_ns);
 }
 
 /* ---- Writing ---- */

@@ -44,6 +44,11 @@ struct plx_stream_header {
     char name[PLX_NAME_MAX + 1]; /* of the virtual disk that `to` is of */
 };
 
+/* The label of a copy's snapshot that holds this instant. The time is in it because a number may be
+ * given out again: a disk that lost writes has its newest snapshots no more (vdi accept-older). */
+#define PLX_STREAM_LABEL 64
+void plx_stream_label(const struct plx_stream_instant *instant, char ret_label[PLX_STREAM_LABEL]);
+
 /* What was written or read so far, which is what the next checksum and the end depend on. */
 struct plx_stream_state {
     uint32_t checksum;

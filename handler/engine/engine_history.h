@@ -79,12 +79,12 @@ int plx_vdi_diff(struct plx_vdi *from, struct plx_vdi *to,
                  bool (*visit)(void *context, const struct plx_diff_range *range), void *context,
                  struct plx_fault *fault);
 
-/* When a range of blocks was changed, newest first: between which two snapshots. Calls visit until
- * it returns false. Reads the log; needs no lock. */
+/* When a range of blocks was changed, newest first: which two snapshots that follow each other
+ * differ there (plx_vdi_diff()). Calls visit until it returns false. Needs no lock. */
 struct plx_range_change {
-    struct plx_snapshot_info from; /* seq 0: the disk was created; time 0: not known any more */
+    struct plx_snapshot_info from; /* seq 0: the disk was created */
     struct plx_snapshot_info to;   /* seq 0: not in a snapshot yet */
-    bool unknown;                  /* the last one: it may have, the log of that time is not kept */
+    bool unknown;                  /* the last one: it may have, snapshots of that time are gone */
 };
 int plx_range_change_list(struct plx_store *store, uint32_t slot, uint64_t vblock, uint64_t count,
                           bool (*visit)(void *context, const struct plx_range_change *change),

@@ -11,6 +11,14 @@ holds() {
     run 0 vdi export "demo/$1" back --force
     same "$2" back
 }
+# settled DISK IMAGE: it holds that, and no mark is left.
+settled() {
+    holds "$1" "$2"
+    run 0 snap list "demo/$1" --labels
+    grep -q unfinished out && die "the label of an unfinished import stays"
+    run 0 vdi import-diff full "demo/$1" --json
+    [[ $(json present) == true ]] || die "it is not known what the copy holds"
+}
 # take LABEL: the disk becomes what the image `now` is; a snapshot, and the image under its name.
 take() {
     run 0 vdi import now demo/web --force
@@ -140,6 +148,58 @@ run 0 vdi create demo/empty --size 8M
 run 0 vdi import-diff full demo/empty
 holds empty a
 
+step "incremental: what the copy holds already, and was changed since"
+run 0 vdi import-diff full demo/held
+run 0 vdi import-diff full demo/held --force --json
+[[ $(json present) == true && $(json changed) == false ]] || die "it was not changed"
+run 0 snap list demo/held -q
+[[ $(wc -l <out) == 2 ]] || die "there is a snapshot of nothing"
+run 0 vdi import two demo/held --force
+run 0 vdi export demo/held two.held
+run 0 vdi import-diff full demo/held
+says err "was changed since @import-"
+says err "--force"
+holds held two.held
+run 0 vdi import-diff full demo/held --force --dry-run
+says err "would be taken back"
+holds held two.held
+run 0 vdi import-diff full demo/held --json
+[[ $(json present) == true && $(json changed) == true ]] || die "JSON does not say that it was changed"
+cp full damaged
+printf x >>damaged
+run 5 vdi import-diff damaged demo/held --force
+holds held two.held
+run 0 vdi import-diff full demo/held --force
+says err "it stays as demo/held@"
+kept=$(sed -n 's/.*it stays as demo.//p' err)
+holds held a
+holds "$kept" two.held
+run 0 vdi import-diff full demo/held --json
+[[ $(json present) == true && $(json changed) == false ]] || die "what was taken back counts as a change"
+run 0 vdi import-diff inc demo/held # goes on from there, and there is nothing to force
+holds held b
+run 0 vdi import-diff full demo/held
+says err "was changed since"
+holds held b
+run 0 vdi import-diff full demo/held --force # by an import, too
+holds held a
+run 0 vdi import-diff inc demo/held --force
+holds held b
+head -c $(($(stat -c %s inc2) - 40)) inc2 >damaged
+run 5 vdi import-diff damaged demo/held
+run 0 vdi import-diff inc demo/held --force # what an import has left, as well
+holds held b
+run 0 snap list demo/held --labels
+grep -q unfinished out && die "the label of an unfinished import stays"
+run 0 vdi import-diff inc2 demo/held
+holds held c
+for ms in 050 100 150 200; do # killed at any time, and repeated
+    run 0 vdi import two demo/held --force
+    timeout -s KILL "0.$ms" "$PARALLAX" vdi import-diff full demo/held --force >out 2>err
+    run 0 vdi import-diff full demo/held --force
+    settled held a
+done
+
 step "incremental: a disk that grew"
 run 0 vdi resize demo/web --size 12M
 truncate -s 12M now
@@ -263,14 +323,6 @@ while left[0]:
     kill -9 "$pid"
     wait "$pid" 2>/dev/null
     exec 9>&-
-}
-# settled DISK IMAGE: it holds that, and no mark is left.
-settled() {
-    holds "$1" "$2"
-    run 0 snap list "demo/$1" --labels
-    grep -q unfinished out && die "the label of an unfinished import stays"
-    run 0 vdi import-diff full "demo/$1" --json
-    [[ $(json present) == true ]] || die "it is not known what the copy holds"
 }
 size=$(stat -c %s full)
 for bytes in 384 60000 $((size - 1)); do

@@ -4,22 +4,36 @@
  *     whoever wants the newest changes reads no more than it takes.
  * C2  A change is known as exactly as snapshots were taken. A write in place leaves no record, but
  *     its block was mapped by one after the last snapshot before it (INV-3), so the interval
- *     between the two snapshots counts all the same. Voided checksums say nothing more. A rewind
- *     may have changed any range.
- * C3  The log is kept from the oldest snapshot on. What is mapped there was written before, unless
- *     a parent had it. Of all else it is not known whether it was, and that is what is said.
+ *     between the two snapshots counts all the same. Voided checksums say nothing more.
+ * C3  What the log says last of the range in an interval decides. A block that was mapped then lies
+ *     where no snapshot before has it, so the two snapshots differ. An UNMAP record names blocks
+ *     that were absent, too, or came in the interval, and a rewind may bring any range back, or
+ *     leave it as it was: there the two maps are asked, as diff.c does.
+ * C4  Rewinds are known from the disk's record, too: the log behind one may have been written anew
+ *     without what announced it (reclaim.c, C10), or not say so yet (rewind.c).
+ * C5  The log is kept from the oldest snapshot on, so before it the maps are asked: what differs
+ *     there from what the disk began with was changed. Of all else it is not known whether it was,
+ *     if snapshots have gone that knew, and that is what is said.
  * Loop: the store's; the reader's reads. Crash story: nothing is written.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/disk/vdi.h"
+#include "engine/history/diff.h"
 #include "engine/log/replay.h"
 
-/* A snapshot, and whether the range was changed between it and the one before. */
+/* What was met last of the range (C3). */
+enum sign {
+    SIGN_NONE,
+    SIGN_WRITTEN,
+    SIGN_PERHAPS, /* the maps know */
+};
+
+/* A snapshot, and what came between it and the one before. */
 struct mark {
     uint64_t seq, time_ns;
-    bool changed;
+    enum sign sign;
 };
 
 struct changes {
@@ -29,10 +43,13 @@ struct changes {
     uint64_t end_seq; /* the batch it ends before */
     struct mark *marks;
     size_t count, capacity;
-    bool changed, no_memory; /* changed: since the last mark */
+    enum sign sign; /* since the last mark */
+    bool no_memory;
+    uint32_t rewind, rewinds; /* of the record's (C4): the next one, and where told ones begin */
     /* The interval whose beginning is not found yet. */
     struct plx_range_change open;
-    bool open_changed, stopped;
+    enum sign open_sign;
+    bool stopped;
     bool oldest; /* the stretch that was read was the oldest */
     bool (*visit)(void *context, const struct plx_range_change *change);
     void *context;
@@ -50,10 +67,24 @@ static bool add_mark(struct changes *changes, const struct plx_record *record)
         changes->marks = bigger;
         changes->capacity = capacity;
     }
-    changes->marks[changes->count++] =
-        (struct mark){record->seq, record->time_ns, changes->changed};
-    changes->changed = false;
+    changes->marks[changes->count++] = (struct mark){record->seq, record->time_ns, changes->sign};
+    changes->sign = SIGN_NONE;
     return true;
+}
+
+/* C4: those that lie before this end of a batch. */
+static void pass_rewinds(struct changes *changes, uint64_t pos)
+{
+    while (changes->rewind < changes->rewinds &&
+           changes->reader.record->rewind[changes->rewind].pos < pos) {
+        changes->sign = SIGN_PERHAPS;
+        changes->rewind++;
+    }
+}
+
+static bool is_in_range(const struct changes *changes, const struct plx_record *record)
+{
+    return record->vblock < changes->end && record->vblock + record->count > changes->first;
 }
 
 static bool on_record(void *context, const struct plx_record *record)
@@ -64,14 +95,16 @@ static bool on_record(void *context, const struct plx_record *record)
         return false;
     if (changes->reader.batch_header.seq <= changes->reader.record->oldest.batch_seq)
         return true; /* history begins later */
+    pass_rewinds(changes, changes->reader.cursor.pos);
     switch (record->type) {
     case PLX_RECORD_MAP:
-    case PLX_RECORD_UNMAP:
-        changes->changed |=
-            record->vblock < changes->end && record->vblock + record->count > changes->first;
+        changes->sign = is_in_range(changes, record) ? SIGN_WRITTEN : changes->sign;
         return true;
-    case PLX_RECORD_REWIND: /* C2 */
-        changes->changed = true;
+    case PLX_RECORD_UNMAP:
+        changes->sign = is_in_range(changes, record) ? SIGN_PERHAPS : changes->sign;
+        return true;
+    case PLX_RECORD_REWIND: /* the record at hand may be older */
+        changes->sign = SIGN_PERHAPS;
         return true;
     case PLX_RECORD_SNAPSHOT:
         return add_mark(changes, record);
@@ -80,25 +113,107 @@ static bool on_record(void *context, const struct plx_record *record)
     }
 }
 
-/* The interval that is open begins at this snapshot. */
-static void close_interval(struct changes *changes, const struct plx_snapshot_info *from)
+/* Whether the instant at the end of the interval that is open has the range as `from` has it. */
+static int ask_map(struct changes *changes, const struct plx_map *from, bool *ret_differs,
+                   struct plx_fault *fault)
 {
-    changes->open.from = *from;
-    if (changes->open_changed && !changes->stopped)
-        changes->stopped = !changes->visit(changes->context, &changes->open);
-    changes->open = (struct plx_range_change){.to = *from};
+    struct plx_store *store = changes->reader.store;
+    struct plx_vdi *to;
+    int error =
+        plx_snapshot_open(store, changes->reader.record->slot, changes->open.to.seq, &to, fault);
+
+    if (error)
+        return error;
+    error = plx_diff_any(from, to, changes->first, changes->end, ret_differs, fault);
+    plx_vdi_abandon(to);
+    return error;
 }
 
-static void tell_stretch(struct changes *changes)
+/* C5 */
+static int ask_since_creation(struct changes *changes, bool *ret_differs, struct plx_fault *fault)
 {
-    changes->open_changed |= changes->changed;
-    for (size_t i = changes->count; i > 0 && !changes->stopped; i--) {
+    const struct plx_vdi_record *record = changes->reader.record;
+    const struct plx_base origin = {.root = record->origin_root, .levels = record->origin_levels};
+    struct plx_map began;
+    int error;
+
+    if (!origin.levels)
+        return ask_map(changes, NULL, ret_differs, fault);
+    plx_map_init(&began, changes->reader.store, &origin);
+    error = ask_map(changes, &began, ret_differs, fault);
+    plx_map_done(&began);
+    return error;
+}
+
+static int ask_since_snapshot(struct changes *changes, bool *ret_differs, struct plx_fault *fault)
+{
+    struct plx_vdi *from;
+    int error = plx_snapshot_open(changes->reader.store, changes->reader.record->slot,
+                                  changes->open.from.seq, &from, fault);
+
+    if (error)
+        return error;
+    error = ask_map(changes, &from->map, ret_differs, fault);
+    plx_vdi_abandon(from);
+    return error;
+}
+
+/* C3, C5 */
+static int judge(struct changes *changes, bool *ret_told, struct plx_fault *fault)
+{
+    const struct plx_keyframe *begins = &changes->reader.record->oldest;
+    bool oldest = !changes->open.from.seq;
+    bool logged = !oldest || !begins->batch_seq, forgotten = oldest && begins->snap_seq;
+    int error;
+
+    *ret_told = changes->open_sign == SIGN_WRITTEN;
+    if (*ret_told || (changes->open_sign == SIGN_NONE && logged))
+        return 0;
+    error = oldest ? ask_since_creation(changes, ret_told, fault)
+                   : ask_since_snapshot(changes, ret_told, fault);
+    changes->open.unknown = forgotten && !*ret_told;
+    *ret_told |= forgotten;
+    return error;
+}
+
+/* The interval that is open begins at this snapshot. */
+static int close_interval(struct changes *changes, const struct plx_snapshot_info *from,
+                          struct plx_fault *fault)
+{
+    bool told;
+    int error;
+
+    changes->open.from = *from;
+    error = judge(changes, &told, fault);
+    if (error)
+        return error;
+    if (told)
+        changes->stopped = !changes->visit(changes->context, &changes->open);
+    changes->open = (struct plx_range_change){.to = *from};
+    return 0;
+}
+
+static int tell_stretch(struct changes *changes, struct plx_fault *fault)
+{
+    enum sign sign = changes->sign;
+    int error = 0;
+
+    for (size_t i = changes->count; !changes->stopped; i--) {
         const struct mark *mark = &changes->marks[i - 1];
 
-        close_interval(changes,
-                       &(struct plx_snapshot_info){.seq = mark->seq, .time_ns = mark->time_ns});
-        changes->open_changed = mark->changed;
+        if (changes->open_sign == SIGN_NONE) /* else what came later in it decides */
+            changes->open_sign = sign;
+        if (!i)
+            break;
+        error = close_interval(
+            changes, &(struct plx_snapshot_info){.seq = mark->seq, .time_ns = mark->time_ns},
+            fault);
+        if (error)
+            break;
+        changes->open_sign = SIGN_NONE;
+        sign = mark->sign;
     }
+    return error;
 }
 
 /* Reads the stretch from the last segment that begins before snapshot seq, else from the oldest.
@@ -107,75 +222,43 @@ static int read_stretch(struct changes *changes, uint64_t seq, uint64_t *ret_bef
                         struct plx_fault *fault)
 {
     struct plx_log_reader *reader = &changes->reader;
+    const struct plx_vdi_record *record = reader->record;
     struct plx_log_cursor start;
+    uint32_t first = 0;
     int error = plx_log_reader_seek_snapshot(reader, seq, fault);
 
     if (error)
         return error;
     start = reader->cursor;
+    while (first < changes->rewinds && record->rewind[first].pos < start.pos)
+        first++;
+    changes->rewind = first;
     changes->count = 0;
-    changes->changed = false;
+    changes->sign = SIGN_NONE;
     error = plx_log_each_record(reader, on_record, changes, fault);
     if (!error && changes->no_memory)
         error = plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     if (error)
         return error;
+    pass_rewinds(changes, UINT64_MAX);
+    changes->rewinds = first;
     changes->end_seq = start.seq;
     changes->oldest = start.pos / plx_log_segment_bytes(reader->store) == reader->first_segment;
-    tell_stretch(changes);
-    *ret_before = plx_max_u64(start.snap_seq, reader->record->oldest.snap_seq);
-    return 0;
-}
-
-static bool stop_at_mapped(void *context, uint64_t offset, uint64_t length, bool mapped)
-{
-    *(bool *)context |= mapped;
-    return !mapped;
-}
-
-/* C3: the oldest interval, where no record tells. */
-static int ask_map(struct changes *changes, struct plx_fault *fault)
-{
-    const struct plx_vdi_record *record = changes->reader.record;
-    struct plx_vdi *vdi;
-    uint64_t first, end;
-    bool mapped = false;
-    int error =
-        plx_snapshot_open(changes->reader.store, record->slot, changes->open.to.seq, &vdi, fault);
-
-    if (error)
-        return error;
-    end = plx_min_u64(changes->end << PLX_BLOCK_SHIFT, vdi->size_bytes);
-    first = plx_min_u64(changes->first << PLX_BLOCK_SHIFT, end);
-    if (plx_uuid_is_zero(&record->parent))
-        error = plx_vdi_map_runs(vdi, first, end - first, stop_at_mapped, &mapped, fault);
-    changes->open.unknown = !mapped;
-    changes->open_changed = true;
-    plx_vdi_abandon(vdi);
-    return error;
+    *ret_before = plx_max_u64(start.snap_seq, record->oldest.snap_seq);
+    return tell_stretch(changes, fault);
 }
 
 static int read_all(struct changes *changes, struct plx_fault *fault)
 {
+    const struct plx_snapshot_info creation = {.time_ns = changes->reader.record->created_ns};
     uint64_t before = UINT64_MAX;
-    struct plx_snapshot_info from;
     int error = 0;
 
     while (!error && !changes->stopped && !changes->oldest) /* C1 */
         error = read_stretch(changes, before, &before, fault);
-    if (error == PLX_ERR_NOT_FOUND) { /* an empty log: all is in the key frame */
-        before = changes->reader.record->keyframe.snap_seq;
-        error = 0;
-    }
-    if (!error && !changes->stopped && changes->reader.record->oldest.batch_seq &&
-        !changes->open_changed)
-        error = ask_map(changes, fault);
-    if (error)
-        return error;
-    from = (struct plx_snapshot_info){.seq = before,
-                                      .time_ns = before ? 0 : changes->reader.record->created_ns};
-    close_interval(changes, &from);
-    return 0;
+    if (error == PLX_ERR_NOT_FOUND && before == UINT64_MAX)
+        error = 0; /* an empty log: all is in the key frame */
+    return error || changes->stopped ? error : close_interval(changes, &creation, fault);
 }
 
 int plx_range_change_list(struct plx_store *store, uint32_t slot, uint64_t vblock, uint64_t count,
@@ -196,6 +279,7 @@ int plx_range_change_list(struct plx_store *store, uint32_t slot, uint64_t vbloc
     error = plx_log_reader_open(store, &record, &changes.reader, fault);
     if (error)
         return error;
+    changes.rewinds = record.rewinds;
     error = read_all(&changes, fault);
     plx_log_reader_close(&changes.reader);
     free(changes.marks);

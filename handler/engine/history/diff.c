@@ -14,6 +14,8 @@
  * Loop: the store's; it turns while nodes are read. Instants never change. Crash story: nothing is
  *   written.
  */
+#include "engine/history/diff.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,8 +35,9 @@ struct said {
 };
 
 struct side {
-    struct plx_vdi *vdi; /* NULL: an instant at which nothing was mapped */
-    size_t at;           /* the first slot that is not passed yet */
+    const struct plx_map *map; /* NULL: an instant at which nothing was mapped */
+    const char *name;          /* of its disk */
+    size_t at;                 /* the first slot that is not passed yet */
     uint8_t nodes[PLX_LEVELS_MAX][PLX_BLOCK_SIZE]; /* on the way down, by level - 1 */
 };
 
@@ -46,8 +49,10 @@ struct leaf {
 };
 
 struct diff {
+    struct plx_store *store;
     struct side sides[2]; /* from, to */
-    uint64_t blocks;      /* of the later instant */
+    uint64_t first, end;  /* the blocks that are compared */
+    uint64_t size_bytes;  /* of the later instant */
     bool (*visit)(void *context, const struct plx_diff_range *range);
     void *context;
     struct leaf group[GROUP];
@@ -60,7 +65,7 @@ struct diff {
 
 static const struct plx_slot *next_slot(const struct side *side)
 {
-    const struct plx_overlay *overlay = side->vdi ? &side->vdi->map.frozen : NULL;
+    const struct plx_overlay *overlay = side->map ? &side->map->frozen : NULL;
 
     return overlay && side->at < overlay->count ? &overlay->sorted[side->at] : NULL;
 }
@@ -107,16 +112,16 @@ static int load(struct diff *diff, struct side *side, unsigned level, uint64_t i
 
     memset(copy, 0, PLX_BLOCK_SIZE);
     if (entry == IMPLIED && index == 0)
-        plx_node_set_entry(
-            copy, 0, level - 1 == side->vdi->map.base.levels ? side->vdi->map.base.root : IMPLIED);
+        plx_node_set_entry(copy, 0,
+                           level - 1 == side->map->base.levels ? side->map->base.root : IMPLIED);
     if (entry == IMPLIED || !plx_entry_addr(entry))
         return 0;
-    error = plx_cache_get_sync(side->vdi->store->cache, entry, level, &node);
+    error = plx_cache_get_sync(diff->store->cache, entry, level, &node);
     if (error)
-        return plx_fault_set(
-            diff->fault, error, "virtual disk %s, blocks from %llu on: node at block %llu: %s",
-            side->vdi->record.name, (unsigned long long)(index << level * PLX_NODE_SHIFT),
-            (unsigned long long)plx_entry_addr(entry), plx_error_text(error));
+        return plx_fault_set(diff->fault, error,
+                             "virtual disk %s, blocks from %llu on: node at block %llu: %s",
+                             side->name, (unsigned long long)(index << level * PLX_NODE_SHIFT),
+                             (unsigned long long)plx_entry_addr(entry), plx_error_text(error));
     memcpy(copy, node, PLX_BLOCK_SIZE);
     return 0;
 }
@@ -126,13 +131,12 @@ static int load(struct diff *diff, struct side *side, unsigned level, uint64_t i
 static int tell(struct diff *diff)
 {
     struct plx_diff_range range = diff->range;
-    const struct plx_vdi *to = diff->sides[1].vdi;
 
     diff->range.length = 0;
     if (!range.length)
         return 0;
     range.offset <<= PLX_BLOCK_SHIFT; /* the last block may be cut short */
-    range.length = plx_min_u64(range.length << PLX_BLOCK_SHIFT, to->size_bytes - range.offset);
+    range.length = plx_min_u64(range.length << PLX_BLOCK_SHIFT, diff->size_bytes - range.offset);
     return diff->visit(diff->context, &range) ? 0 : STOPPED;
 }
 
@@ -141,7 +145,7 @@ static int add_block(struct diff *diff, uint64_t vblock, bool data)
     struct plx_diff_range *range = &diff->range;
     int rc = 0;
 
-    if (vblock >= diff->blocks)
+    if (vblock < diff->first || vblock >= diff->end)
         return 0;
     if (range->length && (range->data != data || range->offset + range->length != vblock))
         rc = tell(diff);
@@ -172,7 +176,7 @@ static bool needs_nodes(const struct leaf *leaf)
 /* Has the group's nodes read; whatever goes wrong shows when they are used. */
 static void read_ahead(struct diff *diff)
 {
-    struct plx_store *store = diff->sides[1].vdi->store;
+    struct plx_store *store = diff->store;
     struct plx_waiter waiters[GROUP][2];
     bool waits[GROUP][2] = {0};
     const void *node;
@@ -249,7 +253,7 @@ static int walk(struct diff *diff, unsigned level, uint64_t index, uint64_t from
     bool said[2] = {speaks(&sides[0], first, last), speaks(&sides[1], first, last)};
     int rc;
 
-    if (first << PLX_NODE_SHIFT >= diff->blocks ||
+    if (first << PLX_NODE_SHIFT >= diff->end || last < diff->first >> PLX_NODE_SHIFT ||
         (same(from, to) && !said[0] && !said[1])) /* F3 */
         return 0;
     if (level == 1)
@@ -267,48 +271,94 @@ static unsigned levels_of(const struct side *side)
 {
     unsigned levels = 1;
 
-    if (!side->vdi)
+    if (!side->map)
         return levels;
-    if (side->vdi->map.frozen.count) { /* it may speak of blocks beyond an old, lower tree */
-        const struct plx_overlay *overlay = &side->vdi->map.frozen;
+    if (side->map->frozen.count) { /* it may speak of blocks beyond an old, lower tree */
+        const struct plx_overlay *overlay = &side->map->frozen;
         uint64_t leaf = plx_slot_leaf(&overlay->sorted[overlay->count - 1]);
 
         while (leaf >> (levels - 1) * PLX_NODE_SHIFT)
             levels++;
     }
-    return (unsigned)plx_max_u64(levels, side->vdi->map.base.levels);
+    return (unsigned)plx_max_u64(levels, side->map->base.levels);
 }
 
 static uint64_t top_entry(const struct side *side, unsigned levels)
 {
-    if (!side->vdi)
+    if (!side->map)
         return 0;
-    return side->vdi->map.base.levels == levels ? side->vdi->map.base.root : IMPLIED;
+    return side->map->base.levels == levels ? side->map->base.root : IMPLIED;
+}
+
+static int run_diff(struct diff *diff)
+{
+    unsigned levels = (unsigned)plx_max_u64(levels_of(&diff->sides[0]), levels_of(&diff->sides[1]));
+    int rc = walk(diff, levels, 0, top_entry(&diff->sides[0], levels),
+                  top_entry(&diff->sides[1], levels));
+
+    rc = rc ? rc : compare_group(diff);
+    rc = rc ? rc : tell(diff);
+    return rc == STOPPED ? 0 : rc;
+}
+
+static struct diff *new_diff(const struct plx_map *from, struct plx_vdi *to,
+                             struct plx_fault *fault)
+{
+    struct diff *diff = calloc(1, sizeof *diff);
+
+    PLX_ASSERT(to->snapshot);
+    if (!diff) {
+        plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
+        return NULL;
+    }
+    diff->store = to->store;
+    diff->sides[0] = (struct side){.map = from, .name = to->record.name};
+    diff->sides[1] = (struct side){.map = &to->map, .name = to->record.name};
+    diff->end = plx_div_up(to->size_bytes, PLX_BLOCK_SIZE);
+    diff->size_bytes = to->size_bytes;
+    diff->fault = fault;
+    return diff;
 }
 
 int plx_vdi_diff(struct plx_vdi *from, struct plx_vdi *to,
                  bool (*visit)(void *context, const struct plx_diff_range *range), void *context,
                  struct plx_fault *fault)
 {
-    struct diff *diff;
-    unsigned levels;
-    int rc;
+    struct diff *diff = new_diff(from ? &from->map : NULL, to, fault);
+    int error;
 
-    PLX_ASSERT(to->snapshot && (!from || (from->snapshot && from->store == to->store)));
-    diff = calloc(1, sizeof *diff);
+    PLX_ASSERT(!from || (from->snapshot && from->store == to->store));
     if (!diff)
-        return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-    diff->sides[0].vdi = from;
-    diff->sides[1].vdi = to;
-    diff->blocks = plx_div_up(to->size_bytes, PLX_BLOCK_SIZE);
+        return PLX_ERR_NOMEM;
+    if (from)
+        diff->sides[0].name = from->record.name;
     diff->visit = visit;
     diff->context = context;
-    diff->fault = fault;
-    levels = (unsigned)plx_max_u64(levels_of(&diff->sides[0]), levels_of(&diff->sides[1]));
-    rc = walk(diff, levels, 0, top_entry(&diff->sides[0], levels),
-              top_entry(&diff->sides[1], levels));
-    rc = rc ? rc : compare_group(diff);
-    rc = rc ? rc : tell(diff);
+    error = run_diff(diff);
     free(diff);
-    return rc == STOPPED ? 0 : rc;
+    return error;
+}
+
+static bool stop_at_first(void *context, const struct plx_diff_range *range)
+{
+    *(bool *)context = true;
+    return false;
+}
+
+int plx_diff_any(const struct plx_map *from, struct plx_vdi *to, uint64_t first, uint64_t end,
+                 bool *ret_differs, struct plx_fault *fault)
+{
+    struct diff *diff = new_diff(from, to, fault);
+    int error;
+
+    if (!diff)
+        return PLX_ERR_NOMEM;
+    diff->first = first;
+    diff->end = plx_min_u64(diff->end, end);
+    diff->visit = stop_at_first;
+    diff->context = ret_differs;
+    *ret_differs = false;
+    error = run_diff(diff);
+    free(diff);
+    return error;
 }
