@@ -195,23 +195,17 @@ static int close_interval(struct changes *changes, const struct plx_snapshot_inf
 
 static int tell_stretch(struct changes *changes, struct plx_fault *fault)
 {
-    enum sign sign = changes->sign;
     int error = 0;
 
-    for (size_t i = changes->count; !changes->stopped; i--) {
+    if (changes->open_sign == SIGN_NONE) /* else what came later in the interval decides */
+        changes->open_sign = changes->sign;
+    for (size_t i = changes->count; i > 0 && !changes->stopped && !error; i--) {
         const struct mark *mark = &changes->marks[i - 1];
 
-        if (changes->open_sign == SIGN_NONE) /* else what came later in it decides */
-            changes->open_sign = sign;
-        if (!i)
-            break;
         error = close_interval(
             changes, &(struct plx_snapshot_info){.seq = mark->seq, .time_ns = mark->time_ns},
             fault);
-        if (error)
-            break;
-        changes->open_sign = SIGN_NONE;
-        sign = mark->sign;
+        changes->open_sign = mark->sign;
     }
     return error;
 }
