@@ -59,7 +59,8 @@ struct import {
     int fd;
     off_t start; /* of the stream in the file; -1: it cannot be read twice */
     bool dry_run, present;
-    bool created, touched;         /* the copy */
+    bool created, touched; /* the copy */
+    struct plx_import_mark mark;
     bool dirty;                    /* it was changed since the state that it is to be in (base) */
     bool unfinished;               /* by an import */
     bool changed;                  /* it is present, and was changed since */
@@ -418,9 +419,11 @@ static int open_copy(struct import *import)
     struct plx_registry_vdi row;
     int rc = plx_session_vdi_open(import->cli, &import->name, true);
 
-    if (rc || (rc = plx_session_vdi_row(import->cli, &import->name, &row)))
+    if (rc || (rc = plx_import_mark(import->cli, &import->name, &import->mark)) ||
+        (rc = plx_session_vdi_row(import->cli, &import->name, &row)))
         return rc;
-    return find_present(import, &row);
+    /* Whoever had the disk until now may have changed it: only under the lock is it judged. */
+    return import->created || import->present ? find_present(import, &row) : prepare(import);
 }
 
 /* The copy is as the stream expects it, and marked as unfinished. */
@@ -568,7 +571,7 @@ static void explain(struct import *import)
     struct plx_fault why = *fault;
 
     if (import->created) { /* B3 */
-        plx_import_undo(import->cli, &import->name, true, import->touched);
+        plx_import_undo(import->cli, &import->name, &import->mark, true, import->touched);
     } else if (import->touched) {
         plx_fault_set(
             fault, why.code,

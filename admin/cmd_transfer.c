@@ -31,6 +31,7 @@ struct import {
     uint64_t copied;
     struct plx_transfer transfer;
     struct plx_progress progress;
+    struct plx_import_mark mark;
 };
 
 static int open_image(struct import *import)
@@ -196,7 +197,8 @@ static int import_into(struct import *import, const struct plx_name *name)
                             " bytes, the virtual disk only %" PRIu64 "; %s",
                             import->path, import->file_bytes, import->vdi_bytes,
                             import->created ? "give a larger --size" : "resize that first");
-    if ((rc = plx_session_vdi_open(cli, name, true)))
+    if ((rc = plx_session_vdi_open(cli, name, true)) ||
+        (rc = plx_import_mark(cli, name, &import->mark)))
         return rc;
     if (!import->created && !plx_cli_get(cli, "force") &&
         (rc = plx_mapped_sum(cli, cli->session.vdi, false, &held)))
@@ -236,7 +238,7 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
     int closed = plx_session_vdi_close(cli);
     rc = rc ? rc : closed;
     if (rc) /* T1 */
-        plx_import_undo(cli, &name, import.created, import.touched);
+        plx_import_undo(cli, &name, &import.mark, import.created, import.touched);
     if (!rc)
         plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
                      name.vdi);

@@ -7,6 +7,7 @@
  * whatever --force says. Crash story: a kill leaves a file NAME.partial-XXXXXX, which nothing
  * reads.
  */
+#include "attach/known.h"
 #include "transfer.h"
 
 #include <errno.h>
@@ -22,6 +23,8 @@
 #include "output.h"
 
 #define UNMAP_MAX (1ull << 30) /* by one request */
+
+#define CREATED_EPOCH 1u /* nobody has locked it but who created it */
 
 /* ---- A ring of requests ------------------------------------------------------------------- */
 
@@ -347,14 +350,33 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
     return 0;
 }
 
-void plx_import_undo(struct plx_cli *cli, const struct plx_name *name, bool created, bool touched)
+int plx_import_mark(struct plx_cli *cli, const struct plx_name *name,
+                    struct plx_import_mark *ret_mark)
+{
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    ret_mark->epoch = rc ? 0 : row.epoch;
+    return rc;
+}
+
+void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
+                     const struct plx_import_mark *mark, bool created, bool touched)
 {
     struct plx_fault why = cli->fault;
     int length = (int)strcspn(why.text, ";"); /* the rest is general advice */
-    bool deleted = created && plx_session_vdi_delete(cli, name, false) == 0;
+    uint64_t epoch = mark->epoch ? mark->epoch : CREATED_EPOCH;
+    int rc = created ? plx_attach_vdi_delete_untouched(cli->session.attach, name->vdi, epoch,
+                                                       &cli->fault)
+                     : 0;
+    bool deleted = created && !rc;
 
     cli->fault = why;
-    if (deleted && touched)
+    if (rc == PLX_ERR_EXISTS)
+        plx_cli_fail(cli, why.code,
+                     "%.*s; %s/%.60s stays, for another command has used it meanwhile", length,
+                     why.text, name->store, name->vdi);
+    else if (deleted && touched)
         plx_cli_fail(cli, why.code,
                      "%.*s; %s/%.60s was deleted again, and 'parallax gc %s' frees what it took",
                      length, why.text, name->store, name->vdi, name->store);
@@ -421,6 +443,26 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
     return 0;
 }
 
+/* X3. Where the store is known its place tells (occupied.h), whatever is left there. */
+static bool is_known_volume(struct plx_cli *cli, const char *path)
+{
+    const struct plx_known *known = NULL;
+    struct plx_bytelock *lock;
+    struct plx_known *list;
+    struct plx_paths *paths;
+    struct plx_fault why;
+    size_t count;
+
+    if (plx_session_paths(cli, &paths) || plx_known_list(paths, &list, &count, &why))
+        return false;
+    if (!plx_bytelock_open(path, &lock, NULL)) {
+        plx_known_at(list, count, NULL, lock, &known, &why);
+        plx_bytelock_close(lock);
+    }
+    plx_known_list_free(list, count);
+    return known;
+}
+
 /* X3. Also one whose superblock is damaged. */
 static bool is_volume(int fd)
 {
@@ -435,12 +477,40 @@ static bool is_volume(int fd)
     return false;
 }
 
+/* must_open: what cannot be read is refused, too. */
+static int refuse_volume(struct plx_cli *cli, const char *path, bool must_open)
+{
+    bool refused = is_known_volume(cli, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 && must_open)
+        return plx_file_error(cli, path, "open");
+    refused = refused || (fd >= 0 && is_volume(fd));
+    if (fd >= 0)
+        close(fd);
+    return refused ? plx_cli_fail(cli, PLX_ERR_EXISTS,
+                                  "%.120s is a volume of a store, or a copy of one; it is not "
+                                  "overwritten, with --force neither: choose another name",
+                                  path)
+                   : 0;
+}
+
+/* A shell opened it, and its name is not known: of a device it has kept what was there. */
+static int check_stdout(struct plx_cli *cli)
+{
+    struct stat st;
+
+    if (isatty(STDOUT_FILENO))
+        return plx_cli_usage(cli, "this is not for a terminal; redirect the output");
+    if (fstat(STDOUT_FILENO, &st) || (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode)))
+        return 0;
+    return refuse_volume(cli, "/proc/self/fd/1", false);
+}
+
 /* Of what exists. */
 static int check_target(struct plx_output *output, const struct stat *st, bool device_ok)
 {
     struct plx_cli *cli = output->cli;
-    bool refused = false;
-    int fd;
 
     if (S_ISBLK(st->st_mode) && !device_ok)
         return plx_cli_fail(cli, PLX_ERR_INVALID,
@@ -454,17 +524,7 @@ static int check_target(struct plx_output *output, const struct stat *st, bool d
         return plx_file_error(cli, output->path, "create");
     if (!S_ISREG(st->st_mode) && !S_ISBLK(st->st_mode))
         return 0;
-    if ((fd = open(output->path, O_RDONLY | O_CLOEXEC)) >= 0) {
-        refused = is_volume(fd);
-        close(fd);
-    } else if (S_ISBLK(st->st_mode)) {
-        return plx_file_error(cli, output->path, "open");
-    }
-    return refused ? plx_cli_fail(cli, PLX_ERR_EXISTS,
-                                  "%.120s is a volume of a store, or a copy of one; it is not "
-                                  "overwritten, with --force neither: choose another name",
-                                  output->path)
-                   : 0;
+    return refuse_volume(cli, output->path, S_ISBLK(st->st_mode));
 }
 
 /* X2. old: what it replaces; NULL: nothing. */
@@ -502,9 +562,7 @@ int plx_output_open(struct plx_output *output, struct plx_cli *cli, const char *
 
     *output = (struct plx_output){.cli = cli, .path = path, .fd = STDOUT_FILENO};
     if (!strcmp(path, "-"))
-        return isatty(output->fd)
-                   ? plx_cli_usage(cli, "this is not for a terminal; redirect the output")
-                   : 0;
+        return check_stdout(cli);
     output->fd = -1;
     if (stat(path, &st)) {
         if (errno != ENOENT)
@@ -559,8 +617,12 @@ static int give_name(struct plx_output *output)
 {
     struct plx_cli *cli = output->cli;
     bool replaces = plx_cli_get(cli, "force");
-    int failed =
-        replaces ? rename(output->partial, output->target)
+    int failed, rc = replaces ? refuse_volume(cli, output->target, false) : 0;
+
+    if (rc) /* it became one meanwhile */
+        return rc;
+    failed = replaces
+                 ? rename(output->partial, output->target)
                  : renameat2(AT_FDCWD, output->partial, AT_FDCWD, output->target, RENAME_NOREPLACE);
 
     if (failed && !replaces && errno == EINVAL) { /* a file system that cannot */

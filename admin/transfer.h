@@ -21,6 +21,10 @@ struct plx_transfer_slot {
     bool lost;            /* one that cannot be read */
 };
 
+struct plx_import_mark {
+    uint64_t epoch; /* of the disk's lock; 0: it was not opened */
+};
+
 struct plx_transfer {
     struct plx_cli *cli;
     struct plx_vdi *vdi;
@@ -73,7 +77,12 @@ int plx_for_runs(uint64_t offset, const uint8_t *bytes, size_t length,
 /* After an import that failed: deletes the virtual disk again if it was made for that, else says
  * that it holds a part, if it was written to. The fault stays, with what is there now and what to
  * do. */
-void plx_import_undo(struct plx_cli *cli, const struct plx_name *name, bool created, bool touched);
+void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
+                     const struct plx_import_mark *mark, bool created, bool touched);
+/* Of the disk that this command has open: how often it was locked so far. Whoever locks it after
+ * this command has closed it makes it his, and an undo leaves it alone. */
+int plx_import_mark(struct plx_cli *cli, const struct plx_name *name,
+                    struct plx_import_mark *ret_mark);
 
 /* ---- Files ---- */
 

@@ -100,6 +100,9 @@ int plx_attach_vdi_create(struct plx_attach *attach, const struct plx_vdi_create
 /* lost: one whose record is gone, damaged or older (plx_door_is_gone), and only such a one. */
 int plx_attach_vdi_delete(struct plx_attach *attach, const char *name, bool lost,
                           struct plx_fault *fault);
+/* A disk that nobody has locked since its lock had this epoch; else EXISTS, and it stays. */
+int plx_attach_vdi_delete_untouched(struct plx_attach *attach, const char *name, uint64_t epoch,
+                                    struct plx_fault *fault);
 /* The operator's word: what is in `lost` (lost.h) is given up, and slots whose record could not be
  * read are free again. EXISTS: one can be read by now. */
 int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault);

@@ -190,4 +190,14 @@ int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fa
 bool plx_attach_history_waits(struct plx_attach *a, const struct plx_vdi *vdi,
                               const struct plx_thin *thin);
 
+/* disks.c */
+int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        struct plx_registry_lock *ret_lock, bool *ret_recover,
+                        struct plx_fault *fault);
+int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
+                            struct plx_fault *fault);
+void plx_attach_release_instant(struct plx_attach *a, uint64_t hold);
+int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
+                            bool recovers, struct plx_fault *fault);
+
 #endif

@@ -92,8 +92,9 @@ static int lock_left(struct plx_attach *a, const char *vdi, struct plx_registry_
 }
 
 /* *ret_recover: it was ours already, perhaps since its holder died while we waited. */
-static int lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
-                    struct plx_registry_lock *ret_lock, bool *ret_recover, struct plx_fault *fault)
+int plx_attach_lock_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
+                        struct plx_registry_lock *ret_lock, bool *ret_recover,
+                        struct plx_fault *fault)
 {
     int error = lock_left(a, row->id, ret_lock, fault);
 
@@ -160,8 +161,8 @@ static int hold_without_writing(struct plx_attach *a, const char *vdi, struct pl
 }
 
 /* A5. seq 0, the newest state, is nothing that could be held. */
-static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
-                        struct plx_fault *fault)
+int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
+                            struct plx_fault *fault)
 {
     int error = 0;
 
@@ -180,7 +181,7 @@ static int hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uin
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-static void release_instant(struct plx_attach *a, uint64_t hold)
+void plx_attach_release_instant(struct plx_attach *a, uint64_t hold)
 {
     int error = hold ? plx_registry_release(a->registry, hold) : 0;
 
@@ -244,7 +245,7 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
     held = plx_attach_new_held(fault);
     if (!held)
         return PLX_ERR_NOMEM;
-    error = hold_instant(a, row->id, seq, &held->hold, fault);
+    error = plx_attach_hold_instant(a, row->id, seq, &held->hold, fault);
     if (!error)
         error = plx_attach_check_door(a, row, fault);
     if (!error) {
@@ -255,7 +256,7 @@ static int open_snapshot(struct plx_attach *a, const struct plx_registry_vdi *ro
             error = plx_attach_explain_missing(a, row, snapshot, seq, fault);
     }
     if (error) {
-        release_instant(a, held->hold);
+        plx_attach_release_instant(a, held->hold);
         free(held);
         return error;
     }
@@ -292,8 +293,8 @@ int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_faul
 }
 
 /* A9: of a disk whose lock we have just got. recovers: nobody closed it. */
-static int check_locked(struct plx_attach *a, const struct plx_registry_lock *held, bool recovers,
-                        struct plx_fault *fault)
+int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
+                            bool recovers, struct plx_fault *fault)
 {
     struct plx_registry_vdi row;
     struct plx_vdi_info info;
@@ -338,12 +339,12 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
     held = plx_attach_new_held(fault);
     if (!held)
         return PLX_ERR_NOMEM;
-    error = lock_vdi(a, row, &held->lock, &open.take_over, fault);
+    error = plx_attach_lock_vdi(a, row, &held->lock, &open.take_over, fault);
     if (error) {
         free(held);
         return error;
     }
-    error = check_locked(a, &held->lock, open.take_over, fault);
+    error = plx_attach_check_locked(a, &held->lock, open.take_over, fault);
     if (error) {
         if (!open.take_over)
             plx_registry_vdi_unlock(a->registry, &held->lock, NULL);
@@ -427,7 +428,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
         error = plx_attach_settle(a, &held->lock, &info, held->behind, NULL);
     if (!error && held->lock.instance) /* A2 */
         error = plx_attach_unlock_closed(a, &held->lock, info.slot, plx_attach_closings(a));
-    release_instant(a, held->hold);
+    plx_attach_release_instant(a, held->hold);
     while (*link != held)
         link = &(*link)->next;
     *link = held->next;
@@ -530,253 +531,4 @@ void plx_attach_let_go(struct plx_attach *a, const char *name)
                       "'parallax store check %s' compares registry and store",
                       a->known.name);
     plx_attach_env_event(&a->env, error, why.text);
-}
-
-static int fill_parent(struct plx_attach *a, const char *parent, const char *snapshot,
-                       struct plx_vdi_create_options *options, struct plx_registry_vdi *row,
-                       struct plx_fault *fault)
-{
-    struct plx_registry_vdi from;
-    int error = plx_attach_row_of(a, parent, &from, fault);
-
-    if (error)
-        return error;
-    if (!snapshot)
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "a clone starts from a snapshot: %s/%s@SNAPSHOT", a->known.name,
-                             parent);
-    error = plx_attach_snapshot_resolve(a, parent, snapshot, &options->parent_seq, fault);
-    if (error)
-        return error;
-    if (!options->parent_seq)
-        return plx_fault_set(fault, PLX_ERR_INVALID, "%s/%s has no snapshot 0; they begin with 1",
-                             a->known.name, parent);
-    error = plx_attach_check_door(a, &from, fault);
-    if (error)
-        return error;
-    options->is_clone = true;
-    options->parent_slot = from.slot;
-    options->sector_size = from.sector_size;
-    if (!options->size_bytes)
-        row->size_bytes = from.size_bytes; /* corrected when the snapshot's is known */
-    memcpy(row->parent, from.id, sizeof row->parent);
-    row->parent_seq = options->parent_seq;
-    return 0;
-}
-
-/* A3 */
-static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *options,
-                         struct plx_registry_vdi *row, struct plx_vdi_info *ret_info,
-                         struct plx_fault *fault)
-{
-    struct plx_registry_lock held = {.instance = a->instance.row.id, .epoch = 1};
-    struct plx_store_info info;
-    int error;
-
-    plx_store_get_info(a->store, &info);
-    error = plx_registry_vdi_create(a->registry, row, info.vdi_slots, row);
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
-    memcpy(held.vdi, row->id, sizeof held.vdi);
-    options->slot = row->slot;
-    plx_attach_lock(a);
-    error = plx_vdi_create(a->store, options, ret_info, fault);
-    plx_attach_unlock(a);
-    if (error) {
-        struct plx_vdi_info now;
-        struct plx_fault why = {0};
-        int undone;
-
-        plx_attach_lock(a); /* A9: nothing but a record of our own is undone */
-        undone = plx_door_read(a->store, row, &now, &why);
-        if (!undone)
-            undone = plx_vdi_delete(a->store, row->slot, false, NULL);
-        plx_attach_unlock(a);
-        /* Else it stays locked, and recovery finds out what the record says. EXISTS: nothing was
-         * written, and a row would say that the one in the slot has gone. */
-        if (!undone || undone == PLX_ERR_NOT_FOUND || error == PLX_ERR_EXISTS)
-            plx_attach_finish_creation(a, &held, NULL);
-        plx_attach_in_doubt(a, undone, &why);
-        return error;
-    }
-    if (ret_info->size_bytes != row->size_bytes)
-        error = plx_registry_vdi_resize(a->registry, &held, ret_info->size_bytes);
-    if (!error)
-        error = plx_attach_unlock_closed(a, &held, row->slot, plx_attach_closings(a));
-    return error ? plx_registry_fault(a->registry, error, fault) : 0;
-}
-
-int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_options *options,
-                          const char *parent, const char *snapshot, struct plx_vdi_info *ret_info,
-                          struct plx_fault *fault)
-{
-    struct plx_vdi_create_options filled = *options;
-    struct plx_registry_vdi row = {
-        .store = a->row.id, .size_bytes = options->size_bytes, .owner = a->instance.row.id};
-    struct plx_registry_vdi from;
-    uint64_t hold = 0;
-    int error = 0;
-
-    filled.created_ns = row.created_ns = plx_attach_env_now(&a->env);
-    if (plx_uuid_is_zero(&filled.id))
-        plx_attach_env_random(&a->env, filled.id.b, sizeof filled.id.b);
-    filled.id.b[6] = (filled.id.b[6] & 0x0f) | 0x40; /* a random UUID (RFC 9562) */
-    filled.id.b[8] = (filled.id.b[8] & 0x3f) | 0x80;
-    plx_uuid_text(&filled.id, row.id);
-    snprintf(row.name, sizeof row.name, "%s", options->name);
-    if (parent)
-        error = fill_parent(a, parent, snapshot, &filled, &row, fault);
-    row.sector_size = filled.sector_size;
-    if (error)
-        return error;
-    if (!parent && (row.size_bytes < PLX_VDI_SIZE_MIN || row.size_bytes > PLX_VDI_SIZE_MAX))
-        return plx_fault_set(fault, PLX_ERR_INVALID,
-                             "size %llu: a virtual disk has 4 KiB to 256 TiB",
-                             (unsigned long long)row.size_bytes);
-    if (parent)
-        error = hold_instant(a, row.parent, row.parent_seq, &hold, fault); /* A5 */
-    if (!error)
-        error = create_filled(a, &filled, &row, ret_info, fault);
-    if (error == PLX_ERR_NOT_FOUND && parent && plx_attach_row_of(a, parent, &from, NULL) == 0)
-        error = plx_attach_explain_missing(a, &from, snapshot, filled.parent_seq, fault);
-    release_instant(a, hold);
-    return error;
-}
-
-/* A6. What dead readers hold is held by nobody. */
-/* *ret_soon: all who read it are commands of this host. */
-static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
-                       const struct plx_registry_hold *holds, size_t count, bool *ret_soon,
-                       struct plx_fault *fault)
-{
-    struct plx_registry_instance reader;
-    char who[160] = "";
-
-    if (plx_registry_instance_get(a->registry, holds[0].instance, &reader) == 0)
-        snprintf(who, sizeof who, " by %s (pid %lld) on host %s", reader.role,
-                 (long long)reader.pid, reader.host_name);
-    *ret_soon = true;
-    for (size_t i = 0; i < count; i++)
-        *ret_soon = *ret_soon && plx_attach_ends_soon(a, holds[i].instance);
-    return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "%s/%.200s@%llu is being read or cloned%s; close it first", a->known.name,
-                         row->name, (unsigned long long)holds[0].seq, who);
-}
-
-/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds (A16). */
-int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
-                            const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
-                            struct plx_fault *fault)
-{
-    int error = plx_registry_intent_begin(a->registry, held, thin ? thin->marks : NULL,
-                                          thin ? thin->mark_count : 0, ret_kept, ret_count);
-
-    if (error)
-        return plx_registry_fault(a->registry, error, fault);
-    if ((thin && thin->dry_run) || !plx_hold_is_shared(plx_registry_locks(a->registry)))
-        return 0;
-    free(*ret_kept);
-    plx_registry_intent_end(a->registry, held);
-    return plx_fault_set(fault, PLX_ERR_BUSY,
-                         "store %s: a process that cannot write to its volume reads snapshots, and "
-                         "none goes until it has ended",
-                         a->known.name);
-}
-
-static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row,
-                        const struct plx_registry_lock *held, bool *ret_soon,
-                        struct plx_fault *fault)
-{
-    struct plx_registry_hold *holds = NULL;
-    uint64_t *kept = NULL;
-    size_t count = 0;
-    int error = plx_attach_release_dead(a, row->id, fault);
-
-    if (error)
-        return error;
-    error = plx_attach_begin_intent(a, held, NULL, &kept, &count, fault);
-    if (error)
-        return error;
-    error = plx_registry_hold_list(a->registry, row->id, &holds, &count);
-    if (error)
-        plx_registry_fault(a->registry, error, fault);
-    else if (count)
-        error = refuse_read(a, row, holds, count, ret_soon, fault);
-    free(kept);
-    free(holds);
-    if (error)
-        plx_registry_intent_end(a->registry, held);
-    return error;
-}
-
-/* A9: of a disk that is ours. */
-static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, bool *ret_back,
-                      struct plx_fault *fault)
-{
-    int error;
-
-    plx_attach_lock(a);
-    error = plx_door_is_gone(a->store, row, ret_back, fault);
-    plx_attach_unlock(a);
-    return plx_attach_in_doubt(a, error, fault);
-}
-
-/* *ret_soon: BUSY, nothing is held, and it is worth asking again. */
-static int delete_once(struct plx_attach *a, const char *name, bool lost, bool *ret_soon,
-                       struct plx_fault *fault)
-{
-    struct plx_registry_lock held;
-    struct plx_registry_vdi row;
-    struct plx_vdi_info info;
-    bool recover, lives, back = false;
-    int error = plx_attach_row_of(a, name, &row, fault);
-
-    *ret_soon = false;
-    if (!error)
-        error = lock_vdi(a, &row, &held, &recover, fault);
-    if (error)
-        return error;
-    error = lost ? check_gone(a, &row, &back, fault) : check_locked(a, &held, recover, fault);
-    if (!error)
-        error = check_unread(a, &row, &held, ret_soon, fault);
-    if (error) {
-        if (!recover)
-            plx_registry_vdi_unlock(a->registry, &held, NULL);
-        return error;
-    }
-    plx_attach_lock(a);
-    error = lost && !back ? plx_vdi_give_up(a->store, row.slot, fault)
-                          : plx_vdi_delete(a->store, row.slot, recover || back, fault);
-    lives = error && plx_vdi_read_info(a->store, row.slot, &info, NULL) == 0 &&
-            info.state == PLX_VDI_LIVE;
-    plx_attach_unlock(a);
-    if (error) {
-        if (lives && !recover) /* else the record may be gone: A3, as below */
-            plx_registry_vdi_unlock(a->registry, &held, NULL);
-        return error;
-    }
-    error = plx_registry_vdi_delete(a->registry, &held);
-    if (error) /* A3: it stays locked, for the record is gone; recovery finishes it, or a repetition
-                */
-        return plx_registry_fault(a->registry, error, fault);
-    plx_registry_put_off(a->registry, PLX_PUT_OFF);
-    plx_registry_vdi_unlock(a->registry, &held, NULL);
-    plx_registry_put_off(a->registry, PLX_NOW);
-    plx_registry_collection_want(a->registry, a->row.id); /* if not: somebody will ask */
-    return 0;
-}
-
-/* Who reads is waited for without the disk's lock, which he may want. */
-int plx_attach_vdi_delete(struct plx_attach *a, const char *name, bool lost,
-                          struct plx_fault *fault)
-{
-    uint64_t since_ns = plx_patience_begin();
-    struct plx_fault why = {0};
-    bool soon;
-    int error;
-
-    do
-        error = delete_once(a, name, lost, &soon, &why);
-    while (soon && plx_attach_waits(a, since_ns, &why));
-    return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }

@@ -107,21 +107,35 @@ static bool is_same_volume(const char *a, const char *b)
     return same;
 }
 
-/* Whether volume 0 of `other`, if the store is still there, is another one than that of `known`. */
-static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other)
+/* Whether that volume of `other`, if the store still has it there, is another one than that of
+ * `known`. */
+static bool lies_elsewhere(const struct plx_known *known, const struct plx_known *other,
+                           unsigned index)
 {
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};
     struct plx_superblock_info info;
     struct plx_device *device;
-    char identity[PLX_UUID_TEXT] = "";
+    bool there = false;
+    char identity[PLX_UUID_TEXT];
 
-    if (plx_device_open(other->volume[0], &options, &device, NULL) == 0) {
-        if (plx_superblock_probe(device, &info, NULL) == 0)
+    if (plx_device_open(other->volume[index], &options, &device, NULL) == 0) {
+        if (plx_superblock_probe(device, &info, NULL) == 0 && info.volume_index == index) {
             plx_uuid_text(&info.identity, identity);
+            there = strcmp(identity, known->identity) == 0; /* else it moved away from there */
+        }
         plx_device_close(device);
     }
-    return strcmp(identity, known->identity) == 0 && /* else it moved away from there */
-           !is_same_volume(known->volume[0], other->volume[0]);
+    return there && !is_same_volume(known->volume[index], other->volume[index]);
+}
+
+/* The first such volume; known->volumes: there is none. */
+static unsigned first_elsewhere(const struct plx_known *known, const struct plx_known *other)
+{
+    unsigned i = 0;
+
+    while (i < known->volumes && i < other->volumes && !lies_elsewhere(known, other, i))
+        i++;
+    return i < other->volumes ? i : known->volumes;
 }
 
 /* J2. A copy of a store that is known here, beside the original: one identity, two truths. And the
@@ -131,11 +145,13 @@ static int check_copy(const struct plx_paths *paths, const struct plx_known *kno
 {
     struct plx_known other;
     bool elsewhere;
+    unsigned which;
     int error = plx_known_get(paths, known->identity, &other, NULL);
 
     if (error)
         return 0;
-    elsewhere = lies_elsewhere(known, &other);
+    which = first_elsewhere(known, &other);
+    elsewhere = which < known->volumes;
     if (elsewhere && !copy)
         error = plx_fault_set(
             fault, PLX_ERR_EXISTS,
@@ -143,7 +159,7 @@ static int check_copy(const struct plx_paths *paths, const struct plx_known *kno
             "to be used beside the other it needs an identity of its own: 'parallax store import "
             "NAME --new-identity --volume PATH' with the copy's volumes; or 'parallax store forget "
             "%s' first, if only one is to be used",
-            known->volume[0], other.volume[0], other.name, other.name);
+            known->volume[which], other.volume[which], other.name, other.name);
     else if (!elsewhere && copy)
         error = plx_fault_set(
             fault, PLX_ERR_EXISTS,
