@@ -9,7 +9,6 @@
  *     without a word; who changes something finishes that first. Where SIGPIPE is ignored, it is an
  *     ordinary write error.
  */
-#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -644,7 +643,6 @@ static void set_signals(void)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGPIPE, &ignore, &pipe);
-    sigaction(SIGXFSZ, &ignore, NULL); /* EFBIG says it */
     plx_pipe_ends = pipe.sa_handler != SIG_IGN;
 }
 
@@ -675,23 +673,12 @@ static int run(struct plx_cli *cli, int argc, char **argv)
     return rc;
 }
 
-/* Where one of the three is closed a volume would get its number, and the output. What stands in
- * its place cannot be used in that direction, so that nothing is lost without a word. */
-static int fill_descriptors(void)
-{
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 &&
-            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
-            return -1;
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     static struct plx_cli cli;
     static char *const version[] = {NULL, "version", NULL};
 
-    if (fill_descriptors())
+    if (plx_out_fill_descriptors())
         return PLX_EXIT_ERROR;
     setlocale(LC_CTYPE, ""); /* tree asks for the character set; numbers stay plain */
     set_signals();

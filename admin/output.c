@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -441,6 +442,15 @@ static const char *error_name(int code)
     return code == PLX_ERR_USAGE         ? "USAGE"
            : code == PLX_ERR_INTERRUPTED ? "INTERRUPTED"
                                          : plx_error_name(code);
+}
+
+int plx_out_fill_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return -1;
+    return 0;
 }
 
 int plx_out_error(const struct plx_cli *cli, int code)

@@ -70,6 +70,10 @@ void plx_out_counters(const struct plx_cli *cli, json_t *counters);
 /* One line on stderr, unless -q or --json. */
 void plx_out_note(const struct plx_cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* First of all. Where standard input, output or errors are closed a volume would get their number,
+ * and the output. What stands in their place cannot be used in that direction, so that nothing is
+ * lost without a word. */
+int plx_out_fill_descriptors(void);
 /* Prints cli->fault for a code and returns the exit status. */
 int plx_out_error(const struct plx_cli *cli, int code);
 /* Asks on the terminal; true when the answer is "yes". */
