@@ -181,6 +181,9 @@ static int copy_in(struct import *import, uint8_t *chunk)
             break;
     }
     import->copied = offset;
+    if (!rc && import->seekable && offset < import->file_bytes)
+        return plx_cli_fail(import->cli, PLX_ERR_INVALID,
+                            "%.120s: became shorter while it was read", import->path);
     return rc ? rc : clear_rest(import, offset);
 }
 

@@ -60,7 +60,7 @@ static int check_distinct(const char *const *paths, unsigned count, struct plx_f
         if (error == PLX_ERR_NOT_FOUND)
             error = 0;
         for (unsigned j = 0; j < i && !error; j++)
-            if (plx_bytelock_same(locks[i], locks[j]))
+            if (plx_bytelock_same_storage(locks[i], locks[j]))
                 error = plx_fault_set(fault, PLX_ERR_INVALID, "%s and %s are the same volume",
                                       paths[j], paths[i]);
     }

@@ -315,7 +315,7 @@ int plx_known_free_name(const struct plx_paths *paths, const char *name, struct 
 static bool lies_at(const struct plx_bytelock *volume, const char *path)
 {
     struct plx_bytelock *there = NULL;
-    bool same = !plx_bytelock_open(path, &there, NULL) && plx_bytelock_same(volume, there);
+    bool same = !plx_bytelock_open(path, &there, NULL) && plx_bytelock_same_storage(volume, there);
 
     plx_bytelock_close(there);
     return same;

@@ -13,9 +13,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/loop.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -187,6 +189,15 @@ static int open_itself(const char *name, struct plx_fault *fault, int *ret_fd)
     return 0;
 }
 
+static void find_storage(int fd, const struct stat *st, struct plx_bytelock *lock)
+{
+    struct loop_info64 loop;
+    bool block = S_ISBLK(st->st_mode), is_loop = block && !ioctl(fd, LOOP_GET_STATUS64, &loop);
+
+    lock->storage_device = is_loop ? loop.lo_device : block ? UINT64_MAX : st->st_dev;
+    lock->storage_inode = is_loop ? loop.lo_inode : block ? st->st_rdev : st->st_ino;
+}
+
 int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct plx_fault *fault)
 {
     bool lun = !strncmp(name, ISCSI, strlen(ISCSI));
@@ -205,7 +216,8 @@ int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct p
         free(lock);
         return code;
     }
-    lock->base = (struct plx_bytelock){&file_ops, st.st_dev, st.st_ino};
+    lock->base = (struct plx_bytelock){.ops = &file_ops, .device = st.st_dev, .inode = st.st_ino};
+    find_storage(lock->fd, &st, &lock->base);
     *ret_lock = &lock->base;
     return 0;
 }
@@ -219,4 +231,11 @@ void plx_bytelock_close(struct plx_bytelock *lock)
 bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock *other)
 {
     return one && other && one->device == other->device && one->inode == other->inode;
+}
+
+bool plx_bytelock_same_storage(const struct plx_bytelock *one, const struct plx_bytelock *other)
+{
+    return plx_bytelock_same(one, other) ||
+           (one && other && one->storage_device && one->storage_device == other->storage_device &&
+            one->storage_inode == other->storage_inode);
 }

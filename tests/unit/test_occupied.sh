@@ -11,6 +11,13 @@ run 0 vdi import image wide/web
 run 0 store format other --volume "$DIR/other0" --size 64M --extent-size 1M
 ln -s wide1 link
 ln wide1 second-name
+loop=
+if [[ $(id -u) == 0 ]] && loop=$(losetup -f --show "$DIR/wide1" 2>/dev/null); then
+    trap '[[ ! $loop ]] || losetup -d "$loop"; rm -rf "$DIR"' EXIT
+else
+    loop=
+    echo "(without a loop device: none can be made here)"
+fi
 
 # refused NAME: neither a format nor a growth takes the volume, and nothing on it is changed.
 refused() {
@@ -32,7 +39,7 @@ for lost in "GPT:head -c 20480 /dev/urandom" "zeroes:head -c 20480 /dev/zero" \
     head -c 20480 wide1 >first
     # shellcheck disable=SC2086 # words
     ${lost#*:} | dd of=wide1 conv=notrunc status=none
-    for name in "$DIR/wide1" "$DIR/link" "$DIR/second-name"; do
+    for name in "$DIR/wide1" "$DIR/link" "$DIR/second-name" ${loop:+"$loop"}; do
         refused "$name"
     done
     dd if=first of=wide1 conv=notrunc status=none
@@ -79,6 +86,7 @@ rm state/stores/broken.json
 
 step "forgotten, it is overwritten by the operator's word"
 run 0 store forget wide
+[[ ! $loop ]] || losetup -d "$loop"; loop=
 run 0 store format new --volume "$DIR/wide0" --volume "$DIR/wide1" --force
 
 step "a store's own volume that lost its superblocks is none that it can be given anew"
