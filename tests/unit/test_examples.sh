@@ -96,6 +96,7 @@ prepare() {
     case $1 in
     "parallax store format "*) rm -rf "${LIVE:?}"/{state,srv/*} && truncate -s 0 ../dev/disk/by-id/* && truncate -s 256M ../dev/disk/by-id/* ;;
     *" --new-identity "*) cp --sparse=always ../srv/demo.plx ../srv/copy.plx ;;
+    "parallax store restore-superblock "*) dd if=/dev/urandom of=../srv/demo.plx bs=17k count=1 conv=notrunc status=none ;;
     "parallax store import "*) run 0 store release demo && run 0 store forget demo ;;
     "parallax store take-over "*)
         run 0 store release demo
