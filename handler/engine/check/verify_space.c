@@ -11,7 +11,8 @@ static bool is_zero(const uint8_t *bytes, size_t count)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0;
 }
 
-/* A store that was made before there was one has zeroes there, until its superblock changes. */
+/* A store that was made before there was one has zeroes there, until its superblock changes. One
+ * that is older is what a write that failed, or was cut off, leaves until the next one. */
 static void check_spare(struct plx_verify *v, unsigned volume, uint64_t addr)
 {
     const struct plx_superblock *known = &v->store->volumes[volume].super;
@@ -22,10 +23,10 @@ static void check_spare(struct plx_verify *v, unsigned volume, uint64_t addr)
     if (!unread && is_zero(v->block, PLX_BLOCK_SIZE))
         return;
     if (unread || plx_format_superblock_decode(v->block, &super, &why) ||
-        !plx_uuid_equal(&super.volume, &known->volume) || super.generation < known->generation)
+        !plx_uuid_equal(&super.volume, &known->volume))
         plx_verify_find(v, PLX_FINDING_ERROR, "superblock", addr, PLX_NO_VBLOCK,
-                        "volume %u: the spare superblock is damaged or older; 'parallax store "
-                        "grow' writes it again",
+                        "volume %u: the spare superblock is damaged; 'parallax store grow' writes "
+                        "it again",
                         volume);
 }
 
