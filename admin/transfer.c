@@ -374,8 +374,9 @@ void plx_import_undo(struct plx_cli *cli, const struct plx_name *name,
     cli->fault = why;
     if (rc == PLX_ERR_EXISTS)
         plx_cli_fail(cli, why.code,
-                     "%.*s; %s/%.60s stays, for another command has used it meanwhile", length,
-                     why.text, name->store, name->vdi);
+                     "%.*s; %s/%.60s stays, for it was opened again and may hold what another "
+                     "command wrote: 'parallax vdi delete %s/%.60s' deletes it",
+                     length, why.text, name->store, name->vdi, name->store, name->vdi);
     else if (deleted && touched)
         plx_cli_fail(cli, why.code,
                      "%.*s; %s/%.60s was deleted again, and 'parallax gc %s' frees what it took",
@@ -443,7 +444,8 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
     return 0;
 }
 
-/* X3. Where the store is known its place tells (occupied.h), whatever is left there. */
+/* X3. Where the store is known its place tells (occupied.h), whatever is left there. A list that
+ * cannot be read does not keep anybody from exporting what can. */
 static bool is_known_volume(struct plx_cli *cli, const char *path)
 {
     const struct plx_known *known = NULL;

@@ -37,7 +37,7 @@ int plx_known_free_name(const struct plx_paths *paths, const char *name, struct 
  * there is room for them (plx_volumes_check_count()). */
 int plx_known_add_volumes(struct plx_known *known, const char *const *paths, unsigned count,
                           struct plx_fault *fault);
-/* Which store of a list has a volume at that place (device and inode); NULL: none has. `but`: an
+/* Which store of a list has a volume at that place, whatever its names; NULL: none has. `but`: an
  * identity whose stores do not count, or NULL. An entry that cannot be read is an error, since
  * nobody knows where its volumes are. */
 int plx_known_at(const struct plx_known *list, size_t count, const char *but,

@@ -199,18 +199,21 @@ static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, 
     return plx_attach_in_doubt(a, error, fault);
 }
 
-/* after: the epoch of the lock before ours; 0: any. */
-static int check_untouched(const struct plx_registry_lock *held, uint64_t after, const char *name,
+/* *after: the epoch of the lock before ours, 0: any. It becomes ours, for the next attempt. */
+static int check_untouched(const struct plx_registry_lock *held, uint64_t *after, const char *name,
                            struct plx_fault *fault)
 {
-    return !after || held->epoch == after + 1
-               ? 0
-               : plx_fault_set(fault, PLX_ERR_EXISTS, "%s was used by somebody else meanwhile",
-                               name);
+    bool untouched = !*after || held->epoch == *after + 1;
+
+    if (!untouched)
+        return plx_fault_set(fault, PLX_ERR_EXISTS, "%s was opened again meanwhile", name);
+    if (*after)
+        *after = held->epoch;
+    return 0;
 }
 
 /* *ret_soon: BUSY, nothing is held, and it is worth asking again. after: as above. */
-static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64_t after,
+static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64_t *after,
                        bool *ret_soon, struct plx_fault *fault)
 {
     struct plx_registry_lock held;
@@ -267,7 +270,7 @@ static int delete_in_turn(struct plx_attach *a, const char *name, bool lost, uin
     int error;
 
     do
-        error = delete_once(a, name, lost, after, &soon, &why);
+        error = delete_once(a, name, lost, &after, &soon, &why);
     while (soon && plx_attach_waits(a, since_ns, &why));
     return error ? plx_fault_set(fault, error, "%s", why.text) : 0;
 }

@@ -1,12 +1,11 @@
 /* occupied.c - see occupied.h.
  *
- * O1  A known store's volume is told by where it lies (device and inode) first, then by what its
- *     superblock says: a lost superblock is the beginning of a repair, not an empty disk.
- * O2  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be read,
- *     the operator's word is asked for that no host uses the store: --force is none.
- * O3  The home page is there before the store's row (founding.c, V2). So a store that has its row
- *     and no page, not even nobody's, has lost it: the operator's word is asked for, as where it
- *     is damaged.
+ * O1  A known store's volume is told by where it lies (plx_bytelock_same_storage()) first, then
+ *     by what its superblock says: a lost superblock is the beginning of a repair, not an empty
+ * disk. O2  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be
+ * read, the operator's word is asked for that no host uses the store: --force is none. O3  The home
+ * page is there before the store's row (founding.c, V2). So a store that has its row and no page,
+ * not even nobody's, has lost it: the operator's word is asked for, as where it is damaged.
  * Threads: the caller's. Crash story: nothing is written here.
  */
 #include "attach/occupied.h"

@@ -104,6 +104,25 @@ static void teardown(void)
 
 /* ---- Tests ---- */
 
+/* What an import that fails made, it deletes; not when somebody has opened it since. */
+static void test_untouched(void)
+{
+    struct plx_registry_vdi row;
+    struct plx_vdi *vdi;
+
+    setup();
+    vdi = create_disk("mine", NULL);
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), 1, "mine", &row));
+    OK(plx_attach_vdi_close(attach, vdi));
+    vdi = open_disk("mine");
+    OK(plx_attach_vdi_close(attach, vdi));
+    FAILS(EXISTS, plx_attach_vdi_delete_untouched(attach, "mine", row.epoch, &fault));
+    OK(plx_registry_vdi_get(plx_attach_registry(attach), 1, "mine", &row));
+    OK(plx_attach_vdi_delete_untouched(attach, "mine", row.epoch, &fault));
+    FAILS(NOT_FOUND, plx_attach_vdi_delete_untouched(attach, "mine", row.epoch, &fault));
+    teardown();
+}
+
 /* Its clone has taken every other block's place: what says which ones go is long. */
 static void test_collect(void)
 {
@@ -182,6 +201,7 @@ int main(void)
     static const struct suite_test tests[] = {
         {"what was deleted comes back", test_collect},
         {"extents that were never used", test_claim},
+        {"a disk that somebody has opened is not taken back", test_untouched},
     };
 
     return SUITE_RUN("crowded", tests);

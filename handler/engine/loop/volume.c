@@ -78,7 +78,8 @@ static bool spare_follows(const uint8_t newest[PLX_BLOCK_SIZE], const uint8_t sp
 int plx_superblock_read(struct plx_device *device, struct plx_volume *ret_volume,
                         struct plx_fault *fault)
 {
-    uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE], spare[PLX_BLOCK_SIZE];
+    uint8_t blocks[PLX_SUPERBLOCK_SLOTS][PLX_BLOCK_SIZE];
+    uint8_t spare[PLX_BLOCK_SIZE] = {0xff}; /* like no superblock, where it cannot be read */
     struct plx_superblock best = {0}, super;
     struct plx_fault first = {0};
     unsigned found = 0, slot = 0;
