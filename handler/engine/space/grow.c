@@ -21,6 +21,9 @@
  *     and neither registry nor map knew (volume.c, U5). A header of this store there, of the number
  *     that the extent gets, is left as it is, for its blocks may be somebody's. Who gets the extent
  *     sees that it was used (extent.c, E5), and a rebuild of the registry finds all of it.
+ * G9  The spare superblock is the last that a new volume gets and the first that it loses, so it
+ *     never lies alone where this file wrote: such a volume would be one that was ruined, which
+ *     the next call refuses to write over.
  * Loop: none; it stands still. Crash story: before the superblock that decides (G3; for a volume
  *   that became larger its own) is durable, the store is as it was: behind the volumes' ends lie
  *   zeroes, and perhaps a volume that says of itself what nobody else says. Repeating the call

@@ -1,5 +1,5 @@
 /* superblock.c - superblocks written, and what must be zero before one counts it (grow.c, G1, G2,
- * G5, G6, G8). */
+ * G5, G6, G8, G9). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,13 +82,17 @@ int plx_grow_zero_headers(struct plx_device *device, const struct plx_superblock
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-/* G1: all of a volume that comes. */
+/* G1: all of a volume that comes. An older superblock goes first, so that an interrupted format is
+ * no store at all; its spare goes before it (G9). */
 int plx_grow_zero_volume(struct plx_device *device, const struct plx_superblock *super,
                          uint8_t *buffer)
 {
-    /* An older superblock goes first, so that an interrupted format is no store at all. */
-    int error = zero_range(device, 0, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE, buffer);
+    int error = zero_range(device, PLX_SUPERBLOCK_SPARE * PLX_BLOCK_SIZE, PLX_BLOCK_SIZE, buffer);
 
+    if (!error)
+        error = plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+    if (!error)
+        error = zero_range(device, 0, PLX_VDI_TABLE_BLOCK * PLX_BLOCK_SIZE, buffer);
     if (!error)
         error = plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
     if (!error)
@@ -98,20 +102,26 @@ int plx_grow_zero_volume(struct plx_device *device, const struct plx_superblock 
                  : plx_grow_zero_headers(device, super, 1, super->range[0].extents - 1, 0, buffer);
 }
 
-/* Of a volume that has none. */
+static int write_durably(struct plx_device *device, unsigned block, uint8_t *buffer,
+                         unsigned copies)
+{
+    int error = 0;
+
+    for (unsigned i = 0; i < copies && !error; i++)
+        error = plx_volume_io(device, PLX_IO_WRITE, (uint64_t)(block + i) * PLX_BLOCK_SIZE, buffer,
+                              PLX_BLOCK_SIZE);
+    return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+}
+
+/* Of a volume that has none (G9). */
 int plx_superblock_write_first(struct plx_device *device, const struct plx_superblock *super,
                                uint8_t *buffer)
 {
     int error;
 
     plx_format_superblock_encode(super, buffer);
-    error = plx_volume_io(device, PLX_IO_WRITE, 0, buffer, PLX_BLOCK_SIZE);
-    if (!error)
-        error = plx_volume_io(device, PLX_IO_WRITE, PLX_BLOCK_SIZE, buffer, PLX_BLOCK_SIZE);
-    if (!error)
-        error = plx_volume_io(device, PLX_IO_WRITE, PLX_SUPERBLOCK_SPARE * PLX_BLOCK_SIZE, buffer,
-                              PLX_BLOCK_SIZE);
-    return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
+    error = write_durably(device, 0, buffer, PLX_SUPERBLOCK_SLOTS);
+    return error ? error : write_durably(device, PLX_SUPERBLOCK_SPARE, buffer, 1);
 }
 
 static int find_lost(struct plx_device *device, uint8_t block[PLX_BLOCK_SIZE],
@@ -150,12 +160,8 @@ int plx_superblock_restore(struct plx_device *device, bool dry_run,
     if (error)
         return error;
     plx_superblock_info(&super, ret_info);
-    for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS && !dry_run && !error; slot++) {
-        error = plx_volume_io(device, PLX_IO_WRITE, (uint64_t)slot * PLX_BLOCK_SIZE, block,
-                              sizeof block);
-        if (!error)
-            error = plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
-    }
+    for (unsigned slot = 0; slot < PLX_SUPERBLOCK_SLOTS && !dry_run && !error; slot++)
+        error = write_durably(device, slot, block, 1);
     return error ? plx_fault_set(fault, error, "%s: cannot write the superblock: %s; try again",
                                  device->name, plx_error_text(error))
                  : 0;
