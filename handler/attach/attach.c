@@ -392,7 +392,6 @@ int plx_attach_open(const struct plx_attach_options *options, struct plx_attach 
     return 0;
 }
 
-/* The held row of an extent, taken off the list. */
 /* What is given back when the attach is closed. */
 struct returned {
     struct plx_registry_extent *rows;

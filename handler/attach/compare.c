@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "attach/doors.h"
+#include "engine/base/list.h"
 #include "registry/labels.h"
 #include "registry/lost.h"
 #include "registry/policy.h"
@@ -61,16 +62,9 @@ __attribute__((format(printf, 4, 5))) static void differs(struct compare *c,
 {
     va_list args;
 
-    if (c->count == c->capacity) {
-        size_t capacity = c->capacity ? c->capacity * 2 : 16;
-        struct difference *bigger = realloc(c->list, capacity * sizeof *bigger);
-
-        if (!bigger) {
-            c->error = plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
-            return;
-        }
-        c->list = bigger;
-        c->capacity = capacity;
+    if (!PLX_LIST_ROOM(c->list, c->count, c->capacity, 16)) {
+        c->error = plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
+        return;
     }
     c->list[c->count].severity = severity;
     snprintf(c->list[c->count].vdi, sizeof c->list->vdi, "%s", vdi);

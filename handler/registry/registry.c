@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "device/bytelock.h"
+#include "engine/base/list.h"
 #include "registry/clock.h"
 #include "registry/region.h"
 #include "registry/sql.h"
@@ -237,16 +238,9 @@ static void take_row(void *context, const struct plx_sql_value *columns, size_t 
 
     if (!sink->shape || sink->nomem)
         return;
-    if (sink->count == sink->room) {
-        size_t room = sink->room ? 2 * sink->room : 1;
-        char *items = realloc(sink->items, room * sink->shape->size);
-
-        if (!items) {
-            sink->nomem = true;
-            return;
-        }
-        sink->items = items;
-        sink->room = room;
+    if (!plx_list_room(&sink->items, sink->count, &sink->room, 1, sink->shape->size)) {
+        sink->nomem = true;
+        return;
     }
     item = sink->items + sink->count++ * sink->shape->size;
     memset(item, 0, sink->shape->size);

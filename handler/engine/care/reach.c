@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/disk/vdi.h"
 #include "engine/log/replay.h"
 
@@ -350,25 +351,12 @@ static bool rebuild(struct changes *c, size_t capacity, uint64_t after_seq)
     return true;
 }
 
-/* For one more element of a list. */
-static bool make_room(void **list, size_t count, size_t *capacity, size_t size)
-{
-    size_t more = *capacity ? 2 * *capacity : 16;
-    void *bigger = count < *capacity ? *list : realloc(*list, more * size);
-
-    if (!bigger)
-        return false;
-    *list = bigger;
-    *capacity = count < *capacity ? *capacity : more;
-    return true;
-}
-
 static bool put_change(struct changes *c, uint64_t vblock, uint64_t addr, uint64_t seq)
 {
     struct change *slot;
 
     if ((2 * c->count >= c->capacity && !rebuild(c, plx_max_u64(2 * c->capacity, SLOTS_MIN), 0)) ||
-        !make_room((void **)&c->fresh, c->fresh_count, &c->fresh_capacity, sizeof *c->fresh))
+        !PLX_LIST_ROOM(c->fresh, c->fresh_count, c->fresh_capacity, 16))
         return false;
     slot = change_at(c, vblock);
     if (!slot->used || slot->seen)
@@ -385,8 +373,7 @@ static bool put_unmap(struct changes *c, struct span span)
             return false;
     if (span.count < LONG_SPAN)
         return true;
-    if (!make_room((void **)&c->unmapped, c->unmapped_count, &c->unmapped_capacity,
-                   sizeof *c->unmapped))
+    if (!PLX_LIST_ROOM(c->unmapped, c->unmapped_count, c->unmapped_capacity, 16))
         return false;
     c->unmapped[c->unmapped_count++] = span;
     for (size_t i = 0; i < c->fresh_count; i++) /* others were seen, and stay so */

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/care/reach.h"
 #include "engine/disk/vdi.h"
 
@@ -64,15 +65,8 @@ struct kinship {
 
 static bool add_pair(struct kinship *k, const struct plx_uuid *vdi, const struct plx_uuid *parent)
 {
-    if (k->count == k->capacity) {
-        size_t capacity = k->capacity ? 2 * k->capacity : 64;
-        struct plx_usage_kin *bigger = realloc(k->pairs, capacity * sizeof *bigger);
-
-        if (!bigger)
-            return false;
-        k->pairs = bigger;
-        k->capacity = capacity;
-    }
+    if (!PLX_LIST_ROOM(k->pairs, k->count, k->capacity, 64))
+        return false;
     k->pairs[k->count++] = (struct plx_usage_kin){*vdi, plx_uuid_is_zero(parent) ? *vdi : *parent};
     return true;
 }

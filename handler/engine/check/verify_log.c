@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "engine/base/hash.h"
+#include "engine/base/list.h"
 #include "engine/check/verify.h"
 
 /* ---- Changes since a key frame ---- */
@@ -77,16 +78,9 @@ static struct plx_change *put_change(struct plx_verify *v, struct plx_history *h
 static void push_span(struct plx_verify *v, struct plx_span **spans, size_t *count,
                       size_t *capacity, struct plx_span span)
 {
-    if (*count == *capacity) {
-        size_t more = *capacity ? *capacity * 2 : 16;
-        struct plx_span *bigger = realloc(*spans, more * sizeof *bigger);
-
-        if (!bigger) {
-            v->error = PLX_ERR_NOMEM;
-            return;
-        }
-        *spans = bigger;
-        *capacity = more;
+    if (!PLX_LIST_ROOM(*spans, *count, *capacity, 16)) {
+        v->error = PLX_ERR_NOMEM;
+        return;
     }
     (*spans)[(*count)++] = span;
 }

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/check/verify.h"
 
 /* ---- Marks ---- */
@@ -99,16 +100,9 @@ static void gather(struct plx_verify *v, const struct plx_use *use)
 {
     if (!is_suspect(v, use->addr))
         return;
-    if (v->use_count == v->use_capacity) {
-        size_t capacity = v->use_capacity ? v->use_capacity * 2 : 64;
-        struct plx_use *bigger = realloc(v->uses, capacity * sizeof *bigger);
-
-        if (!bigger) {
-            v->error = PLX_ERR_NOMEM;
-            return;
-        }
-        v->uses = bigger;
-        v->use_capacity = capacity;
+    if (!PLX_LIST_ROOM(v->uses, v->use_count, v->use_capacity, 64)) {
+        v->error = PLX_ERR_NOMEM;
+        return;
     }
     v->uses[v->use_count++] = *use;
 }

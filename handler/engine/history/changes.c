@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/disk/vdi.h"
 #include "engine/history/diff.h"
 #include "engine/log/replay.h"
@@ -57,16 +58,9 @@ struct changes {
 
 static bool add_mark(struct changes *changes, const struct plx_record *record)
 {
-    if (changes->count == changes->capacity) {
-        size_t capacity = changes->capacity ? 2 * changes->capacity : 256;
-        struct mark *bigger = realloc(changes->marks, capacity * sizeof *bigger);
-
-        changes->no_memory = !bigger;
-        if (!bigger)
-            return false;
-        changes->marks = bigger;
-        changes->capacity = capacity;
-    }
+    changes->no_memory = !PLX_LIST_ROOM(changes->marks, changes->count, changes->capacity, 256);
+    if (changes->no_memory)
+        return false;
     changes->marks[changes->count++] = (struct mark){record->seq, record->time_ns, changes->sign};
     changes->sign = SIGN_NONE;
     return true;

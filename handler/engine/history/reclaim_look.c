@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/history/reclaim_inside.h"
 
 int plx_reclaim_no_memory(const struct reclaim *r)
@@ -13,15 +14,8 @@ int plx_reclaim_no_memory(const struct reclaim *r)
 int plx_reclaim_push_number(struct reclaim *r, uint64_t **list, size_t *count, size_t *capacity,
                             uint64_t number)
 {
-    if (*count == *capacity) {
-        size_t more = *capacity ? *capacity * 2 : 64;
-        uint64_t *bigger = realloc(*list, more * sizeof *bigger);
-
-        if (!bigger)
-            return plx_reclaim_no_memory(r);
-        *list = bigger;
-        *capacity = more;
-    }
+    if (!PLX_LIST_ROOM(*list, *count, *capacity, 64))
+        return plx_reclaim_no_memory(r);
     (*list)[(*count)++] = number;
     return 0;
 }
@@ -150,15 +144,8 @@ struct plx_log_cursor plx_reclaim_behind(const struct plx_keyframe *keyframe)
 
 static int push_base(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
-    if (r->base_count == r->base_capacity) {
-        size_t bigger = r->base_capacity ? r->base_capacity * 2 : 16;
-        struct base *bases = realloc(r->bases, bigger * sizeof *bases);
-
-        if (!bases)
-            return plx_reclaim_no_memory(r);
-        r->bases = bases;
-        r->base_capacity = bigger;
-    }
+    if (!PLX_LIST_ROOM(r->bases, r->base_count, r->base_capacity, 16))
+        return plx_reclaim_no_memory(r);
     r->bases[r->base_count++] =
         (struct base){.keyframe = *keyframe, .whole = r->seen > keyframe->snap_seq};
     return 0;

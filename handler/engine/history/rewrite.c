@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/disk/vdi.h"
 
 static uint64_t segment_bytes(const struct plx_rewrite *w)
@@ -46,15 +47,8 @@ static int failed(const struct plx_rewrite *w, uint64_t number, int error)
 
 static int push_move(struct plx_rewrite *w, uint64_t number, uint64_t addr)
 {
-    if (w->move_count == w->move_capacity) {
-        size_t bigger = w->move_capacity ? w->move_capacity * 2 : 16;
-        struct plx_log_move *moves = realloc(w->moves, bigger * sizeof *moves);
-
-        if (!moves)
-            return failed(w, number, PLX_ERR_NOMEM);
-        w->moves = moves;
-        w->move_capacity = bigger;
-    }
+    if (!PLX_LIST_ROOM(w->moves, w->move_count, w->move_capacity, 16))
+        return failed(w, number, PLX_ERR_NOMEM);
     w->moves[w->move_count++] = (struct plx_log_move){number, addr};
     return 0;
 }

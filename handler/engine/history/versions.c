@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/loop/store.h"
 
 /* ---- The table ---- */
@@ -46,15 +47,8 @@ static bool make_room(struct plx_versions *v)
 
 static bool push(uint64_t **list, size_t *count, size_t *capacity, uint64_t number)
 {
-    if (*count == *capacity) {
-        size_t more = *capacity ? *capacity * 2 : 256;
-        uint64_t *bigger = realloc(*list, more * sizeof *bigger);
-
-        if (!bigger)
-            return false;
-        *list = bigger;
-        *capacity = more;
-    }
+    if (!PLX_LIST_ROOM(*list, *count, *capacity, 256))
+        return false;
     (*list)[(*count)++] = number;
     return true;
 }

@@ -5,6 +5,7 @@
  * (log.c, L3). Loop: the VDI's. Crash story: a spare that no header names is a leak, which a sweep
  * finds; a retained segment is freed only after the record that no longer needs it is durable.
  */
+#include "engine/base/list.h"
 #include "engine/log/segments.h"
 
 #include <stdlib.h>
@@ -18,16 +19,7 @@ uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos)
 /* Room for one more address; false: out of memory. */
 static bool segments_reserve(struct plx_log *log)
 {
-    if (log->segment_count == log->segment_capacity) {
-        size_t capacity = log->segment_capacity ? log->segment_capacity * 2 : 16;
-        uint64_t *bigger = realloc(log->segments, capacity * sizeof *bigger);
-
-        if (!bigger)
-            return false;
-        log->segments = bigger;
-        log->segment_capacity = capacity;
-    }
-    return true;
+    return PLX_LIST_ROOM(log->segments, log->segment_count, log->segment_capacity, 16);
 }
 
 void plx_log_segments_push(struct plx_log *log, uint64_t addr)

@@ -2,21 +2,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/list.h"
 #include "engine/log/replay_inside.h"
 
 /* ---- Segments ---- */
 
 static int push_segment(struct plx_log_reader *reader, uint64_t addr, size_t *capacity)
 {
-    if (reader->count == *capacity) {
-        size_t bigger = *capacity ? *capacity * 2 : 16;
-        uint64_t *segments = realloc(reader->segments, bigger * sizeof *segments);
-
-        if (!segments)
-            return PLX_ERR_NOMEM;
-        reader->segments = segments;
-        *capacity = bigger;
-    }
+    if (!PLX_LIST_ROOM(reader->segments, reader->count, *capacity, 16))
+        return PLX_ERR_NOMEM;
     reader->segments[reader->count++] = addr;
     return 0;
 }

@@ -10,6 +10,7 @@
  * and as writable or not as it was. Loop: the VDI's. Crash story: memory only; the store has the
  * base and the log.
  */
+#include "engine/base/list.h"
 #include "engine/map/map.h"
 
 #include <stdlib.h>
@@ -18,16 +19,9 @@ void plx_deaths_add(struct plx_deaths *deaths, uint64_t addr)
 {
     if (plx_addr_is_common(addr)) /* M5 */
         return;
-    if (deaths->count == deaths->capacity) {
-        size_t capacity = deaths->capacity ? deaths->capacity * 2 : 64;
-        uint64_t *bigger = realloc(deaths->addrs, capacity * sizeof *bigger);
-
-        if (!bigger) {
-            deaths->lost++;
-            return;
-        }
-        deaths->addrs = bigger;
-        deaths->capacity = capacity;
+    if (!PLX_LIST_ROOM(deaths->addrs, deaths->count, deaths->capacity, 64)) {
+        deaths->lost++;
+        return;
     }
     deaths->addrs[deaths->count++] = addr;
 }

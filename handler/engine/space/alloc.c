@@ -18,6 +18,7 @@
  */
 #include <stdlib.h>
 
+#include "engine/base/list.h"
 #include "engine/loop/store.h"
 
 #define DENIED_RETRY_NS 1000000000ull
@@ -239,16 +240,8 @@ static void remember_foreign(struct plx_store *store, uint64_t addr)
 {
     struct plx_foreign *foreign = &store->foreign;
 
-    if (foreign->count == foreign->capacity && store->env->extent_needed) {
-        size_t capacity = foreign->capacity ? foreign->capacity * 2 : 64;
-        uint64_t *bigger = realloc(foreign->addrs, capacity * sizeof *bigger);
-
-        if (bigger) {
-            foreign->addrs = bigger;
-            foreign->capacity = capacity;
-        }
-    }
-    if (foreign->count < foreign->capacity)
+    if (store->env->extent_needed &&
+        PLX_LIST_ROOM(foreign->addrs, foreign->count, foreign->capacity, 64))
         foreign->addrs[foreign->count++] = addr;
     else
         store->counters.blocks_foreign++;
@@ -315,16 +308,8 @@ static bool hold_back(const struct plx_extent *extent, uint64_t addr)
 
     if (!held->on || extent->type != PLX_EXTENT_META)
         return false;
-    if (held->count == held->capacity) {
-        size_t capacity = held->capacity ? held->capacity * 2 : 1024;
-        uint64_t *bigger = realloc(held->addrs, capacity * sizeof *bigger);
-
-        if (!bigger)
-            return true;
-        held->addrs = bigger;
-        held->capacity = capacity;
-    }
-    held->addrs[held->count++] = addr;
+    if (PLX_LIST_ROOM(held->addrs, held->count, held->capacity, 1024))
+        held->addrs[held->count++] = addr;
     return true;
 }
 
