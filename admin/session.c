@@ -1,12 +1,13 @@
 /* session.c - registry, store, one open virtual disk, and whoever else has that one open.
  *
- * E1  A virtual disk is changed by its lock's holder only: this process, or the instance that has
- *     it open, asked through its control socket. Which of them is looked up anew for each command.
- * E2  Whatever a command does, plx_session_close() gives up locks and extents; a killed command's
- *     are taken over by the next one (attach.c).
- * E3  A request that somebody may have begun with is not made again, whatever comes back. What is
- *     asked for again was refused before anything was changed: a lock that another command has, a
- *     disk that changed hands between looking it up and asking.
+ * SESSION-1  A virtual disk is changed by its lock's holder only: this process, or the instance
+ *     that has it open, asked through its control socket. Which of them is looked up anew for each
+ *     command.
+ * SESSION-2  Whatever a command does, plx_session_close() gives up locks and extents; a killed
+ *     command's are taken over by the next one (attach.c).
+ * SESSION-3  A request that somebody may have begun with is not made again, whatever comes back.
+ *     What is asked for again was refused before anything was changed: a lock that another command
+ *     has, a disk that changed hands between looking it up and asking.
  *
  * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
@@ -530,7 +531,7 @@ static int open_here(struct plx_cli *cli, const struct plx_name *name)
 }
 
 /* Where the disk is: asked there (*ret_asked), or open here. A handler may have opened it since
- * that was looked up (E3). Otherwise as ask_once(). */
+ * that was looked up (SESSION-3). Otherwise as ask_once(). */
 static int ask_or_open(struct plx_cli *cli, const struct plx_name *name, const char *command,
                        json_t *arguments, bool *ret_asked, json_t **ret_result)
 {

@@ -1,34 +1,38 @@
 /* rebuild.c - see rebuild.h.
  *
- * B1  The volumes are open exclusively from before they are read until the new registry has taken
- *     the old one's place: nobody lives whose rows could be wrong, and nobody begins.
- * B2  The new registry is made in a file of its own and checked there. It takes the old one's place
- *     in one transaction; where the old one is so damaged that it cannot be opened, the region is
- *     made blank first, which every opening refuses (founding.c, V2) until that is through. That
- *     it cannot be read or written just now is no damage: the old one stays, and the call fails.
- * B3  What cannot be read costs itself only: a record's slot and a disk's labels are entered as
- *     lost, an extent whose header cannot be read is sealed and nobody's.
- * B4  Owners are entered with no boot: no process of this boot is among them (B1), so each is dead,
- *     and the next opening recovers what it held.
- * B5  What only the registry knew (limits that an operator set) is taken over from the old one as
- *     far as that is not damaged.
- * B6  An extent's header that is older than the old registry knows is not believed either, nor is
- *     one that the old registry does not believe: however old it is, it knows too little, never
- *     too much.
- * B7  Nor does the store's word alone end a disk. A live one of the old registry whose record is
- *     gone is lost, as if its record could not be read (B3), until the operator gives it up. One
- *     whose record went back stays refused (doors.h) until the operator accepts that, with the
- *     labels and the epoch that the old registry knew: numbers of the lost state must not come
- *     again. An old registry may take for live what was deleted since: then this costs a question.
- * B8  Ranges of extents that the old registry knows and the superblocks do not are the store's all
- *     the same (attach.c, A15), unless they cannot be: the volumes have no room for them, or are no
- *     volumes of this store. What lies in them is found; "store grow" writes the superblocks.
- * B9  No bitmap is believed that the disks contradict: page and old registry may have gone back
- *     together, to before the blocks were handed out. So the checker reads what every disk leads
- *     to, its log included, and an extent that would give such a block away is not believed
- *     (B6). Disks that are refused (B7) do not count: what they lead to may be others' by now.
- *     What a damaged disk does not tell any more is not protected by this.
- * Threads: the caller's. Crash story: B2; the file is left behind, and made anew by the next call.
+ * REBUILD-1  The volumes are open exclusively from before they are read until the new registry has
+ *     taken the old one's place: nobody lives whose rows could be wrong, and nobody begins.
+ * REBUILD-2  The new registry is made in a file of its own and checked there. It takes the old
+ *     one's place in one transaction; where the old one is so damaged that it cannot be opened, the
+ *     region is made blank first, which every opening refuses (FOUNDING-2) until that is through.
+ *     That it cannot be read or written just now is no damage: the old one stays, and the call
+ *     fails.
+ * REBUILD-3  What cannot be read costs itself only: a record's slot and a disk's labels are entered
+ *     as lost, an extent whose header cannot be read is sealed and nobody's.
+ * REBUILD-4  Owners are entered with no boot: no process of this boot is among them (REBUILD-1), so
+ *     each is dead, and the next opening recovers what it held.
+ * REBUILD-5  What only the registry knew (limits that an operator set) is taken over from the old
+ *     one as far as that is not damaged.
+ * REBUILD-6  An extent's header that is older than the old registry knows is not believed either,
+ *     nor is one that the old registry does not believe: however old it is, it knows too little,
+ *     never too much.
+ * REBUILD-7  Nor does the store's word alone end a disk. A live one of the old registry whose
+ *     record is gone is lost, as if its record could not be read (REBUILD-3), until the operator
+ *     gives it up. One whose record went back stays refused (doors.h) until the operator accepts
+ *     that, with the labels and the epoch that the old registry knew: numbers of the lost state
+ *     must not come again. An old registry may take for live what was deleted since: then this
+ *     costs a question.
+ * REBUILD-8  Ranges of extents that the old registry knows and the superblocks do not are the
+ *     store's all the same (ATTACH-15), unless they cannot be: the volumes have no room for them,
+ *     or are no volumes of this store. What lies in them is found; "store grow" writes the
+ *     superblocks.
+ * REBUILD-9  No bitmap is believed that the disks contradict: page and old registry may have gone
+ *     back together, to before the blocks were handed out. So the checker reads what every disk
+ *     leads to, its log included, and an extent that would give such a block away is not believed
+ *     (REBUILD-6). Disks that are refused (REBUILD-7) do not count: what they lead to may be
+ *     others' by now. What a damaged disk does not tell any more is not protected by this.
+ * Threads: the caller's.
+ * Crash story: REBUILD-2; the file is left behind, and made anew by the next call.
  */
 #include "attach/rebuild.h"
 
@@ -59,13 +63,13 @@ struct rebuild {
     struct plx_paths paths;
     struct plx_known known;
     struct plx_env env;
-    struct plx_store *store; /* B1: brings the volumes */
+    struct plx_store *store; /* REBUILD-1: brings the volumes */
     struct plx_store_info info;
-    struct plx_registry *file; /* B2 */
+    struct plx_registry *file; /* REBUILD-2 */
     char path[PLX_PATH_MAX + 64], folder[PLX_PATH_MAX + 32];
     int64_t row;              /* of the store in the file */
     struct plx_registry *old; /* NULL: it cannot be opened */
-    bool damaged;             /* B2, B5, B6: the old one, where it was read */
+    bool damaged;             /* REBUILD-2, REBUILD-5, REBUILD-6: the old one, where it was read */
     bool knows;               /* what follows, and more: it can be read */
     int64_t old_row;
     struct plx_registry_vdi *old_vdis; /* live ones */
@@ -118,11 +122,11 @@ static int found_instance(struct rebuild *r, uint64_t id)
         return no_memory(r);
     r->instances = bigger;
     bigger[r->instance_count++] = (struct plx_registry_instance){
-        .id = id, .store = r->row, .role = "lost", .started_ns = 1}; /* B4 */
+        .id = id, .store = r->row, .role = "lost", .started_ns = 1}; /* REBUILD-4 */
     return 0;
 }
 
-/* B3 */
+/* REBUILD-3 */
 static int scan_extent(struct rebuild *r, uint64_t number)
 {
     struct plx_registry_extent *row = &r->extents[r->extent_count];
@@ -168,7 +172,7 @@ static int scan_extents(struct rebuild *r)
         return no_memory(r);
     for (unsigned i = 0; plx_store_range(r->store, i, &range) && !error; i++)
         for (uint64_t no = range.first; no < range.first + range.extents && !error; no++)
-            if (plx_store_extent_is_system(r->store, no)) /* spans.c, P3 */
+            if (plx_store_extent_is_system(r->store, no)) /* SPANS-3 */
                 r->extents[r->extent_count++] =
                     (struct plx_registry_extent){.no = no, .type = PLX_EXTENT_SYSTEM};
             else
@@ -216,7 +220,8 @@ static int lose_record(struct rebuild *r, uint32_t slot, const struct plx_regist
     return enter_lost(r, slot, text, old ? "" : ": a virtual disk, or one that was deleted");
 }
 
-/* B7. One that went back may have a name that was given to another since; it keeps its new one. */
+/* REBUILD-7. One that went back may have a name that was given to another since; it keeps its new
+ * one. */
 static void free_name(const struct rebuild *r, const struct plx_registry_vdi *old, bool back,
                       struct plx_registry_vdi *row)
 {
@@ -231,7 +236,7 @@ static void free_name(const struct rebuild *r, const struct plx_registry_vdi *ol
         memcpy(row->name, name, sizeof name);
 }
 
-/* B7. old: what was known of it; NULL: nothing. */
+/* REBUILD-7. old: what was known of it; NULL: nothing. */
 static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
                        const struct plx_registry_vdi *old, struct plx_registry_vdi *row)
 {
@@ -273,7 +278,7 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
 
     if (error == PLX_ERR_NOT_FOUND)
         return 0;
-    if (error == PLX_ERR_CORRUPT) /* B3 */
+    if (error == PLX_ERR_CORRUPT) /* REBUILD-3 */
         return lose_record(r, slot, old_in_slot(r, slot), why.text);
     if (error)
         return plx_fault_set(r->fault, error, "%s", why.text);
@@ -287,7 +292,7 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
         .deleted = vdi.state == PLX_VDI_DELETED,
         .parent_seq = vdi.parent_seq,
         .created_ns = vdi.created_ns,
-        .written = {vdi.epoch, vdi.record_state}, /* an owner's, too: it was made (doors.c, G3) */
+        .written = {vdi.epoch, vdi.record_state}, /* an owner's, too: it was made (DOORS-3) */
     };
     plx_uuid_text(&vdi.id, row->id);
     memcpy(row->name, vdi.name, sizeof row->name);
@@ -343,7 +348,7 @@ static int enter_store(struct rebuild *r)
                                 r->fault);
 }
 
-/* B3 */
+/* REBUILD-3 */
 static int import_labels(struct rebuild *r, const struct plx_registry_vdi *row)
 {
     struct plx_labels labels;
@@ -366,7 +371,7 @@ static int import_labels(struct rebuild *r, const struct plx_registry_vdi *row)
     return error;
 }
 
-/* B7 */
+/* REBUILD-7 */
 static int keep_labels(struct rebuild *r, const char *vdi)
 {
     struct plx_registry_label *list = NULL;
@@ -420,13 +425,13 @@ static struct plx_embedded_options embedded(struct rebuild *r)
         .volume = r->known.volume[0],
         .uuid = r->known.uuid,
         .who = "parallax store rebuild-registry",
-        .beside = true, /* B1 */
+        .beside = true, /* REBUILD-1 */
         .damaged = &r->damaged,
     };
 }
 
-/* B5. One that is damaged says nothing; what a newer program wrote, or what cannot be read just
- * now, may say much. */
+/* REBUILD-5. One that is damaged says nothing; what a newer program wrote, or what cannot be read
+ * just now, may say much. */
 static int open_old(struct rebuild *r)
 {
     struct plx_embedded_options options = embedded(r);
@@ -451,7 +456,7 @@ static int open_old(struct rebuild *r)
     return 0;
 }
 
-/* B5 */
+/* REBUILD-5 */
 static int keep_limit(struct rebuild *r, const char *vdi)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
@@ -493,7 +498,7 @@ static int never_believe(struct rebuild *r, uint64_t number, const char *why)
     return registry_fault(r, r->file, plx_registry_import_extents(r->file, r->row, &row, 1));
 }
 
-/* B6 */
+/* REBUILD-6 */
 static int keep_seals(struct rebuild *r)
 {
     struct plx_registry_extent *list = NULL;
@@ -544,7 +549,7 @@ static bool is_refused(void *context, uint32_t slot)
     return false;
 }
 
-/* B9. "store check" tells what else is found. */
+/* REBUILD-9. "store check" tells what else is found. */
 static int ask_disks(struct rebuild *r)
 {
     const struct plx_check_options options = {.unguarded = contradicted,
@@ -559,7 +564,7 @@ static int ask_disks(struct rebuild *r)
     return error ? error : r->extent_error;
 }
 
-/* B7. What cannot be read is lost anyway. */
+/* REBUILD-7. What cannot be read is lost anyway. */
 static int keep_vdi(struct rebuild *r, const struct plx_registry_vdi *old)
 {
     struct plx_registry_vdi here;
@@ -591,7 +596,7 @@ static int keep_vdis(struct rebuild *r)
     return error;
 }
 
-/* B7. What an earlier rebuild lost, unless its slot has a live record again. */
+/* REBUILD-7. What an earlier rebuild lost, unless its slot has a live record again. */
 static int keep_lost(struct rebuild *r)
 {
     struct plx_registry_lost *list = NULL;
@@ -658,7 +663,7 @@ static void remove_file(struct rebuild *r)
         rmdir(r->folder);
 }
 
-/* B2. The file has the store and its volumes when the store is scanned, for what is lost. */
+/* REBUILD-2. The file has the store and its volumes when the store is scanned, for what is lost. */
 static int make_file(struct rebuild *r)
 {
     int error;
@@ -687,7 +692,7 @@ static int make_file(struct rebuild *r)
 
 /* ---- Putting it in ---- */
 
-/* B2 */
+/* REBUILD-2 */
 static int put_file(struct rebuild *r)
 {
     const struct plx_embedded_options options = embedded(r);
@@ -700,7 +705,7 @@ static int put_file(struct rebuild *r)
 
 /* ---- The whole ---- */
 
-/* B8. Volumes that were not named, and are there. */
+/* REBUILD-8. Volumes that were not named, and are there. */
 static int find_unnamed(struct rebuild *r)
 {
     const struct plx_device_open_options open = {.read_only = true, .queue_depth = 1};
@@ -728,7 +733,7 @@ static int find_unnamed(struct rebuild *r)
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
-/* B8. As far as what is known can be true. */
+/* REBUILD-8. As far as what is known can be true. */
 static int open_known(struct rebuild *r, struct plx_device **devices)
 {
     struct plx_extent_range *list = NULL;

@@ -242,7 +242,7 @@ static void test_keyframe_reads_ahead(void)
     end_store();
 }
 
-/* A block that was asked for ahead is freed and used again before it arrives (cache.c, C4). */
+/* A block that was asked for ahead is freed and used again before it arrives (CACHE-4). */
 static void test_freed_while_loading(void)
 {
     struct plx_vdi_record record;
@@ -308,8 +308,8 @@ static void test_many_loads(void)
     end_store();
 }
 
-/* A node is built where an older one is just being read: there is one node at an address (cache.c,
- * C3), and what comes of the older one's read is nobody's. */
+/* A node is built where an older one is just being read: there is one node at an address (
+ * CACHE-3), and what comes of the older one's read is nobody's. */
 static void test_built_while_loading(void)
 {
     const struct plx_keyframe root = make_cold_root();
@@ -330,7 +330,8 @@ static void test_built_while_loading(void)
     end_store();
 }
 
-/* Somebody who follows an older record reads what its block held before: he fails alone (C5). */
+/* Somebody who follows an older record reads what its block held before: he fails alone
+ * (CACHE-5). */
 static void test_older_while_loading(void)
 {
     const struct plx_keyframe root = make_cold_root();
@@ -2222,7 +2223,7 @@ static void test_two_owners(void)
     end_store();
 }
 
-/* keyframe.c, K6: a disk is taken over from a host that is alive after all. */
+/* KEYFRAME-6: a disk is taken over from a host that is alive after all. */
 static void test_taken_while_open(void)
 {
     struct plx_store *mine;
@@ -2951,7 +2952,7 @@ static struct plx_vdi *make_dated(void)
     return vdi;
 }
 
-/* A snapshot that could not be logged, and one in doubt that has its number (witness.c, N6). */
+/* A snapshot that could not be logged, and one in doubt that has its number (WITNESS-6). */
 static void test_clock_number_again(void)
 {
     struct plx_request in_vain = {.op = PLX_SNAPSHOT};

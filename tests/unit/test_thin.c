@@ -253,7 +253,7 @@ static uint64_t let_go(uint64_t after, uint64_t upto, const uint64_t *kept, size
     return gone;
 }
 
-/* ---- The order of the log (reclaim.c, C6) ---- */
+/* ---- The order of the log (RECLAIM-6) ---- */
 
 /* The naive twin of opening an instant: through which key frame each is read, from the whole log;
  * 0: there is no such snapshot. */
@@ -679,7 +679,7 @@ static void test_refusals(void)
     end_disk(false);
 }
 
-/* ---- Somebody comes meanwhile (reclaim.c, C5) ---- */
+/* ---- Somebody comes meanwhile (RECLAIM-5) ---- */
 
 #define WANTED 5u /* by who comes; it was to go */
 
@@ -748,8 +748,8 @@ static void thin_meanwhile(void)
     FAILS(BUSY, plx_vdi_thin(vdi, &thin, &thinned, &fault));
 }
 
-/* When history begins with a rewind, what that went to is held no longer (C9): unless it is opened
- * meanwhile. */
+/* When history begins with a rewind, what that went to is held no longer (RECLAIM-9): unless it is
+ * opened meanwhile. */
 static void come_before_rewind(void)
 {
     struct plx_rewind_options back = {.seq = WANTED};
@@ -991,7 +991,7 @@ static void test_end_moves_on(void)
     end_moves_on(replace_and_use, "its history moved on");
 }
 
-/* ---- Two key frames at one position (keyframe.c, K3) ---- */
+/* ---- Two key frames at one position (KEYFRAME-3) ---- */
 
 static bool wanted_beside;
 
@@ -1073,7 +1073,7 @@ static void test_same_position(void)
     end_disk(false);
 }
 
-/* ---- Damage (rewrite.c, W5) ---- */
+/* ---- Damage (REWRITE-5) ---- */
 
 struct batch {
     uint64_t segment, addr; /* addr: of the segment */
@@ -1856,7 +1856,7 @@ static void test_pages(void)
     end_disk(false);
 }
 
-/* ---- From one stretch to the next (reclaim.c, C10) ---- */
+/* ---- From one stretch to the next (RECLAIM-10) ---- */
 
 #define SECOND_NS 1000000000ull
 #define ROUNDS 60u
@@ -1905,7 +1905,7 @@ static void test_mark_passed(void)
 
 /* Of a stretch that ends with a key frame snapshots behind its position, but before its
  * announcement, are read through the one before: that one stays where such a snapshot is held, and
- * so do the nodes that a clone has in common with it (C6). */
+ * so do the nodes that a clone has in common with it (RECLAIM-6). */
 static void hold_every(unsigned period, unsigned first)
 {
     struct plx_vdi_create_options clone = {.sector_size = 512, .is_clone = true};
