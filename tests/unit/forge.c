@@ -338,7 +338,7 @@ uint64_t forge_batch(uint64_t at, const struct plx_batch_header *header, unsigne
     return hash;
 }
 
-void let_go(struct plx_vdi *vdi, uint64_t after, uint64_t upto)
+void let_snapshots_go(struct plx_vdi *vdi, uint64_t after, uint64_t upto)
 {
     struct plx_thin thin = {.after = after, .upto = upto};
     struct plx_thinned thinned;

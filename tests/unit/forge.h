@@ -77,6 +77,6 @@ uint64_t forge_batch(uint64_t at, const struct plx_batch_header *header, unsigne
 
 /* Where an open disk or instant has a block. */
 uint64_t addr_of(struct plx_vdi *vdi, uint64_t vblock);
-void let_go(struct plx_vdi *vdi, uint64_t after, uint64_t upto);
+void let_snapshots_go(struct plx_vdi *vdi, uint64_t after, uint64_t upto);
 
 #endif

@@ -830,7 +830,7 @@ static void stop_at_each_read(void (*happens)(void), unsigned most)
 static void test_interrupted(void)
 {
     make_moving();
-    let_go(moving, 0, 1); /* history begins with a tree of its own */
+    let_snapshots_go(moving, 0, 1); /* history begins with a tree of its own */
     stop_at_each_read(stop_here, UINT32_MAX);
     stop_at_each_read(keyframe_and_stop, UINT32_MAX);
     CLEAN();

@@ -741,8 +741,8 @@ static void test_taken_back(void)
         CU_ASSERT_EQUAL(run(vdi, PLX_SNAPSHOT, 0, 0), (uint64_t)i);
         run(vdi, PLX_KEYFRAME, 0, 0);
     }
-    let_go(vdi, 3, 5);
-    let_go(vdi, 0, 5);
+    let_snapshots_go(vdi, 3, 5);
+    let_snapshots_go(vdi, 0, 5);
     CU_ASSERT_EQUAL(vdi->record.oldest.snap_seq, 5);
     CU_ASSERT_EQUAL(vdi->record.first_segment, 0); /* that is still there */
     OK(plx_simenv_collect(&env, &blocks, &fault));
@@ -767,7 +767,7 @@ static void test_written_once_more(void)
     uint64_t root, other;
 
     make_thinnable(&vdi);
-    let_go(vdi, 0, 1);
+    let_snapshots_go(vdi, 0, 1);
     CU_ASSERT_EQUAL(vdi->record.oldest.snap_seq, 1);
     OK(plx_vdi_close(vdi));
     leave_store();
@@ -815,7 +815,7 @@ static void test_hole_before_end(void)
         run(vdi, PLX_SNAPSHOT, 0, 0);
         run(vdi, PLX_KEYFRAME, 0, 0);
     }
-    let_go(vdi, 1, 3);
+    let_snapshots_go(vdi, 1, 3);
     while (hole < vdi->log.segment_count && vdi->log.segments[hole])
         hole++;
     CU_ASSERT_FATAL(hole > 0 && hole < vdi->log.segment_count);
