@@ -1,8 +1,8 @@
 /* cli.c - words to commands, and the help that comes from the same table.
  *
- * C1  An unknown or doubled word is an error before anything is opened or changed.
- * C2  No option is abbreviated: a script goes on working when options are added.
- * C3  A word with a password in it is refused before any word is printed or kept; but for those
+ * CLI-1  An unknown or doubled word is an error before anything is opened or changed.
+ * CLI-2  No option is abbreviated: a script goes on working when options are added.
+ * CLI-3  A word with a password in it is refused before any word is printed or kept; but for those
  *     that are another program's.
  */
 #include "cli.h"
@@ -217,7 +217,7 @@ static bool wants_help(int argc, char **argv)
     return false;
 }
 
-/* C3 */
+/* CLI-3 */
 static int refuse_password(struct plx_cli *cli, const char *word)
 {
     if (!plx_url_refuse_password(word, &cli->fault))

@@ -1,10 +1,10 @@
 /* cmd_bench.c - vdi bench: fio's words on the engine itself.
  *
- * B1  A request's latency runs from its submission to its completion, as fio's clat+slat.
- * B2  The measure allocates nothing while it runs: buffers, requests and histograms are made
- *     before. Every written block differs (its number and a counter), none is zero.
- * B3  What holds data is overwritten with --force only.
- * B4  Percentiles come from a histogram with 64 steps for each power of two: within 1.6 %.
+ * CMD_BENCH-1  A request's latency runs from its submission to its completion, as fio's clat+slat.
+ * CMD_BENCH-2  The measure allocates nothing while it runs: buffers, requests and histograms are
+ *     made before. Every written block differs (its number and a counter), none is zero.
+ * CMD_BENCH-3  What holds data is overwritten with --force only.
+ * CMD_BENCH-4  Percentiles come from a histogram with 64 steps for each power of two: within 1.6 %.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -350,7 +350,7 @@ static int check_range(struct bench *bench, const struct plx_vdi_info *info)
     return 0;
 }
 
-/* B3 */
+/* CMD_BENCH-3 */
 static int check_empty(struct bench *bench, const struct plx_name *name)
 {
     struct plx_cli *cli = bench->cli;

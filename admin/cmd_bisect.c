@@ -3,10 +3,11 @@
  * The command gets each instant as an image in a file and answers by its exit status. The next
  * image is made from the one before by what differs between the two.
  *
- * S1  The ends are asked first: an answer between two ends of which one is wrong says nothing.
- * S2  The image is what the snapshot holds: one that the command has changed, moved or removed is
- *     made anew.
- * S3  File and folder go, and the command is ended, however this ends.
+ * CMD_BISECT-1  The ends are asked first: an answer between two ends of which one is wrong says
+ *     nothing.
+ * CMD_BISECT-2  The image is what the snapshot holds: one that the command has changed, moved or
+ *     removed is made anew.
+ * CMD_BISECT-3  File and folder go, and the command is ended, however this ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -86,7 +87,7 @@ static void forget_content(struct bisect *bisect)
     bisect->image.vdi = NULL;
 }
 
-/* S3 */
+/* CMD_BISECT-3 */
 static void remove_image(struct bisect *bisect)
 {
     struct image *image = &bisect->image;
@@ -179,7 +180,7 @@ static int bring_to(struct bisect *bisect, struct plx_vdi *vdi)
 static int make_image(struct bisect *bisect, const struct plx_name *name)
 {
     struct plx_vdi *vdi;
-    int rc = is_untouched(&bisect->image) ? 0 : begin_anew(bisect); /* S2 */
+    int rc = is_untouched(&bisect->image) ? 0 : begin_anew(bisect); /* CMD_BISECT-2 */
 
     if (rc || (rc = plx_session_instant_open(bisect->cli, name, &vdi)))
         return rc;
@@ -226,7 +227,7 @@ static int wait_for(struct bisect *bisect, pid_t pid, int *ret_status)
 
     do {
         if (plx_interrupted && !told)
-            told = kill(pid, SIGTERM) == 0; /* S3 */
+            told = kill(pid, SIGTERM) == 0; /* CMD_BISECT-3 */
         errno = 0;
     } while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR);
     if (errno)
@@ -344,7 +345,7 @@ static int list_instants(struct bisect *bisect)
     return rc;
 }
 
-/* S1 */
+/* CMD_BISECT-1 */
 static int check_end(struct bisect *bisect, size_t i, enum answer expected)
 {
     enum answer answer;

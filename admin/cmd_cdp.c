@@ -459,7 +459,7 @@ static int room_below(struct plx_cli *cli, uint64_t enough, bool *ret_below)
     return rc;
 }
 
-/* What the handler's service does when it finds space low (tcmu/service.c, V4), for this disk. */
+/* What the handler's service does when it finds space low (tcmu/SERVICE-4), for this disk. */
 static int shorten(struct plx_cli *cli, const struct plx_registry_vdi *row,
                    const struct plx_retention_work *work, struct applied *applied)
 {

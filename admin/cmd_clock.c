@@ -1,10 +1,10 @@
 /* cmd_clock.c - parallax cdp resume, and what other commands tell of the wall clock's doubt
  * (witness.h).
  *
- * L1  Doubt is judged here as the engine would, from what was kept of the disk and from this
- *     machine's clocks; only the instance that has the disk open, or this one as such, takes the
- *     operator's word.
- * L2  What will go is told before the word is given, and counted as if it had been.
+ * CMD_CLOCK-1  Doubt is judged here as the engine would, from what was kept of the disk and from
+ *     this machine's clocks; only the instance that has the disk open, or this one as such, takes
+ *     the operator's word.
+ * CMD_CLOCK-2  What will go is told before the word is given, and counted as if it had been.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static const struct plx_column columns[] = {
 
 /* ---- Telling ---- */
 
-/* L1 */
+/* CMD_CLOCK-1 */
 int plx_cmd_clock_of(struct plx_cli *cli, const struct plx_registry_vdi *vdi,
                      struct plx_vdi_clock *ret_clock)
 {
@@ -120,7 +120,7 @@ void plx_cmd_clock_mark(json_t *row, const struct plx_vdi_clock *clock,
 
 /* ---- resume ---- */
 
-/* L2 */
+/* CMD_CLOCK-2 */
 static int resume_one(struct plx_cli *cli, const struct plx_name *name,
                       const struct plx_vdi_info *info, const struct plx_vdi_clock *clock,
                       struct plx_table *table)

@@ -1,11 +1,12 @@
 /* cmd_defrag.c - parallax defrag: a virtual disk's scattered blocks are brought together.
  *
- * D1  All of it is slices of PLX_MOVE, on the disk that is open here or in a handler. Each is whole
- *     by itself: it can be interrupted between any two, and nothing is kept that would be resumed.
- * D2  What cannot be read stays where it is, is counted, and does not keep the rest from moving.
- *     Each slice takes it further: one that does not is the end, with its error.
- * D3  When there is no room a key frame is written, for what was moved before leaves its old places
- *     to it; when that does not help it ends.
+ * CMD_DEFRAG-1  All of it is slices of PLX_MOVE, on the disk that is open here or in a handler.
+ *     Each is whole by itself: it can be interrupted between any two, and nothing is kept that
+ *     would be resumed.
+ * CMD_DEFRAG-2  What cannot be read stays where it is, is counted, and does not keep the rest from
+ *     moving. Each slice takes it further: one that does not is the end, with its error.
+ * CMD_DEFRAG-3  When there is no room a key frame is written, for what was moved before leaves its
+ *     old places to it; when that does not help it ends.
  */
 #include <inttypes.h>
 #include <time.h>
@@ -25,7 +26,7 @@ struct defrag {
     uint64_t end, rate;
     uint64_t started_ns;
     struct plx_move before, done; /* sums: of measuring, of moving */
-    uint64_t unreadable;          /* windows: D2 */
+    uint64_t unreadable;          /* windows: CMD_DEFRAG-2 */
     struct plx_progress progress;
 };
 
@@ -41,7 +42,7 @@ static int interrupted(struct defrag *d)
                : 0;
 }
 
-/* D2: *ret_skipped, a window could not be read and is behind it now. */
+/* CMD_DEFRAG-2: *ret_skipped, a window could not be read and is behind it now. */
 static int slice(struct defrag *d, struct plx_move *move, bool *ret_skipped)
 {
     uint64_t from = move->upto;
@@ -94,7 +95,7 @@ static int move_slice(struct defrag *d, uint64_t *room_tried)
         plx_out_note(d->cli, "%s", d->cli->fault.text);
         d->unreadable++;
     }
-    if (rc == PLX_ERR_NOSPACE && d->done.moved > *room_tried) { /* D3 */
+    if (rc == PLX_ERR_NOSPACE && d->done.moved > *room_tried) { /* CMD_DEFRAG-3 */
         *room_tried = d->done.moved;
         return plx_session_vdi_keyframe(d->cli, &d->name);
     }

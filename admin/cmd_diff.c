@@ -1,6 +1,6 @@
 /* cmd_diff.c - parallax diff and parallax find: what changed between two instants, and when.
  *
- * D1  Both read the store only; disks may be open meanwhile.
+ * CMD_DIFF-1  Both read the store only; disks may be open meanwhile.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -4,24 +4,26 @@
  * with a snapshot of the copy, labelled with the instant that it holds, and the next stream goes on
  * from the snapshot with its label.
  *
- * B1  Nothing is written to the copy before its record was checked, and the label comes last: what
- *     has it is whole.
- * B2  A stream is applied to the very state that it goes on from. What was changed since is found
- *     by comparing maps, and is taken back, after a snapshot of it, if an unfinished import left it
- *     (the label `import-unfinished` on the state before says so, which is an empty snapshot where
- *     the stream goes on from nothing) or --force is given; else it is an error. So an import can
- *     be broken off anywhere, and repeated.
- * B3  What an unfinished import created is deleted again.
- * B4  The copy grows, which it does for ever, when data has come that lies behind its end, or the
- *     stream has ended well; before anything is written the stream is checked to its end if it can
- *     be read twice. What is to be zero behind the end needs no growth.
- * B5  A process that was killed may have written the label and not told the registry: who opens the
- *     copy does that for it. So whether the copy holds the instant is asked again then.
- * B6  A copy that holds the instant already gets nothing from the stream. If its contents are not
- *     those of that snapshot any more, be it by a later import, that is said, or they are taken
- *     back to it as in B2, with --force. Its label moves to a snapshot of them then: what was
- *     written back lies elsewhere, so the next stream would take it for changes. Without the label,
- *     should the command be killed in between, the stream is imported as any other.
+ * CMD_INCREMENTAL-1  Nothing is written to the copy before its record was checked, and the label
+ *     comes last: what has it is whole.
+ * CMD_INCREMENTAL-2  A stream is applied to the very state that it goes on from. What was changed
+ *     since is found by comparing maps, and is taken back, after a snapshot of it, if an unfinished
+ *     import left it (the label `import-unfinished` on the state before says so, which is an empty
+ *     snapshot where the stream goes on from nothing) or --force is given; else it is an error. So
+ *     an import can be broken off anywhere, and repeated.
+ * CMD_INCREMENTAL-3  What an unfinished import created is deleted again.
+ * CMD_INCREMENTAL-4  The copy grows, which it does for ever, when data has come that lies behind
+ *     its end, or the stream has ended well; before anything is written the stream is checked to
+ *     its end if it can be read twice. What is to be zero behind the end needs no growth.
+ * CMD_INCREMENTAL-5  A process that was killed may have written the label and not told the
+ *     registry: who opens the copy does that for it. So whether the copy holds the instant is asked
+ *     again then.
+ * CMD_INCREMENTAL-6  A copy that holds the instant already gets nothing from the stream. If its
+ *     contents are not those of that snapshot any more, be it by a later import, that is said, or
+ *     they are taken back to it as in CMD_INCREMENTAL-2, with --force. Its label moves to a
+ *     snapshot of them then: what was written back lies elsewhere, so the next stream would take it
+ *     for changes. Without the label, should the command be killed in between, the stream is
+ *     imported as any other.
  * Crash story: the label is there before anything else is changed, and goes after the one that says
  *   what the copy holds. What a kill leaves before it is the state before; between the two, what
  *   the next import takes back; behind, a copy that is whole, and a label that the next one
@@ -61,11 +63,12 @@ struct import {
     bool dry_run, present;
     bool created, touched; /* the copy */
     struct plx_import_mark mark;
-    bool dirty;                    /* it was changed since the state that it is to be in (base) */
-    bool unfinished;               /* by an import */
-    bool changed;                  /* it is present, and was changed since */
-    uint64_t size_bytes, to_seq;   /* to_seq: where it is present */
-    struct plx_snapshot_info base; /* what the stream goes on from, seq 0: nothing; or B6 */
+    bool dirty;                  /* it was changed since the state that it is to be in (base) */
+    bool unfinished;             /* by an import */
+    bool changed;                /* it is present, and was changed since */
+    uint64_t size_bytes, to_seq; /* to_seq: where it is present */
+    /* what the stream goes on from, seq 0: nothing; or CMD_INCREMENTAL-6 */
+    struct plx_snapshot_info base;
     char from_label[PLX_LABEL_MAX + 1], to_label[64];
     struct plx_stream_reader reader;
     struct plx_transfer transfer;
@@ -197,7 +200,7 @@ static int open_base(struct import *import, struct plx_vdi **ret_base)
     return import->base.seq ? plx_session_instant_open(import->cli, &base, ret_base) : 0;
 }
 
-/* B2: of a stream from nothing, whether the state before was empty. */
+/* CMD_INCREMENTAL-2: of a stream from nothing, whether the state before was empty. */
 static int is_empty(struct import *import, uint64_t seq, bool *ret_empty)
 {
     struct plx_name name = import->name;
@@ -214,7 +217,7 @@ static int is_empty(struct import *import, uint64_t seq, bool *ret_empty)
     return rc;
 }
 
-/* B2: the mark is on the state that the stream goes on from. */
+/* CMD_INCREMENTAL-2: the mark is on the state that the stream goes on from. */
 static int find_mark(struct import *import, const struct plx_registry_vdi *row)
 {
     struct plx_registry_label label;
@@ -226,7 +229,7 @@ static int find_mark(struct import *import, const struct plx_registry_vdi *row)
     return import->base.seq ? 0 : is_empty(import, label.seq, &import->unfinished);
 }
 
-/* B2 */
+/* CMD_INCREMENTAL-2 */
 static int compare_with_base(struct import *import)
 {
     struct plx_cli *cli = import->cli;
@@ -241,7 +244,7 @@ static int compare_with_base(struct import *import)
     return rc;
 }
 
-/* B2 */
+/* CMD_INCREMENTAL-2 */
 static int find_changes(struct import *import, const struct plx_registry_vdi *row)
 {
     struct plx_cli *cli = import->cli;
@@ -297,7 +300,7 @@ static int find_present(struct import *import, const struct plx_registry_vdi *ro
     return rc && rc != PLX_ERR_NOT_FOUND ? plx_session_registry_fault(cli, rc) : 0;
 }
 
-/* B6 */
+/* CMD_INCREMENTAL-6 */
 static int look_at_present(struct import *import)
 {
     struct plx_name present = import->name;
@@ -375,7 +378,8 @@ static int copy_back(struct import *import, uint64_t now)
     return rc;
 }
 
-/* B2: back to the base. What lies beyond its end, if the disk has grown since, is zero again. */
+/* CMD_INCREMENTAL-2: back to the base. What lies beyond its end, if the disk has grown since, is
+ * zero again. */
 static int take_back(struct import *import)
 {
     struct plx_cli *cli = import->cli;
@@ -413,7 +417,7 @@ static int remove_mark(struct import *import, uint64_t before)
                : plx_session_label_remove(import->cli, &import->name, UNFINISHED);
 }
 
-/* B5 */
+/* CMD_INCREMENTAL-5 */
 static int open_copy(struct import *import)
 {
     struct plx_registry_vdi row;
@@ -443,7 +447,7 @@ static int make_ready(struct import *import)
     return plx_session_label_set(cli, &import->name, UNFINISHED, before.seq, before.time_ns);
 }
 
-/* B4 */
+/* CMD_INCREMENTAL-4 */
 static int grow(struct import *import)
 {
     uint64_t bytes = import->reader.header.to.size_bytes;
@@ -490,7 +494,7 @@ static int apply(struct import *import, bool writes)
     return writes ? grow(import) : 0;
 }
 
-/* B4: before it grows. */
+/* CMD_INCREMENTAL-4: before it grows. */
 static int check_stream(struct import *import)
 {
     uint32_t header = import->reader.state.checksum;
@@ -511,7 +515,7 @@ static int check_stream(struct import *import)
     return rc;
 }
 
-/* B1: the last steps; B6: the label may be elsewhere. */
+/* CMD_INCREMENTAL-1: the last steps; CMD_INCREMENTAL-6: the label may be elsewhere. */
 static int finish(struct import *import)
 {
     struct plx_cli *cli = import->cli;
@@ -541,7 +545,7 @@ static int write_opened(struct import *import)
     return rc ? rc : finish(import);
 }
 
-/* B6. The stream was checked. */
+/* CMD_INCREMENTAL-6. The stream was checked. */
 static int restore_present(struct import *import)
 {
     int rc = take_back(import);
@@ -570,7 +574,7 @@ static void explain(struct import *import)
     struct plx_fault *fault = &import->cli->fault;
     struct plx_fault why = *fault;
 
-    if (import->created) { /* B3 */
+    if (import->created) { /* CMD_INCREMENTAL-3 */
         plx_import_undo(import->cli, &import->name, &import->mark, true, import->touched);
     } else if (import->touched) {
         plx_fault_set(

@@ -1,7 +1,8 @@
 /* cmd_rewind.c - parallax rewind: a virtual disk's contents become those of an instant.
  *
- * R1  Refused while an initiator is logged in, unless --live is given: it would write what it has
- *     in its caches over what it does not know of. Where nobody can tell, it counts as logged in.
+ * CMD_REWIND-1  Refused while an initiator is logged in, unless --live is given: it would write
+ *     what it has in its caches over what it does not know of. Where nobody can tell, it counts as
+ *     logged in.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static const struct plx_column columns[] = {
     {NULL, NULL, 0},
 };
 
-/* R1 */
+/* CMD_REWIND-1 */
 static int check_logged_out(struct plx_cli *cli, const struct plx_name *name)
 {
     char initiators[256];

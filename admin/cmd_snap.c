@@ -1,6 +1,7 @@
 /* cmd_snap.c - parallax snap: create, list, label, unlabel. Deleting is in cmd_snap_delete.c.
  *
- * N1  A list holds no snapshots in memory: it is read once to find its page and once to print it.
+ * CMD_SNAP-1  A list holds no snapshots in memory: it is read once to find its page and once to
+ *     print it.
  */
 #include <inttypes.h>
 #include <stdlib.h>

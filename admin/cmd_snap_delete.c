@@ -1,14 +1,15 @@
 /* cmd_snap_delete.c - parallax snap delete: single snapshots and ranges.
  *
- * D1  Everything that is wrong with what was asked is said before anything is changed.
- * D2  A label goes because it was named, or because --force says so; never as one of many. It goes
- *     with its snapshot, after it: what stays keeps its labels.
- * D3  What others need stays: single snapshots are refused then, ranges pass over them. The engine
- *     alone decides what that is, a dry run's, too; why is looked up afterwards.
+ * CMD_SNAP_DELETE-1  Everything that is wrong with what was asked is said before anything is
+ *     changed.
+ * CMD_SNAP_DELETE-2  A label goes because it was named, or because --force says so; never as one of
+ *     many. It goes with its snapshot, after it: what stays keeps its labels.
+ * CMD_SNAP_DELETE-3  What others need stays: single snapshots are refused then, ranges pass over
+ *     them. The engine alone decides what that is, a dry run's, too; why is looked up afterwards.
  *     When nothing at all goes of a range because something in it stays, that is the same error.
  *     The newest one stays without a word: that is what "all" means.
- * D4  A range of times may have no snapshot in it: then nothing goes, and that is no error. One
- *     that names a snapshot has that one, or is wrong.
+ * CMD_SNAP_DELETE-4  A range of times may have no snapshot in it: then nothing goes, and that is no
+ *     error. One that names a snapshot has that one, or is wrong.
  * Crash story: a label may be left whose snapshot is gone. Deleting that again takes it away.
  */
 #include <inttypes.h>
@@ -130,7 +131,7 @@ static bool is_time(const struct deletion *d, const struct plx_name *end, uint64
             plx_instant_parse(end->snapshot, plx_clock_ns(CLOCK_REALTIME), ret_ns));
 }
 
-/* D4 */
+/* CMD_SNAP_DELETE-4 */
 static bool may_be_empty(const struct deletion *d, const struct plx_name *first,
                          const struct plx_name *last, uint64_t *ret_first_ns, uint64_t *ret_last_ns)
 {
@@ -232,7 +233,7 @@ static bool is_named(const struct deletion *d, const char *label)
     return false;
 }
 
-/* D2 */
+/* CMD_SNAP_DELETE-2 */
 static int check_labels(struct deletion *d)
 {
     for (size_t i = 0; i < d->label_count && !d->force; i++) {
@@ -352,7 +353,7 @@ static int look_at_mark(struct deletion *d, const struct plx_thin_mark *mark, bo
     return rc;
 }
 
-/* D3. What was given by itself goes, or the command fails. */
+/* CMD_SNAP_DELETE-3. What was given by itself goes, or the command fails. */
 static int check_singles(struct deletion *d)
 {
     for (size_t i = 0; i < d->mark_count; i++) {
@@ -389,7 +390,7 @@ static unsigned others_that_stay(const struct deletion *d, uint64_t but)
     return count;
 }
 
-/* D3. Nothing went: what is left of a range stands in the way. */
+/* CMD_SNAP_DELETE-3. Nothing went: what is left of a range stands in the way. */
 static int refuse_ranges(struct deletion *d)
 {
     struct plx_snapshot_info first;
@@ -413,7 +414,7 @@ static int refuse_ranges(struct deletion *d)
     return rc;
 }
 
-/* D1. Where a single one may stay, a dry run tells before anything goes. */
+/* CMD_SNAP_DELETE-1. Where a single one may stay, a dry run tells before anything goes. */
 static int delete_targets(struct deletion *d)
 {
     int rc = 0;
@@ -464,7 +465,7 @@ static int settle_marks(struct deletion *d)
     d->stays = json_array();
     for (size_t i = 0; i < d->mark_count && !rc; i++)
         rc = settle_mark(d, &d->marks[i]);
-    if (d->newest_stays) /* D3 */
+    if (d->newest_stays) /* CMD_SNAP_DELETE-3 */
         add_stay(d, d->newest.seq, "it is the newest; 'parallax snap create' makes a newer one");
     return rc;
 }

@@ -1,6 +1,7 @@
 /* cmd_timeline.c - parallax cdp timeline: how much was written when, and which instants there are.
  *
- * M1  Snapshots are counted into columns as they stream by: memory does not grow with history.
+ * CMD_TIMELINE-1  Snapshots are counted into columns as they stream by: memory does not grow with
+ *     history.
  */
 #include <inttypes.h>
 #include <langinfo.h>

@@ -1,11 +1,10 @@
 /* cmd_transfer.c - vdi import and vdi export: raw images in and out.
  *
- * T1  What an unfinished import created is deleted again, what was there before is said to hold a
- *     part. An export's file is there when it is
- *     whole (transfer.c, X2).
- * T2  Zeroes are never copied: an import lets go of them, an export leaves holes.
- * T3  What cannot be read fails an export. With --skip-errors it is zero in the image, all of it
- *     is listed, and the exit status tells.
+ * CMD_TRANSFER-1  What an unfinished import created is deleted again, what was there before is said
+ *     to hold a part. An export's file is there when it is whole (TRANSFER-2).
+ * CMD_TRANSFER-2  Zeroes are never copied: an import lets go of them, an export leaves holes.
+ * CMD_TRANSFER-3  What cannot be read fails an export. With --skip-errors it is zero in the image,
+ *     all of it is listed, and the exit status tells.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -240,7 +239,7 @@ int plx_cmd_vdi_import(struct plx_cli *cli)
     rc = import_into(&import, &name);
     int closed = plx_session_vdi_close(cli);
     rc = rc ? rc : closed;
-    if (rc) /* T1 */
+    if (rc) /* CMD_TRANSFER-1 */
         plx_import_undo(cli, &name, &import.mark, import.created, import.touched);
     if (!rc)
         plx_out_note(cli, "imported %s into %s/%s", plx_text_size(import.copied, size), name.store,
@@ -267,14 +266,14 @@ struct export
     uint64_t given; /* up to where a stream has been written */
     struct plx_transfer transfer;
     struct plx_progress progress;
-    /* T3 */
+    /* CMD_TRANSFER-3 */
     bool skips;
     struct plx_table table;
     uint64_t lost_bytes, lost_ranges;
     uint64_t lost_at, lost_end; /* the last range, which may still grow; both 0: none */
 };
 
-/* T3: standard output may be the image. */
+/* CMD_TRANSFER-3: standard output may be the image. */
 static void tell_lost(struct export *export)
 {
     if (!export->lost_end)
@@ -361,7 +360,7 @@ static int copy_out(struct export *export, uint64_t bytes)
     return rc;
 }
 
-/* T3: the image is there, with what could be read. */
+/* CMD_TRANSFER-3: the image is there, with what could be read. */
 static int copy_readable(struct export *export, const struct plx_name *name, uint64_t bytes)
 {
     static const struct plx_column columns[] = {

@@ -197,7 +197,7 @@ def why_not_opened(name, since):
 
 
 def refuse_opening(name, since, config, error):
-    """The kernel says the same errno whatever the reason; the handler's own code ends what it logs (plugin.c, L3)."""
+    """The kernel says the same errno whatever the reason; the handler's own code ends what it logs (PLUGIN-3)."""
     text = why_not_opened(name, since) or f"could not open {config}: {error}; {LOG} has the reason"
     told = re.fullmatch(r"(.*) \(([A-Z_]+)\)", text)
     text, code = told.groups() if told else (text, "SYSTEM")

@@ -1,11 +1,11 @@
 /* main.c - the parallax command: its one table of commands, and what runs one of them.
  *
- * M1  Every way out goes through main(): the session is closed, standard output is flushed, one
+ * MAIN-1  Every way out goes through main(): the session is closed, standard output is flushed, one
  *     error line is printed at most, and the exit status follows the error's class.
- * M2  SIGINT and SIGTERM only set a flag (plx_interrupted): loops stop at it, and open virtual
+ * MAIN-2  SIGINT and SIGTERM only set a flag (plx_interrupted): loops stop at it, and open virtual
  *     disks are closed as usual. A command that failed then, or that was cut short, ends with 128
  *     and the signal's number; one that had done all of its work by then is done.
- * M3  Who prints to a pipe that nobody reads any more stops, and dies of SIGPIPE in the end,
+ * MAIN-3  Who prints to a pipe that nobody reads any more stops, and dies of SIGPIPE in the end,
  *     without a word; who changes something finishes that first. Where SIGPIPE is ignored, it is an
  *     ordinary write error.
  */
@@ -646,7 +646,7 @@ static void set_signals(void)
     plx_pipe_ends = pipe.sa_handler != SIG_IGN;
 }
 
-/* M3 */
+/* MAIN-3 */
 static int die_of_pipe(void)
 {
     signal(SIGPIPE, SIG_DFL);

@@ -1,10 +1,13 @@
 /* output.c - everything that the command prints. See output.h for what goes where.
  *
- * O1  Nothing else in admin/ writes to stderr, and nothing but help writes to stdout by itself.
- * O2  Text for people passes put_text(), which escapes what a terminal would obey: names, paths and
- *     findings may come from a store or a command line that means harm. In JSON jansson does.
- * O3  Memory does not grow with the number of rows: beyond the first window they stream.
- * O4  Whoever reads standard output may stop doing so ('| head'): that is no error to tell of.
+ * OUTPUT-1  Nothing else in admin/ writes to stderr, and nothing but help writes to stdout by
+ *     itself.
+ * OUTPUT-2  Text for people passes put_text(), which escapes what a terminal would obey: names,
+ *     paths and findings may come from a store or a command line that means harm. In JSON jansson
+ *     does.
+ * OUTPUT-3  Memory does not grow with the number of rows: beyond the first window they stream.
+ * OUTPUT-4  Whoever reads standard output may stop doing so ('| head'): that is no error to tell
+ *     of.
  */
 #include "output.h"
 
@@ -24,7 +27,7 @@
 #define SHOW_INTERVAL_NS 100000000ull
 #define RATE_MIN_NS 1000000000ull /* before that a rate, and what is left by it, are guesses */
 #define CELL_MAX 512
-#define JSON_ONE_LINE (JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) /* O2 */
+#define JSON_ONE_LINE (JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)) /* OUTPUT-2 */
 #define JSON_FLAGS (JSON_INDENT(2) | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9))
 
 /* Of the first write to standard output that failed. */
@@ -36,7 +39,7 @@ static void keep_out_errno(void)
         out_errno = errno;
 }
 
-/* O4. What prints many lines ends, as by any signal that stops it. */
+/* OUTPUT-4. What prints many lines ends, as by any signal that stops it. */
 static void look_for_reader(void)
 {
     if (!ferror(stdout))
@@ -56,7 +59,7 @@ uint64_t plx_out_monotonic_ns(void)
     return plx_clock_ns(CLOCK_MONOTONIC);
 }
 
-/* ---- Text: O2 ---- */
+/* ---- Text: OUTPUT-2 ---- */
 
 /* The bytes of the character of UTF-8 at the beginning; 0: it is none. */
 static unsigned read_character(const char *text, uint32_t *ret_code)

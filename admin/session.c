@@ -1,12 +1,13 @@
 /* session.c - registry, store, one open virtual disk.
  *
- * E1  A virtual disk is changed by its lock's holder only: this process, or the instance that has
- *     it open, asked through its control socket. Which of them is looked up anew for each command.
- * E2  Whatever a command does, plx_session_close() gives up locks and extents; a killed command's
- *     are taken over by the next one (attach.c).
- * E3  A request that somebody may have begun with is not made again, whatever comes back. What is
- *     asked for again was refused before anything was changed: a lock that another command has, a
- *     disk that changed hands between looking it up and asking.
+ * SESSION-1  A virtual disk is changed by its lock's holder only: this process, or the instance
+ *     that has it open, asked through its control socket. Which of them is looked up anew for each
+ *     command.
+ * SESSION-2  Whatever a command does, plx_session_close() gives up locks and extents; a killed
+ *     command's are taken over by the next one (attach.c).
+ * SESSION-3  A request that somebody may have begun with is not made again, whatever comes back.
+ *     What is asked for again was refused before anything was changed: a lock that another command
+ *     has, a disk that changed hands between looking it up and asking.
  */
 #include "session_inside.h"
 

@@ -47,7 +47,7 @@ enum plx_session_mode {
 extern volatile sig_atomic_t plx_interrupted;
 extern bool plx_pipe_ends; /* SIGPIPE is not ignored */
 /* Asked between two steps: true ends the work there. What it cut short cannot pass for the whole:
- * main() makes an error of it (M2), whatever the command returns. */
+ * main() makes an error of it (MAIN-2), whatever the command returns. */
 bool plx_session_stopped(void);
 
 /* For what is waited for beside an attach, as long as --wait says. */

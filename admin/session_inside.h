@@ -1,5 +1,5 @@
 /* session_inside.h - what session.c, session_live.c, session_vdi.c and session_jobs.c share; the
- * rules E1 to E3 are session.c's. */
+ * rules SESSION-1 to SESSION-3 are session.c's. */
 #ifndef PLX_ADMIN_SESSION_INSIDE_H
 #define PLX_ADMIN_SESSION_INSIDE_H
 
@@ -14,7 +14,7 @@ bool plx_session_is_gone(struct plx_session *s, const struct plx_registry_instan
 
 /* session_live.c */
 /* Where the disk is: asked there (*ret_asked), or open here. A handler may have opened it since
- * that was looked up (E3). Takes the reference of arguments (may be NULL); ret_result
+ * that was looked up (SESSION-3). Takes the reference of arguments (may be NULL); ret_result
  * may be NULL. */
 int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, const char *command,
                             json_t *arguments, bool *ret_asked, json_t **ret_result);

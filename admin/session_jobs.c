@@ -1,5 +1,5 @@
 /* session_jobs.c - collecting and deduplicating, by the handler that has the store open, or here
- * (session.c, E1). */
+ * (SESSION-1). */
 #include <string.h>
 #include <time.h>
 

@@ -1,5 +1,5 @@
 /* session_live.c - whoever else has a virtual disk or the store open, asked through its control
- * socket (session.c, E1, E3).
+ * socket (SESSION-1, SESSION-3).
  *
  * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
  *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}

@@ -1,5 +1,5 @@
 /* session_vdi.c - what commands do to a virtual disk, or ask of it: here, or where it is open
- * (session.c, E1). */
+ * (SESSION-1). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* stream.c - see stream.h.
  *
- * W1  Nothing that was read is believed before its checksum was: a range is handed out whole, right
- *     and within the disk, or not at all.
+ * STREAM-1  Nothing that was read is believed before its checksum was: a range is handed out whole,
+ *     right and within the disk, or not at all.
  */
 #include "stream.h"
 
@@ -253,7 +253,7 @@ int plx_stream_next(struct plx_stream_reader *reader, struct plx_stream_range *r
             return error;
         reader->state.checksum = plx_crc32c_more(reader->state.checksum, reader->buffer, words[1]);
     }
-    if (checksum != reader->state.checksum) /* W1 */
+    if (checksum != reader->state.checksum) /* STREAM-1 */
         return damaged(fault, "has a damaged record");
     if (type == RECORD_END)
         return end_fits(reader, words) ? at_end(reader, fault)

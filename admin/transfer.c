@@ -1,10 +1,12 @@
 /* transfer.c - what commands share that move data. See transfer.h.
  *
- * X1  Reading and writing overlap: up to PLX_TRANSFER_DEPTH chunks are under way, in a transfer, so
- * that they are taken and given in order. X2  A regular file gets its name when all of it is
- * durable, and not before: what ended early, or was killed, leaves the old one, or none. What
- * replaces another is of its owner and mode. X3  No volume of a store is ever written to as a file,
- * whatever --force says. Crash story: a kill leaves a file NAME.partial-XXXXXX, which nothing
+ * TRANSFER-1  Reading and writing overlap: up to PLX_TRANSFER_DEPTH chunks are under way, in a
+ *     transfer, so that they are taken and given in order.
+ * TRANSFER-2  A regular file gets its name when all of it is durable, and not before: what ended
+ *     early, or was killed, leaves the old one, or none. What replaces another is of its owner and
+ *     mode.
+ * TRANSFER-3  No volume of a store is ever written to as a file, whatever --force says.
+ * Crash story: a kill leaves a file NAME.partial-XXXXXX, which nothing
  * reads.
  */
 #include "attach/known.h"
@@ -444,8 +446,8 @@ int plx_file_read(struct plx_cli *cli, const char *path, int fd, uint8_t *bytes,
     return 0;
 }
 
-/* X3. Where the store is known its place tells (occupied.h), whatever is left there. A list that
- * cannot be read does not keep anybody from exporting what can. */
+/* TRANSFER-3. Where the store is known its place tells (occupied.h), whatever is left there. A list
+ * that cannot be read does not keep anybody from exporting what can. */
 static bool is_known_volume(struct plx_cli *cli, const char *path)
 {
     const struct plx_known *known = NULL;
@@ -465,7 +467,7 @@ static bool is_known_volume(struct plx_cli *cli, const char *path)
     return known;
 }
 
-/* X3. Also one whose superblock is damaged. */
+/* TRANSFER-3. Also one whose superblock is damaged. */
 static bool is_volume(int fd)
 {
     uint8_t block[PLX_BLOCK_SIZE];
@@ -529,7 +531,7 @@ static int check_target(struct plx_output *output, const struct stat *st, bool d
     return refuse_volume(cli, output->path, S_ISBLK(st->st_mode));
 }
 
-/* X2. old: what it replaces; NULL: nothing. */
+/* TRANSFER-2. old: what it replaces; NULL: nothing. */
 static int begin_partial(struct plx_output *output, const struct stat *old)
 {
     struct plx_cli *cli = output->cli;
@@ -614,7 +616,7 @@ int plx_output_write(struct plx_output *output, const uint8_t *bytes, size_t len
     return 0;
 }
 
-/* X2. No file that came meanwhile is replaced without --force. */
+/* TRANSFER-2. No file that came meanwhile is replaced without --force. */
 static int give_name(struct plx_output *output)
 {
     struct plx_cli *cli = output->cli;
@@ -665,7 +667,7 @@ int plx_output_close(struct plx_output *output, int rc)
         named = !rc;
         rc = rc ? rc : sync_folder(output);
     }
-    if (output->partial && !named) /* X2 */
+    if (output->partial && !named) /* TRANSFER-2 */
         unlink(output->partial);
     free(output->partial);
     free(output->target);

@@ -1,58 +1,59 @@
 /* attach.c - see attach.h.
  *
- * A1  Nothing is allocated from a dead instance's extents before every VDI that it held has had
- *     the blocks of its log marked.
- * A2  A VDI's registry lock is held from before its record names this instance until after the
- *     record names nobody. When closing fails the lock stays, and the next attach recovers.
- * A3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So a
- *     crash in between leaves a locked row, which recovery finishes.
- * A4  Size, labels and protection: the store first, then the registry. What the registry missed it
- *     is told by recovery, when the disk is closed, or before snapshots are let go; until that has
- *     worked the lock stays (A2), and no snapshot goes that only the store knows a label of. (Of an
- *     owner that died, the labels at the last SETTLE_SNAPSHOTS: those before were refused.)
- * A5  An instant is held from before it is opened until after it was closed, the one that a clone
- *     starts from until the clone's record is durable (holds.c). Who reads only has no instance
- *     until there is something to hold.
- * A6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
- * A7  The store grows before the registry does (volumes.c). What the registry knows, the store
- *     that is open here is told before it gets such an extent, before a disk is opened that may
- *     have some, and when whoever made it larger says so.
- * A8  Nothing is written, to registry or store, without a tenancy (tenancy.h): who opens for
+ * ATTACH-1  Nothing is allocated from a dead instance's extents before every VDI that it held has
+ *     had the blocks of its log marked.
+ * ATTACH-2  A VDI's registry lock is held from before its record names this instance until after
+ *     the record names nobody. When closing fails the lock stays, and the next attach recovers.
+ * ATTACH-3  Order of creating: registry row (locked), record, unlock. Of deleting: record, row. So
+ *     a crash in between leaves a locked row, which recovery finishes.
+ * ATTACH-4  Size, labels and protection: the store first, then the registry. What the registry
+ *     missed it is told by recovery, when the disk is closed, or before snapshots are let go; until
+ *     that has worked the lock stays (ATTACH-2), and no snapshot goes that only the store knows a
+ *     label of. (Of an owner that died, the labels at the last SETTLE_SNAPSHOTS: those before were
+ *     refused.)
+ * ATTACH-5  An instant is held from before it is opened until after it was closed, the one that a
+ *     clone starts from until the clone's record is durable (holds.c). Who reads only has no
+ *     instance until there is something to hold.
+ * ATTACH-6  A disk is not deleted while an instant of it is held, for then nothing of it is kept.
+ * ATTACH-7  The store grows before the registry does (volumes.c). What the registry knows, the
+ *     store that is open here is told before it gets such an extent, before a disk is opened that
+ *     may have some, and when whoever made it larger says so.
+ * ATTACH-8  Nothing is written, to registry or store, without a tenancy (tenancy.h): who opens for
  *     writing begins one first, who reads only before there is something to hold, or a doubt to
  *     note. A tenancy that was lost ends all writing.
- * A9  A record is looked at before it is believed: by its id, and by what was made durable last
- *     (doors.h), which the registry is told when the lock is given up. Another live disk's in its
- *     place is noted as a doubt, whoever meets it; but who has no lock looks at the row again
+ * ATTACH-9  A record is looked at before it is believed: by its id, and by what was made durable
+ *     last (doors.h), which the registry is told when the lock is given up. Another live disk's in
+ *     its place is noted as a doubt, whoever meets it; but who has no lock looks at the row again
  *     first, for its disk may have been deleted meanwhile, and the slot been given to that one.
- * A10 An extent whose header is not to be believed (extent.c, E5) is given up at once as
- *     sealed, so that nobody allocates in it, and another one is claimed for the same request. A
- *     dead owner's extent is looked at likewise when it is adopted; there more states than were
- *     told are his, fewer are not. What shows that the registry lost a write is told to it at once,
- *     for a crash would take it along, and nothing more is opened or claimed by it until it is made
- *     anew (plx_registry_doubt).
- * A11 One process of a machine recovers at a time, under the lock on PLX_BYTE_RECOVERY, and lists
- *     the dead once it has that: two would share one's extents between them, and neither would mark
- *     all that its logs name there (A1). Its own death gives the lock up.
- * A12 Who waits for another has changed nothing yet, or nothing but what is only found again. It
- *     waits for those only who need nothing that it holds.
- * A13 A commit of the registry costs four flushes. So registration waits for the first change of
- *     this instance, and a lock that is given up for the next one: the last of a command, or that
- *     which ends a recovery (kept.c). A handler's locks are free at once, for others wait for them,
- *     but those of disks that are closed together are free together.
- * A14 A handler that begins keeps the disks open that a dead one of its kind had open, for they are
- *     asked for next: that each is closed, given up, locked and opened again would take longer than
- *     all the rest. They are held like any other, until they are asked for or let go. Not when
- *     several have died: whose disks would be asked for here?
- *     Disks that their LUNs have left stay open likewise: whoever closes one LUN may be about to
- *     close them all, and all together cost hardly more than one.
- * A15 A superblock that is older than the registry (A7) is one that the device lost a write of. The
- *     registry's word counts then (volume.c, U5): all can be read, and nobody writes before
- *     the operator has had it written again, by "store grow".
- * A16 Who only reads, and cannot write to the volume, enters nothing there, no hold either. What
- *     keeps an instant for it is a lock that who lets go looks for (holds.c, K7), or, where its
+ * ATTACH-10  An extent whose header is not to be believed (EXTENT-5) is given up at once as sealed,
+ *     so that nobody allocates in it, and another one is claimed for the same request. A dead
+ *     owner's extent is looked at likewise when it is adopted; there more states than were told are
+ *     his, fewer are not. What shows that the registry lost a write is told to it at once, for a
+ *     crash would take it along, and nothing more is opened or claimed by it until it is made anew
+ *     (plx_registry_doubt).
+ * ATTACH-11  One process of a machine recovers at a time, under the lock on PLX_BYTE_RECOVERY, and
+ *     lists the dead once it has that: two would share one's extents between them, and neither
+ *     would mark all that its logs name there (ATTACH-1). Its own death gives the lock up.
+ * ATTACH-12  Who waits for another has changed nothing yet, or nothing but what is only found
+ *     again. It waits for those only who need nothing that it holds.
+ * ATTACH-13  A commit of the registry costs four flushes. So registration waits for the first
+ *     change of this instance, and a lock that is given up for the next one: the last of a command,
+ *     or that which ends a recovery (kept.c). A handler's locks are free at once, for others wait
+ *     for them, but those of disks that are closed together are free together.
+ * ATTACH-14  A handler that begins keeps the disks open that a dead one of its kind had open, for
+ *     they are asked for next: that each is closed, given up, locked and opened again would take
+ *     longer than all the rest. They are held like any other, until they are asked for or let go.
+ *     Not when several have died: whose disks would be asked for here? Disks that their LUNs have
+ *     left stay open likewise: whoever closes one LUN may be about to close them all, and all
+ *     together cost hardly more than one.
+ * ATTACH-15  A superblock that is older than the registry (ATTACH-7) is one that the device lost a
+ *     write of. The registry's word counts then (VOLUME-5): all can be read, and nobody writes
+ *     before the operator has had it written again, by "store grow".
+ * ATTACH-16  Who only reads, and cannot write to the volume, enters nothing there, no hold either.
+ *     What keeps an instant for it is a lock that who lets go looks for (HOLDS-7), or, where its
  *     locks are not seen, that nobody has the store open when it begins: whoever opens it later,
  *     through another inode, knows nothing of the reader. Else it reads no instants. Who can write
- *     enters holds, as ever (A5).
+ *     enters holds, as ever (ATTACH-5).
  * Threads: see attach.h; the claim of an extent runs on the hook's thread with a registry handle
  *   of its own, and its answer is taken in by the loop's next tick.
  */
@@ -66,7 +67,7 @@
 #include "attach/attach_inside.h"
 #include "registry/embedded.h"
 
-/* ---- Waiting for others (A12) ---- */
+/* ---- Waiting for others (ATTACH-12) ---- */
 
 bool plx_attach_waits(struct plx_attach *a, uint64_t since_ns, const struct plx_fault *why)
 {
@@ -178,7 +179,7 @@ static int begin_tenancy(struct plx_attach *a, struct plx_fault *fault)
     return plx_tenancy_begin(&options, &a->tenancy, fault);
 }
 
-/* A8, before each change of the registry. */
+/* ATTACH-8, before each change of the registry. */
 static bool may_write(void *context, struct plx_fault *fault)
 {
     struct plx_attach *a = context;
@@ -308,7 +309,7 @@ int plx_attach_register_instance(struct plx_attach *a, struct plx_fault *fault)
     if (error)
         return error;
     a->instance.row.store = a->row.id;
-    plx_registry_put_off(a->registry, PLX_PUT_OFF_UNSEEN); /* A13 */
+    plx_registry_put_off(a->registry, PLX_PUT_OFF_UNSEEN); /* ATTACH-13 */
     error = plx_registry_instance_register(a->registry, &a->instance.row);
     plx_registry_put_off(a->registry, PLX_NOW);
     if (error) {
@@ -466,13 +467,13 @@ static int return_extents(struct plx_attach *a, struct returned *returned)
     return error;
 }
 
-/* The registry's part, in one commit; when a disk could not be closed (A2), by extents. What fails
- * stays with the instance's row, whose byte is free: the next attach recovers it. */
+/* The registry's part, in one commit; when a disk could not be closed (ATTACH-2), by extents. What
+ * fails stays with the instance's row, whose byte is free: the next attach recovers it. */
 static int leave(struct plx_attach *a, const struct returned *returned)
 {
     int error = 0;
 
-    if (!plx_registry_take_back(a->registry)) /* A13: else nothing was ever changed */
+    if (!plx_registry_take_back(a->registry)) /* ATTACH-13: else nothing was ever changed */
         error = plx_registry_instance_leave(a->registry, a->row.id, a->instance.row.id,
                                             returned->rows, returned->count);
     if (error == PLX_ERR_BUSY) {

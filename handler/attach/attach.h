@@ -29,7 +29,7 @@ struct plx_attach_options {
     bool read_only;        /* nothing is written to the store, nobody recovered */
     bool reopens;          /* see plx_attach_let_go() */
     bool brief;            /* the process ends when it is done: locks are given up with its end */
-    bool grows;            /* or writes superblocks again that the device has lost (A15) */
+    bool grows;            /* or writes superblocks again that the device has lost (ATTACH-15) */
     bool registry_only;    /* and read_only: the store's volumes are not opened, but for volume 0 */
     uint64_t cache_bytes;  /* 0: the engine's default */
     void *context;         /* for the hooks; each may be NULL */

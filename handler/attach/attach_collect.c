@@ -1,23 +1,25 @@
 /* attach_collect.c - a collection of a store's garbage: where the engine's mark and sweep
  * (collect.c) and the registry (collections.c) meet.
  *
- * W1  It is entered in the registry before it begins and until all that was found is swept, so no
- *     other begins, and who frees in an extent that was nobody's knows of it (alloc.c, A6).
- * W2  Extents of this instance and of nobody are looked at. What was found in one counts only if it
- *     did not change hands between the beginning and the sweep: its generation is the same.
- * W3  What was found is entered in the registry before any of it is freed, and taken out, extent by
- *     extent, before that one is. After a crash the sweep goes on with what is left.
- * W4  Whatever moved to other instances while the disks were read makes the reading start again:
- *     nodes there may be other ones by now.
- * W5  Deleted disks are forgotten when all slices are through: nothing of them is left, but in
- *     extents of other processes, which need no record to be found.
- * W6  The records of all live disks are what the registry means (doors.h), before a slice is read
- *     and after: a store that has forgotten a disk would give its blocks away.
- * W7  An extent of nobody is swept only where its header is as it was when it was given up. Another
- *     one is older, or whoever wrote it is not known to the registry: it is never believed again
- *     (attach.c, A10), nor looked at by the next collection.
- * W8  Only as much is entered as the registry has room for, if that is anything at all. The next
- *     one finds the rest, and the room of what was swept.
+ * ATTACH_COLLECT-1  It is entered in the registry before it begins and until all that was found is
+ *     swept, so no other begins, and who frees in an extent that was nobody's knows of it
+ *     (ALLOC-6).
+ * ATTACH_COLLECT-2  Extents of this instance and of nobody are looked at. What was found in one
+ *     counts only if it did not change hands between the beginning and the sweep: its generation is
+ *     the same.
+ * ATTACH_COLLECT-3  What was found is entered in the registry before any of it is freed, and taken
+ *     out, extent by extent, before that one is. After a crash the sweep goes on with what is left.
+ * ATTACH_COLLECT-4  Whatever moved to other instances while the disks were read makes the reading
+ *     start again: nodes there may be other ones by now.
+ * ATTACH_COLLECT-5  Deleted disks are forgotten when all slices are through: nothing of them is
+ *     left, but in extents of other processes, which need no record to be found.
+ * ATTACH_COLLECT-6  The records of all live disks are what the registry means (doors.h), before a
+ *     slice is read and after: a store that has forgotten a disk would give its blocks away.
+ * ATTACH_COLLECT-7  An extent of nobody is swept only where its header is as it was when it was
+ *     given up. Another one is older, or whoever wrote it is not known to the registry: it is never
+ *     believed again (ATTACH-10), nor looked at by the next collection.
+ * ATTACH_COLLECT-8  Only as much is entered as the registry has room for, if that is anything at
+ *     all. The next one finds the rest, and the room of what was swept.
  * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <inttypes.h>
@@ -178,7 +180,7 @@ static bool unchanged(const struct collect *c, const struct plx_registry_vdi *ro
            now.owner == row->owner && now.epoch == row->epoch;
 }
 
-/* W6: a store that has forgotten a live disk would give its blocks away. */
+/* ATTACH_COLLECT-6: a store that has forgotten a live disk would give its blocks away. */
 static int check_record(struct collect *c, const struct plx_registry_vdi *row)
 {
     struct plx_vdi_info info;
@@ -198,7 +200,7 @@ static int check_record(struct collect *c, const struct plx_registry_vdi *row)
             row->name);
     if (!error || !unchanged(c, row))
         return 0;
-    if (error == PLX_ERR_REGISTRY && !c->work->dry_run) /* doors.c, G2 */
+    if (error == PLX_ERR_REGISTRY && !c->work->dry_run) /* DOORS-2 */
         plx_registry_doubt(c->in.registry, c->in.store_row, why.text);
     return plx_fault_set(c->fault, error, "%s", why.text);
 }
@@ -236,7 +238,7 @@ static int collect_slice(struct collect *c, uint64_t from, uint64_t *ret_next)
     return error || c->work->dry_run ? error : plx_collecting_sweep(c);
 }
 
-/* W5: clones before those they came from. */
+/* ATTACH_COLLECT-5: clones before those they came from. */
 static int forget_deleted(const struct collect *c, const struct plx_registry_vdi *deleted,
                           size_t count)
 {
@@ -309,7 +311,7 @@ static void collect_done(struct collect *c)
     free(c->bits);
 }
 
-/* W1 */
+/* ATTACH_COLLECT-1 */
 static int collect_entered(struct collect *c)
 {
     struct plx_registry_collection entered;

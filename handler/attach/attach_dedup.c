@@ -1,12 +1,12 @@
 /* attach_dedup.c - a store's deduplication: where the engine's (dedup.c) and the registry meet.
  *
- * P1  No collection begins anywhere while it is under way: it is entered as one, before the first
- *     address of a common block is learned and until after the last is used (share.c, H5).
- *     If its process dies, whoever collects or deduplicates next takes the entry over.
- * P2  A collection that was broken off in its sweep is not ended by this: the entry stays what it
- *     is, and a collection goes on with it.
- * P3  Whoever shares knows that the store allows it, for it looks again: nobody else has to be
- *     told, because common blocks are read and kept by all who can open the store.
+ * ATTACH_DEDUP-1  No collection begins anywhere while it is under way: it is entered as one, before
+ *     the first address of a common block is learned and until after the last is used (SHARE-5). If
+ *     its process dies, whoever collects or deduplicates next takes the entry over.
+ * ATTACH_DEDUP-2  A collection that was broken off in its sweep is not ended by this: the entry
+ *     stays what it is, and a collection goes on with it.
+ * ATTACH_DEDUP-3  Whoever shares knows that the store allows it, for it looks again: nobody else
+ *     has to be told, because common blocks are read and kept by all who can open the store.
  * Threads: one call at a time on an attach; inside pause() others may use it.
  */
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct dedup {
     size_t count;
 };
 
-/* ---- Keeping collections out (P1) ---- */
+/* ---- Keeping collections out (ATTACH_DEDUP-1) ---- */
 
 static int enter(const struct dedup *d)
 {
@@ -36,7 +36,7 @@ static int enter(const struct dedup *d)
 
     if (error)
         return error;
-    return entered.sweeping ? plx_fault_set(d->fault, PLX_ERR_BUSY, /* P2 */
+    return entered.sweeping ? plx_fault_set(d->fault, PLX_ERR_BUSY, /* ATTACH_DEDUP-2 */
                                             "a collection was broken off; 'parallax gc' goes on "
                                             "with it, then try again")
                             : 0;
@@ -49,7 +49,7 @@ static int leave(const struct dedup *d, int error)
     return error ? error : left ? plx_registry_fault(d->in.registry, left, d->fault) : 0;
 }
 
-/* P3 */
+/* ATTACH_DEDUP-3 */
 static int look_whether_allowed(const struct dedup *d)
 {
     bool allowed;

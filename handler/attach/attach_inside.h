@@ -53,9 +53,10 @@ struct plx_held_extent {
 
 struct plx_held_vdi {
     struct plx_vdi *vdi;
-    uint64_t behind;               /* A4: since this snapshot; 0: the registry has missed nothing */
+    /* ATTACH-4: since this snapshot; 0: the registry has missed nothing */
+    uint64_t behind;
     struct plx_registry_lock lock; /* instance 0: a snapshot */
-    uint64_t hold;                 /* A5; 0: none */
+    uint64_t hold;                 /* ATTACH-5; 0: none */
     struct plx_witness kept;       /* of the clocks: as the registry has it */
     struct plx_held_vdi *next;
 };
@@ -71,7 +72,7 @@ struct plx_claim {
     struct plx_registry_extent row;
     bool fresh;
     bool stranded; /* the row is ours and the store could not be told: the next claim tries again */
-    struct plx_device *devices[PLX_VOLUMES_MAX]; /* A7: the store takes them over first */
+    struct plx_device *devices[PLX_VOLUMES_MAX]; /* ATTACH-7: the store takes them over first */
     unsigned device_count;
 };
 
@@ -86,10 +87,10 @@ struct plx_attach {
     struct plx_registry_store row;
     struct plx_instance instance;
     bool registered;
-    bool unwritable; /* A16 */
+    bool unwritable; /* ATTACH-16 */
     struct plx_store *store;
     pthread_mutex_t claims_lock; /* guards what follows, but for vdis */
-    uint64_t extents_known;      /* A7: others are not given to the store */
+    uint64_t extents_known;      /* ATTACH-7: others are not given to the store */
     uint64_t keep_unused;
     struct plx_claim claims[PLX_EXTENT_META + 1];
     struct plx_held_extent *extents;
@@ -97,10 +98,10 @@ struct plx_attach {
     char doubt[256];                 /* what one of them showed; empty: nothing, or it is told */
     unsigned sealing;                /* of these, deferred and not through */
     struct plx_held_vdi *vdis;
-    bool keeps;                   /* A14: just now */
-    struct plx_held_vdi *unasked; /* A14 */
+    bool keeps;                   /* ATTACH-14: just now */
+    struct plx_held_vdi *unasked; /* ATTACH-14 */
     uint64_t unasked_changes;     /* of that list */
-    bool together;                /* A13: disks are being closed */
+    bool together;                /* ATTACH-13: disks are being closed */
 };
 
 /* attach.c */
@@ -132,7 +133,7 @@ struct plx_held_extent *plx_attach_pop(struct plx_attach *a, struct plx_held_ext
 void plx_attach_remember_extent(struct plx_attach *a, const struct plx_registry_extent *row);
 /* Out of the list of those that are held. NULL: it was not remembered. */
 struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t no);
-/* A10 */
+/* ATTACH-10 */
 void plx_attach_never_believe(struct plx_registry_extent *row);
 int plx_attach_tell_doubt(struct plx_attach *a, struct plx_registry *registry);
 /* Until no other thread works on a claim, or seals. */
@@ -140,17 +141,17 @@ void plx_attach_wait_for_claims(struct plx_attach *a);
 void plx_attach_hook_env(struct plx_env *env);
 
 /* recovery.c */
-/* A4 */
+/* ATTACH-4 */
 int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held,
                       const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault);
 /* Of a disk whose owner died. */
 uint64_t plx_attach_settle_from(uint64_t newest);
 uint64_t plx_attach_newest_of(struct plx_attach *a, const struct plx_vdi *vdi);
-/* A4. newest: the newest snapshot before that of which the registry was to be told. */
+/* ATTACH-4. newest: the newest snapshot before that of which the registry was to be told. */
 void plx_attach_note_told(struct plx_held_vdi *held, uint64_t newest, int error);
 int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_lock *held,
                                struct plx_fault *fault);
-/* A13: when the registry is told of a disk that is closed. */
+/* ATTACH-13: when the registry is told of a disk that is closed. */
 enum plx_put_off plx_attach_closings(const struct plx_attach *a);
 /* What the disk knows of the clocks, kept when there is news (clocks.h), and which snapshot was the
  * last when it is closed: of disks that take snapshots by themselves, or lose them. If it cannot be
@@ -159,27 +160,28 @@ void plx_attach_held_clock(struct plx_attach *a, struct plx_held_vdi *held, bool
                            struct plx_vdi_clock *ret_clock);
 /* Made before the disk is opened: what is open is always held. */
 struct plx_held_vdi *plx_attach_new_held(struct plx_fault *fault);
-/* A14 */
+/* ATTACH-14 */
 void plx_attach_wait_to_be_asked(struct plx_attach *a, struct plx_held_vdi *held);
-/* A9: the lock of a disk that was closed. */
+/* ATTACH-9: the lock of a disk that was closed. */
 int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held,
                              uint32_t slot, enum plx_put_off put_off);
-/* A9: what the door said of a disk that is ours, or that is there still. */
+/* ATTACH-9: what the door said of a disk that is ours, or that is there still. */
 int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault);
 bool plx_attach_is_held(const struct plx_attach *a, const char *id);
-/* N3 of instance.c: the row may be of one that has ended since it was read. */
+/* INSTANCE-3: the row may be of one that has ended since it was read. */
 bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance *row);
 
 /* disks.c */
 int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registry_vdi *ret_row,
                       struct plx_fault *fault);
 struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi *vdi);
-/* A9. While its row is there no other disk gets the slot, whoever locks this one. */
+/* ATTACH-9. While its row is there no other disk gets the slot, whoever locks this one. */
 int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
                           struct plx_fault *fault);
-/* All of them, side by side. What the registry is told waits for its next change (A13). */
+/* All of them, side by side. What the registry is told waits for its next change (ATTACH-13). */
 void plx_attach_let_all_go(struct plx_attach *a);
-/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds (A16). */
+/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds
+ * (ATTACH-16). */
 int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault);

@@ -1,5 +1,5 @@
 /* attach_volumes.c - the volumes of an attached store: opened, and looked at again when the store
- * has grown (A7, A15). Invariants, threads and crash story: attach.c. */
+ * has grown (ATTACH-7, ATTACH-15). Invariants, threads and crash story: attach.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -72,7 +72,7 @@ int plx_attach_take_volumes(struct plx_attach *a, struct plx_device **devices, u
 
 /* ---- Volumes ---- */
 
-/* A15 */
+/* ATTACH-15 */
 static int check_behind(struct plx_attach *a, struct plx_fault *fault)
 {
     const char *volume = plx_store_behind(a->store);
@@ -86,7 +86,7 @@ static int check_behind(struct plx_attach *a, struct plx_fault *fault)
                          volume, a->known.name, a->known.name);
 }
 
-/* A15. Rows that cannot be true are the check's affair where nothing is written. */
+/* ATTACH-15. Rows that cannot be true are the check's affair where nothing is written. */
 static int open_known(struct plx_attach *a, struct plx_device **devices, unsigned count,
                       struct plx_store_options *options, struct plx_store **ret_store,
                       struct plx_fault *fault)
@@ -151,7 +151,7 @@ int plx_attach_open_store(struct plx_attach *a, struct plx_fault *fault)
     a->store = store;
     note_size(a);
     error = check_behind(a, fault);
-    return error || a->options.read_only /* A7 */
+    return error || a->options.read_only /* ATTACH-7 */
                ? error
                : plx_volumes_register(a->registry, a->row.id, store, NULL, fault);
 }
@@ -346,7 +346,7 @@ static int grow_alone(struct plx_attach *a, const struct plx_attach_growth *grow
     return error;
 }
 
-/* One process at a time writes superblocks, whatever the registry says (grow.c, G5). */
+/* One process at a time writes superblocks, whatever the registry says (GROW-5). */
 static int lock_superblocks(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = plx_registry_locks(a->registry);
@@ -393,7 +393,7 @@ int plx_attach_grow(struct plx_attach *a, const struct plx_attach_growth *growth
     locked = !error;
     if (locked) {
         error = grow_alone(a, growth, ret_grown, fault);
-        ret_grown->restored = behind; /* A15 */
+        ret_grown->restored = behind; /* ATTACH-15 */
         unlock_superblocks(a);
     }
     /* Else the right goes with the instance, and what was being added is remembered. */

@@ -1,5 +1,6 @@
 /* claims.c - what the engine asks an attach for: clocks, events, and extents, which are claimed,
- * given back and sealed (A1, A7, A10). Invariants, threads and crash story: attach.c. */
+ * given back and sealed (ATTACH-1, ATTACH-7, ATTACH-10). Invariants, threads and crash story:
+ * attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +95,7 @@ struct plx_held_extent *plx_attach_forget_extent(struct plx_attach *a, uint64_t 
     return held;
 }
 
-/* A10 */
+/* ATTACH-10 */
 void plx_attach_never_believe(struct plx_registry_extent *row)
 {
     row->sealed = true;
@@ -170,7 +171,7 @@ static void claim_extent(void *argument)
     pthread_mutex_unlock(&a->claims_lock);
     answer.error = ask_registry(a, &answer);
     answer.device_count = 0;
-    if (!answer.error && answer.row.no >= plx_attach_extents_known(a)) { /* A7 */
+    if (!answer.error && answer.row.no >= plx_attach_extents_known(a)) { /* ATTACH-7 */
         error = plx_attach_open_volumes(a, a->claims_registry, answer.devices, &answer.device_count,
                                         &fault);
         if (error)
@@ -186,7 +187,7 @@ static void claim_extent(void *argument)
     pthread_mutex_unlock(&a->claims_lock);
 }
 
-/* A7: the extent lies on a volume, or a part of one, that the store does not know yet. */
+/* ATTACH-7: the extent lies on a volume, or a part of one, that the store does not know yet. */
 static void take_new_extent(struct plx_attach *a, struct plx_claim *answer)
 {
     struct plx_fault fault = {0};
@@ -285,7 +286,7 @@ static void begin_sealing(struct plx_attach *a)
         add_sealing(a, -1);
 }
 
-/* A10 */
+/* ATTACH-10 */
 static void env_extent_refused(struct plx_env *env, struct plx_store *store, uint64_t extent,
                                int error, const char *why)
 {
@@ -331,7 +332,7 @@ static void env_tick(struct plx_env *env)
 {
     struct plx_attach *a = attach_of(env);
 
-    if (a->tenancy && a->store && !plx_tenancy_ok(a->tenancy)) /* A8 */
+    if (a->tenancy && a->store && !plx_tenancy_ok(a->tenancy)) /* ATTACH-8 */
         plx_store_fence(a->store);
     if (a->options.tick)
         a->options.tick(a->options.context);

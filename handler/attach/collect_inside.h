@@ -11,7 +11,7 @@
 #include "registry/instance.h"
 
 #define MEMORY_DEFAULT (256ull << 20)
-#define ROUNDS_MAX 4u /* W4 */
+#define ROUNDS_MAX 4u /* ATTACH_COLLECT-4 */
 
 struct extents {
     struct plx_registry_extent *rows; /* by number */
@@ -29,7 +29,7 @@ struct collect {
     size_t living_count;
     struct extents before; /* as the reading at hand begins */
     uint8_t *classes;      /* enum plx_collect_extent of each, in the slice at hand */
-    uint8_t *moved;        /* of each: W4 */
+    uint8_t *moved;        /* of each: ATTACH_COLLECT-4 */
     uint64_t *bits;        /* of one extent */
     uint64_t metadata_total, metadata_before; /* bytes; read in slices before */
     uint64_t to_sweep;

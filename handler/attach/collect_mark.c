@@ -1,4 +1,5 @@
-/* collect_mark.c - a slice of the store marked: what is in use (attach_collect.c, W2, W4). */
+/* collect_mark.c - a slice of the store marked: what is in use (ATTACH_COLLECT-2,
+ * ATTACH_COLLECT-4). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,8 +105,8 @@ static bool has_grown(const struct collect *c)
     return info.extents != c->extent_count;
 }
 
-/* W4. After a round of which nothing came (BUSY, and the fault): others came, went or died during
- * it. 0: another one. */
+/* ATTACH_COLLECT-4. After a round of which nothing came (BUSY, and the fault): others came, went or
+ * died during it. 0: another one. */
 static int begin_again(struct collect *c, unsigned round, uint64_t since_ns)
 {
     int error;
@@ -125,7 +126,8 @@ int plx_collecting_mark_slice(struct collect *c, uint64_t from, uint64_t *ret_ne
     int error = 0;
 
     for (unsigned round = 0; moved && !error; round++) {
-        error = plx_collecting_list_extents(c, &c->before); /* W2: as it is before it begins */
+        /* ATTACH_COLLECT-2: as it is before it begins */
+        error = plx_collecting_list_extents(c, &c->before);
         if (error)
             return error;
         *ret_next = choose_slice(c, from);

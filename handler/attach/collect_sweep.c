@@ -1,4 +1,4 @@
-/* collect_sweep.c - what was found entered, and swept (attach_collect.c, W3). */
+/* collect_sweep.c - what was found entered, and swept (ATTACH_COLLECT-3). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "attach/collect_inside.h"
 
-/* ---- What was found (W3) ---- */
+/* ---- What was found (ATTACH_COLLECT-3) ---- */
 
 static char *runs_text(const struct collect *c)
 {
@@ -69,7 +69,8 @@ static int enter(struct collect *c, const struct plx_registry_extent *row, uint6
         return plx_collecting_no_memory(c);
     error = plx_registry_garbage_put(c->in.registry, c->in.store_row, &garbage);
     free(garbage.runs);
-    if (error == PLX_ERR_NOT_FOUND || (error == PLX_ERR_NOSPACE && c->to_sweep)) { /* W8 */
+    /* ATTACH_COLLECT-8 */
+    if (error == PLX_ERR_NOT_FOUND || (error == PLX_ERR_NOSPACE && c->to_sweep)) {
         c->result->missed++;
         return 0;
     }
@@ -148,7 +149,7 @@ static int get_extent(struct collect *c, const struct plx_registry_garbage *garb
     return 0;
 }
 
-/* W7. CORRUPT: not as it was told. *ret_info: as it lies on the store. */
+/* ATTACH_COLLECT-7. CORRUPT: not as it was told. *ret_info: as it lies on the store. */
 static int look_at_nobodys(const struct collect *c, const struct plx_registry_extent *row,
                            struct plx_extent_info *ret_info)
 {
@@ -225,7 +226,8 @@ static int sweep_extent(struct collect *c, const struct plx_registry_garbage *ga
     struct plx_registry_extent row;
     bool taken, same;
     int error =
-        plx_registry_garbage_drop(c->in.registry, c->in.store_row, garbage->extent); /* W3 */
+        /* ATTACH_COLLECT-3 */
+        plx_registry_garbage_drop(c->in.registry, c->in.store_row, garbage->extent);
 
     if (error)
         return plx_registry_fault(c->in.registry, error, c->fault);

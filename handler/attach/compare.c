@@ -1,21 +1,21 @@
 /* compare.c - see compare.h.
  *
- * R1  The order of every change (attach.c, A2, A3; registry first when an extent or a lock is
- *     taken, store first when it is given up) leaves differences for a moment. What differs is
+ * COMPARE-1  The order of every change (ATTACH-2, ATTACH-3; registry first when an extent or a lock
+ *     is taken, store first when it is given up) leaves differences for a moment. What differs is
  *     looked at again a moment later; only what stays is told.
- * R2  Nothing here decides who is dead: what a registered instance holds in the registry, and not
- *     yet or no more on the store, is its own affair or that of its recovery.
- * R3  The registry may know a beginning of the store's extents: the store grows first (volumes.c).
- *     So its volumes are looked at again before each comparison: it may have grown since it was
- *     opened, which is long ago when a check has read all of it.
- * R4  What is the system's on the store is so in the registry, which knows first (spans.c). Of what
- *     the registry does not know yet (R3) nothing is handed out.
- * R5  No advice here loses anything: of a disk that the store lost, or has in an older state, what
- *     the registry still knows is not taken for its mistake.
- * R6  What the registry does not know of the labels of a disk that an instance holds, it is told
- *     when that one closes the disk, or by its recovery (labels.c, T1).
- * R7  The registry is checked in itself first. One that is damaged is a finding, and compared as
- *     far as it can be read.
+ * COMPARE-2  Nothing here decides who is dead: what a registered instance holds in the registry,
+ *     and not yet or no more on the store, is its own affair or that of its recovery.
+ * COMPARE-3  The registry may know a beginning of the store's extents: the store grows first
+ *     (volumes.c). So its volumes are looked at again before each comparison: it may have grown
+ *     since it was opened, which is long ago when a check has read all of it.
+ * COMPARE-4  What is the system's on the store is so in the registry, which knows first (spans.c).
+ *     Of what the registry does not know yet (COMPARE-3) nothing is handed out.
+ * COMPARE-5  No advice here loses anything: of a disk that the store lost, or has in an older
+ *     state, what the registry still knows is not taken for its mistake.
+ * COMPARE-6  What the registry does not know of the labels of a disk that an instance holds, it is
+ *     told when that one closes the disk, or by its recovery (LABELS-1).
+ * COMPARE-7  The registry is checked in itself first. One that is damaged is a finding, and
+ *     compared as far as it can be read.
  */
 #include "attach/compare.h"
 
@@ -82,7 +82,7 @@ __attribute__((format(printf, 4, 5))) static void differs(struct compare *c,
 
 /* ---- Volumes and instances ---- */
 
-/* R3 */
+/* COMPARE-3 */
 static int compare_ranges(struct compare *c)
 {
     struct plx_registry_range *list;
@@ -132,7 +132,7 @@ static int compare_volumes(struct compare *c)
                 "%s: its superblock is older than the registry: the device lost a write that it "
                 "had acknowledged; 'parallax store grow' writes it again",
                 plx_store_behind(c->store));
-    if (count > c->info.volumes) /* fewer: R3 */
+    if (count > c->info.volumes) /* fewer: COMPARE-3 */
         differs(c, PLX_FINDING_ERROR, "",
                 "the registry knows %zu volume%s, the store has %u" REBUILD, count,
                 plx_plural(count), c->info.volumes);
@@ -220,7 +220,7 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
                 "extent %llu belongs to instance %llu on the store and to nobody in the registry: "
                 "two could allocate from it" REBUILD,
                 no, (unsigned long long)extent.owner);
-    /* Claimed or adopted and not yet written (R2), or another's. */
+    /* Claimed or adopted and not yet written (COMPARE-2), or another's. */
     if (row->owner && extent.owner && row->owner != extent.owner)
         differs(c, PLX_FINDING_INFO, "",
                 "extent %llu belongs to instance %llu in the registry and still to %llu on the "
@@ -232,7 +232,8 @@ static int compare_extent(struct compare *c, const struct plx_registry_extent *r
     return 0;
 }
 
-/* R4. Whether it is the system's on the store. One that is kept for it is as good as unused. */
+/* COMPARE-4. Whether it is the system's on the store. One that is kept for it is as good as
+ * unused. */
 static bool compare_system(struct compare *c, struct plx_registry_extent *row)
 {
     bool system = plx_store_extent_is_system(c->store, row->no);
@@ -339,7 +340,7 @@ static const struct plx_registry_label *find_label(const struct plx_registry_lab
     return NULL;
 }
 
-/* held: R6 */
+/* held: COMPARE-6 */
 static int compare_labels(struct compare *c, const struct plx_vdi_info *vdi, const char *id,
                           bool held)
 {
@@ -437,7 +438,7 @@ static int compare_slot(struct compare *c, uint32_t slot, struct plx_vdi_info *r
                     ret_vdi->name);
         return 0;
     }
-    /* R5; read again, for it may have been closed since. */
+    /* COMPARE-5; read again, for it may have been closed since. */
     if (plx_door_is_back(&row, ret_vdi) && plx_vdi_read_info(c->store, slot, ret_vdi, NULL) == 0 &&
         plx_door_is_back(&row, ret_vdi)) {
         differs(c, PLX_FINDING_ERROR, ret_vdi->name,
@@ -478,7 +479,7 @@ static int compare_vdis(struct compare *c)
             if (strcmp(id, list[i].id) == 0)
                 continue;
         }
-        if (!list[i].owner) /* else it is being made (A3) */
+        if (!list[i].owner) /* else it is being made (ATTACH-3) */
             differs(c, PLX_FINDING_ERROR, list[i].name,
                     "virtual disk %s is in the registry, and slot %u of the store does not hold "
                     "it: the device lost a write that it had acknowledged; restore the store; "
@@ -519,7 +520,7 @@ static int compare_once(struct compare *c)
                 "the store is in doubt, so nothing new is opened for writing: %s%s", c->row.doubt,
                 plx_registry_doubt_advice(&c->row));
 
-    plx_attach_volumes_changed(c->attach, &why); /* R3; if it cannot be, the old ones stay */
+    plx_attach_volumes_changed(c->attach, &why); /* COMPARE-3; if it cannot be, the old ones stay */
     plx_store_get_info(c->store, &c->info);
     error = compare_volumes(c);
     if (!error)
@@ -531,7 +532,7 @@ static int compare_once(struct compare *c)
     return error ? error : c->error;
 }
 
-/* R7 */
+/* COMPARE-7 */
 static int check_registry(struct compare *c, void (*found)(void *, const struct plx_finding *),
                           void *context, bool *ret_damaged)
 {
@@ -572,7 +573,7 @@ int plx_attach_compare(struct plx_attach *attach,
         return damaged ? 0 : plx_registry_fault(first.registry, error, fault);
     again = first;
     error = compare_once(&first);
-    if (!error && first.count) { /* R1 */
+    if (!error && first.count) { /* COMPARE-1 */
         usleep(AGAIN_US);
         error = compare_once(&again);
     }

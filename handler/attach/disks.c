@@ -1,5 +1,5 @@
-/* disks.c - virtual disks by name: made, opened, cloned, deleted, closed (A2, A3, A5, A9).
- * Invariants, threads and crash story: attach.c. */
+/* disks.c - virtual disks by name: made, opened, cloned, deleted, closed (ATTACH-2, ATTACH-3,
+ * ATTACH-5, ATTACH-9). Invariants, threads and crash story: attach.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,8 @@ int plx_attach_row_of(struct plx_attach *a, const char *name, struct plx_registr
     return error ? plx_registry_fault(a->registry, error, fault) : plx_attach_keep_up(a, fault);
 }
 
-/* A14: out of those that wait to be asked for, to those that are open; id NULL: any. NULL: it is
- * not among them. */
+/* ATTACH-14: out of those that wait to be asked for, to those that are open; id NULL: any. NULL: it
+ * is not among them. */
 static struct plx_held_vdi *ask_for(struct plx_attach *a, const char *id)
 {
     struct plx_held_vdi **link = &a->unasked, *held;
@@ -125,7 +125,7 @@ struct plx_held_vdi *plx_attach_held(struct plx_attach *a, const struct plx_vdi 
     return held;
 }
 
-/* A16 */
+/* ATTACH-16 */
 static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_device *device = plx_registry_device(a->registry);
@@ -147,7 +147,7 @@ static int check_stands_still(struct plx_attach *a, struct plx_fault *fault)
                  : error;
 }
 
-/* A16. *ret_hold stays 0. */
+/* ATTACH-16. *ret_hold stays 0. */
 static int hold_without_writing(struct plx_attach *a, const char *vdi, struct plx_fault *fault)
 {
     int error = a->unwritable ? 0 : check_stands_still(a, fault);
@@ -160,7 +160,7 @@ static int hold_without_writing(struct plx_attach *a, const char *vdi, struct pl
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* A5. seq 0, the newest state, is nothing that could be held. */
+/* ATTACH-5. seq 0, the newest state, is nothing that could be held. */
 int plx_attach_hold_instant(struct plx_attach *a, const char *vdi, uint64_t seq, uint64_t *ret_hold,
                             struct plx_fault *fault)
 {
@@ -189,7 +189,7 @@ void plx_attach_release_instant(struct plx_attach *a, uint64_t hold)
         plx_attach_env_event(&a->env, error, "a snapshot stays held until this process has ended");
 }
 
-/* A9. While its row is there no other disk gets the slot, whoever locks this one. */
+/* ATTACH-9. While its row is there no other disk gets the slot, whoever locks this one. */
 int plx_attach_check_door(struct plx_attach *a, const struct plx_registry_vdi *row,
                           struct plx_fault *fault)
 {
@@ -292,7 +292,7 @@ int plx_attach_resume(struct plx_attach *a, struct plx_vdi *vdi, struct plx_faul
     return 0;
 }
 
-/* A9: of a disk whose lock we have just got. recovers: nobody closed it. */
+/* ATTACH-9: of a disk whose lock we have just got. recovers: nobody closed it. */
 int plx_attach_check_locked(struct plx_attach *a, const struct plx_registry_lock *held,
                             bool recovers, struct plx_fault *fault)
 {
@@ -334,7 +334,7 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
         *ret_vdi = held->vdi;
         if (suits)
             return 0;
-        plx_attach_vdi_close(a, held->vdi); /* if that fails its lock is left (A2) */
+        plx_attach_vdi_close(a, held->vdi); /* if that fails its lock is left (ATTACH-2) */
     }
     held = plx_attach_new_held(fault);
     if (!held)
@@ -366,7 +366,7 @@ static int open_for_writing(struct plx_attach *a, const struct plx_registry_vdi 
             now.doubt[0])
             plx_fault_set(fault, error, "%s/%.150s cannot be opened: %.255s%s", a->known.name,
                           row->name, now.doubt, plx_registry_doubt_advice(&now));
-        /* A2: not while the record may name us. */
+        /* ATTACH-2: not while the record may name us. */
         plx_attach_lock(a);
         if (plx_vdi_read_info(a->store, row->slot, &info, NULL) == 0 &&
             info.owner != a->instance.row.id && !open.take_over)
@@ -426,7 +426,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     plx_attach_unlock(a);
     if (!error && held->behind)
         error = plx_attach_settle(a, &held->lock, &info, held->behind, NULL);
-    if (!error && held->lock.instance) /* A2 */
+    if (!error && held->lock.instance) /* ATTACH-2 */
         error = plx_attach_unlock_closed(a, &held->lock, info.slot, plx_attach_closings(a));
     plx_attach_release_instant(a, held->hold);
     while (*link != held)
@@ -436,7 +436,7 @@ int plx_attach_vdi_close(struct plx_attach *a, struct plx_vdi *vdi)
     return error;
 }
 
-/* A14 */
+/* ATTACH-14 */
 int plx_attach_vdi_leave(struct plx_attach *a, struct plx_vdi *vdi)
 {
     struct plx_held_vdi *held = plx_attach_held(a, vdi), **link = &a->vdis;
@@ -487,7 +487,7 @@ static void let_go(struct plx_attach *a, const char *id)
     plx_attach_env_event(&a->env, error, why.text);
 }
 
-/* All of them, side by side. What the registry is told waits for its next change (A13). */
+/* All of them, side by side. What the registry is told waits for its next change (ATTACH-13). */
 void plx_attach_let_all_go(struct plx_attach *a)
 {
     for (struct plx_held_vdi *held = a->unasked; held; held = held->next) {

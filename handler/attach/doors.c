@@ -1,19 +1,20 @@
 /* doors.c - see doors.h.
  *
- * G1  What a row says was written is what its last holder closed the disk with. So a record is
+ * DOORS-1  What a row says was written is what its last holder closed the disk with. So a record is
  *     never older; and where nobody has had the lock since (the row's epoch is that of what was
  *     written), it is not newer either.
- * G2  An older record costs its own disk only: it is refused until the operator accepts it; so is
- *     that of another disk, which was deleted. A newer one says that the registry lost a write:
+ * DOORS-2  An older record costs its own disk only: it is refused until the operator accepts it; so
+ *     is that of another disk, which was deleted. A newer one says that the registry lost a write:
  *     then all that it says is in doubt (plx_registry_doubt). So does another disk's that is alive:
  *     it is the one that had the slot before, and the store lost writes, or the one that has it
  *     now.
- * G3  A slot without a record of the row's disk is no fault only while the disk is being made: its
- *     creator has the lock still, or died with it. Then the slot is empty, or holds what was
+ * DOORS-3  A slot without a record of the row's disk is no fault only while the disk is being made:
+ *     its creator has the lock still, or died with it. Then the slot is empty, or holds what was
  *     deleted there before, or what was damaged there before and kept it from being made. Nobody
- *     else takes a record for absent: it may have been lost, and all that its disk uses would
- *     count for nothing.
- * Threads: the caller's. Crash story: reads only.
+ *     else takes a record for absent: it may have been lost, and all that its disk uses would count
+ *     for nothing.
+ * Threads: the caller's.
+ * Crash story: reads only.
  */
 #include "attach/doors.h"
 
@@ -43,7 +44,7 @@ static int refuse_gone(const struct plx_registry_vdi *row, struct plx_fault *fau
                          row->name);
 }
 
-/* G3 */
+/* DOORS-3 */
 static bool is_unmade(const struct plx_registry_vdi *row)
 {
     return row->owner && !row->written.state;
@@ -120,7 +121,7 @@ int plx_door_read(struct plx_store *store, const struct plx_registry_vdi *row,
 
     if (error)
         return error;
-    if (plx_door_is_back(row, ret_info)) /* G2 */
+    if (plx_door_is_back(row, ret_info)) /* DOORS-2 */
         return plx_fault_set(
             fault, PLX_ERR_CORRUPT,
             "virtual disk %.80s: its record on the store is older than what was "
@@ -135,7 +136,8 @@ int plx_door_read_closed(struct plx_store *store, const struct plx_registry_vdi 
 {
     int error = plx_door_read(store, row, ret_info, fault);
 
-    if (error || !row->written.state || row->owner || row->epoch != row->written.epoch) /* G1 */
+    /* DOORS-1 */
+    if (error || !row->written.state || row->owner || row->epoch != row->written.epoch)
         return error;
     if (ret_info->epoch > row->written.epoch || ret_info->record_state > row->written.state)
         return plx_fault_set(

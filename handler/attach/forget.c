@@ -1,22 +1,26 @@
 /* forget.c - the operator gives up what could not be read (lost.h), or what a disk has lost.
  *
- * F1  A slot is made one that was never used before its row in `lost` goes: until then it is given
- *     to nobody, and afterwards neither a collection nor a rebuild meets the damaged record again.
- * F2  One process at a time does it: another one, having read that a record is damaged, might write
- *     over the disk that was created there meanwhile. So rows are listed under the lock, too.
- * F3  A disk that went back has lost its newest snapshots, and their numbers are given out again.
- * So their labels go in the transaction that accepts its state: else they would name others.
- * F4  A disk at an older state has blocks again that it gave back since. Those that another disk
- *     has by now it would overwrite or free: such a state is refused, before anything changes.
+ * FORGET-1  A slot is made one that was never used before its row in `lost` goes: until then it is
+ *     given to nobody, and afterwards neither a collection nor a rebuild meets the damaged record
+ *     again.
+ * FORGET-2  One process at a time does it: another one, having read that a record is damaged, might
+ *     write over the disk that was created there meanwhile. So rows are listed under the lock, too.
+ * FORGET-3  A disk that went back has lost its newest snapshots, and their numbers are given out
+ *     again. So their labels go in the transaction that accepts its state: else they would name
+ *     others.
+ * FORGET-4  A disk at an older state has blocks again that it gave back since. Those that another
+ *     disk has by now it would overwrite or free: such a state is refused, before anything changes.
  *     Those that nobody has yet are kept from being given away: their extents are sealed for good
- *     (rebuild.c, B9), and only then it is looked once more whether somebody has got one
- *     meanwhile. What an instance holds cannot be sealed, and what has been freed there since may
- *     be so in its memory alone: refused until that has ended.
- * F5  Nor is one accepted while it is not known what all other disks have, for they cannot be read.
- * F6  What an older state has may be what a collection has found since. So this is entered as one
- *     (collections.c, K1; none is where a record is lost), and what one that was broken off has
- *     left to be swept goes in the transaction of F3.
- * Threads: as attach.h. Crash story: what is given up already cannot be told from what never was;
+ *     (REBUILD-9), and only then it is looked once more whether somebody has got one meanwhile.
+ *     What an instance holds cannot be sealed, and what has been freed there since may be so in its
+ *     memory alone: refused until that has ended.
+ * FORGET-5  Nor is one accepted while it is not known what all other disks have, for they cannot be
+ *     read.
+ * FORGET-6  What an older state has may be what a collection has found since. So this is entered as
+ *     one (COLLECTIONS-1; none is where a record is lost), and what one that was broken off has
+ *     left to be swept goes in the transaction of FORGET-3.
+ * Threads: as attach.h.
+ * Crash story: what is given up already cannot be told from what never was;
  *   the command does the rest when it comes again.
  */
 #include <stdlib.h>
@@ -59,7 +63,7 @@ static int forget(struct plx_attach *attach, size_t *ret_count, struct plx_fault
     error = plx_registry_lost_list(in.registry, in.store_row, &list, &count);
     if (error)
         return plx_registry_fault(in.registry, error, fault);
-    for (size_t i = 0; i < count && !error; i++) /* F1 */
+    for (size_t i = 0; i < count && !error; i++) /* FORGET-1 */
         error = give_up(attach, in.store, &list[i], fault);
     free(list);
     if (error)
@@ -70,7 +74,7 @@ static int forget(struct plx_attach *attach, size_t *ret_count, struct plx_fault
 
 int plx_attach_forget_lost(struct plx_attach *attach, size_t *ret_count, struct plx_fault *fault)
 {
-    int error = plx_attach_lock_recovery(attach, fault); /* F2 */
+    int error = plx_attach_lock_recovery(attach, fault); /* FORGET-2 */
 
     if (error)
         return error;
@@ -138,7 +142,7 @@ int plx_attach_look_at_older(struct plx_attach *attach, const struct plx_registr
     return 0;
 }
 
-struct accept { /* F4 */
+struct accept { /* FORGET-4 */
     struct plx_attach_inside in;
     const struct plx_registry_vdi *vdi;
     struct plx_fault *fault;
@@ -157,7 +161,7 @@ static bool went_back(const struct accept *accept, const struct plx_uuid *id)
            !plx_door_is_older(accept->in.store, &row, &older, NULL) && older;
 }
 
-/* F5. What else may be damaged leads to no block of a disk. */
+/* FORGET-5. What else may be damaged leads to no block of a disk. */
 static bool hides_blocks(const struct accept *accept, const struct plx_finding *finding)
 {
     static const char *const kinds[] = {"record", "node", "log", "keyframe", "address", "more"};
@@ -233,7 +237,7 @@ static int accept_alone(struct plx_attach *attach, struct accept *accept,
                                                 .leave_out = is_another,
                                                 .context = accept,
                                                 .watch = *watch};
-    int error = check(attach, accept, &whose); /* F4, F5 */
+    int error = check(attach, accept, &whose); /* FORGET-4, FORGET-5 */
 
     if (!error)
         error = check(attach, accept, &unguarded);
@@ -242,11 +246,11 @@ static int accept_alone(struct plx_attach *attach, struct accept *accept,
     if (error)
         return error;
     error = plx_registry_vdi_accept(accept->in.registry, accept->vdi->id, accept->in.instance,
-                                    &older->written, older->newest); /* F3, F6 */
+                                    &older->written, older->newest); /* FORGET-3, FORGET-6 */
     return error ? plx_registry_fault(accept->in.registry, error, accept->fault) : 0;
 }
 
-/* F6 */
+/* FORGET-6 */
 static int keep_collections_out(struct plx_attach *attach, const struct accept *accept)
 {
     const struct plx_attach_inside *in = &accept->in;

@@ -1,17 +1,18 @@
 /* founding.c - see founding.h.
  *
- * V1  A volume is written by a format only while no other process has it open (device.h,
+ * FOUNDING-1  A volume is written by a format only while no other process has it open (device.h,
  *     exclusive), and never when it belongs to a store that is known here (occupied.c): that is
  *     forgotten first. The format has the volume for itself until its store is known: two formats
  *     are one after the other.
- * V2  A format is through when the registry has the store's row. Before that, the volumes hold a
- *     superblock and an empty registry, which every opening refuses with what to do.
- * V3  The list of known stores comes last: it is only the way to what is there. Whether it can be
- *     written is tried before anything is changed: where it cannot, nothing is. If it fails in the
- *     end all the same, what is there is said, and how to enter it.
- * V4  A format that fails removes the files that it made, if nothing was in them when it got them
- *     for itself: another's format may have been quicker.
- * Threads: the caller's. Crash story: V2; what is repeated begins anew.
+ * FOUNDING-2  A format is through when the registry has the store's row. Before that, the volumes
+ *     hold a superblock and an empty registry, which every opening refuses with what to do.
+ * FOUNDING-3  The list of known stores comes last: it is only the way to what is there. Whether it
+ *     can be written is tried before anything is changed: where it cannot, nothing is. If it fails
+ *     in the end all the same, what is there is said, and how to enter it.
+ * FOUNDING-4  A format that fails removes the files that it made, if nothing was in them when it
+ *     got them for itself: another's format may have been quicker.
+ * Threads: the caller's.
+ * Crash story: FOUNDING-2; what is repeated begins anew.
  */
 #include "attach/founding.h"
 
@@ -27,7 +28,7 @@
 #include "registry/embedded.h"
 #include "registry/tenancy.h"
 
-/* V3 */
+/* FOUNDING-3 */
 int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *known,
                        const struct plx_patience *patience, struct plx_fault *fault)
 {
@@ -49,7 +50,7 @@ int plx_founding_enter(const struct plx_paths *paths, const struct plx_known *kn
 
 /* ---- Formatting ---- */
 
-/* V1: one file or device under two names; one that does not exist yet has no other name. */
+/* FOUNDING-1: one file or device under two names; one that does not exist yet has no other name. */
 static int check_distinct(const char *const *paths, unsigned count, struct plx_fault *fault)
 {
     struct plx_bytelock *locks[PLX_VOLUMES_MAX] = {0};
@@ -72,7 +73,7 @@ static int check_distinct(const char *const *paths, unsigned count, struct plx_f
 /* The volumes of a format, for itself. */
 struct volumes {
     struct plx_device *devices[PLX_VOLUMES_MAX];
-    bool made[PLX_VOLUMES_MAX]; /* V4 */
+    bool made[PLX_VOLUMES_MAX]; /* FOUNDING-4 */
     unsigned count;
 };
 
@@ -101,7 +102,7 @@ static void close_all(struct volumes *volumes, bool failed)
     plx_volumes_close(volumes->devices, volumes->count);
 }
 
-/* V1 */
+/* FOUNDING-1 */
 static int format_volumes(const struct plx_paths *paths, const char *const *names, unsigned count,
                           uint64_t size, const struct plx_format_options *options, bool unused,
                           const struct plx_patience *patience, struct volumes *volumes,
@@ -144,7 +145,7 @@ void plx_founding_rows(const struct plx_store_info *info, const struct plx_known
     }
 }
 
-/* V2 */
+/* FOUNDING-2 */
 static int found_registry(const struct plx_paths *paths, const struct plx_known *known,
                           const struct plx_store_info *info, struct plx_fault *fault)
 {

@@ -1,6 +1,6 @@
 /* history.c - what is done to the history of a disk that is open: labels, protection, rewinding,
- * letting go; and which snapshot a name means (A4 to A6, A11). Invariants, threads and crash story:
- * attach.c. */
+ * letting go; and which snapshot a name means (ATTACH-4 to ATTACH-6, ATTACH-11). Invariants,
+ * threads and crash story: attach.c. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,7 +152,7 @@ static int enter_rewind(struct plx_attach *a, struct plx_held_vdi *held, uint64_
 }
 
 /* The engine's own refusal, with the way out. Some rewinds can be forgotten without all of them,
- * but which depends on what each went to (reclaim.c, C9); what is advised here goes whatever they
+ * but which depends on what each went to (RECLAIM-9); what is advised here goes whatever they
  * were. */
 static int check_rewinds(struct plx_attach *a, struct plx_vdi *vdi, uint64_t seq,
                          struct plx_fault *fault)
@@ -227,7 +227,7 @@ int plx_attach_release_dead(struct plx_attach *a, const char *vdi, struct plx_fa
     return dead ? plx_attach_recover(a, fault) : 0;
 }
 
-/* A4: a label that the registry does not know would not be kept. */
+/* ATTACH-4: a label that the registry does not know would not be kept. */
 static int catch_up(struct plx_attach *a, struct plx_held_vdi *held, struct plx_fault *fault)
 {
     struct plx_vdi_info info;

@@ -1,9 +1,11 @@
 /* import.c - stores found, taken and given up. See founding.h.
  *
- * J1  The home page is written only where the superblock says that this is the store's volume 0:
- *     what is known here is a path, which may lead to another disk by now.
- * J2  One identity is known at one place. A copy gets an identity of its own before it is entered.
- * Threads: the caller's. Crash story: a store is taken before it is entered; what is repeated goes
+ * IMPORT-1  The home page is written only where the superblock says that this is the store's volume
+ *     0: what is known here is a path, which may lead to another disk by now.
+ * IMPORT-2  One identity is known at one place. A copy gets an identity of its own before it is
+ *     entered.
+ * Threads: the caller's.
+ * Crash story: a store is taken before it is entered; what is repeated goes
  *   on from there.
  */
 #include "attach/founding.h"
@@ -30,7 +32,7 @@ static int identify(const char *const *paths, unsigned count, bool mixed,
     const char *ordered[PLX_VOLUMES_MAX] = {0};
     struct plx_superblock_info first = {0};
     struct plx_uuid identity = {{0}};
-    unsigned most = 0; /* that volume 0 says less: volume.c, U5 */
+    unsigned most = 0; /* that volume 0 says less: VOLUME-5 */
     int error = plx_volumes_open_paths(paths, count, &options, devices, fault);
 
     if (error)
@@ -138,8 +140,8 @@ static unsigned first_elsewhere(const struct plx_known *known, const struct plx_
     return i < other->volumes ? i : known->volumes;
 }
 
-/* J2. A copy of a store that is known here, beside the original: one identity, two truths. And the
- * original is no copy: who calls it one would lose sight of it. */
+/* IMPORT-2. A copy of a store that is known here, beside the original: one identity, two truths.
+ * And the original is no copy: who calls it one would lose sight of it. */
 static int check_copy(const struct plx_paths *paths, const struct plx_known *known, bool copy,
                       struct plx_fault *fault)
 {
@@ -479,7 +481,8 @@ int plx_founding_take_over(const char *state_dir, const char *store, const char 
     look.volume = named->known.volume[0];
     look.uuid = named->known.uuid;
     look.identity = named->known.identity;
-    error = plx_known_missing(&named->known, plx_embedded_check(&look, fault), fault); /* J1 */
+    /* IMPORT-1 */
+    error = plx_known_missing(&named->known, plx_embedded_check(&look, fault), fault);
     if (!error)
         error = take(&named->paths, &named->known, named->known.name, from, dry_run, patience,
                      &named->tenancy, fault);

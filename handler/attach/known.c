@@ -1,10 +1,11 @@
 /* known.c - see known.h.
  *
- * W1  An entry appears whole under its name, by rename(), and is durable before a call returns.
- * W2  What an entry says is checked when it is read: it is a file that anybody may have edited. A
- *     password in a URL, which entries once had, is left out.
- * W3  Whether a name is free is asked, and the entry written, under a lock on the folder: of two
- *     stores that are given one name at a time, one gets it.
+ * KNOWN-1  An entry appears whole under its name, by rename(), and is durable before a call
+ *     returns.
+ * KNOWN-2  What an entry says is checked when it is read: it is a file that anybody may have
+ *     edited. A password in a URL, which entries once had, is left out.
+ * KNOWN-3  Whether a name is free is asked, and the entry written, under a lock on the folder: of
+ *     two stores that are given one name at a time, one gets it.
  * Threads: any.
  * Crash story: a crash leaves the old entry or the new one, and perhaps a file ".NAME.PID", which
  *   the next writer of that number replaces.
@@ -71,7 +72,7 @@ static int no_entry(const struct plx_paths *paths, const char *name, struct plx_
                          name, paths->state);
 }
 
-/* W2 */
+/* KNOWN-2 */
 static int take_volumes(const json_t *volumes, struct plx_known *known)
 {
     size_t count = json_array_size(volumes);
@@ -372,7 +373,7 @@ static int sync_folder(const char *folder)
     return failed;
 }
 
-/* W1. try: it does not get its name. */
+/* KNOWN-1. try: it does not get its name. */
 static int write_whole(const char *folder, const char *name, const char *text, bool try,
                        struct plx_fault *fault)
 {
@@ -416,7 +417,7 @@ static int check_name_free(const struct plx_paths *paths, const struct plx_known
                                 known->name, known->name);
 }
 
-/* W3. Another one has it as long as it takes to write an entry. */
+/* KNOWN-3. Another one has it as long as it takes to write an entry. */
 static int lock_folder(const char *folder, const struct plx_patience *patience, int *ret_fd,
                        struct plx_fault *fault)
 {

@@ -1,5 +1,5 @@
 /* lifetime.c - virtual disks created, cloned and deleted, in the store and in its registry
- * (attach.c, A3, A6, A16). */
+ * (ATTACH-3, ATTACH-6, ATTACH-16). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static int fill_parent(struct plx_attach *a, const char *parent, const char *sna
     return 0;
 }
 
-/* A3 */
+/* ATTACH-3 */
 static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *options,
                          struct plx_registry_vdi *row, struct plx_vdi_info *ret_info,
                          struct plx_fault *fault)
@@ -65,7 +65,7 @@ static int create_filled(struct plx_attach *a, struct plx_vdi_create_options *op
         struct plx_fault why = {0};
         int undone;
 
-        plx_attach_lock(a); /* A9: nothing but a record of our own is undone */
+        plx_attach_lock(a); /* ATTACH-9: nothing but a record of our own is undone */
         undone = plx_door_read(a->store, row, &now, &why);
         if (!undone)
             undone = plx_vdi_delete(a->store, row->slot, false, NULL);
@@ -112,7 +112,7 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
                              "size %llu: a virtual disk has 4 KiB to 256 TiB",
                              (unsigned long long)row.size_bytes);
     if (parent)
-        error = plx_attach_hold_instant(a, row.parent, row.parent_seq, &hold, fault); /* A5 */
+        error = plx_attach_hold_instant(a, row.parent, row.parent_seq, &hold, fault); /* ATTACH-5 */
     if (!error)
         error = create_filled(a, &filled, &row, ret_info, fault);
     if (error == PLX_ERR_NOT_FOUND && parent && plx_attach_row_of(a, parent, &from, NULL) == 0)
@@ -121,7 +121,7 @@ int plx_attach_vdi_create(struct plx_attach *a, const struct plx_vdi_create_opti
     return error;
 }
 
-/* A6. What dead readers hold is held by nobody. */
+/* ATTACH-6. What dead readers hold is held by nobody. */
 /* *ret_soon: all who read it are commands of this host. */
 static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
                        const struct plx_registry_hold *holds, size_t count, bool *ret_soon,
@@ -141,7 +141,8 @@ static int refuse_read(struct plx_attach *a, const struct plx_registry_vdi *row,
                          row->name, (unsigned long long)holds[0].seq, who);
 }
 
-/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds (A16). */
+/* Whose history is to go. thin NULL: all of it. BUSY: somebody reads who enters no holds
+ * (ATTACH-16). */
 int plx_attach_begin_intent(struct plx_attach *a, const struct plx_registry_lock *held,
                             const struct plx_thin *thin, uint64_t **ret_kept, size_t *ret_count,
                             struct plx_fault *fault)
@@ -187,7 +188,7 @@ static int check_unread(struct plx_attach *a, const struct plx_registry_vdi *row
     return error;
 }
 
-/* A9: of a disk that is ours. */
+/* ATTACH-9: of a disk that is ours. */
 static int check_gone(struct plx_attach *a, const struct plx_registry_vdi *row, bool *ret_back,
                       struct plx_fault *fault)
 {
@@ -245,12 +246,13 @@ static int delete_once(struct plx_attach *a, const char *name, bool lost, uint64
             info.state == PLX_VDI_LIVE;
     plx_attach_unlock(a);
     if (error) {
-        if (lives && !recover) /* else the record may be gone: A3, as below */
+        if (lives && !recover) /* else the record may be gone: ATTACH-3, as below */
             plx_registry_vdi_unlock(a->registry, &held, NULL);
         return error;
     }
     error = plx_registry_vdi_delete(a->registry, &held);
-    if (error) /* A3: it stays locked, for the record is gone; recovery finishes it, or a repetition
+    if (error) /* ATTACH-3: it stays locked, for the record is gone; recovery finishes it, or a
+                * repetition
                 */
         return plx_registry_fault(a->registry, error, fault);
     plx_registry_put_off(a->registry, PLX_PUT_OFF);

@@ -1,12 +1,15 @@
 /* occupied.c - see occupied.h.
  *
- * O1  A known store's volume is told by where it lies (plx_bytelock_same_storage()) first, then
- *     by what its superblock says: a lost superblock is the beginning of a repair, not an empty
- * disk. O2  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be
- * read, the operator's word is asked for that no host uses the store: --force is none. O3  The home
- * page is there before the store's row (founding.c, V2). So a store that has its row and no page,
- * not even nobody's, has lost it: the operator's word is asked for, as where it is damaged.
- * Threads: the caller's. Crash story: nothing is written here.
+ * OCCUPIED-1  A known store's volume is told by where it lies (plx_bytelock_same_storage()) first,
+ *     then by what its superblock says: a lost superblock is the beginning of a repair, not an
+ *     empty disk.
+ * OCCUPIED-2  Whose a volume is its store's volume 0 says. Where that is not at hand, or cannot be
+ *     read, the operator's word is asked for that no host uses the store: --force is none.
+ * OCCUPIED-3  The home page is there before the store's row (FOUNDING-2). So a store that has its
+ *     row and no page, not even nobody's, has lost it: the operator's word is asked for, as where
+ *     it is damaged.
+ * Threads: the caller's.
+ * Crash story: nothing is written here.
  */
 #include "attach/occupied.h"
 
@@ -81,7 +84,7 @@ int plx_occupied_name_living(const char *volume, int error, struct plx_fault *fa
     return error;
 }
 
-/* O2. why: what stands in the way of knowing. */
+/* OCCUPIED-2. why: what stands in the way of knowing. */
 static int refuse_untold(const struct plx_device *device, bool unused, const char *why,
                          struct plx_fault *fault)
 {
@@ -92,7 +95,7 @@ static int refuse_untold(const struct plx_device *device, bool unused, const cha
                                   device->name, why);
 }
 
-/* O3 */
+/* OCCUPIED-3 */
 bool plx_occupied_lost_home(const struct plx_paths *paths, const char *volume, const char *uuid)
 {
     const struct plx_embedded_options look = {
@@ -198,7 +201,7 @@ static int refuse_superblock(const struct plx_paths *paths, struct plx_device *c
     return refuse_untold(device, unused, text, fault);
 }
 
-/* O1 */
+/* OCCUPIED-1 */
 static int refuse_places(const struct plx_paths *paths, struct plx_device *const *devices,
                          unsigned count, const char *but, struct plx_fault *fault)
 {

@@ -1,34 +1,38 @@
 /* rebuild.c - see rebuild.h.
  *
- * B1  The volumes are open exclusively from before they are read until the new registry has taken
- *     the old one's place: nobody lives whose rows could be wrong, and nobody begins.
- * B2  The new registry is made in a file of its own and checked there. It takes the old one's place
- *     in one transaction; where the old one is so damaged that it cannot be opened, the region is
- *     made blank first, which every opening refuses (founding.c, V2) until that is through. That
- *     it cannot be read or written just now is no damage: the old one stays, and the call fails.
- * B3  What cannot be read costs itself only: a record's slot and a disk's labels are entered as
- *     lost, an extent whose header cannot be read is sealed and nobody's.
- * B4  Owners are entered with no boot: no process of this boot is among them (B1), so each is dead,
- *     and the next opening recovers what it held.
- * B5  What only the registry knew (limits that an operator set) is taken over from the old one as
- *     far as that is not damaged.
- * B6  An extent's header that is older than the old registry knows is not believed either, nor is
- *     one that the old registry does not believe: however old it is, it knows too little, never
- *     too much.
- * B7  Nor does the store's word alone end a disk. A live one of the old registry whose record is
- *     gone is lost, as if its record could not be read (B3), until the operator gives it up. One
- *     whose record went back stays refused (doors.h) until the operator accepts that, with the
- *     labels and the epoch that the old registry knew: numbers of the lost state must not come
- *     again. An old registry may take for live what was deleted since: then this costs a question.
- * B8  Ranges of extents that the old registry knows and the superblocks do not are the store's all
- *     the same (attach.c, A15), unless they cannot be: the volumes have no room for them, or are no
- *     volumes of this store. What lies in them is found; "store grow" writes the superblocks.
- * B9  No bitmap is believed that the disks contradict: page and old registry may have gone back
- *     together, to before the blocks were handed out. So the checker reads what every disk leads
- *     to, its log included, and an extent that would give such a block away is not believed
- *     (B6). Disks that are refused (B7) do not count: what they lead to may be others' by now.
- *     What a damaged disk does not tell any more is not protected by this.
- * Threads: the caller's. Crash story: B2; the file is left behind, and made anew by the next call.
+ * REBUILD-1  The volumes are open exclusively from before they are read until the new registry has
+ *     taken the old one's place: nobody lives whose rows could be wrong, and nobody begins.
+ * REBUILD-2  The new registry is made in a file of its own and checked there. It takes the old
+ *     one's place in one transaction; where the old one is so damaged that it cannot be opened, the
+ *     region is made blank first, which every opening refuses (FOUNDING-2) until that is through.
+ *     That it cannot be read or written just now is no damage: the old one stays, and the call
+ *     fails.
+ * REBUILD-3  What cannot be read costs itself only: a record's slot and a disk's labels are entered
+ *     as lost, an extent whose header cannot be read is sealed and nobody's.
+ * REBUILD-4  Owners are entered with no boot: no process of this boot is among them (REBUILD-1), so
+ *     each is dead, and the next opening recovers what it held.
+ * REBUILD-5  What only the registry knew (limits that an operator set) is taken over from the old
+ *     one as far as that is not damaged.
+ * REBUILD-6  An extent's header that is older than the old registry knows is not believed either,
+ *     nor is one that the old registry does not believe: however old it is, it knows too little,
+ *     never too much.
+ * REBUILD-7  Nor does the store's word alone end a disk. A live one of the old registry whose
+ *     record is gone is lost, as if its record could not be read (REBUILD-3), until the operator
+ *     gives it up. One whose record went back stays refused (doors.h) until the operator accepts
+ *     that, with the labels and the epoch that the old registry knew: numbers of the lost state
+ *     must not come again. An old registry may take for live what was deleted since: then this
+ *     costs a question.
+ * REBUILD-8  Ranges of extents that the old registry knows and the superblocks do not are the
+ *     store's all the same (ATTACH-15), unless they cannot be: the volumes have no room for them,
+ *     or are no volumes of this store. What lies in them is found; "store grow" writes the
+ *     superblocks.
+ * REBUILD-9  No bitmap is believed that the disks contradict: page and old registry may have gone
+ *     back together, to before the blocks were handed out. So the checker reads what every disk
+ *     leads to, its log included, and an extent that would give such a block away is not believed
+ *     (REBUILD-6). Disks that are refused (REBUILD-7) do not count: what they lead to may be
+ *     others' by now. What a damaged disk does not tell any more is not protected by this.
+ * Threads: the caller's.
+ * Crash story: REBUILD-2; the file is left behind, and made anew by the next call.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -94,7 +98,7 @@ static int enter_store(struct rebuild *r)
                                 r->fault);
 }
 
-/* B3 */
+/* REBUILD-3 */
 static int import_labels(struct rebuild *r, const struct plx_registry_vdi *row)
 {
     struct plx_labels labels;
@@ -171,7 +175,7 @@ static bool is_refused(void *context, uint32_t slot)
     return false;
 }
 
-/* B9. "store check" tells what else is found. */
+/* REBUILD-9. "store check" tells what else is found. */
 static int ask_disks(struct rebuild *r)
 {
     const struct plx_check_options options = {.unguarded = contradicted,
@@ -217,7 +221,7 @@ static void remove_file(struct rebuild *r)
         rmdir(r->folder);
 }
 
-/* B2. The file has the store and its volumes when the store is scanned, for what is lost. */
+/* REBUILD-2. The file has the store and its volumes when the store is scanned, for what is lost. */
 static int make_file(struct rebuild *r)
 {
     int error;
@@ -246,7 +250,7 @@ static int make_file(struct rebuild *r)
 
 /* ---- Putting it in ---- */
 
-/* B2 */
+/* REBUILD-2 */
 static int put_file(struct rebuild *r)
 {
     const struct plx_embedded_options options = plx_rebuilding_embedded(r);
@@ -259,7 +263,7 @@ static int put_file(struct rebuild *r)
 
 /* ---- The whole ---- */
 
-/* B8. Volumes that were not named, and are there. */
+/* REBUILD-8. Volumes that were not named, and are there. */
 static int find_unnamed(struct rebuild *r)
 {
     const struct plx_device_open_options open = {.read_only = true, .queue_depth = 1};
@@ -288,7 +292,7 @@ static int find_unnamed(struct rebuild *r)
     return error == PLX_ERR_NOT_FOUND ? 0 : error;
 }
 
-/* B8. As far as what is known can be true. */
+/* REBUILD-8. As far as what is known can be true. */
 static int open_known(struct rebuild *r, struct plx_device **devices)
 {
     struct plx_extent_range *list = NULL;

@@ -1,5 +1,5 @@
-/* rebuild_inside.h - what rebuild.c, rebuild_scan.c and rebuild_old.c share; the rules B1 to B9 are
- * rebuild.c's. */
+/* rebuild_inside.h - what rebuild.c, rebuild_scan.c and rebuild_old.c share; the rules REBUILD-1 to
+ * REBUILD-9 are rebuild.c's. */
 #ifndef PLX_REBUILD_INSIDE_H
 #define PLX_REBUILD_INSIDE_H
 
@@ -14,13 +14,13 @@ struct rebuild {
     struct plx_paths paths;
     struct plx_known known;
     struct plx_env env;
-    struct plx_store *store; /* B1: brings the volumes */
+    struct plx_store *store; /* REBUILD-1: brings the volumes */
     struct plx_store_info info;
-    struct plx_registry *file; /* B2 */
+    struct plx_registry *file; /* REBUILD-2 */
     char path[PLX_PATH_MAX + 64], folder[PLX_PATH_MAX + 32];
     int64_t row;              /* of the store in the file */
     struct plx_registry *old; /* NULL: it cannot be opened */
-    bool damaged;             /* B2, B5, B6: the old one, where it was read */
+    bool damaged;             /* REBUILD-2, REBUILD-5, REBUILD-6: the old one, where it was read */
     bool knows;               /* what follows, and more: it can be read */
     int64_t old_row;
     struct plx_registry_vdi *old_vdis; /* live ones */

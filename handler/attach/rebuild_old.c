@@ -1,4 +1,5 @@
-/* rebuild_old.c - what the old registry knows, and the store does not say (rebuild.c, B5 to B7). */
+/* rebuild_old.c - what the old registry knows, and the store does not say (REBUILD-5 to
+ * REBUILD-7). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,13 +23,13 @@ struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r)
         .volume = r->known.volume[0],
         .uuid = r->known.uuid,
         .who = "parallax store rebuild-registry",
-        .beside = true, /* B1 */
+        .beside = true, /* REBUILD-1 */
         .damaged = &r->damaged,
     };
 }
 
-/* B5. One that is damaged says nothing; what a newer program wrote, or what cannot be read just
- * now, may say much. */
+/* REBUILD-5. One that is damaged says nothing; what a newer program wrote, or what cannot be read
+ * just now, may say much. */
 int plx_rebuilding_open_old(struct rebuild *r)
 {
     struct plx_embedded_options options = plx_rebuilding_embedded(r);
@@ -53,7 +54,7 @@ int plx_rebuilding_open_old(struct rebuild *r)
     return 0;
 }
 
-/* B5 */
+/* REBUILD-5 */
 static int keep_limit(struct rebuild *r, const char *vdi)
 {
     char value[PLX_POLICY_VALUE_MAX + 1];
@@ -83,7 +84,7 @@ static int keep_limits(struct rebuild *r)
     return error;
 }
 
-/* B7 */
+/* REBUILD-7 */
 int plx_rebuilding_keep_labels(struct rebuild *r, const char *vdi)
 {
     struct plx_registry_label *list = NULL;
@@ -118,7 +119,7 @@ int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char 
                                          plx_registry_import_extents(r->file, r->row, &row, 1));
 }
 
-/* B6 */
+/* REBUILD-6 */
 static int keep_seals(struct rebuild *r)
 {
     struct plx_registry_extent *list = NULL;
@@ -147,7 +148,7 @@ static int keep_seals(struct rebuild *r)
     return error;
 }
 
-/* B7. What cannot be read is lost anyway. */
+/* REBUILD-7. What cannot be read is lost anyway. */
 static int keep_vdi(struct rebuild *r, const struct plx_registry_vdi *old)
 {
     struct plx_registry_vdi here;
@@ -179,7 +180,7 @@ static int keep_vdis(struct rebuild *r)
     return error;
 }
 
-/* B7. What an earlier rebuild lost, unless its slot has a live record again. */
+/* REBUILD-7. What an earlier rebuild lost, unless its slot has a live record again. */
 static int keep_lost(struct rebuild *r)
 {
     struct plx_registry_lost *list = NULL;

@@ -1,5 +1,5 @@
-/* rebuild_scan.c - what a store says of its extents and disks (rebuild.c, B3, B4), and which disks
- * went back (B7). */
+/* rebuild_scan.c - what a store says of its extents and disks (REBUILD-3, REBUILD-4), and which
+ * disks went back (REBUILD-7). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +19,11 @@ static int found_instance(struct rebuild *r, uint64_t id)
         return plx_rebuilding_no_memory(r);
     r->instances = bigger;
     bigger[r->instance_count++] = (struct plx_registry_instance){
-        .id = id, .store = r->row, .role = "lost", .started_ns = 1}; /* B4 */
+        .id = id, .store = r->row, .role = "lost", .started_ns = 1}; /* REBUILD-4 */
     return 0;
 }
 
-/* B3 */
+/* REBUILD-3 */
 static int scan_extent(struct rebuild *r, uint64_t number)
 {
     struct plx_registry_extent *row = &r->extents[r->extent_count];
@@ -69,7 +69,7 @@ int plx_rebuilding_scan_extents(struct rebuild *r)
         return plx_rebuilding_no_memory(r);
     for (unsigned i = 0; plx_store_range(r->store, i, &range) && !error; i++)
         for (uint64_t no = range.first; no < range.first + range.extents && !error; no++)
-            if (plx_store_extent_is_system(r->store, no)) /* spans.c, P3 */
+            if (plx_store_extent_is_system(r->store, no)) /* SPANS-3 */
                 r->extents[r->extent_count++] =
                     (struct plx_registry_extent){.no = no, .type = PLX_EXTENT_SYSTEM};
             else
@@ -116,7 +116,8 @@ int plx_rebuilding_lose_record(struct rebuild *r, uint32_t slot, const struct pl
                                      old ? "" : ": a virtual disk, or one that was deleted");
 }
 
-/* B7. One that went back may have a name that was given to another since; it keeps its new one. */
+/* REBUILD-7. One that went back may have a name that was given to another since; it keeps its new
+ * one. */
 static void free_name(const struct rebuild *r, const struct plx_registry_vdi *old, bool back,
                       struct plx_registry_vdi *row)
 {
@@ -131,7 +132,7 @@ static void free_name(const struct rebuild *r, const struct plx_registry_vdi *ol
         memcpy(row->name, name, sizeof name);
 }
 
-/* B7. old: what was known of it; NULL: nothing. */
+/* REBUILD-7. old: what was known of it; NULL: nothing. */
 static void keep_known(struct rebuild *r, const struct plx_vdi_info *vdi,
                        const struct plx_registry_vdi *old, struct plx_registry_vdi *row)
 {
@@ -165,7 +166,7 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
 
     if (error == PLX_ERR_NOT_FOUND)
         return 0;
-    if (error == PLX_ERR_CORRUPT) /* B3 */
+    if (error == PLX_ERR_CORRUPT) /* REBUILD-3 */
         return plx_rebuilding_lose_record(r, slot, old_in_slot(r, slot), why.text);
     if (error)
         return plx_fault_set(r->fault, error, "%s", why.text);
@@ -179,7 +180,7 @@ static int scan_vdi(struct rebuild *r, uint32_t slot)
         .deleted = vdi.state == PLX_VDI_DELETED,
         .parent_seq = vdi.parent_seq,
         .created_ns = vdi.created_ns,
-        .written = {vdi.epoch, vdi.record_state}, /* an owner's, too: it was made (doors.c, G3) */
+        .written = {vdi.epoch, vdi.record_state}, /* an owner's, too: it was made (DOORS-3) */
     };
     plx_uuid_text(&vdi.id, row->id);
     memcpy(row->name, vdi.name, sizeof row->name);

@@ -1,5 +1,6 @@
 /* recovery.c - what instances that are dead have left: their disks are recovered, their extents
- * given up (A1 to A4, A13, A14). Invariants, threads and crash story: attach.c. */
+ * given up (ATTACH-1 to ATTACH-4, ATTACH-13, ATTACH-14). Invariants, threads and crash story:
+ * attach.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static bool never_headed(const struct plx_registry_extent *row, const struct plx
            (info->type != row->type && !info->owner && info->used_blocks <= info->header_blocks);
 }
 
-/* A10. *ret_info: type UNUSED where nothing could be read, or its header never got there. */
+/* ATTACH-10. *ret_info: type UNUSED where nothing could be read, or its header never got there. */
 static int look_at_dead(struct plx_attach *a, const struct plx_registry_extent *row,
                         struct plx_extent_info *ret_info, struct plx_fault *fault)
 {
@@ -49,7 +50,7 @@ static int adopt_extent(struct plx_attach *a, uint64_t no, uint64_t dead, struct
     int error =
         plx_registry_extent_take(a->registry, a->row.id, no, dead, a->instance.row.id, &row);
 
-    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* under A11 nobody was quicker */
+    if (error == PLX_ERR_INVALID || error == PLX_ERR_BUSY) /* under ATTACH-11 nobody was quicker */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "the registry's row of extent %llu, which a process that died had, "
                              "cannot be true; 'parallax store rebuild-registry' makes it anew from "
@@ -147,7 +148,7 @@ static int drop_forgotten(struct plx_attach *a, const struct plx_registry_lock *
     return error;
 }
 
-/* A4 */
+/* ATTACH-4 */
 int plx_attach_settle(struct plx_attach *a, const struct plx_registry_lock *held,
                       const struct plx_vdi_info *info, uint64_t from, struct plx_fault *fault)
 {
@@ -186,7 +187,7 @@ uint64_t plx_attach_newest_of(struct plx_attach *a, const struct plx_vdi *vdi)
     return info.snapshots;
 }
 
-/* A4. newest: the newest snapshot before that of which the registry was to be told. */
+/* ATTACH-4. newest: the newest snapshot before that of which the registry was to be told. */
 void plx_attach_note_told(struct plx_held_vdi *held, uint64_t newest, int error)
 {
     if (error && !held->behind)
@@ -205,7 +206,7 @@ int plx_attach_finish_creation(struct plx_attach *a, const struct plx_registry_l
     return error ? plx_registry_fault(a->registry, error, fault) : 0;
 }
 
-/* A13: when the registry is told of a disk that is closed. */
+/* ATTACH-13: when the registry is told of a disk that is closed. */
 enum plx_put_off plx_attach_closings(const struct plx_attach *a)
 {
     return a->options.brief || a->together ? PLX_PUT_OFF : PLX_NOW;
@@ -279,7 +280,7 @@ static int recover_closed(struct plx_attach *a, const struct plx_registry_vdi *r
                  : plx_attach_settle(a, ours, &info, plx_attach_settle_from(info.snapshots), fault);
 }
 
-/* A14 */
+/* ATTACH-14 */
 void plx_attach_wait_to_be_asked(struct plx_attach *a, struct plx_held_vdi *held)
 {
     held->next = a->unasked;
@@ -319,7 +320,7 @@ static bool is_new(const struct plx_registry_lock *held, const struct plx_vdi_in
     return held->epoch == 1 && info->epoch == 0;
 }
 
-/* A9: the lock of a disk that was closed. */
+/* ATTACH-9: the lock of a disk that was closed. */
 int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_lock *held,
                              uint32_t slot, enum plx_put_off put_off)
 {
@@ -337,7 +338,7 @@ int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_loc
         if (strcmp(id, held->vdi) == 0 && (info.epoch == held->epoch || is_new(held, &info)))
             written = (struct plx_registry_written){info.epoch, info.record_state};
     }
-    extents = plx_store_extents_risen(a->store, &count); /* A10 */
+    extents = plx_store_extents_risen(a->store, &count); /* ATTACH-10 */
     plx_attach_unlock(a);
     if (count)
         rows = calloc(count, sizeof *rows);
@@ -352,7 +353,7 @@ int plx_attach_unlock_closed(struct plx_attach *a, const struct plx_registry_loc
     return error;
 }
 
-/* A9: what the door said of a disk that is ours, or that is there still. */
+/* ATTACH-9: what the door said of a disk that is ours, or that is there still. */
 int plx_attach_in_doubt(struct plx_attach *a, int error, const struct plx_fault *fault)
 {
     if (error == PLX_ERR_REGISTRY)
@@ -373,7 +374,7 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     plx_attach_lock(a);
     error = plx_door_read(a->store, row, &info, fault);
     plx_attach_unlock(a);
-    if (error == PLX_ERR_NOT_FOUND) /* A3: its record was never written */
+    if (error == PLX_ERR_NOT_FOUND) /* ATTACH-3: its record was never written */
         return plx_attach_finish_creation(a, &ours, fault);
     if (error)
         return plx_attach_in_doubt(a, error, fault);
@@ -395,8 +396,8 @@ static int recover_vdi(struct plx_attach *a, const struct plx_registry_vdi *row,
     return error;
 }
 
-/* A1. When a log cannot be read, or found by a record that is to be believed (A9), nothing is
- * allocated from the extents it may name. */
+/* ATTACH-1. When a log cannot be read, or found by a record that is to be believed (ATTACH-9),
+ * nothing is allocated from the extents it may name. */
 static void mark_log(struct plx_attach *a, const struct plx_registry_vdi *row)
 {
     struct plx_fault why = {0};
@@ -491,14 +492,14 @@ static int recover_instance(struct plx_attach *a, const struct plx_registry_inst
     failed = recover_vdis(a, list, count, keep);
     free(list);
     /* What could not be recovered is locked by us now: opening it says why. A row that is gone was
-     * taken by a program from before A11. */
+     * taken by a program from before ATTACH-11. */
     error = plx_registry_instance_unregister(a->registry, dead->id);
     if (error && error != PLX_ERR_NOT_FOUND)
         return failed ? 0 : plx_registry_fault(a->registry, error, fault);
     return 0;
 }
 
-/* A14 */
+/* ATTACH-14 */
 static bool is_peer(const struct plx_attach *a, const struct plx_registry_instance *dead)
 {
     return strcmp(dead->role, a->options.role) == 0;
@@ -514,8 +515,8 @@ static size_t count_peers(const struct plx_attach *a, const struct plx_registry_
     return peers;
 }
 
-/* A1, over all of them at once: one may have died while it recovered another, having taken over
- * its extents and not yet its disks. */
+/* ATTACH-1, over all of them at once: one may have died while it recovered another, having taken
+ * over its extents and not yet its disks. */
 static int recover_all(struct plx_attach *a, const struct plx_registry_instance *dead, size_t count,
                        struct plx_fault *fault)
 {
@@ -536,7 +537,7 @@ static int recover_all(struct plx_attach *a, const struct plx_registry_instance 
     return error;
 }
 
-/* N3 of instance.c: the row may be of one that has ended since it was read. */
+/* INSTANCE-3: the row may be of one that has ended since it was read. */
 bool plx_attach_is_dead(struct plx_attach *a, const struct plx_registry_instance *row)
 {
     struct plx_registry_instance now;
@@ -563,7 +564,7 @@ static int list_dead(struct plx_attach *a, struct plx_registry_instance **ret_li
     return 0;
 }
 
-/* A11 */
+/* ATTACH-11 */
 int plx_attach_lock_recovery(struct plx_attach *a, struct plx_fault *fault)
 {
     struct plx_bytelock *locks = plx_registry_locks(a->registry);

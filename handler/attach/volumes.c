@@ -1,12 +1,14 @@
 /* volumes.c - a store's volumes between registry and engine.
  *
- * Y1  The store is the truth of which extents there are, and knows of them first; the registry
- *     follows, in the order of their numbers. So it is always a beginning of what the store has.
- * Y2  A volume that the store counts and the registry has no row of is the one that was being
- *     added (growth.c, D2).
- * Y3  Rows are believed only as far as they can be true: ranges follow each other from 0 on without
- *     gaps (stores.c, O1), of as many volumes as a store may have. Others refuse the store.
- * Threads: the caller's. Crash story: who opens the store next enters what is missing.
+ * VOLUMES-1  The store is the truth of which extents there are, and knows of them first; the
+ *     registry follows, in the order of their numbers. So it is always a beginning of what the
+ *     store has.
+ * VOLUMES-2  A volume that the store counts and the registry has no row of is the one that was
+ *     being added (GROWTH-2).
+ * VOLUMES-3  Rows are believed only as far as they can be true: ranges follow each other from 0 on
+ *     without gaps (STORES-1), of as many volumes as a store may have. Others refuse the store.
+ * Threads: the caller's.
+ * Crash story: who opens the store next enters what is missing.
  */
 #include "attach/volumes.h"
 
@@ -45,7 +47,7 @@ int plx_volumes_open_paths(const char *const *paths, unsigned count,
     return 0;
 }
 
-/* Y3 */
+/* VOLUMES-3 */
 static int refuse_rows(struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_CORRUPT,
@@ -53,7 +55,7 @@ static int refuse_rows(struct plx_fault *fault)
                          "rebuild-registry' makes it anew from the store");
 }
 
-/* Y2 */
+/* VOLUMES-2 */
 static int open_joining(struct plx_registry *registry, int64_t store,
                         const struct plx_device_open_options *options, struct plx_device **devices,
                         unsigned *count, struct plx_fault *fault)
@@ -120,7 +122,7 @@ int plx_volumes_ranges(struct plx_registry *registry, int64_t store,
     for (size_t i = 0; i < count && !error; i++) {
         if (rows[i].first != extents || rows[i].volume >= PLX_VOLUMES_MAX ||
             rows[i].extents > PLX_BLOCK_MAX - extents)
-            error = refuse_rows(fault); /* Y3 */
+            error = refuse_rows(fault); /* VOLUMES-3 */
         extents += rows[i].extents;
         list[i] = (struct plx_extent_range){
             .volume = rows[i].volume, .first = rows[i].first, .extents = rows[i].extents};
@@ -194,7 +196,8 @@ int plx_volumes_register(struct plx_registry *registry, int64_t id, struct plx_s
 
         if (range.first + range.extents <= known)
             continue;
-        error = plx_store_flush_others(store); /* Y1: what is known here may not be durable */
+        /* VOLUMES-1: what is known here may not be durable */
+        error = plx_store_flush_others(store);
         if (error)
             return plx_fault_set(fault, error, "volumes cannot be flushed: %s",
                                  plx_error_text(error));

@@ -1,6 +1,7 @@
 /* client.c - the asking end: one request, one answer, with a time limit.
  *
- * K1  After a failure amid a call the connection is dead: no answer can be taken for another's.
+ * CLIENT-1  After a failure amid a call the connection is dead: no answer can be taken for
+ *     another's.
  * Threads: one at a time per client. No crash story: nothing here lasts.
  */
 #include <errno.h>
@@ -158,7 +159,7 @@ int plx_control_call(struct plx_control_client *client, json_t *request, unsigne
     length = plx_buffer_line(&client->in);
     response = plx_message_parse(client->in.bytes, length, why, sizeof why);
     plx_buffer_drop(&client->in, length);
-    if (!response || client->deaf || client->out.used || client->in.used) { /* K1 */
+    if (!response || client->deaf || client->out.used || client->in.used) { /* CLIENT-1 */
         close(client->fd);
         client->fd = -1;
     }

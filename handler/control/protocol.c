@@ -1,7 +1,7 @@
 /* protocol.c - lines, messages and addresses, for both ends.
  *
- * P1  A buffer never holds more than PLX_CONTROL_LINE_MAX bytes, whatever the peer sends.
- * P2  Every byte from a peer passes plx_message_parse() before it is used.
+ * PROTOCOL-1  A buffer never holds more than PLX_CONTROL_LINE_MAX bytes, whatever the peer sends.
+ * PROTOCOL-2  Every byte from a peer passes plx_message_parse() before it is used.
  * Threads: any, each on its own objects. No crash story: nothing here lasts.
  */
 #include "control/protocol.h"

@@ -1,13 +1,14 @@
 /* server.c - the listening end: one thread, a bounded number of clients.
  *
- * C1  A client costs at most two lines of memory and one descriptor; their number is bounded.
- * C2  A client that is amid a request or a response for longer than the timeout is dropped; so is
- *     one that sends what is no request, after it was told. Others do not wait for it.
- * C3  A request is read only after the answer to the one before was sent: answers cannot pile up.
- * C4  Nobody is kept out for longer than the timeout by others that say nothing. When all places
- * are taken, a newcomer waits in the socket's queue until one is free, and the client that has been
- *     idle for the longest time gives way. A connection counts as idle between its requests; a new
- *     one, once it has had the timeout to say something.
+ * SERVER-1  A client costs at most two lines of memory and one descriptor; their number is bounded.
+ * SERVER-2  A client that is amid a request or a response for longer than the timeout is dropped;
+ *     so is one that sends what is no request, after it was told. Others do not wait for it.
+ * SERVER-3  A request is read only after the answer to the one before was sent: answers cannot pile
+ *     up.
+ * SERVER-4  Nobody is kept out for longer than the timeout by others that say nothing. When all
+ *     places are taken, a newcomer waits in the socket's queue until one is free, and the client
+ *     that has been idle for the longest time gives way. A connection counts as idle between its
+ *     requests; a new one, once it has had the timeout to say something.
  * Threads: the thread owns every field but `wake`, from start to join.
  * Crash story: a crash leaves the socket file; connecting to it is refused, and the next server of
  *   that name replaces it.
@@ -31,7 +32,7 @@ struct client {
     int fd; /* -1: free */
     struct plx_buffer in, out;
     uint64_t deadline;  /* monotonic ms; 0: idle, none */
-    uint64_t yields_at; /* monotonic ms: idle from then on (C4), unless amid something */
+    uint64_t yields_at; /* monotonic ms: idle from then on (SERVER-4), unless amid something */
     bool closing;       /* after what is in out */
 };
 
@@ -146,7 +147,7 @@ static bool allowed(int fd)
            (peer.uid == 0 || peer.uid == geteuid());
 }
 
-/* A free place, or the one whose client is the first to give way (C4); NULL: all are amid
+/* A free place, or the one whose client is the first to give way (SERVER-4); NULL: all are amid
  * something.
  */
 static struct client *find_place(const struct plx_control_server *server)

@@ -1,11 +1,13 @@
 /* bytelock.c - see bytelock.h.
  *
- * Y1  What is locked lies behind the end of any volume: byte n is at 1 << 62 plus n.
- * Y2  Every owner has a file description of its own, opened here and nowhere else.
- * Y3  A file that stands for an iSCSI LUN is named by what the URL says about the LUN alone. Case,
- *     user, password and a port that is the default make no difference.
- * Y4  Such a file is made and opened only in a directory that nobody but its owner can write to.
- * Threads: one at a time for each owner. Crash story: the kernel drops the locks of the dead.
+ * BYTELOCK-1  What is locked lies behind the end of any volume: byte n is at 1 << 62 plus n.
+ * BYTELOCK-2  Every owner has a file description of its own, opened here and nowhere else.
+ * BYTELOCK-3  A file that stands for an iSCSI LUN is named by what the URL says about the LUN
+ *     alone. Case, user, password and a port that is the default make no difference.
+ * BYTELOCK-4  Such a file is made and opened only in a directory that nobody but its owner can
+ *     write to.
+ * Threads: one at a time for each owner.
+ * Crash story: the kernel drops the locks of the dead.
  */
 #include "device/bytelock.h"
 
@@ -36,7 +38,7 @@ static struct flock one_byte(uint64_t byte, short type)
 {
     return (struct flock){.l_type = type,
                           .l_whence = SEEK_SET,
-                          .l_start = FIRST_BYTE + (off_t)byte, /* Y1 */
+                          .l_start = FIRST_BYTE + (off_t)byte, /* BYTELOCK-1 */
                           .l_len = 1};
 }
 
@@ -70,7 +72,7 @@ static const struct plx_bytelock_ops file_ops = {file_set, file_probe, file_clos
 
 /* ---- A file that stands for a LUN -------------------------------------------------------- */
 
-/* Y3. iscsi://[user[%password]@]portal/target/lun */
+/* BYTELOCK-3. iscsi://[user[%password]@]portal/target/lun */
 static int lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fault *fault)
 {
     const char *rest = url + strlen(ISCSI), *end = rest + strcspn(rest, "?"), *slash;
@@ -107,7 +109,8 @@ static int lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fau
     return 0;
 }
 
-/* Y4. Opens a directory, which is made when it is missing. Returns a descriptor or -1 with errno.
+/* BYTELOCK-4. Opens a directory, which is made when it is missing. Returns a descriptor or -1 with
+ * errno.
  */
 static int own_directory(const char *path)
 {

@@ -1,15 +1,15 @@
 /* credentials.c - see credentials.h.
  *
- * K1  A password is in no volume's name, and so in no list of processes, registry, list of stores
- *     or message. What may be one by any reading of a URL counts as one.
- * K2  The file is used only if nobody but root or this user can have written it or can read it. The
- *     file that was opened is looked at, not its name, which may come to mean another.
- * K3  All lines are checked, not only the one that is wanted: a mistake shows at once. A message
- *     names the file and the line, and nothing that stands there.
- * K4  Of several lines that match, the one that says most counts: a target before HOST:PORT before
- *     HOST; of equal ones the first.
- * K5  What was read is wiped before its memory is given back. libiscsi has a copy as long as the
- *     session lasts: it needs one to log in again.
+ * CREDENTIALS-1  A password is in no volume's name, and so in no list of processes, registry, list
+ *     of stores or message. What may be one by any reading of a URL counts as one.
+ * CREDENTIALS-2  The file is used only if nobody but root or this user can have written it or can
+ *     read it. The file that was opened is looked at, not its name, which may come to mean another.
+ * CREDENTIALS-3  All lines are checked, not only the one that is wanted: a mistake shows at once. A
+ *     message names the file and the line, and nothing that stands there.
+ * CREDENTIALS-4  Of several lines that match, the one that says most counts: a target before
+ *     HOST:PORT before HOST; of equal ones the first.
+ * CREDENTIALS-5  What was read is wiped before its memory is given back. libiscsi has a copy as
+ *     long as the session lasts: it needs one to log in again.
  */
 #include "device/credentials.h"
 
@@ -66,7 +66,7 @@ static bool find_password(const char *url, size_t *ret_from, size_t *ret_to)
     return true;
 }
 
-/* K1 */
+/* CREDENTIALS-1 */
 bool plx_url_has_password(const char *text)
 {
     const char *url = strstr(text, ISCSI);
@@ -104,7 +104,7 @@ int plx_url_refuse_password(const char *text, struct plx_fault *fault)
 
 /* ---- The file ---------------------------------------------------------------------------- */
 
-/* K2 */
+/* CREDENTIALS-2 */
 static int check_file(int fd, const char *path, struct plx_fault *fault)
 {
     struct stat st;
@@ -261,7 +261,7 @@ static struct word host_and_port(struct word portal, struct word *ret_port)
     return (struct word){portal.text, (size_t)((colon ? colon : end) - portal.text)};
 }
 
-/* K4. 0: no match. */
+/* CREDENTIALS-4. 0: no match. */
 static unsigned rank(const struct line *line, const struct plx_credentials_wanted *wanted)
 {
     struct word port, wanted_port, host, wanted_host;
@@ -298,7 +298,7 @@ static void copy_line(const struct line *line, struct plx_credentials *to)
     to->line = line->number;
 }
 
-/* K3 */
+/* CREDENTIALS-3 */
 static int search(const char *path, struct word text, const struct plx_credentials_wanted *wanted,
                   struct plx_credentials *ret_credentials, struct plx_fault *fault)
 {
@@ -338,7 +338,7 @@ static int read_and_search(int fd, const char *path, const struct plx_credential
     error = read_all(fd, path, buffer, &bytes, fault);
     if (!error)
         error = search(path, (struct word){buffer, bytes}, wanted, ret_credentials, fault);
-    explicit_bzero(buffer, FILE_BYTES_MAX + 1); /* K5 */
+    explicit_bzero(buffer, FILE_BYTES_MAX + 1); /* CREDENTIALS-5 */
     free(buffer);
     return error;
 }

@@ -1,13 +1,13 @@
 /* device.c - picks the driver for a device name, and what the drivers share.
  *
- * V1  A request enters a driver only if it lies within the device and is a multiple of its logical
- *     block (plx_io_check): a breach is the engine's error, not the store's, and stops us.
- * V2  Whoever has a volume open holds a lock on it (bytelock.h) until it is closed, the drivers'
- *     close() included. So nobody formats what is in use.
- * V3  A name with a password in it is refused before anything is done with it: whatever keeps or
- *     prints the name of a device that is open has no secret (credentials.c, K1).
- * V4  A file is removed again only by who made it, and while nobody else can have begun to use it:
- *     who waits for a lock on it may find another's store in it.
+ * DEVICE-1  A request enters a driver only if it lies within the device and is a multiple of its
+ *     logical block (plx_io_check): a breach is the engine's error, not the store's, and stops us.
+ * DEVICE-2  Whoever has a volume open holds a lock on it (bytelock.h) until it is closed, the
+ *     drivers' close() included. So nobody formats what is in use.
+ * DEVICE-3  A name with a password in it is refused before anything is done with it: whatever keeps
+ *     or prints the name of a device that is open has no secret (CREDENTIALS-1).
+ * DEVICE-4  A file is removed again only by who made it, and while nobody else can have begun to
+ *     use it: who waits for a lock on it may find another's store in it.
  * Threads: none of its own; a device belongs to whoever calls it.
  */
 #include "device/drivers.h"
@@ -41,7 +41,7 @@ static int try_lock(struct plx_device *device, const struct plx_device_open_opti
     return error ? error : plx_device_others(device) ? PLX_ERR_BUSY : 0;
 }
 
-/* V2. The opening shares the volume, or has it for itself. */
+/* DEVICE-2. The opening shares the volume, or has it for itself. */
 static int lock_volume(struct plx_device *device, const struct plx_device_open_options *options,
                        struct plx_fault *fault)
 {
@@ -83,7 +83,7 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
 {
     static const struct plx_device_open_options defaults;
     struct plx_device *device;
-    int error = plx_url_refuse_password(name, fault); /* V3 */
+    int error = plx_url_refuse_password(name, fault); /* DEVICE-3 */
 
     if (error)
         return error;
@@ -100,7 +100,7 @@ int plx_device_open(const char *name, const struct plx_device_open_options *opti
     else if (error)
         return error;
     if (error) {
-        if (device->made && error != PLX_ERR_BUSY) /* V4 */
+        if (device->made && error != PLX_ERR_BUSY) /* DEVICE-4 */
             unlink(name);
         device->ops->close(device);
         return error;

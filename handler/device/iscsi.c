@@ -1,22 +1,22 @@
 /* iscsi.c - a LUN reached through libiscsi, without a kernel initiator.
  *
- * I1  A request is in exactly one place: waiting (no slot yet), in a slot (with libiscsi, or in the
- *     list of those to be tried again), or finished (poll() will call done).
- * I2  libiscsi's callbacks never call done: they may run inside kick(). They move the request to
- *     the finished list, which poll() empties (device.h: done from poll() only).
- * I3  A request longer than the target's transfer limit goes out piece by piece, one after the
+ * ISCSI-1  A request is in exactly one place: waiting (no slot yet), in a slot (with libiscsi, or
+ *     in the list of those to be tried again), or finished (poll() will call done).
+ * ISCSI-2  libiscsi's callbacks never call done: they may run inside kick(). They move the request
+ *     to the finished list, which poll() empties (device.h: done from poll() only).
+ * ISCSI-3  A request longer than the target's transfer limit goes out piece by piece, one after the
  *     other.
- * I4  libiscsi reconnects by itself and sends again what was under way. A command that gets no
+ * ISCSI-4  libiscsi reconnects by itself and sends again what was under way. A command that gets no
  *     answer for COMMAND_TIMEOUT_S on a connection that stands fails as LOST. Once libiscsi has
  *     given up (about a minute), all do: its context goes then, and with it the socket. So it is
  *     when a command has no answer for ANSWER_MAX_S although libiscsi connects time and again,
  *     which it would do without an end.
- * I5  wait() waits on an epoll descriptor over the socket and a timer of one second: reconnecting,
- *     time limits and repeats go by the timer, and so does noticing that the socket was replaced.
- *     It touches nothing else of the device. A socket of which libiscsi expects nothing, or that
- *     has ended, is left out: it would be readable all the time.
- * I6  User and password come from the file (credentials.h), else from libiscsi's variables; the two
- *     are not mixed. No message has a password in it, not even where a URL is wrong.
+ * ISCSI-5  wait() waits on an epoll descriptor over the socket and a timer of one second:
+ *     reconnecting, time limits and repeats go by the timer, and so does noticing that the socket
+ *     was replaced. It touches nothing else of the device. A socket of which libiscsi expects
+ *     nothing, or that has ended, is left out: it would be readable all the time.
+ * ISCSI-6  User and password come from the file (credentials.h), else from libiscsi's variables;
+ *     the two are not mixed. No message has a password in it, not even where a URL is wrong.
  *
  * Threads: none; wait() and interrupt() apart, all calls from one thread at a time. Only opening,
  * closing and waiting block.
@@ -205,7 +205,7 @@ static void on_answer(struct iscsi_context *iscsi, int status, void *command_dat
 
 /* ---- The connection ------------------------------------------------------------------------ */
 
-/* I5: the socket, and what libiscsi expects of it. */
+/* ISCSI-5: the socket, and what libiscsi expects of it. */
 static struct pollfd expected(const struct iscsi_device *device)
 {
     struct pollfd fd = {.fd = -1};
@@ -234,7 +234,7 @@ void plx_iscsi_watch(struct iscsi_device *device, bool anew)
         epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, now.fd, &event);
 }
 
-/* I4: each command under way gets its callback, which finds the LUN lost; but not those of a
+/* ISCSI-4: each command under way gets its callback, which finds the LUN lost; but not those of a
  * session that has logged out because the target asked it to. */
 static void lose(struct iscsi_device *device)
 {

@@ -32,7 +32,7 @@ static void url_user(const char *url, char ret_user[PLX_CREDENTIAL_MAX + 1])
     snprintf(ret_user, PLX_CREDENTIAL_MAX + 1, "%.*s", from[length] == '@' ? (int)length : 0, from);
 }
 
-/* I6. What libiscsi finds in its variables is in the parsed URL. */
+/* ISCSI-6. What libiscsi finds in its variables is in the parsed URL. */
 static int identify(struct iscsi_device *device, const char *url, const struct iscsi_url *parsed,
                     struct login *ret_login, struct plx_fault *fault)
 {

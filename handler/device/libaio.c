@@ -1,22 +1,22 @@
 /* libaio.c - a regular file or block device, through Linux AIO.
  *
- * A1  A request is in exactly one place: waiting (no slot yet), in a slot (handed to the kernel, or
- *     ready to be), or done. Slots bound what the kernel sees to the context's size.
- * A2  done is called from poll() only, after the slot is free again, so done may submit.
- * A3  Memory the transport cannot take (misaligned, too many pieces) is copied through a buffer of
- *     the request's own; the caller's memory is touched only until done.
- * A4  A read that comes back short is repeated whole, a write goes on where it stopped (so that the
- *     reason shows: a full file system first writes in part), a few times; then the request fails.
- *     Nothing is ever reported as done that was done in part.
- * A5  At most one thread waits in the kernel: wait()'s, or that of a poll() that may block. What it
- *     got lies in `events` until a poll() takes it; who wants to wait meanwhile waits for that one.
- *     So no event is with a thread that has yet to run while another one waits for it in vain.
- *     A poll() that does not block takes what the kernel has beside them.
- * A6  A queue of one has no context: the thread that hands a request over carries it out. The end
- *     of a context waits until every processor has passed by (tens of milliseconds), which is more
- *     than all I/O of opening a store takes.
- * A7  A file that was deleted while it is open, or replaced by another one of its name, is gone
- * with its last descriptor: nothing in it is durable, and its flushes fail.
+ * LIBAIO-1  A request is in exactly one place: waiting (no slot yet), in a slot (handed to the
+ *     kernel, or ready to be), or done. Slots bound what the kernel sees to the context's size.
+ * LIBAIO-2  done is called from poll() only, after the slot is free again, so done may submit.
+ * LIBAIO-3  Memory the transport cannot take (misaligned, too many pieces) is copied through a
+ *     buffer of the request's own; the caller's memory is touched only until done.
+ * LIBAIO-4  A read that comes back short is repeated whole, a write goes on where it stopped (so
+ *     that the reason shows: a full file system first writes in part), a few times; then the
+ *     request fails. Nothing is ever reported as done that was done in part.
+ * LIBAIO-5  At most one thread waits in the kernel: wait()'s, or that of a poll() that may block.
+ *     What it got lies in `events` until a poll() takes it; who wants to wait meanwhile waits for
+ *     that one. So no event is with a thread that has yet to run while another one waits for it in
+ *     vain. A poll() that does not block takes what the kernel has beside them.
+ * LIBAIO-6  A queue of one has no context: the thread that hands a request over carries it out. The
+ *     end of a context waits until every processor has passed by (tens of milliseconds), which is
+ *     more than all I/O of opening a store takes.
+ * LIBAIO-7  A file that was deleted while it is open, or replaced by another one of its name, is
+ *     gone with its last descriptor: nothing in it is durable, and its flushes fail.
  *
  * O_DIRECT wherever the file system has it. Without (tmpfs, hostfs) the page cache is used; then,
  * and for every regular file, completed writes are durable only after a flush.
@@ -154,7 +154,7 @@ static void finish_later(struct aio_device *device, struct plx_io *io, int resul
     plx_io_queue_push(&device->finished, io);
 }
 
-/* A7 */
+/* LIBAIO-7 */
 static int flushed(const struct aio_device *device)
 {
     struct stat st;
@@ -279,7 +279,7 @@ static ssize_t call_kernel(const struct iocb *cb)
     }
 }
 
-/* A6 */
+/* LIBAIO-6 */
 static void carry_out(struct aio_device *device)
 {
     while (device->ready_count) {
@@ -359,7 +359,7 @@ static int call_finished(struct aio_device *device)
     return count;
 }
 
-/* A5: blocks until there are some, somebody else was told of some, or a second has passed. */
+/* LIBAIO-5: blocks until there are some, somebody else was told of some, or a second has passed. */
 static void get_events(struct aio_device *device)
 {
     struct timespec second = {.tv_sec = 1};

@@ -30,7 +30,7 @@ struct aio_device {
     int fd;
     io_context_t context;
     bool direct;
-    bool named;      /* A7: a file that has a name, as far as the file system tells */
+    bool named;      /* LIBAIO-7: a file that has a name, as far as the file system tells */
     bool sync_flush; /* the file system refused an asynchronous one */
     struct plx_io_queue waiting;
     struct plx_io_queue finished; /* done without the kernel: flushes the slow way, refusals */
@@ -38,7 +38,7 @@ struct aio_device {
     unsigned depth, in_kernel, ready_count;
     struct iocb **ready; /* slots filled but not yet taken by the kernel */
 
-    pthread_mutex_t lock; /* A5 */
+    pthread_mutex_t lock; /* LIBAIO-5 */
     pthread_cond_t got;
     bool getting;
     atomic_uint events_count;

@@ -223,7 +223,7 @@ static int set_up_queue(struct aio_device *device, struct plx_fault *fault)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory opening %s", device->base.name);
     for (unsigned i = device->depth; i-- > 0;)
         plx_aio_slot_release(device, &device->slots[i]);
-    if (device->depth > 1)                                           /* A6 */
+    if (device->depth > 1)                                           /* LIBAIO-6 */
         error = -io_setup((int)device->depth + 1, &device->context); /* and the nudge */
     if (error == EAGAIN)
         return plx_fault_set(fault, PLX_ERR_SYSTEM,

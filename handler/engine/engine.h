@@ -111,7 +111,7 @@ int plx_superblock_probe(struct plx_device *device, struct plx_superblock_info *
 /* Writes the superblocks of a volume again from the spare one; dry_run: only looks. The caller has
  * the device for itself, and the operator's word that nobody else uses it. EXISTS: they can be
  * read. NOT_FOUND: the spare one is lost, too. What it repeats may be older than what was lost, if
- * that was being written just then; whoever knows the registry sees that (volume.c, U5). */
+ * that was being written just then; whoever knows the registry sees that (VOLUME-5). */
 int plx_superblock_restore(struct plx_device *device, bool dry_run,
                            struct plx_superblock_info *ret_info, struct plx_fault *fault);
 /* UNSUPPORTED: there are such features. For everything that writes to the volume. */
@@ -126,7 +126,7 @@ struct plx_store_options {
     uint64_t keyframe_log_bytes; /* or so many bytes of log; 0: 64 MiB */
     unsigned ops_per_vdi;        /* requests in progress at once per VDI, 0: 128 */
     bool mixed; /* volumes of several identities: what plx_store_set_identity() left, cut off */
-    /* Ranges of extents that the store is known to have had, by their numbers (volume.c, U5); their
+    /* Ranges of extents that the store is known to have had, by their numbers (VOLUME-5); their
      * `at` is not looked at. REGISTRY: they cannot be true. */
     const struct plx_extent_range *known;
     unsigned known_count;
@@ -620,7 +620,7 @@ struct plx_request {
 
 void plx_vdi_submit(struct plx_vdi *vdi, struct plx_request *request);
 /* Ahead of those that wait for their turn: for who waits for it while others may need him, as
- * somebody who makes room does (request.c, Q8). */
+ * somebody who makes room does (REQUEST-1). */
 void plx_vdi_submit_ahead(struct plx_vdi *vdi, struct plx_request *request);
 /* Submits, ahead of requests that wait for their turn, and runs the loop until done. Returns the
  * result. */

@@ -1,13 +1,14 @@
 /* backup.c - a whole registry put into a region, or taken out of it.
  *
- * B1  What is put in was copied into memory first, and the copy was checked: nobody can change it
- *     in between. The copy has the layout that a region needs, whatever the file has.
- * B2  It goes in as one transaction (sqlite3_backup). Others see the old contents or the new ones,
- *     and a crash leaves the old ones.
- * B3  Damaged pages of the old contents do not matter: they are replaced. Undone, they are as
- *     damaged as before (region.c, F8).
- * B4  What is taken out has its name once it is whole and durable.
- * Threads: as sqlite.c. Crash story: B2, B4; a crash can leave a file FILE.XXXXXX.
+ * BACKUP-1  What is put in was copied into memory first, and the copy was checked: nobody can
+ *     change it in between. The copy has the layout that a region needs, whatever the file has.
+ * BACKUP-2  It goes in as one transaction (sqlite3_backup). Others see the old contents or the new
+ *     ones, and a crash leaves the old ones.
+ * BACKUP-3  Damaged pages of the old contents do not matter: they are replaced. Undone, they are as
+ *     damaged as before (REGION-8).
+ * BACKUP-4  What is taken out has its name once it is whole and durable.
+ * Threads: as sqlite.c.
+ * Crash story: BACKUP-2, BACKUP-4; a crash can leave a file FILE.XXXXXX.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -73,7 +74,7 @@ static int check_source(struct plx_sqlite *source, struct plx_fault *fault)
                             "the registry stays as it was", fault);
 }
 
-/* B1 */
+/* BACKUP-1 */
 static int copy_into_memory(struct plx_sqlite *source, struct plx_sqlite *copy,
                             struct plx_fault *fault)
 {
@@ -127,7 +128,7 @@ static int fit_copy(struct plx_sqlite *copy, int64_t event_limit, struct plx_fau
     return 0;
 }
 
-/* B2, B3 */
+/* BACKUP-2, BACKUP-3 */
 static int replace(struct plx_sqlite *lite, struct plx_sqlite *copy, struct plx_fault *fault)
 {
     sqlite3_backup *backup;
@@ -175,7 +176,7 @@ int plx_sqlite_put(void *driver, const char *file, struct plx_fault *fault)
 
 /* ---- Out --------------------------------------------------------------------------------- */
 
-/* B4. Returns an errno. */
+/* BACKUP-4. Returns an errno. */
 static int settle(int fd, const char *temporary, const char *file)
 {
     char folder[PLX_PATH_MAX];

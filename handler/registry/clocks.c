@@ -1,8 +1,9 @@
 /* clocks.c - see clocks.h.
  *
- * I1  A witness that was lost, or is damaged, is one that has seen nothing: the next look begins
- *     anew (witness.c, N7).
- * Threads: any. No state. Crash story: that of witness.c.
+ * CLOCKS-1  A witness that was lost, or is damaged, is one that has seen nothing: the next look
+ *     begins anew (WITNESS-7).
+ * Threads: any. No state.
+ * Crash story: that of witness.c.
  */
 #include "registry/clocks.h"
 
@@ -50,7 +51,7 @@ int plx_witness_load(struct plx_registry *registry, const char *vdi,
 
     if (error && error != PLX_ERR_NOT_FOUND)
         return error;
-    if (error || !plx_witness_parse(text, &witness)) /* I1 */
+    if (error || !plx_witness_parse(text, &witness)) /* CLOCKS-1 */
         witness = (struct plx_witness){0};
     *ret_witness = witness;
     return 0;

@@ -1,15 +1,16 @@
 /* collections.c - see collections.h.
  *
- * K1  One collection at a time in a store. Its number is odd while it is under way, and only grows:
- *     extents.c hands it out with every extent, and the engine compares (alloc.c, A6).
- *     Who must keep collections out, as a deduplication must (dedup.c), enters as one that finds
+ * COLLECTIONS-1  One collection at a time in a store. Its number is odd while it is under way, and
+ *     only grows: extents.c hands it out with every extent, and the engine compares (ALLOC-6). Who
+ *     must keep collections out, as a deduplication must (dedup.c), enters as one that finds
  *     nothing.
- * K2  It ends by the instance that began it, or goes on in one that has proven that one dead.
- * K3  What was found in an extent is entered only if the extent has not changed hands since the
- *     collection began, and holds until it does. It is taken out before it is swept: whatever is
- *     used again after that is not swept twice.
- * Threads and crash story: as registry.c. A collection whose instance died keeps others from
- * freeing in extents of nobody until somebody goes on with it; that is what it would find.
+ * COLLECTIONS-2  It ends by the instance that began it, or goes on in one that has proven that one
+ *     dead.
+ * COLLECTIONS-3  What was found in an extent is entered only if the extent has not changed hands
+ *     since the collection began, and holds until it does. It is taken out before it is swept:
+ *     whatever is used again after that is not swept twice. Threads and crash story: as registry.c.
+ *     A collection whose instance died keeps others from freeing in extents of nobody until
+ *     somebody goes on with it; that is what it would find.
  */
 #include "registry/collections.h"
 
@@ -58,7 +59,8 @@ int plx_registry_collection_want(struct plx_registry *reg, int64_t store)
 int plx_registry_collection_begin(struct plx_registry *reg, int64_t store, uint64_t instance,
                                   uint64_t dead, struct plx_registry_collection *ret_collection)
 {
-    /* K1, K2; asked for again after a lost answer it is this instance's already. */
+    /* COLLECTIONS-1, COLLECTIONS-2; asked for again after a lost answer it is this instance's
+     * already. */
     static const char begin[] =
         "INSERT INTO collections (store, number, instance, phase, begun_ns)"
         " VALUES (?1, 1, ?2, 'mark', ?4) ON CONFLICT (store) DO UPDATE SET"
@@ -117,8 +119,8 @@ int plx_registry_collection_end(struct plx_registry *reg, int64_t store, uint64_
     return change(reg, batch, SQL_COUNT(batch));
 }
 
-/* What died meanwhile in extents of nobody was left to a collection (K1). What a dead one had
- * entered before all was found goes: the next one finds it again. */
+/* What died meanwhile in extents of nobody was left to a collection (COLLECTIONS-1). What a dead
+ * one had entered before all was found goes: the next one finds it again. */
 int plx_registry_collection_leave(struct plx_registry *reg, int64_t store, uint64_t instance)
 {
     static const char leave[] =

@@ -1,9 +1,10 @@
 /* embedded.c - see embedded.h.
  *
- * M1  The database is looked at only after the superblock has said that this is the volume of the
- *     store that is meant, and where in it the database lies. That is asked again with each lock
- *     (region.c, F9): of both slots one is whole at any time, but a look may last longer.
- * Threads: the caller's. Crash story: region.c's and SQLite's.
+ * EMBEDDED-1  The database is looked at only after the superblock has said that this is the volume
+ *     of the store that is meant, and where in it the database lies. That is asked again with each
+ *     lock (REGION-9): of both slots one is whole at any time, but a look may last longer.
+ * Threads: the caller's.
+ * Crash story: region.c's and SQLite's.
  */
 #include "registry/embedded.h"
 
@@ -51,7 +52,7 @@ static int look(struct plx_region *region, struct plx_fault *fault)
     bool larger = false;
     int error = PLX_ERR_CORRUPT;
 
-    for (unsigned i = 0; i < LOOKS && error; i++) /* M1 */
+    for (unsigned i = 0; i < LOOKS && error; i++) /* EMBEDDED-1 */
         error = plx_superblock_probe(region->device, &info, fault);
     if (error)
         return error;
@@ -61,7 +62,7 @@ static int look(struct plx_region *region, struct plx_fault *fault)
     return larger ? measure(region->device, fault) : 0;
 }
 
-/* M1 */
+/* EMBEDDED-1 */
 static int find_region(const struct plx_embedded_options *options, struct plx_region *region,
                        struct plx_uuid *ret_store, struct plx_fault *fault)
 {

@@ -1,11 +1,12 @@
 /* extents.c - who allocates where.
  *
- * E1  An extent has at most one owner; claim, take and release compare owner (and generation).
- * E2  In each range, below volumes.touched every extent has a row, above none has; a claim that
- *     finds no unused row makes the next one. A volume's rows so cost what was used of it.
- * E3  generation rises with every new owner, so an old grant never passes for the present one.
- * Threads and crash story: as registry.c. A claimer that dies before it wrote the extent's header
- *   leaves it owned; whoever takes it over finds no header and treats it as empty.
+ * EXTENTS-1  An extent has at most one owner; claim, take and release compare owner (and
+ *     generation).
+ * EXTENTS-2  In each range, below volumes.touched every extent has a row, above none has; a claim
+ *     that finds no unused row makes the next one. A volume's rows so cost what was used of it.
+ * EXTENTS-3  generation rises with every new owner, so an old grant never passes for the present
+ *     one. Threads and crash story: as registry.c. A claimer that dies before it wrote the extent's
+ *     header leaves it owned; whoever takes it over finds no header and treats it as empty.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +87,8 @@ int plx_registry_extent_claim(struct plx_registry *reg, int64_t store, uint64_t 
                               enum plx_extent_type type, uint64_t keep_unused,
                               struct plx_registry_extent *ret_extent, bool *ret_fresh)
 {
-    /* E2: where no unused row is left, the next extent of the first range with room gets one. */
+    /* EXTENTS-2: where no unused row is left, the next extent of the first range with room gets
+     * one. */
     static const char touch[] =
         "INSERT INTO extents (store, no) SELECT store, first_extent + touched FROM volumes"
         " WHERE store = ?1 AND touched < extents AND NOT EXISTS (SELECT 1 FROM extents"
@@ -157,7 +159,7 @@ static const struct plx_sql_shape run_shape = {sizeof(struct plx_registry_range)
 int plx_registry_extent_reserve(struct plx_registry *reg, int64_t store, uint64_t least,
                                 uint64_t most, struct plx_registry_range *ret_run)
 {
-    /* E2: the next ones of the range that has most of them. */
+    /* EXTENTS-2: the next ones of the range that has most of them. */
     static const char reserve[] =
         "WITH RECURSIVE run (no, last) AS (SELECT * FROM ("
         "  SELECT first_extent + touched, first_extent + touched - 1 + min(?3, extents - touched)"
@@ -441,7 +443,7 @@ static int import_some(struct plx_registry *reg, int64_t store,
         " ON CONFLICT (store, no) DO UPDATE SET type = excluded.type, owner = excluded.owner,"
         "  sealed = excluded.sealed, generation = max(generation, excluded.generation),"
         "  free_blocks = excluded.free_blocks, states = excluded.states RETURNING no";
-    /* E2: rows between a range's mark and its last row, then the mark. */
+    /* EXTENTS-2: rows between a range's mark and its last row, then the mark. */
     static const char fill[] =
         "WITH RECURSIVE gap (no, last) AS ("
         " SELECT first_extent + touched, (SELECT max(no) FROM extents WHERE store = ?1"

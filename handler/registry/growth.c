@@ -1,13 +1,14 @@
 /* growth.c - ranges of extents that come to a store, and who adds them.
  *
- * D1  One instance at a time makes a store larger: the one that its row in growth names. The row
- *     forgets an instance that is gone (a reference that is set to NULL), so a dead one is in
+ * GROWTH-1  One instance at a time makes a store larger: the one that its row in growth names. The
+ *     row forgets an instance that is gone (a reference that is set to NULL), so a dead one is in
  *     nobody's way once it was taken over.
- * D2  The path of a volume that is being added is in growth before the store counts it, and stays
- *     until the volume has a row of its own: whoever opens the store in between finds all of it.
- * D3  A range is entered where the numbering ends, or makes the last one longer (stores.c, O1).
- * D4  Nothing is added to a store in doubt (plx_registry_doubt).
- * Threads and crash story: as registry.c.
+ * GROWTH-2  The path of a volume that is being added is in growth before the store counts it, and
+ *     stays until the volume has a row of its own: whoever opens the store in between finds all of
+ *     it.
+ * GROWTH-3  A range is entered where the numbering ends, or makes the last one longer (STORES-1).
+ * GROWTH-4  Nothing is added to a store in doubt (plx_registry_doubt). Threads and crash story: as
+ *     registry.c.
  */
 #include <stdio.h>
 
@@ -32,7 +33,7 @@ static const struct plx_sql_shape who_shape = {160, read_who};
 int plx_registry_growth_begin(struct plx_registry *reg, int64_t store, uint64_t instance)
 {
     static const char begin[] =
-        "INSERT INTO growth (store, instance) SELECT ?1, ?2" /* D4 */
+        "INSERT INTO growth (store, instance) SELECT ?1, ?2" /* GROWTH-4 */
         " WHERE NOT EXISTS (SELECT 1 FROM store WHERE id = ?1 AND doubt IS NOT NULL)"
         " ON CONFLICT (store) DO UPDATE SET instance = ?2 WHERE instance IS NULL OR instance = ?2"
         " RETURNING store";
@@ -113,7 +114,7 @@ int plx_registry_range_list(struct plx_registry *reg, int64_t store,
     return plx_sql_list(reg, &statement, &range_shape, (void **)ret_list, ret_count);
 }
 
-/* D3 */
+/* GROWTH-3 */
 int plx_registry_range_add(struct plx_registry *reg, int64_t store,
                            const struct plx_registry_range *range)
 {

@@ -9,32 +9,33 @@
  *   2 lets go of others                       2 opens the instant
  *   3 removes the intent                      3 removes the hold when the instant is closed
  *
- * K1  Transactions have an order. Either the hold is there first, and is read with the intent; or
- *     the intent is, and the reader is turned away until it has ended. So nothing held is let go.
- *     A hold does not say that its snapshot exists: whoever comes too late finds it gone at 2.
- * K2  An intent covers all of a VDI's history, whatever range is to go: what stays next to it may
- *     be written anew, so nobody may begin to read there either.
- * K3  An intent counts while the VDI's lock is the one it was entered under, by owner and epoch.
- *     Release, takeover and a new lock end it without touching it. That of a holder which died
- *     counts until then, or until a reader has proven that death and removes it: nothing more is
- *     let go by the dead. A reader's own is left over, too: it does one thing at a time.
- * K4  A hold ends by release or with its instance's row, and that goes when its process says so or
- *     is proven dead. There is no timer (INV-5).
- * K5  What a clone began with stays as long as a live VDI comes from it: the clone, or one that was
- *     cloned from it and outlived it. The clone's row comes before its creator's hold goes.
- * K6  A lost answer may be asked for again: a hold's id is the call's random number, an intent
+ * HOLDS-1  Transactions have an order. Either the hold is there first, and is read with the intent;
+ *     or the intent is, and the reader is turned away until it has ended. So nothing held is let
+ *     go. A hold does not say that its snapshot exists: whoever comes too late finds it gone at 2.
+ * HOLDS-2  An intent covers all of a VDI's history, whatever range is to go: what stays next to it
+ *     may be written anew, so nobody may begin to read there either.
+ * HOLDS-3  An intent counts while the VDI's lock is the one it was entered under, by owner and
+ *     epoch. Release, takeover and a new lock end it without touching it. That of a holder which
+ *     died counts until then, or until a reader has proven that death and removes it: nothing more
+ *     is let go by the dead. A reader's own is left over, too: it does one thing at a time.
+ * HOLDS-4  A hold ends by release or with its instance's row, and that goes when its process says
+ *     so or is proven dead. There is no timer (INV-5).
+ * HOLDS-5  What a clone began with stays as long as a live VDI comes from it: the clone, or one
+ *     that was cloned from it and outlived it. The clone's row comes before its creator's hold
+ *     goes.
+ * HOLDS-6  A lost answer may be asked for again: a hold's id is the call's random number, an intent
  *     replaces the one before, and removing what is gone is no error.
- * K7  Who can read the volume and not write to it enters no hold. It shares the lock on
+ * HOLDS-7  Who can read the volume and not write to it enters no hold. It shares the lock on
  *     PLX_BYTE_READING, for its life, and looks for an intent then; who lets go looks for that lock
- *     when its intent is entered. So one of the two sees the other, as in K1, and nothing of any
- *     disk is let go meanwhile. The lock is seen where instances prove each other dead, too
+ *     when its intent is entered. So one of the two sees the other, as in HOLDS-1, and nothing of
+ *     any disk is let go meanwhile. The lock is seen where instances prove each other dead, too
  *     (tenancy.h): by who comes through the same inode of the same machine. For others the home
- *     page must stand still (attach.c, A16).
+ *     page must stand still (ATTACH-16).
  * Threads: as registry.c. Neither is audited: they say what is being done, not who owns what, and
  *   come by the minute.
  * Crash story: what a dead process leaves behind keeps more history than need be, or turns readers
- *   away, until K3 and K4 end it. A registry that was rebuilt knows no holds: it is rebuilt when
- *   nothing is open.
+ *   away, until HOLDS-3 and HOLDS-4 end it. A registry that was rebuilt knows no holds: it is
+ *   rebuilt when nothing is open.
  */
 #include "registry/holds.h"
 
@@ -45,7 +46,7 @@
 #include "registry/instance.h"
 #include "registry/lock.h"
 
-/* K3: i is an intent, v its VDI. */
+/* HOLDS-3: i is an intent, v its VDI. */
 #define COUNTS " i.vdi = v.id AND i.instance = v.owner AND i.epoch = v.epoch"
 
 /* ---- Who lets go ------------------------------------------------------------------------- */
@@ -57,7 +58,8 @@ static void read_seq(void *item, const struct plx_sql_value *columns)
 
 static const struct plx_sql_shape seq_shape = {sizeof(uint64_t), read_seq};
 
-/* K5: those that come from VDI ?1, each with what its ancestor among the clones of ?1 began with.
+/* HOLDS-5: those that come from VDI ?1, each with what its ancestor among the clones of ?1 began
+ * with.
  */
 #define HEIRS                                                                                      \
     "WITH RECURSIVE heirs (seq, id, name, state) AS ("                                             \
@@ -265,7 +267,7 @@ static bool is_dead(struct plx_registry *registry, const struct plx_paths *paths
            plx_instance_is_dead(paths, locks, &instance, NULL);
 }
 
-/* K3. Returns true when the intent in the way was nobody's any more, and is removed. */
+/* HOLDS-3. Returns true when the intent in the way was nobody's any more, and is removed. */
 static bool end_stale_intent(struct plx_registry *registry, const struct plx_paths *paths,
                              struct plx_bytelock *locks, const char *vdi, uint64_t reader)
 {
@@ -295,7 +297,7 @@ int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
     }
 }
 
-/* K7 */
+/* HOLDS-7 */
 int plx_hold_share(struct plx_registry *registry, const struct plx_paths *paths,
                    struct plx_bytelock *locks, const char *vdi, const struct plx_patience *patience)
 {

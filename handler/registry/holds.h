@@ -13,7 +13,7 @@
 int plx_hold_wait(struct plx_registry *registry, const struct plx_paths *paths,
                   struct plx_bytelock *locks, const char *vdi, uint64_t seq, uint64_t instance,
                   const struct plx_patience *patience, uint64_t *ret_hold);
-/* In place of a hold, by who cannot write (holds.c, K7); the lock goes with `locks`. */
+/* In place of a hold, by who cannot write (HOLDS-7); the lock goes with `locks`. */
 int plx_hold_share(struct plx_registry *registry, const struct plx_paths *paths,
                    struct plx_bytelock *locks, const char *vdi,
                    const struct plx_patience *patience);

@@ -78,14 +78,14 @@ static int write_slot(struct plx_device *device, const struct plx_uuid *store,
     uint8_t block[PLX_BLOCK_SIZE];
     int error;
 
-    home->generation++; /* T1 */
+    home->generation++; /* TENANCY-1 */
     plx_format_home_encode(store, home, block);
     error = plx_volume_io(device, PLX_IO_WRITE, (PLX_HOME_BLOCK + slot) * PLX_BLOCK_SIZE, block,
                           sizeof block);
     return error || !flush ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-/* T2 */
+/* TENANCY-2 */
 int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
                    const struct plx_home *home, enum slot from, struct page *page,
                    struct plx_fault *fault)
@@ -93,7 +93,7 @@ int plx_home_write(struct plx_device *device, const struct plx_uuid *store,
     bool flush = from == SLOT_STATE;
     struct page next = {
         .home = *home, .found = true, .kept_open = flush ? home->open : page->kept_open};
-    int error = flush ? plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0) : 0; /* T2: slot B */
+    int error = flush ? plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0) : 0; /* TENANCY-2: slot B */
 
     next.home.generation = page->home.generation;
     for (unsigned slot = from; slot <= SLOT_COUNTER && !error; slot++)
@@ -111,7 +111,7 @@ void plx_home_identify(const struct plx_paths *paths, struct plx_uuid *ret_host,
     plx_uuid_parse(paths->boot, ret_boot);
 }
 
-/* paths.c, P2 */
+/* PATHS-2 */
 int plx_home_refuse_nameless(const struct plx_paths *paths, struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_PERMISSION,

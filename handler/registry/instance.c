@@ -1,11 +1,12 @@
 /* instance.c - see instance.h.
  *
- * N1  A number is registered only after its byte is locked, so a byte that is free is a dead
- *     instance's, never that of one that is about to start.
- * N2  Two numbers may share a byte (it has fewer bits). The second one is not taken while the first
- *     is alive, and finding one of them alive keeps the other from being called dead.
- * N3  A row goes before its byte is free. So of a list that was read before the bytes were looked
- * at, only those are dead that are registered afterwards, too. Threads: any, each on its own lock.
+ * INSTANCE-1  A number is registered only after its byte is locked, so a byte that is free is a
+ *     dead instance's, never that of one that is about to start.
+ * INSTANCE-2  Two numbers may share a byte (it has fewer bits). The second one is not taken while
+ *     the first is alive, and finding one of them alive keeps the other from being called dead.
+ * INSTANCE-3  A row goes before its byte is free. So of a list that was read before the bytes were
+ *     looked at, only those are dead that are registered afterwards, too.
+ * Threads: any, each on its own lock.
  * Crash story: a crash leaves nothing but the row in the registry; its byte is free.
  */
 #include "registry/instance.h"
@@ -31,7 +32,7 @@ int plx_instance_create(const struct plx_paths *paths, const char *volume, const
     if (error)
         return error;
     error = PLX_ERR_BUSY;
-    for (int i = 0; i < TRIES && error == PLX_ERR_BUSY; i++) { /* N2 */
+    for (int i = 0; i < TRIES && error == PLX_ERR_BUSY; i++) { /* INSTANCE-2 */
         instance.row.id = plx_id_random();
         error =
             instance.locks->ops->set(instance.locks, byte_of(instance.row.id), PLX_BYTE_EXCLUSIVE);

@@ -3,10 +3,10 @@
  * A commit costs four flushes, so an instance's first change carries its registration, and its last
  * one the locks that it gives up.
  *
- * K1  What was put off goes before the next change, in its transaction. So nobody ever sees the
+ * KEPT-1  What was put off goes before the next change, in its transaction. So nobody ever sees the
  *     later one without it.
- * K2  Who reads by this handle reads it, too, unless it was put off as unseen.
- * K3  What is refused is dropped, and nothing else goes with it: when all together are refused,
+ * KEPT-2  Who reads by this handle reads it, too, unless it was put off as unseen.
+ * KEPT-3  What is refused is dropped, and nothing else goes with it: when all together are refused,
  *     each change is made alone, those that were put off first, so that each gets its own answer.
  *     After any other failure it waits, and is tried again with the next change, and before the
  *     next read unless it is unseen. Nobody knows whether it was made then, so when it is refused

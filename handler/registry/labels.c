@@ -1,10 +1,11 @@
 /* labels.c - see labels.h.
  *
- * T1  The log is the truth: it hears of a label first, the registry afterwards. What the registry
- *     has missed is told it by the next who closes or recovers the disk, under its lock.
- * T2  That needs the end of the log only: one label is set at a time, and the next waits until the
- *     registry has answered.
- * Threads: the caller's. Crash story: telling is repeated until the registry knows all.
+ * LABELS-1  The log is the truth: it hears of a label first, the registry afterwards. What the
+ *     registry has missed is told it by the next who closes or recovers the disk, under its lock.
+ * LABELS-2  That needs the end of the log only: one label is set at a time, and the next waits
+ *     until the registry has answered.
+ * Threads: the caller's.
+ * Crash story: telling is repeated until the registry knows all.
  */
 #include "registry/labels.h"
 

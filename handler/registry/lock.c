@@ -1,10 +1,10 @@
 /* lock.c - the right to write a VDI: acquire, release, take over.
  *
- * L1  A VDI has at most one holder, an instance; every new holder raises the epoch (INV-5).
- * L2  A lock ends by release of its holder, or by takeover that names holder and epoch. Nothing
+ * LOCK-1  A VDI has at most one holder, an instance; every new holder raises the epoch (INV-5).
+ * LOCK-2  A lock ends by release of its holder, or by takeover that names holder and epoch. Nothing
  *     here knows time or liveness: the caller proves the holder dead (instance.c) or fenced.
- * L3  An answer that was lost may be asked for again: a statement accepts its own request_id.
- * Threads and crash story: as registry.c. A holder's crash leaves the lock in place.
+ * LOCK-3  An answer that was lost may be asked for again: a statement accepts its own request_id.
+ *     Threads and crash story: as registry.c. A holder's crash leaves the lock in place.
  */
 #include "registry/lock.h"
 

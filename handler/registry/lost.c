@@ -1,5 +1,5 @@
 /* lost.c - see lost.h. The statements that must not work meanwhile say so themselves: collection
- * (collections.c), intents (holds.c), creation (vdis.c, V4).
+ * (collections.c), intents (holds.c), creation (VDIS-4).
  *
  * Threads and crash story: as registry.c.
  */

@@ -1,7 +1,7 @@
 /* names.c - what stores, VDIs and labels may be called; random identities.
  *
- * N1  A valid name needs no quoting in a path, a cfgstring, a shell or SQL, and cannot be taken
- *     for another form of the same argument (a UUID, a sequence number, a time, a range).
+ * NAMES-1  A valid name needs no quoting in a path, a cfgstring, a shell or SQL, and cannot be
+ *     taken for another form of the same argument (a UUID, a sequence number, a time, a range).
  * Threads: any. No state, no crash story.
  */
 #include "registry/names.h"

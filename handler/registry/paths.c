@@ -1,13 +1,14 @@
 /* paths.c - where the state lives, and which host this is.
  *
- * P1  The host's id is that of the machine (/etc/machine-id, hashed, as its manual page asks), so
- *     that all users and state directories of a machine agree on it. Where there is none, or where
- *     somebody has put one there, it is that of STATE/host-id, which never changes once anybody has
- *     read it: it appears whole under its name, by link(), which the first of several makers wins.
- * P2  Nothing is made before something is to be put there: who only reads needs no folder, and none
- *     that can be written. A host that has no id, and can keep none, reads; it takes no store.
- * P3  What is read is a regular file. The file that was opened is looked at, not its name; opening
- *     a pipe waits for nobody.
+ * PATHS-1  The host's id is that of the machine (/etc/machine-id, hashed, as its manual page asks),
+ *     so that all users and state directories of a machine agree on it. Where there is none, or
+ *     where somebody has put one there, it is that of STATE/host-id, which never changes once
+ *     anybody has read it: it appears whole under its name, by link(), which the first of several
+ *     makers wins.
+ * PATHS-2  Nothing is made before something is to be put there: who only reads needs no folder, and
+ *     none that can be written. A host that has no id, and can keep none, reads; it takes no store.
+ * PATHS-3  What is read is a regular file. The file that was opened is looked at, not its name;
+ *     opening a pipe waits for nobody.
  * Threads: any, each on its own struct.
  * Crash story: a crash leaves at most a directory or a host-id.<pid> file too many.
  */
@@ -35,7 +36,7 @@ static int cannot_read(const char *path, int number, struct plx_fault *fault)
                          "cannot read %.200s: %s", path, strerror(number));
 }
 
-/* P3 */
+/* PATHS-3 */
 int plx_paths_open(const char *path, uint64_t max, int *ret_fd, struct plx_fault *fault)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error = 0;
@@ -121,7 +122,7 @@ static int make_host_id(const char *path, struct plx_fault *fault)
     return code;
 }
 
-/* P1 */
+/* PATHS-1 */
 static bool machine_id(char ret_id[PLX_UUID_TEXT])
 {
     char salted[64] = "parallax host 0 ", *id = salted + 16;
@@ -140,7 +141,7 @@ static bool machine_id(char ret_id[PLX_UUID_TEXT])
     return true;
 }
 
-/* Makes it, or reads what another has made. Empty: it cannot be kept (P2). */
+/* Makes it, or reads what another has made. Empty: it cannot be kept (PATHS-2). */
 static int get_host_id(const struct plx_paths *paths, const char *path, char *id, size_t size,
                        struct plx_fault *fault)
 {
@@ -157,7 +158,7 @@ static int get_host_id(const struct plx_paths *paths, const char *path, char *id
 static int read_host(struct plx_paths *paths, struct plx_fault *fault)
 {
     char path[PLX_PATH_MAX + 16], id[PLX_UUID_TEXT + 1];
-    bool kept = true; /* P2 */
+    bool kept = true; /* PATHS-2 */
     int code;
 
     snprintf(path, sizeof path, "%s/host-id", paths->state);
@@ -192,7 +193,7 @@ static int cannot_use(const char *path, int code, const char *why, struct plx_fa
     return plx_fault_set(fault, code, "cannot use directory %.150s: %s", path, why);
 }
 
-/* Of one that is not there (P2). */
+/* Of one that is not there (PATHS-2). */
 static bool absolute(const char *path, char ret_path[PATH_MAX])
 {
     char folder[PATH_MAX] = "";

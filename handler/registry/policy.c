@@ -1,6 +1,6 @@
 /* policy.c - see policy.h.
  *
- * O1  What is printed is read back as the same.
+ * POLICY-1  What is printed is read back as the same.
  * Threads: any. No state, no crash story.
  */
 #include "registry/policy.h"

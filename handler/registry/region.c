@@ -1,35 +1,37 @@
 /* region.c - SQLite's file system in a part of a volume.
  *
- * F1  All I/O is by whole blocks of 4 KiB. A page of the database is written at once, what goes to
- *     the journal is gathered until SQLite asks for its sync; both are read as they were written.
- * F2  The last eight bytes of a page are its stamp: a CRC32C of the others and of the page's
+ * REGION-1  All I/O is by whole blocks of 4 KiB. A page of the database is written at once, what
+ *     goes to the journal is gathered until SQLite asks for its sync; both are read as they were
+ *     written.
+ * REGION-2  The last eight bytes of a page are its stamp: a CRC32C of the others and of the page's
  *     number, and a word that is zero. A page is stamped on its way out and checked on its way in.
- * F3  Nothing is believed that was read without a lock: page 1 may be half written just then.
- * F4  A database whose first page is zero is empty. Any other fills its space, as far as SQLite is
- *     told: its header says how many pages count, and a journal that is rolled back says how many
- *     counted. A size taken from the header would follow a header that is to be rolled back.
- * F5  The journal exists while its first byte is not zero. To delete or truncate it makes that byte
- *     zero, and so does SQLite itself at a commit (journal_mode=PERSIST).
- * F6  The journal's space holds a copy of each page that the database can have, in one piece. Its
- *     last block is never written and reads as zeros: SQLite looks there for the name of another
- *     journal, and would not roll back if it found one.
- * F7  Nothing is written that may_write() did not allow since the lock was taken; once pages of the
- *     database were written, what completes or undoes that is not asked about any more.
- * F8  A damaged page that is read all the same (salvage) carries a mark, also into the journal. It
- *     is as damaged as before when it is written with that mark.
- * F9  All who have a lock have the same spans: they are looked up with each lock, and change only
- *     under EXCLUSIVE, which nobody gets while a journal is left to be rolled back. A span that
- *     comes makes both parts longer and moves nothing; what it holds is never read before it was
- *     written. Without a lock only the two first blocks matter, which stay where they are.
- * F10 The journal of a transaction that fails is what its changes are undone from, in SQLite's
- *     memory, too: it reads as it was written even where the device refused it, until it is begun
- *     anew, ended or closed. What the same transaction adds behind that is refused.
- * F11 A journal is begun only where the end of the one before is durable. That its first byte reads
- *     as zero does not say so: who ended it may have died before his flush, or that flush failed.
- *     A cut could leave his header there with records of ours, and SQLite, whose checksum tells
- *     them apart, would roll back his transaction up to the first of these: a half of it. So the
- *     end is marked once it is durable, in the same block, and where there is no mark it is made
- *     durable first.
+ * REGION-3  Nothing is believed that was read without a lock: page 1 may be half written just then.
+ * REGION-4  A database whose first page is zero is empty. Any other fills its space, as far as
+ *     SQLite is told: its header says how many pages count, and a journal that is rolled back says
+ *     how many counted. A size taken from the header would follow a header that is to be rolled
+ *     back.
+ * REGION-5  The journal exists while its first byte is not zero. To delete or truncate it makes
+ *     that byte zero, and so does SQLite itself at a commit (journal_mode=PERSIST).
+ * REGION-6  The journal's space holds a copy of each page that the database can have, in one piece.
+ *     Its last block is never written and reads as zeros: SQLite looks there for the name of
+ *     another journal, and would not roll back if it found one.
+ * REGION-7  Nothing is written that may_write() did not allow since the lock was taken; once pages
+ *     of the database were written, what completes or undoes that is not asked about any more.
+ * REGION-8  A damaged page that is read all the same (salvage) carries a mark, also into the
+ *     journal. It is as damaged as before when it is written with that mark.
+ * REGION-9  All who have a lock have the same spans: they are looked up with each lock, and change
+ *     only under EXCLUSIVE, which nobody gets while a journal is left to be rolled back. A span
+ *     that comes makes both parts longer and moves nothing; what it holds is never read before it
+ *     was written. Without a lock only the two first blocks matter, which stay where they are.
+ * REGION-10  The journal of a transaction that fails is what its changes are undone from, in
+ *     SQLite's memory, too: it reads as it was written even where the device refused it, until it
+ *     is begun anew, ended or closed. What the same transaction adds behind that is refused.
+ * REGION-11  A journal is begun only where the end of the one before is durable. That its first
+ *     byte reads as zero does not say so: who ended it may have died before his flush, or that
+ *     flush failed. A cut could leave his header there with records of ours, and SQLite, whose
+ *     checksum tells them apart, would roll back his transaction up to the first of these: a half
+ *     of it. So the end is marked once it is durable, in the same block, and where there is no mark
+ *     it is made durable first.
  * Locks: SQLite's five states on three bytes, as its own unix VFS has them. PENDING lets a writer
  *   in when readers follow each other without end.
  * Threads: one at a time for each connection.
@@ -140,7 +142,7 @@ static int vfs_access(sqlite3_vfs *base, const char *name, int flags, int *ret_t
     *ret_there = 0;
     if (strcmp(name, JOURNAL) == 0) {
         result = plx_region_read_block((struct plx_region_vfs *)base, PART_JOURNAL, 0, block);
-        *ret_there = !result && block[0]; /* F5 */
+        *ret_there = !result && block[0]; /* REGION-5 */
     }
     return result ? SQLITE_IOERR_ACCESS : SQLITE_OK;
 }
@@ -231,7 +233,7 @@ const char *plx_region_vfs_name(const struct plx_region_vfs *vfs)
     return vfs->name;
 }
 
-/* F6: a header of one sector, and a record for each page. */
+/* REGION-6: a header of one sector, and a record for each page. */
 uint32_t plx_region_vfs_pages(const struct plx_region_vfs *vfs)
 {
     uint64_t pages = (plx_region_journal_space(vfs) - PAGE) / RECORD_BYTES;
@@ -252,7 +254,8 @@ void plx_region_vfs_salvage(struct plx_region_vfs *vfs, bool salvage)
     vfs->salvage = salvage;
 }
 
-/* The first page decides (F4): as soon as it is zero, a journal that is left counts for nothing. */
+/* The first page decides (REGION-4): as soon as it is zero, a journal that is left counts for
+ * nothing. */
 int plx_region_blank(const struct plx_region *region, struct plx_fault *fault)
 {
     uint8_t zeros[PAGE] = {0};

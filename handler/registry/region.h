@@ -28,7 +28,7 @@ struct plx_region {
     /* The device cannot be written. A registry that was not closed in order cannot be read then. */
     bool read_only;
     uint64_t unknown; /* the store's features that whoever writes must know, and we do not */
-    /* While others have the registry, before the first change that is made here (sqlite.c, S8).
+    /* While others have the registry, before the first change that is made here (SQLITE-8).
      * NULL: as after it. */
     const struct plx_patience *patience;
     /* Asked before a transaction takes its lock, before its journal goes to the device and before a

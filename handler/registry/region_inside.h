@@ -1,4 +1,5 @@
-/* region_inside.h - what the files of a region share; the rules F1 to F11 are region.c's.
+/* region_inside.h - what the files of a region share; the rules REGION-1 to REGION-11 are
+ * region.c's.
  *
  * Private to region*.c. Functions that SQLite calls have its signatures and result codes. */
 #ifndef PLX_REGION_INSIDE_H
@@ -14,8 +15,8 @@
 #define RECORD_BYTES (PAGE + 8) /* a page in the journal */
 #define GATHER_BYTES (64 * PAGE)
 #define SPACE_MIN (64 * PAGE)
-#define MARK 0x64616d61u  /* F8 */
-#define ENDED 0x64656e64u /* F11, the last word of the journal's first block */
+#define MARK 0x64616d61u  /* REGION-8 */
+#define ENDED 0x64656e64u /* REGION-11, the last word of the journal's first block */
 #define JOURNAL PLX_REGION_FILE "-journal"
 
 enum part {
@@ -37,10 +38,10 @@ struct plx_region_vfs {
     uint64_t space; /* bytes of each part */
     struct plx_fault fault;
     int level;         /* SQLite's lock */
-    bool written;      /* pages of the database, under this lock (F7) */
-    bool salvage;      /* F8 */
+    bool written;      /* pages of the database, under this lock (REGION-7) */
+    bool salvage;      /* REGION-8 */
     uint64_t from, to; /* of the journal: bytes that are in gathered and not on the device */
-    bool refused;      /* they could not be written (F10) */
+    bool refused;      /* they could not be written (REGION-10) */
     uint8_t gathered[GATHER_BYTES]; /* begins with the block that has from */
 };
 

@@ -1,4 +1,4 @@
-/* region_journal.c - the rollback journal of a region (region.c, F5, F6, F10, F11).
+/* region_journal.c - the rollback journal of a region (REGION-5, REGION-6, REGION-10, REGION-11).
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@ static uint64_t block_of(uint64_t offset)
 
 uint64_t plx_region_journal_space(const struct plx_region_vfs *vfs)
 {
-    return vfs->space - PAGE; /* F6 */
+    return vfs->space - PAGE; /* REGION-6 */
 }
 
 static void drop_gathered(struct plx_region_vfs *vfs)
@@ -20,7 +20,7 @@ static void drop_gathered(struct plx_region_vfs *vfs)
     vfs->refused = false;
 }
 
-/* F11. The mark itself may be lost: then there is a plx_region_flush more the next time. */
+/* REGION-11. The mark itself may be lost: then there is a plx_region_flush more the next time. */
 static int flush_end(struct plx_region_vfs *vfs)
 {
     uint8_t block[PAGE] = {0};
@@ -32,8 +32,8 @@ static int flush_end(struct plx_region_vfs *vfs)
     return result;
 }
 
-/* F11. SQLite begins with a whole block, without the number that completes it, and ends with a part
- * of that block. */
+/* REGION-11. SQLite begins with a whole block, without the number that completes it, and ends with
+ * a part of that block. */
 static bool begins(const struct plx_region_vfs *vfs)
 {
     return !vfs->from && vfs->to >= PAGE;
@@ -44,7 +44,7 @@ static bool ends(const struct plx_region_vfs *vfs)
     return !vfs->from && vfs->to && vfs->to < PAGE && !vfs->gathered[0];
 }
 
-/* F11, before a journal begins. */
+/* REGION-11, before a journal begins. */
 static int settle_end(struct plx_region_vfs *vfs)
 {
     uint8_t block[PAGE];
@@ -125,7 +125,7 @@ int plx_region_journal_write(sqlite3_file *file, const void *buffer, int amount,
         return SQLITE_FULL;
     if (vfs->refused && offset)
         return SQLITE_IOERR_WRITE;
-    if (vfs->refused) /* F10: begun anew */
+    if (vfs->refused) /* REGION-10: begun anew */
         drop_gathered(vfs);
     while (next < end) {
         uint64_t count = end - next, room;
@@ -151,10 +151,10 @@ int plx_region_journal_write(sqlite3_file *file, const void *buffer, int amount,
     return SQLITE_OK;
 }
 
-/* F5. Durable whether SQLite asks for it or not. It does not when it deletes a journal that it has
- * rolled back; but then the next transaction writes over it in place, and a cut could leave this
- * header with records that are half the next one's. SQLite's checksum looks at every 200th byte of
- * a record only, and takes such a mixture for a page. */
+/* REGION-5. Durable whether SQLite asks for it or not. It does not when it deletes a journal that
+ * it has rolled back; but then the next transaction writes over it in place, and a cut could leave
+ * this header with records that are half the next one's. SQLite's checksum looks at every 200th
+ * byte of a record only, and takes such a mixture for a page. */
 int plx_region_journal_end(struct plx_region_vfs *vfs)
 {
     uint8_t zeros[PAGE] = {0};

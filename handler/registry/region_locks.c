@@ -1,4 +1,4 @@
-/* region_locks.c - SQLite's five states as bytes of the volume (region.c, F7, F9).
+/* region_locks.c - SQLite's five states as bytes of the volume (REGION-7, REGION-9).
  */
 #include "registry/region_inside.h"
 
@@ -12,8 +12,8 @@ static int set_byte(struct plx_region_vfs *vfs, enum lock_byte byte, enum plx_by
     return plx_region_note(vfs, code ? SQLITE_IOERR_LOCK : SQLITE_OK, code, "lock", byte);
 }
 
-/* F9. Who added a span may have died before it was durable: what is made durable in it from now on
- * must not be more so than the superblock that names it. */
+/* REGION-9. Who added a span may have died before it was durable: what is made durable in it from
+ * now on must not be more so than the superblock that names it. */
 static int take_spans(struct plx_region_vfs *vfs, const struct plx_region *now)
 {
     const struct plx_region *region = &vfs->region;
@@ -91,7 +91,8 @@ int plx_region_database_lock(sqlite3_file *file, int level)
         return lock_shared(vfs);
     if (vfs->region.read_only)
         return SQLITE_READONLY;
-    if (vfs->level == SQLITE_LOCK_SHARED) /* F7; EXCLUSIVE at once is a roll-back of the dead's */
+    /* REGION-7; EXCLUSIVE at once is a roll-back of the dead's */
+    if (vfs->level == SQLITE_LOCK_SHARED)
         result = plx_region_may_write(vfs, SQLITE_IOERR_LOCK);
     if (result)
         return result;

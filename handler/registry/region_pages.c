@@ -1,4 +1,5 @@
-/* region_pages.c - blocks of a region, and the pages of its database (region.c, F1 to F4, F8).
+/* region_pages.c - blocks of a region, and the pages of its database (REGION-1 to REGION-4,
+ * REGION-8).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +164,7 @@ static int check_page(struct plx_region_vfs *vfs, uint8_t page[PAGE], uint64_t n
 
 static void stamp_page(uint8_t page[PAGE], uint64_t number)
 {
-    bool damaged = plx_region_word_at(page + STAMP_AT + 4) == MARK; /* F8 */
+    bool damaged = plx_region_word_at(page + STAMP_AT + 4) == MARK; /* REGION-8 */
 
     plx_region_put_word(page + STAMP_AT,
                         damaged ? ~page_crc(page, number) : page_crc(page, number));
@@ -184,12 +185,12 @@ int plx_region_database_read(sqlite3_file *file, void *buffer, int amount, sqlit
     int result;
 
     memset(buffer, 0, (size_t)amount);
-    if (vfs->level == SQLITE_LOCK_NONE) /* F3 */
+    if (vfs->level == SQLITE_LOCK_NONE) /* REGION-3 */
         return SQLITE_IOERR_SHORT_READ;
     if (number * PAGE > vfs->space || inside + (uint64_t)amount > PAGE)
         return SQLITE_IOERR_SHORT_READ;
     result = plx_region_read_block(vfs, PART_DATABASE, (number - 1) * PAGE, page);
-    if (!result && number == 1 && is_zero(page)) /* F4 */
+    if (!result && number == 1 && is_zero(page)) /* REGION-4 */
         return SQLITE_IOERR_SHORT_READ;
     if (!result)
         result = check_page(vfs, page, number);
@@ -224,7 +225,7 @@ int plx_region_database_truncate(sqlite3_file *file, sqlite3_int64 bytes)
 {
     uint8_t zeros[PAGE] = {0};
 
-    if (bytes) /* F4 */
+    if (bytes) /* REGION-4 */
         return SQLITE_OK;
     return plx_region_write_blocks(((struct plx_region_file *)file)->vfs, PART_DATABASE, 0, zeros,
                                    PAGE);
@@ -237,7 +238,8 @@ int plx_region_database_size(sqlite3_file *file, sqlite3_int64 *ret_bytes)
     int result = plx_region_read_block(vfs, PART_DATABASE, 0, page);
 
     if (!result)
-        *ret_bytes = is_zero(page) ? 0 : (sqlite3_int64)plx_region_vfs_pages(vfs) * PAGE; /* F4 */
+        /* REGION-4 */
+        *ret_bytes = is_zero(page) ? 0 : (sqlite3_int64)plx_region_vfs_pages(vfs) * PAGE;
     return result;
 }
 

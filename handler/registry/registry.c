@@ -1,8 +1,8 @@
 /* registry.c - the handle: opening, errors, running batches, events, policies.
  *
- * R1  A call's outputs are written only after its transaction was committed.
- * R2  Every mutating batch carries its audit event: what is not in events did not happen. Holds
- *     and intents alone carry none (holds.c).
+ * REGISTRY-1  A call's outputs are written only after its transaction was committed.
+ * REGISTRY-2  Every mutating batch carries its audit event: what is not in events did not happen.
+ *     Holds and intents alone carry none (holds.c).
  * Threads: one at a time per handle.
  * Crash story: each call is one transaction (sqlite.c); there is no state in between.
  */
@@ -271,7 +271,7 @@ static bool is_refusal(int code)
     return code > 0 || code == PLX_ERR_EXISTS || code == PLX_ERR_BUSY || code == PLX_ERR_INVALID;
 }
 
-/* K3 of kept.c, of what is refused when all of it is made at once. */
+/* KEPT-3, of what is refused when all of it is made at once. */
 static int settle_each(struct plx_registry *reg)
 {
     struct plx_sql_kept *kept = &reg->kept;
@@ -312,7 +312,7 @@ int plx_registry_settle(struct plx_registry *reg)
     return code;
 }
 
-/* K1, K3 of kept.c. */
+/* KEPT-1, KEPT-3. */
 static int run_together(struct plx_registry *reg, const struct plx_sql *batch, size_t count,
                         struct sink *sink)
 {
@@ -347,7 +347,7 @@ static int run(struct plx_registry *reg, bool change, const struct plx_sql *batc
 {
     if (change && reg->kept.count)
         return run_together(reg, batch, count, sink);
-    if (reg->kept.seen) /* K2 */
+    if (reg->kept.seen) /* KEPT-2 */
         plx_registry_settle(reg);
     return run_alone(reg, change, batch, count, sink);
 }

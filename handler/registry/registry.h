@@ -134,7 +134,7 @@ int plx_registry_store_list(struct plx_registry *reg, struct plx_registry_store 
 /* Something was seen on the store that shows that the registry lost writes: it stands until a
  * rebuild. Meanwhile nothing is created, claimed, taken, locked, let go of or collected, nor does
  * the store grow (REGISTRY); what is open goes on. Instances and holds are entered as ever: with
- * these one only reads, and an instance's number is not the registry's (instance.c, N1), so that
+ * these one only reads, and an instance's number is not the registry's (INSTANCE-1), so that
  * none of a process whose row was lost is given out again. The first word stays. */
 int plx_registry_doubt(struct plx_registry *reg, int64_t store, const char *why);
 /* What to do about a store's doubt, where that does not say so itself: behind its text. */

@@ -1,23 +1,24 @@
 /* retention.c - see retention.h.
  *
- * W1  A level is applied to whole periods of its interval only: the one that is under way waits
- *     until it has passed. So a level's next run never begins within a period, and of each exactly
- *     the first snapshot stays, however often it runs.
- * W2  Coarser levels first; a finer one goes on behind what a coarser one has looked at.
- * W3  Level n, which lets all go, always begins at the oldest: what was kept there for a label or a
- *     reader goes when nothing keeps it any more. The other levels do not look back: such a
- *     snapshot stays until level n comes to it.
- * W4  When in doubt a snapshot stays: a clock that is in doubt lets nothing go (witness.c
+ * RETENTION-1  A level is applied to whole periods of its interval only: the one that is under way
+ *     waits until it has passed. So a level's next run never begins within a period, and of each
+ *     exactly the first snapshot stays, however often it runs.
+ * RETENTION-2  Coarser levels first; a finer one goes on behind what a coarser one has looked at.
+ * RETENTION-3  Level n, which lets all go, always begins at the oldest: what was kept there for a
+ *     label or a reader goes when nothing keeps it any more. The other levels do not look back:
+ *     such a snapshot stays until level n comes to it.
+ * RETENTION-4  When in doubt a snapshot stays: a clock that is in doubt lets nothing go (witness.c
  *     has that rule), and one that went back neither. Progress that was lost is made again with the
  *     same result; so is what lies more than a day ahead, for nobody would wait that long.
- * W5  Where all was let go it is looked through once more: what is left before a rewind goes at
- *     last, when nothing else does (reclaim.c, C9). A dry run asks for that first, as
- *     nothing goes meanwhile; all before that rewind are counted then.
- * W6  Thrifty: what would be written anew in small steps waits until some MiB of log have gathered
- *     (thrift.c), and the window ends up to a sixteenth late: so each record of the log is
+ * RETENTION-5  Where all was let go it is looked through once more: what is left before a rewind
+ *     goes at last, when nothing else does (RECLAIM-9). A dry run asks for that first, as nothing
+ *     goes meanwhile; all before that rewind are counted then.
+ * RETENTION-6  Thrifty: what would be written anew in small steps waits until some MiB of log have
+ *     gathered (thrift.c), and the window ends up to a sixteenth late: so each record of the log is
  *     read and written anew about once for each level that it passes. Key frames stay where that
  *     sixteenth needs them. A level that waits is asked again at the next look.
- * Threads: the caller's. Crash story: progress is written after what it tells of.
+ * Threads: the caller's.
+ * Crash story: progress is written after what it tells of.
  */
 #include "registry/retention.h"
 
@@ -76,13 +77,13 @@ uint64_t plx_retention_shorter(uint64_t oldest, uint64_t newest)
     return oldest + plx_max_u64(numbers / SHORTER_BY, 1);
 }
 
-/* W6 */
+/* RETENTION-6 */
 static uint64_t lag_ns(const struct plx_retention *retention)
 {
     return retention->thrifty ? plx_retention_window_ns(&retention->policy) / LAGS_PER_WINDOW : 0;
 }
 
-/* W1. Of level n: what its snapshots are apart by then, or as often as anybody looks. */
+/* RETENTION-1. Of level n: what its snapshots are apart by then, or as often as anybody looks. */
 static uint64_t period_ns(const struct plx_retention *retention, unsigned level)
 {
     const struct plx_protection *policy = &retention->policy;
@@ -108,7 +109,7 @@ unsigned plx_retention_plan(const struct plx_retention *retention, uint64_t now_
 {
     const struct plx_protection *policy = &retention->policy;
     unsigned count = 0, last = policy->tiers;
-    uint64_t coarser = 0; /* W2 */
+    uint64_t coarser = 0; /* RETENTION-2 */
 
     if (!policy->tiers)
         return 0;
@@ -119,11 +120,11 @@ unsigned plx_retention_plan(const struct plx_retention *retention, uint64_t now_
 
         coarser = plx_max_u64(coarser, known ? retention->level[level].upto : 0);
         if (all_stay || !before_ns ||
-            (known && before_ns <= retention->level[level].before_ns)) /* W4 */
+            (known && before_ns <= retention->level[level].before_ns)) /* RETENTION-4 */
             continue;
         ret_steps[count++] = (struct plx_retention_step){
             .level = level,
-            .thin = {.after = level == last ? 0 : coarser, /* W3 */
+            .thin = {.after = level == last ? 0 : coarser, /* RETENTION-3 */
                      .upto = UINT64_MAX,
                      .before_ns = before_ns,
                      .every_ns = level == last ? 0 : policy->tier[level].every_ns,
@@ -156,14 +157,14 @@ static int thin_slice(const struct plx_retention_work *work, const struct plx_th
     return error;
 }
 
-/* W5 */
+/* RETENTION-5 */
 static bool worth_a_further_round(const struct plx_thin *thin, const struct plx_thinned *sum,
                                   uint64_t gone_before)
 {
     return !thin->dry_run && !thin->thrifty && !thin->every_ns && sum->snapshots > gone_before;
 }
 
-/* W5 */
+/* RETENTION-5 */
 static int count_past(const struct plx_retention_work *work, const struct plx_thin *thin,
                       uint64_t *ret_past, struct plx_thinned *sum, struct plx_fault *fault)
 {
@@ -229,12 +230,12 @@ int plx_retention_apply(struct plx_retention *retention, uint64_t now_ns,
         struct plx_thinned sum;
 
         if (level < retention->policy.tiers)
-            steps[i].thin.after = plx_max_u64(steps[i].thin.after, coarser); /* W2 */
+            steps[i].thin.after = plx_max_u64(steps[i].thin.after, coarser); /* RETENTION-2 */
         error = plx_retention_thin(work, &steps[i].thin, &sum, fault);
         add(ret_sum, &sum);
         coarser = plx_max_u64(coarser, sum.upto);
         retention->level[level].upto = plx_max_u64(retention->level[level].upto, sum.upto);
-        if (!error && !sum.waits) /* W6 */
+        if (!error && !sum.waits) /* RETENTION-6 */
             retention->level[level].before_ns = steps[i].thin.before_ns;
     }
     return error;
@@ -274,7 +275,7 @@ int plx_retention_preview(const struct plx_protection *policy, uint64_t now_ns,
         steps[i].thin.after = coarser;
         error = plx_retention_thin(work, &steps[i].thin, &sum, fault);
         add(ret_sum, &sum);
-        coarser = plx_max_u64(coarser, sum.upto); /* W2 */
+        coarser = plx_max_u64(coarser, sum.upto); /* RETENTION-2 */
     }
     return error;
 }
@@ -340,7 +341,7 @@ int plx_retention_load(struct plx_registry *registry, const char *vdi,
 
     if (error && error != PLX_ERR_NOT_FOUND)
         return error;
-    if (error || !parse_progress(text, &retention)) /* W4 */
+    if (error || !parse_progress(text, &retention)) /* RETENTION-4 */
         retention = (struct plx_retention){.policy = *policy};
     *ret_retention = retention;
     return 0;

@@ -20,8 +20,8 @@
 
 struct plx_retention {
     struct plx_protection policy; /* that the levels belong to */
-    /* It is applied often, and what costs more than it is worth waits (W6). Else all goes at once
-     * that is to go. */
+    /* It is applied often, and what costs more than it is worth waits (RETENTION-6). Else all goes
+     * at once that is to go. */
     bool thrifty;
     struct {
         uint64_t upto;      /* thinned up to this snapshot */

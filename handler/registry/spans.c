@@ -1,25 +1,26 @@
 /* spans.c - see spans.h.
  *
- * P1  Extents are the system's in the registry, durably, before the superblock names them: from
- *     then on no claim gets them. They were never used before (extents.c, E2), so nothing refers to
- *     them and nobody writes there.
- * P2  The superblock gets its span while this process alone has the registry, by SQLite's exclusive
- *     lock: nobody works with the old spans then, and there is no journal to be rolled back. Who
- *     comes next looks at the superblock under a lock of its own (region.c, F9), whichever program
- *     it is and however long it has had the registry open.
- * P3  What the superblock names is the system's in a registry that is made anew (rebuild.c), and
- *     what it does not name is not: P1 holds there, too.
- * P4  That they were never used is only what the registry says, which may have lost a write. Their
- *     headers are read before the superblock names them. One that was ever written puts the store
- *     in doubt. One that cannot be believed is sealed, as where extents are claimed (attach.c,
- *     A10), and what is left around it is taken; a call does so three times.
- * P5  No more at once than there is room for rows of, in what the registry has so far: at least
- *     half as much as it has (grow.c, G7) is that always, but for what P4 or a crash has
+ * SPANS-1  Extents are the system's in the registry, durably, before the superblock names them:
+ *     from then on no claim gets them. They were never used before (EXTENTS-2), so nothing refers
+ *     to them and nobody writes there.
+ * SPANS-2  The superblock gets its span while this process alone has the registry, by SQLite's
+ *     exclusive lock: nobody works with the old spans then, and there is no journal to be rolled
+ *     back. Who comes next looks at the superblock under a lock of its own (REGION-9), whichever
+ *     program it is and however long it has had the registry open.
+ * SPANS-3  What the superblock names is the system's in a registry that is made anew (rebuild.c),
+ *     and what it does not name is not: SPANS-1 holds there, too.
+ * SPANS-4  That they were never used is only what the registry says, which may have lost a write.
+ *     Their headers are read before the superblock names them. One that was ever written puts the
+ *     store in doubt. One that cannot be believed is sealed, as where extents are claimed
+ *     (attach.c, ATTACH-10), and what is left around it is taken; a call does so three times.
+ * SPANS-5  No more at once than there is room for rows of, in what the registry has so far: at
+ *     least half as much as it has (GROW-7) is that always, but for what SPANS-4 or a crash has
  *     left.
- * Threads: the caller's, who has the right to grow (growth.c, D1). Crash story: before P1's commit
+ * Threads: the caller's, who has the right to grow (GROWTH-1).
+ * Crash story: before SPANS-1's commit
  *   nothing has happened. After it there are extents of the system that the superblock does not
  *   name: nobody's, until the next growth takes them. While the superblock is written one of its
- *   slots counts (grow.c, G2), and all agree which: if it is the new one, nothing that is
+ *   slots counts (GROW-2), and all agree which: if it is the new one, nothing that is
  *   made durable in the span is so before the superblock itself.
  */
 #include "registry/spans.h"
@@ -69,7 +70,7 @@ static int doubt(struct plx_registry *registry, int64_t store_row, uint64_t no,
     return error;
 }
 
-/* P4. *ret_no: after CORRUPT, whose header cannot be believed. */
+/* SPANS-4. *ret_no: after CORRUPT, whose header cannot be believed. */
 static int check_unused(struct plx_registry *registry, int64_t store_row, struct plx_store *store,
                         const struct plx_registry_range *run, uint64_t *ret_no,
                         struct plx_fault *fault)
@@ -90,7 +91,7 @@ static int check_unused(struct plx_registry *registry, int64_t store_row, struct
     return 0;
 }
 
-/* P2 */
+/* SPANS-2 */
 static int add_span(void *context, struct plx_fault *fault)
 {
     const struct addition *addition = context;
@@ -99,7 +100,7 @@ static int add_span(void *context, struct plx_fault *fault)
                                        fault);
 }
 
-/* P5 */
+/* SPANS-5 */
 static int limit(struct plx_registry *registry, uint64_t least, uint64_t *most)
 {
     uint64_t used, pages;
@@ -110,7 +111,7 @@ static int limit(struct plx_registry *registry, uint64_t least, uint64_t *most)
     return error;
 }
 
-/* P1 */
+/* SPANS-1 */
 static int find_run(struct plx_registry *registry, int64_t store_row, const struct plx_store *store,
                     uint64_t least, uint64_t most, struct plx_registry_range *ret_run)
 {

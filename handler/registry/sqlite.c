@@ -1,27 +1,27 @@
 /* sqlite.c - the registry in SQLite: in a region of a volume, or in a file.
  *
- * S1  A committed batch survives a power cut: synchronous=FULL, with a rollback journal in a region
- *     (region.c), with WAL in a file.
- * S2  A change takes the write lock before its first statement (BEGIN IMMEDIATE), so what its
+ * SQLITE-1  A committed batch survives a power cut: synchronous=FULL, with a rollback journal in a
+ *     region (region.c), with WAL in a file.
+ * SQLITE-2  A change takes the write lock before its first statement (BEGIN IMMEDIATE), so what its
  *     conditions read is what it changes, and there are no deadlocks to break.
- * S3  A file is touched only after it was recognised: a foreign or newer one stays as it is.
- * S4  A file that was deleted or replaced while open is never used any more; two processes cannot
- *     work on two registries under one name. A region cannot be replaced.
- * S5  In a region nothing but the region is opened or written: what SQLite would put into files of
- *     its own stays in memory, and pages that a transaction changed stay there until its commit.
- *     That also keeps SQLite from reading again what it never wrote: a page that is on the free
- *     list can be anything, and would be taken for damage.
- * S6  The last fifth of a region is for what frees something: events are left out there. Rows of
- *     further extents stop before that is used up, for they are never removed; what a collection
+ * SQLITE-3  A file is touched only after it was recognised: a foreign or newer one stays as it is.
+ * SQLITE-4  A file that was deleted or replaced while open is never used any more; two processes
+ *     cannot work on two registries under one name. A region cannot be replaced.
+ * SQLITE-5  In a region nothing but the region is opened or written: what SQLite would put into
+ *     files of its own stays in memory, and pages that a transaction changed stay there until its
+ *     commit. That also keeps SQLite from reading again what it never wrote: a page that is on the
+ *     free list can be anything, and would be taken for damage.
+ * SQLITE-6  The last fifth of a region is for what frees something: events are left out there. Rows
+ *     of further extents stop before that is used up, for they are never removed; what a collection
  *     has found stops where a region could not be made longer any more.
- * S7  A region can become longer while it is open (region.c, F9). The first change that finds it so
- *     raises the limits of pages and of events; until then the old ones hold.
- * S8  Others have the registry for fractions of a millisecond: for a second their turns are waited
- *     for by anybody. Longer before the first change as the caller's patience says; who has not
- *     enough of it does not wait again. From that change on, for something has begun, as long as
- *     who was given no patience.
- * S9  What runs by itself, or in place of a table, is ours: a trigger or view that no migration has
- *     made could change rows unseen, or never end.
+ * SQLITE-7  A region can become longer while it is open (REGION-9). The first change that finds it
+ *     so raises the limits of pages and of events; until then the old ones hold.
+ * SQLITE-8  Others have the registry for fractions of a millisecond: for a second their turns are
+ *     waited for by anybody. Longer before the first change as the caller's patience says; who has
+ *     not enough of it does not wait again. From that change on, for something has begun, as long
+ *     as who was given no patience.
+ * SQLITE-9  What runs by itself, or in place of a table, is ours: a trigger or view that no
+ *     migration has made could change rows unseen, or never end.
  * Threads: one at a time per handle, any number of processes.
  * Crash story: SQLite's. A crash while the file is made leaves an empty one, which the next
  *   opener fills; the schema and all pending migrations are one transaction.
@@ -104,7 +104,7 @@ static int region_failed(const struct plx_sqlite *lite, int result, const char *
                          text);
 }
 
-/* S8 */
+/* SQLITE-8 */
 static bool is_patient(const struct plx_sqlite *lite)
 {
     return lite->region.patience && !lite->changed_at;
@@ -116,7 +116,7 @@ static int kept_busy(const struct plx_sqlite *lite, struct plx_fault *fault)
                          "registry %.120s: another process keeps it busy; try again", lite->path);
 }
 
-/* By its contents: a page's stamp (region.c, F2), its structure, tables that are not there. */
+/* By its contents: a page's stamp (REGION-2), its structure, tables that are not there. */
 static bool is_damage(int result)
 {
     return result == SQLITE_IOERR_DATA || (result & 0xff) == SQLITE_CORRUPT ||
@@ -169,7 +169,7 @@ static uint64_t monotonic_ms(void)
     return plx_clock_ns(CLOCK_MONOTONIC) / 1000000;
 }
 
-/* S8. SQLite's own busy handler sleeps ever longer, and one process that writes without pause
+/* SQLITE-8. SQLite's own busy handler sleeps ever longer, and one process that writes without pause
  * starves the others: ask again as often as they change something, at odd times. */
 int plx_sqlite_wait_turn(void *context, int asked)
 {
@@ -311,7 +311,8 @@ int plx_sqlite_give_up(struct plx_sqlite *lite, int result, struct plx_fault *fa
     return code;
 }
 
-/* S4. The file may have been deleted, or deleted and rebuilt: then the rebuilt one is the one. */
+/* SQLITE-4. The file may have been deleted, or deleted and rebuilt: then the rebuilt one is the
+ * one. */
 static int follow(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int moved = 0;
@@ -342,7 +343,7 @@ static int used_pages(struct plx_sqlite *lite, int64_t *ret_used)
     return result ? result : sqlite3_reset(statement);
 }
 
-/* S6. Pages in use, if there is a statement that depends on them. */
+/* SQLITE-6. Pages in use, if there is a statement that depends on them. */
 static int look_for_room(struct plx_sqlite *lite, const struct plx_sql *batch, size_t count,
                          int64_t *ret_used)
 {
@@ -359,7 +360,7 @@ static bool left_out(const struct plx_sqlite *lite, const struct plx_sql *sql, i
            plx_sql_crowded((uint64_t)used, plx_region_vfs_pages(lite->vfs), sql->leaves);
 }
 
-/* S7. Within a change. */
+/* SQLITE-7. Within a change. */
 static int fit(struct plx_sqlite *lite)
 {
     uint32_t pages = lite->vfs ? plx_region_vfs_pages(lite->vfs) : 0;

@@ -19,10 +19,10 @@ struct plx_sqlite {
     struct plx_prepared *prepared; /* most recently used first */
     uint64_t busy_since_ns;        /* of the busy handler (patience.h) */
     uint64_t changed_at;           /* monotonic ms */
-    bool given_up;                 /* a turn (S8) */
+    bool given_up;                 /* a turn (SQLITE-8) */
     struct plx_region_vfs *vfs;    /* NULL: a file */
     struct plx_region region;      /* with vfs: its locks and what may be done; its spans: vfs */
-    uint32_t pages;                /* with vfs: SQLite's limit (S7) */
+    uint32_t pages;                /* with vfs: SQLite's limit (SQLITE-7) */
     char path[PLX_PATH_MAX];       /* the file; of a region the name of its volume, for messages */
 };
 

@@ -1,4 +1,5 @@
-/* sqlite_inside.h - what sqlite.c and sqlite_open.c share; the rules S1 and on are sqlite.c's. */
+/* sqlite_inside.h - what sqlite.c and sqlite_open.c share; the rules SQLITE-1 and on are
+ * sqlite.c's. */
 #ifndef PLX_SQLITE_INSIDE_H
 #define PLX_SQLITE_INSIDE_H
 
@@ -7,7 +8,7 @@
 #include "registry/sqlite.h"
 
 #define LOCK_SUFFIX ".lock"
-#define TURNS_MS 1000 /* S8 */
+#define TURNS_MS 1000 /* SQLITE-8 */
 #define BUSY_TIMEOUT_MS 30000
 #define CHANGES_APART_MS 10u
 #define TURN_NS 1000000

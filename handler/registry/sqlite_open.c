@@ -35,7 +35,7 @@ static bool is_ours(const char *sql)
     return false;
 }
 
-/* S9 */
+/* SQLITE-9 */
 static int refuse_strange(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     sqlite3_stmt *statement;
@@ -59,7 +59,7 @@ static int refuse_strange(struct plx_sqlite *lite, struct plx_fault *fault)
                          lite->path);
 }
 
-/* S3. The schema's number, 0 for an empty file; refuses what is not for us. */
+/* SQLITE-3. The schema's number, 0 for an empty file; refuses what is not for us. */
 int plx_sqlite_recognise(struct plx_sqlite *lite, int64_t *ret_number, struct plx_fault *fault)
 {
     int64_t tables, ours, number = 0;
@@ -280,7 +280,7 @@ static void sqlite_close(void *driver)
 
 /* ---- In a region ------------------------------------------------------------------------- */
 
-/* S5, and what a page of a region must be (region.c, F2). */
+/* SQLITE-5, and what a page of a region must be (REGION-2). */
 static int enter_region(struct plx_sqlite *lite, struct plx_fault *fault)
 {
     int reserved = PLX_REGION_STAMP;

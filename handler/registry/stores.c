@@ -1,9 +1,9 @@
 /* stores.c - stores, their volumes, and the instances that have them open.
  *
- * O1  Ranges of extents follow each other without gaps: a volume starts where those before it end,
- *     and what it becomes larger by comes behind all that there is then (growth.c).
- * O2  An instance's row is there while it owns anything (foreign keys; INV-5).
- * Threads and crash story: as registry.c.
+ * STORES-1  Ranges of extents follow each other without gaps: a volume starts where those before it
+ *     end, and what it becomes larger by comes behind all that there is then (growth.c).
+ * STORES-2  An instance's row is there while it owns anything (foreign keys; INV-5). Threads and
+ *     crash story: as registry.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +29,8 @@ static void read_store(void *item, const struct plx_sql_value *columns)
 
 static const struct plx_sql_shape store_shape = {sizeof(struct plx_registry_store), read_store};
 
-/* The two statements that enter a volume: where the volumes so far end, or not at all (O1), and
- * its first extents as the system's. args must outlive them. */
+/* The two statements that enter a volume: where the volumes so far end, or not at all (STORES-1),
+ * and its first extents as the system's. args must outlive them. */
 static void enter_volume(const char *store_uuid, const struct plx_registry_volume *volume,
                          struct plx_sql_value args[7], struct plx_sql ret_batch[2])
 {

@@ -1,24 +1,24 @@
 /* tenancy.c - see tenancy.h.
  *
- * T1  A page is written with the next generation and with the lock on PLX_BYTE_HOME held: one
- *     process of a machine writes at a time.
- * T2  A change of host, boot or inode goes to both slots, one after the other, each flushed before
- *     the next and before anything relies on it; so does "open" the first time. Slot B is made
- *     durable before slot A is written, for what it says may be volatile: from then on slot A stays
- *     as it is, "open", and all goes to slot B alone. That the store is closed, and a new counter,
- *     are not flushed, for losing one costs who comes next a watch in vain. That it is open again
- *     is: no older word of its being closed can come back. So one slot is always whole and durable,
- *     and says who has the store, and that it may be open.
- * T3  Who takes a store (another boot, another inode, a released one, by the operator's word) reads
- *     the page again after it has written and waited: of two takers the one that was overwritten
- *     notices, and has done nothing yet.
- * T4  A counter never goes back while its host lives. One that does is an older page, brought
- *     back by whoever restored the volume beneath us.
- * T5  Between two running machines a counter that stands still proves nothing; only on the same
- *     machine, where a process that is stopped could not have I/O of its own under way for so
+ * TENANCY-1  A page is written with the next generation and with the lock on PLX_BYTE_HOME held:
+ *     one process of a machine writes at a time.
+ * TENANCY-2  A change of host, boot or inode goes to both slots, one after the other, each flushed
+ *     before the next and before anything relies on it; so does "open" the first time. Slot B is
+ *     made durable before slot A is written, for what it says may be volatile: from then on slot A
+ *     stays as it is, "open", and all goes to slot B alone. That the store is closed, and a new
+ *     counter, are not flushed, for losing one costs who comes next a watch in vain. That it is
+ *     open again is: no older word of its being closed can come back. So one slot is always whole
+ *     and durable, and says who has the store, and that it may be open.
+ * TENANCY-3  Who takes a store (another boot, another inode, a released one, by the operator's
+ *     word) reads the page again after it has written and waited: of two takers the one that was
+ *     overwritten notices, and has done nothing yet.
+ * TENANCY-4  A counter never goes back while its host lives. One that does is an older page,
+ *     brought back by whoever restored the volume beneath us.
+ * TENANCY-5  Between two running machines a counter that stands still proves nothing; only on the
+ *     same machine, where a process that is stopped could not have I/O of its own under way for so
  *     long, and whose instance locks are looked at afterwards, is it taken for the end.
- * T6  What was read while another was writing it proves nothing: nobody is fenced by a page of
- *     which a slot is damaged, before it was read again.
+ * TENANCY-6  What was read while another was writing it proves nothing: nobody is fenced by a page
+ *     of which a slot is damaged, before it was read again.
  * Threads: `lock` guards the device and the page in memory. The thread looks once a second.
  * Crash story: a crash leaves "open" set. The next process of the same boot and inode does not
  *   mind; that of a new boot watches the counter, which stands still. A power cut soon after the
@@ -87,7 +87,7 @@ static int look_whether_moved(struct plx_device *device, const struct plx_uuid *
 
     if (error && !before->found)
         error = 0;
-    *ret_moved = !error && !now.damaged && /* T6 */
+    *ret_moved = !error && !now.damaged && /* TENANCY-6 */
                  (now.found != before->found || now.home.generation != before->home.generation);
     *ret_now = now;
     return error;
@@ -127,7 +127,7 @@ int plx_tenancy_lives(struct plx_device *device, const struct plx_uuid *store, b
                                     : watch_page(device, store, &page, WATCH_NS, ret_lives, fault);
 }
 
-/* T3 */
+/* TENANCY-3 */
 static int write_taken(struct plx_tenancy *t, struct page *page, struct plx_fault *fault)
 {
     struct plx_home home = {
@@ -264,7 +264,7 @@ static int take(struct plx_tenancy *t, struct plx_fault *fault)
     return error;
 }
 
-/* "open", for those of another boot or inode (T2). */
+/* "open", for those of another boot or inode (TENANCY-2). */
 static int set_open(struct plx_tenancy *t, bool open, struct plx_fault *fault)
 {
     struct plx_home home;
@@ -310,7 +310,7 @@ static int look(struct plx_tenancy *t, struct plx_fault *fault)
 
     if (atomic_load(&t->fenced))
         return plx_fault_set(fault, PLX_ERR_FENCED, "%s", t->why);
-    for (unsigned i = 0; i < LOOK_TRIES && page.damaged && !error; i++) { /* T6 */
+    for (unsigned i = 0; i < LOOK_TRIES && page.damaged && !error; i++) { /* TENANCY-6 */
         if (i)
             plx_home_rest(LOOK_AGAIN_NS);
         error = plx_home_read(t->device, &t->options.store, &page, fault);
@@ -325,7 +325,7 @@ static int look(struct plx_tenancy *t, struct plx_fault *fault)
                  page.found && page.home.host_name[0] ? page.home.host_name : "(nobody)");
         return fence(t, fault, why);
     }
-    if (page.home.counter < t->page.home.counter) /* T4 */
+    if (page.home.counter < t->page.home.counter) /* TENANCY-4 */
         return fence(t, fault,
                      "the volume went back to an older state while it was in use (a snapshot of "
                      "the array restored?)");

@@ -15,11 +15,11 @@
 #define LOOK_NS SECOND_NS
 #define GAP_NS (2 * SECOND_NS) /* without a look: nothing is submitted before the next one */
 #define WATCH_NS (5 * SECOND_NS)
-#define SETTLE_NS (2 * SECOND_NS) /* T3 */
+#define SETTLE_NS (2 * SECOND_NS) /* TENANCY-3 */
 #define LOCK_WAIT_MS 15000u       /* another one may be watching */
 #define RAISE_MS 500u             /* so long nobody raises a counter: it is not waited for */
 #define STEP_NS 50000000ull
-#define LOOK_TRIES 5u /* T6 */
+#define LOOK_TRIES 5u /* TENANCY-6 */
 #define LOOK_AGAIN_NS 10000000ull
 #define UNSEEN_NS (5 * SECOND_NS) /* without a look that succeeds, beyond the gap */
 
@@ -27,7 +27,7 @@ struct page {
     struct plx_home home;
     bool found;
     bool damaged;   /* a slot is neither whole nor unused */
-    bool kept_open; /* T2: slot A says so, for the same host, boot and inode */
+    bool kept_open; /* TENANCY-2: slot A says so, for the same host, boot and inode */
 };
 
 enum slot {

@@ -1,8 +1,8 @@
 /* threshold.c - see threshold.h.
  *
- * T1  What is printed is read back as the same.
- * T2  A row that cannot be read (of a later version, or edited by hand) is no limit: a warning is
- *     lost, nothing else.
+ * THRESHOLD-1  What is printed is read back as the same.
+ * THRESHOLD-2  A row that cannot be read (of a later version, or edited by hand) is no limit: a
+ *     warning is lost, nothing else.
  * Threads: any. No state, no crash story.
  */
 #include "registry/threshold.h"
@@ -55,7 +55,7 @@ bool plx_threshold_is_crossed(uint64_t at_bytes, uint64_t used_bytes, bool was)
 
 /* ---- In the registry ---- */
 
-/* T2 */
+/* THRESHOLD-2 */
 static int take(int error, const char *text, struct plx_threshold *ret_threshold)
 {
     *ret_threshold = (struct plx_threshold){0};

@@ -1,12 +1,13 @@
 /* vdis.c - virtual disks and their labels.
  *
- * V1  A slot belongs to one VDI, live or deleted, until it is purged.
- * V2  A name belongs to at most one live VDI of a store.
- * V3  Whatever a VDI's record or log also says (size, name, state, labels) changes only for the
+ * VDIS-1  A slot belongs to one VDI, live or deleted, until it is purged.
+ * VDIS-2  A name belongs to at most one live VDI of a store.
+ * VDIS-3  Whatever a VDI's record or log also says (size, name, state, labels) changes only for the
  *     holder of its lock: the statement compares owner and epoch.
- * V4  A slot whose record could not be read (lost.h) is given to no other one: its record stays.
- * Threads and crash story: as registry.c. The registry and the store change one after the other;
- *   a crash in between leaves the VDI locked by a dead instance, and takeover looks at both.
+ * VDIS-4  A slot whose record could not be read (lost.h) is given to no other one: its record
+ *     stays. Threads and crash story: as registry.c. The registry and the store change one after
+ *     the other; a crash in between leaves the VDI locked by a dead instance, and takeover looks at
+ *     both.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static int check_vdi(struct plx_registry *reg, const struct plx_registry_vdi *vd
     return 0;
 }
 
-/* V4: the lowest one that is free: 0, or the first one whose predecessor alone is taken. */
+/* VDIS-4: the lowest one that is free: 0, or the first one whose predecessor alone is taken. */
 #define IS_FREE(slot)                                                                              \
     " NOT EXISTS (SELECT 1 FROM vdis WHERE store = ?2 AND vdis.slot = " slot ")"                   \
     " AND NOT EXISTS (SELECT 1 FROM lost WHERE store = ?2 AND lost.slot = " slot ")"
@@ -239,7 +240,7 @@ int plx_registry_vdis_takeover(struct plx_registry *reg, uint64_t dead, uint64_t
     return code;
 }
 
-/* ---- Changing, under the lock (V3) ------------------------------------------------------- */
+/* ---- Changing, under the lock (VDIS-3) ------------------------------------------------------- */
 
 int plx_registry_vdi_resize(struct plx_registry *reg, const struct plx_registry_lock *lock,
                             uint64_t size_bytes)

@@ -1,11 +1,12 @@
 /* answers.c - INQUIRY pages, MODE and LOG SENSE, lists of commands, where tcmu-runner's are not
  * enough.
  *
- * N1  An answer is cut at the allocation length and at the buffer, its length fields are not.
- * N2  No byte of the initiator's buffer keeps what the ring held before.
- * N3  What is claimed here is kept elsewhere: DPOFUA and the FUA bits by io.c, the pages for MODE
- *     SELECT by tcmu-runner (which takes none that differs from its own, so the bytes are the same
- *     but for LBPERE), opcodes by scsi.c, tcmu-runner and the kernel, thresholds by limits.c.
+ * ANSWERS-1  An answer is cut at the allocation length and at the buffer, its length fields are
+ *     not.
+ * ANSWERS-2  No byte of the initiator's buffer keeps what the ring held before.
+ * ANSWERS-3  What is claimed here is kept elsewhere: DPOFUA and the FUA bits by io.c, the pages for
+ *     MODE SELECT by tcmu-runner (which takes none that differs from its own, so the bytes are the
+ *     same but for LBPERE), opcodes by scsi.c, tcmu-runner and the kernel, thresholds by limits.c.
  * Threads: a device's command thread; stateless.
  */
 #include "tcmu/answers.h"
@@ -80,7 +81,7 @@ int plx_answer_inquiry(struct plx_lun *lun, struct tcmulib_cmd *lib_cmd)
         logical_block_provisioning(lun, page);
         length = 8;
     } else {
-        plx_answer(lib_cmd, page, 0, 0); /* N2; tcmu-runner fills in the beginning */
+        plx_answer(lib_cmd, page, 0, 0); /* ANSWERS-2; tcmu-runner fills in the beginning */
         return TCMU_STS_NOT_HANDLED;
     }
     plx_answer(lib_cmd, page, length, plx_get_be(cdb + 3, 2));

@@ -1,13 +1,13 @@
 /* collector.c - see collector.h.
  *
- * L1  attach_lock is held while a job works and given up many times a second: whoever opens,
- *     closes or changes a disk waits for a few nodes to be read, no longer.
- * L2  By itself it begins when the registry says that something was left (a deleted disk, a crash,
- *     history that began anew after a rewind), or that one was broken off; and takes care not to be
- *     in anybody's way (GENTLE_RATE).
- * L3  What goes wrong by itself is told once, until one has gone well; that others are busy only
- *     when it does not end.
- * L4  One job at a time: a collection and a deduplication keep each other out.
+ * COLLECTOR-1  attach_lock is held while a job works and given up many times a second: whoever
+ *     opens, closes or changes a disk waits for a few nodes to be read, no longer.
+ * COLLECTOR-2  By itself it begins when the registry says that something was left (a deleted disk,
+ *     a crash, history that began anew after a rewind), or that one was broken off; and takes care
+ *     not to be in anybody's way (GENTLE_RATE).
+ * COLLECTOR-3  What goes wrong by itself is told once, until one has gone well; that others are
+ *     busy only when it does not end.
+ * COLLECTOR-4  One job at a time: a collection and a deduplication keep each other out.
  * Lock order: attach_lock, then `lock`, which is held for a moment only.
  * Threads: the collector's own, but for start, stop, ask, status and interrupt.
  */
@@ -78,7 +78,7 @@ static void on_progress(void *context, bool second, uint64_t done, uint64_t tota
     pthread_mutex_unlock(&c->lock);
 }
 
-/* L1 */
+/* COLLECTOR-1 */
 static void on_pause(void *context)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
@@ -130,7 +130,7 @@ static int run_job(struct plx_collector *c, struct plx_fault *ret_fault)
 
 /* ---- The thread ---- */
 
-/* L4. false: another one is under way. asked: the thread is told. */
+/* COLLECTOR-4. false: another one is under way. asked: the thread is told. */
 static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked)
 {
     bool busy = false;
@@ -149,7 +149,7 @@ static bool begin(struct plx_collector *c, const struct plx_job *job, bool asked
     return !busy;
 }
 
-/* L2 */
+/* COLLECTOR-2 */
 static bool is_wanted(struct plx_collector *c)
 {
     struct plx_registry_collection last;

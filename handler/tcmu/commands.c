@@ -1,7 +1,8 @@
 /* commands.c - the control socket's commands, on live LUNs.
  *
- * M1  Requests are checked here: they are root's, but may be of another version or mistyped.
- * M2  A LUN that a command works on stays open: luns_lock is held. But nobody waits for
+ * COMMANDS-1  Requests are checked here: they are root's, but may be of another version or
+ *     mistyped.
+ * COMMANDS-2  A LUN that a command works on stays open: luns_lock is held. But nobody waits for
  *     tcmu-runner's main thread with it, nor at all without a limit: that thread may be closing a
  *     LUN (waiting for luns_lock) or the store (waiting for this thread).
  * Threads: the control server's, one request at a time.
@@ -283,7 +284,7 @@ static bool dev_size_path(const struct plx_lun *lun, char *ret_path, size_t size
 }
 
 /* Tells the kernel, which asks tcmu-runner's main thread (reconfig) and waits for it. So a process
- * of its own does it: M2. Returns false when that does not end well soon. */
+ * of its own does it: COMMANDS-2. Returns false when that does not end well soon. */
 static bool write_number(const char *path, uint64_t number)
 {
     char text[24];

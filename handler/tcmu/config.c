@@ -1,7 +1,8 @@
 /* config.c - takes a cfgstring apart. Stateless; the string comes from an administrator.
  *
- * G1  What is not understood is refused, never ignored: a typo must not silently mean the default.
- * G2  On failure *ret_config is untouched.
+ * CONFIG-1  What is not understood is refused, never ignored: a typo must not silently mean the
+ *     default.
+ * CONFIG-2  On failure *ret_config is untouched.
  */
 #include "tcmu/config.h"
 

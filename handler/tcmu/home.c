@@ -1,10 +1,10 @@
 /* home.c - opens a store with its first LUN and closes it with its last.
  *
- * H1  One home for each store: two engines of one process on one store would each believe that they
- *     own its extents.
- * H2  A home is in the list from before its store is open until after it is closed; homes_lock is
- *     held all the while, so nobody meets a half-open one.
- * H3  Engine calls happen with the loop's mutex held, registry calls without it (INV-4): a slow
+ * HOME-1  One home for each store: two engines of one process on one store would each believe that
+ *     they own its extents.
+ * HOME-2  A home is in the list from before its store is open until after it is closed; homes_lock
+ *     is held all the while, so nobody meets a half-open one.
+ * HOME-3  Engine calls happen with the loop's mutex held, registry calls without it (INV-4): a slow
  *     registry delays the LUN that is opened, and no other.
  *
  * Lock order: homes_lock, luns_lock, attach_lock, the loop's mutex.

@@ -1,16 +1,16 @@
 /* io.c - the data path between tcmu-runner and the engine.
  *
- * O1  A command that was taken (callback returned 0) is completed exactly once, from any thread, in
- *     any order. One that was not is never completed.
- * O2  An op belongs to its command from the callback to the completion; it is free again before
+ * IO-1  A command that was taken (callback returned 0) is completed exactly once, from any thread,
+ *     in any order. One that was not is never completed.
+ * IO-2  An op belongs to its command from the callback to the completion; it is free again before
  *     tcmu-runner hears of the completion, which may bring the next command in the same breath.
- * O3  Nothing is allocated on the way, but for the pattern of WRITE SAME. All ops taken: the
+ * IO-3  Nothing is allocated on the way, but for the pattern of WRITE SAME. All ops taken: the
  *     command fails with TASK SET FULL, and the initiator comes again.
- * O4  Commands of length 0, or outside the LUN, do not reach the engine.
- * O5  tcmu-runner reports a failed UNMAP as GOOD. So it is tried again here, and an operator hears
- *     of it when it fails for good. Nothing is lost by it but space: data reads as before.
- * O6  Of a LUN's failed requests COMPLAINTS_MAX in a second are logged, and the next one tells how
- *     many were not: in a full store every write fails.
+ * IO-4  Commands of length 0, or outside the LUN, do not reach the engine.
+ * IO-5  tcmu-runner reports a failed UNMAP as GOOD. So it is tried again here, and an operator
+ *     hears of it when it fails for good. Nothing is lost by it but space: data reads as before.
+ * IO-6  Of a LUN's failed requests COMPLAINTS_MAX in a second are logged, and the next one tells
+ *     how many were not: in a full store every write fails.
  *
  * Threads: callbacks come from the device's command thread, or from within a completion (compound
  * commands) on whatever thread holds the loop. ops_lock is held for a few instructions only.
@@ -93,7 +93,7 @@ static void op_release(struct plx_lun_io *op)
 
 /* ---- Completion ------------------------------------------------------------------------------ */
 
-/* O6. On the loop. */
+/* IO-6. On the loop. */
 static bool may_complain(struct plx_lun *lun)
 {
     uint64_t second = plx_clock_ns(CLOCK_MONOTONIC_COARSE) / 1000000000u;

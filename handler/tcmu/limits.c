@@ -1,10 +1,13 @@
 /* limits.c - see limits.h.
  *
- * U1  Each crossing is told once: to the initiators of the LUNs concerned by a unit attention, to
- *     operators by an event and a line in the log. Of the store's all LUNs that can be written are.
- * U2  What a look finds stays for LOG SENSE and MODE SENSE, which must not wait for the registry.
- * U3  `warned` belongs to the service's thread; what others read of it all is atomic.
- * Lock order: that of home.c. Threads: the service's.
+ * LIMITS-1  Each crossing is told once: to the initiators of the LUNs concerned by a unit
+ *     attention, to operators by an event and a line in the log. Of the store's all LUNs that can
+ *     be written are.
+ * LIMITS-2  What a look finds stays for LOG SENSE and MODE SENSE, which must not wait for the
+ *     registry.
+ * LIMITS-3  `warned` belongs to the service's thread; what others read of it all is atomic.
+ * Lock order: that of home.c.
+ * Threads: the service's.
  * Crash story: nothing is kept; after a restart a limit that is still crossed is told again.
  */
 #include "tcmu/limits.h"

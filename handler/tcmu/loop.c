@@ -1,28 +1,30 @@
 /* loop.c - one mutex, one inbox, two threads for each open store and one for each of its volumes.
  *
- * P1  The engine is called with the mutex held, and only then.
- * P2  Nothing posted is left lying: whoever gives up the mutex looks into the inbox once more and,
- *     if somebody posted meanwhile, tries to take the mutex again. Who posts tries the mutex after
- *     posting. So either the poster gets it, or the holder's second look comes after the post.
- * P3  A completion runs with the mutex held. It may post (tcmu-runner's compound commands do): the
- *     try fails, as the mutex is taken by this very thread, and P2 covers it.
- * P4  tcmu-runner ends its command threads with pthread_cancel(). A thread that runs the engine
+ * LOOP-1  The engine is called with the mutex held, and only then.
+ * LOOP-2  Nothing posted is left lying: whoever gives up the mutex looks into the inbox once more
+ *     and, if somebody posted meanwhile, tries to take the mutex again. Who posts tries the mutex
+ *     after posting. So either the poster gets it, or the holder's second look comes after the
+ *     post.
+ * LOOP-3  A completion runs with the mutex held. It may post (tcmu-runner's compound commands do):
+ *     the try fails, as the mutex is taken by this very thread, and LOOP-2 covers it.
+ * LOOP-4  tcmu-runner ends its command threads with pthread_cancel(). A thread that runs the engine
  *     cannot be cancelled before it has given up the mutex.
- * P5  After a turn that left work, either the same thread makes another or the loop's own is woken.
- * P6  The loop's own thread sleeps no longer than until the engine is due (a timer): it counts that
- *     into its timeout, and whoever makes a turn that brings the time forward wakes it, once. So a
- *     timer costs no system call for each request.
- * P7  While a DEEP queue of I/Os is under way, who posts leaves it to the next completion, or to
- *     who posts the MANYth: one turn, and one call of the kernel, for some. under_way is set before
- *     the mutex is given up and with it P2's look into the inbox. So who posts after that look
- *     knows it, and what it counts ends a watcher's wait, or a turn has taken it, after which P2
- *     holds again. A device that hangs does not keep those of another one: while the queue is deep
- *     the loop's own thread sleeps for IMPATIENT_MS at most.
- * P8  Each volume has a thread that waits for it (a watcher): one call of the kernel for what is
- *     complete, and no descriptor to be announced on. For one that cannot be given a thread the
+ * LOOP-5  After a turn that left work, either the same thread makes another or the loop's own is
+ *     woken.
+ * LOOP-6  The loop's own thread sleeps no longer than until the engine is due (a timer): it counts
+ *     that into its timeout, and whoever makes a turn that brings the time forward wakes it, once.
+ *     So a timer costs no system call for each request.
+ * LOOP-7  While a DEEP queue of I/Os is under way, who posts leaves it to the next completion, or
+ *     to who posts the MANYth: one turn, and one call of the kernel, for some. under_way is set
+ *     before the mutex is given up and with it LOOP-2's look into the inbox. So who posts after
+ *     that look knows it, and what it counts ends a watcher's wait, or a turn has taken it, after
+ *     which LOOP-2 holds again. A device that hangs does not keep those of another one: while the
+ *     queue is deep the loop's own thread sleeps for IMPATIENT_MS at most.
+ * LOOP-8  Each volume has a thread that waits for it (a watcher): one call of the kernel for what
+ *     is complete, and no descriptor to be announced on. For one that cannot be given a thread the
  *     loop's own is as impatient, and tries again.
- * P9  Watchers are started with the mutex held and not after stop is set, which happens with the
- *     mutex held, too. So who stops the loop knows them all.
+ * LOOP-9  Watchers are started with the mutex held and not after stop is set, which happens with
+ *     the mutex held, too. So who stops the loop knows them all.
  *
  * Threads: every function from any thread, except where loop.h says otherwise. Lock order: the
  * mutex, then tcmu-runner's own locks (in completions) or a device's; jobs_lock is taken alone.
@@ -54,7 +56,7 @@ struct job {
     void *argument;
 };
 
-/* P8 */
+/* LOOP-8 */
 struct watcher {
     struct plx_loop *loop;
     struct plx_device *device;
@@ -64,13 +66,14 @@ struct watcher {
 
 struct plx_loop {
     pthread_mutex_t mutex;
-    struct plx_store *store;  /* NULL while not started */
-    uint64_t sleeps_until_ns; /* P6: the loop's own thread, by the monotonic clock; 0: it is up */
-    bool sleeps_long;         /* longer than IMPATIENT_MS */
-    bool unwatched;           /* a volume has no thread: P8 */
-    int cancelable;           /* P4: the state of who holds the mutex by plx_loop_lock() */
+    struct plx_store *store; /* NULL while not started */
+    /* LOOP-6: the loop's own thread, by the monotonic clock; 0: it is up */
+    uint64_t sleeps_until_ns;
+    bool sleeps_long; /* longer than IMPATIENT_MS */
+    bool unwatched;   /* a volume has no thread: LOOP-8 */
+    int cancelable;   /* LOOP-4: the state of who holds the mutex by plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
-    atomic_uint posted;               /* since the inbox was taken in, about; P7 */
+    atomic_uint posted;               /* since the inbox was taken in, about; LOOP-7 */
     atomic_uint under_way;            /* I/Os, when the mutex was given up last */
 
     int wake_fd;     /* of the loop's own thread */
@@ -78,7 +81,7 @@ struct plx_loop {
     pthread_t server;
     struct watcher watchers[PLX_VOLUMES_MAX];
     bool serving;
-    atomic_bool stop; /* P9 */
+    atomic_bool stop; /* LOOP-9 */
 
     pthread_mutex_t jobs_lock;
     pthread_cond_t jobs_cond;
@@ -124,7 +127,7 @@ static bool make_turns(struct plx_loop *loop, unsigned count)
     return more;
 }
 
-/* P5, P6 */
+/* LOOP-5, LOOP-6 */
 static void turn(struct plx_loop *loop, unsigned count)
 {
     bool more = make_turns(loop, count);
@@ -137,13 +140,13 @@ static void turn(struct plx_loop *loop, unsigned count)
         plx_loop_wake(loop);
 }
 
-/* P7, P8: whether more is under way than may be left to its watchers. */
+/* LOOP-7, LOOP-8: whether more is under way than may be left to its watchers. */
 static bool impatient(const struct plx_loop *loop, unsigned under_way)
 {
     return under_way >= (loop->unwatched ? 1 : DEEP);
 }
 
-/* P7 */
+/* LOOP-7 */
 static void unlock(struct plx_loop *loop)
 {
     unsigned under_way = loop->store ? plx_store_under_way(loop->store) : 0;
@@ -156,7 +159,7 @@ static void unlock(struct plx_loop *loop)
     pthread_mutex_unlock(&loop->mutex);
 }
 
-/* P2: gives up the mutex, and takes it again for what came in meanwhile. */
+/* LOOP-2: gives up the mutex, and takes it again for what came in meanwhile. */
 static void give_up(struct plx_loop *loop)
 {
     unlock(loop);
@@ -293,7 +296,7 @@ static void *watch(void *argument)
     return NULL;
 }
 
-/* With the mutex held: P8, P9. Returns the errno of the first that could not be started. */
+/* With the mutex held: LOOP-8, LOOP-9. Returns the errno of the first that could not be started. */
 static int start_watchers(struct plx_loop *loop)
 {
     struct plx_device *device;
@@ -337,7 +340,7 @@ int plx_loop_watch(struct plx_loop *loop)
 
 /* ---- The loop's own thread ------------------------------------------------------------------- */
 
-/* How long to sleep, and P6. */
+/* How long to sleep, and LOOP-6. */
 static int timeout_after(struct plx_loop *loop, bool more)
 {
     uint64_t now, due_ns, ms;

@@ -1,14 +1,14 @@
 /* plugin.c - what tcmu-runner loads: handler_init and the life of a LUN.
  *
- * L1  A LUN is opened only if the VDI's size and sector size are those the kernel was told; a
+ * PLUGIN-1  A LUN is opened only if the VDI's size and sector size are those the kernel was told; a
  *     device that is smaller than it claims loses data, one that is larger hides some.
- * L2  A VDI is open for writing at most once in this process.
- * L3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full, and
- *     behind it the error's name: 'lun create' reads both there.
- *     check_config refuses beforehand what is wrong in itself, and looks nothing up: any local user
- *     may ask it by D-Bus, and tcmu-runner's main loop waits for the answer.
- * L4  Nothing here aborts for what an administrator or initiator did: that would take down every
- *     LUN of the host.
+ * PLUGIN-2  A VDI is open for writing at most once in this process.
+ * PLUGIN-3  tcmu-runner says nothing of why an open failed, so the reason goes to its log, in full,
+ *     and behind it the error's name: 'lun create' reads both there. check_config refuses
+ *     beforehand what is wrong in itself, and looks nothing up: any local user may ask it by D-Bus,
+ *     and tcmu-runner's main loop waits for the answer.
+ * PLUGIN-4  Nothing here aborts for what an administrator or initiator did: that would take down
+ *     every LUN of the host.
  *
  * Threads: check_config, open, close and reconfig come from tcmu-runner's main thread (open and
  * close also from its recovery thread); everything else from command threads (io.c, scsi.c).
@@ -42,7 +42,7 @@ static bool check_config(const char *cfgstring, char **reason)
     return false;
 }
 
-/* L1 */
+/* PLUGIN-1 */
 static int check_size(const struct plx_lun *lun, struct plx_fault *fault)
 {
     uint32_t sector_size = tcmu_dev_get_block_size(lun->device);
@@ -80,7 +80,7 @@ static int errno_of(int result)
     }
 }
 
-/* L3. tcmu-runner cuts its lines at 255 bytes, of which its own prefix takes some 40. */
+/* PLUGIN-3. tcmu-runner cuts its lines at 255 bytes, of which its own prefix takes some 40. */
 static void log_failure(struct tcmu_device *device, int error, const char *reason)
 {
     const size_t room = 160;

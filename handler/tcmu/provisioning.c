@@ -1,9 +1,9 @@
 /* provisioning.c - see provisioning.h.
  *
- * G1  Available is what the store has for data, used what this LUN has mapped: limits.c and the
- *     engine know, nobody waits for the registry here. Both may be some seconds old.
- * G2  Two thresholds: the store's, on what is available, and the disk's, on what is used. limits.c
- *     looks whether they are crossed; the unit attention is scsi.c's.
+ * PROVISIONING-1  Available is what the store has for data, used what this LUN has mapped: limits.c
+ *     and the engine know, nobody waits for the registry here. Both may be some seconds old.
+ * PROVISIONING-2  Two thresholds: the store's, on what is available, and the disk's, on what is
+ *     used. limits.c looks whether they are crossed; the unit attention is scsi.c's.
  * Threads: a device's command thread.
  */
 #include "tcmu/provisioning.h"

@@ -1,13 +1,13 @@
 /* scsi.c - commands that tcmu-runner lacks, checks it leaves out, and its bugs kept out of reach.
  *
- * C1  Every command comes here first; reads and writes leave again after a look at two bytes.
- * C2  What takes I/O here is done while the device's command thread waits (tcmu-runner offers no
- *     other way): commands behind it wait, those before it go on, neighbours do not notice.
- * C3  ORWRITE is atomic: compare-and-write against what was read, until nobody came between.
- * C4  The bits of a CDB that ask for what is not there (protection information, anchors) are
+ * SCSI-1  Every command comes here first; reads and writes leave again after a look at two bytes.
+ * SCSI-2  What takes I/O here is done while the device's command thread waits (tcmu-runner offers
+ *     no other way): commands behind it wait, those before it go on, neighbours do not notice.
+ * SCSI-3  ORWRITE is atomic: compare-and-write against what was read, until nobody came between.
+ * SCSI-4  The bits of a CDB that ask for what is not there (protection information, anchors) are
  *     refused, not ignored.
- * C5  Unmap granularity alignment is never 0 and unmaps are not split: tcmu-runner would divide by
- *     the first, and call us once per 4 KiB for the second. Block limits page: answers.c.
+ * SCSI-5  Unmap granularity alignment is never 0 and unmaps are not split: tcmu-runner would divide
+ *     by the first, and call us once per 4 KiB for the second. Block limits page: answers.c.
  *
  * Threads: a device's command thread.
  */

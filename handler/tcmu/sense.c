@@ -1,7 +1,7 @@
 /* sense.c - error.def has the sense key and codes; this puts them where tcmu-runner wants them.
  *
- * S1  Every error has its sense from error.def, and no other place decides one. Two exceptions are
- *     SCSI statuses rather than sense: memory shortage is TASK SET FULL (the initiator tries
+ * SENSE-1  Every error has its sense from error.def, and no other place decides one. Two exceptions
+ *     are SCSI statuses rather than sense: memory shortage is TASK SET FULL (the initiator tries
  *     again), and a miscompare carries the offset. A unit attention is no error.
  * Threads: any; touches the command only.
  */

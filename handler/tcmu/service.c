@@ -1,25 +1,26 @@
 /* service.c - see service.h.
  *
- * V1  The service holds luns_lock and attach_lock for one slice at a time and pauses between two:
- *     closing a disk, a label, an administrator's command wait for a slice at most.
- * V2  A disk is looked up anew for each slice, by its identity: it may have been closed, and
+ * SERVICE-1  The service holds luns_lock and attach_lock for one slice at a time and pauses between
+ *     two: closing a disk, a label, an administrator's command wait for a slice at most.
+ * SERVICE-2  A disk is looked up anew for each slice, by its identity: it may have been closed, and
  *     another one of its name opened.
- * V3  Only protected disks with tiers lose snapshots here. With protection off they stay.
- * V4  For space the oldest snapshots of the disk with the oldest ones go, until there is room again
- *     or nothing more can go. Operators are told once for each time that it comes to that. Which
- *     snapshots of a disk are its oldest, their numbers say: no clock is asked.
- * V5  Each wake is followed by a look at space that ends with plx_store_room_made(): no write
- *     waits for ever.
- * V6  A policy is applied only when a look at the clocks says that they are right, and with the
- *     time of that look (witness.c). In doubt nothing goes but for want of space.
- * V7  While there is room enough a policy may take its time (retention.c, W6). When space is low
+ * SERVICE-3  Only protected disks with tiers lose snapshots here. With protection off they stay.
+ * SERVICE-4  For space the oldest snapshots of the disk with the oldest ones go, until there is
+ *     room again or nothing more can go. Operators are told once for each time that it comes to
+ *     that. Which snapshots of a disk are its oldest, their numbers say: no clock is asked.
+ * SERVICE-5  Each wake is followed by a look at space that ends with plx_store_room_made(): no
+ *     write waits for ever.
+ * SERVICE-6  A policy is applied only when a look at the clocks says that they are right, and with
+ *     the time of that look (witness.c). In doubt nothing goes but for want of space.
+ * SERVICE-7  While there is room enough a policy may take its time (RETENTION-6). When space is low
  *     all goes at once that policies let go, before any window is shortened: of each disk and tier
  *     up to the last key frame that is old enough itself. To force one would have what stays
  *     written anew with every look.
- * V8  Disks that are open and have no LUN are let go when for LOOK_AT_SPACE_NS no LUN has come for
- *     one of them, or left one.
+ * SERVICE-8  Disks that are open and have no LUN are let go when for LOOK_AT_SPACE_NS no LUN has
+ *     come for one of them, or left one.
  * Lock order: that of home.c; the service's own lock is taken alone, or within the loop's mutex.
- * Threads: the service's own, but for start, stop and wake. Crash story: what the service knows is
+ * Threads: the service's own, but for start, stop and wake.
+ * Crash story: what the service knows is
  *   a hint; the next one goes on from what the registry has.
  */
 #include "tcmu/service.h"
@@ -73,7 +74,7 @@ struct plx_service {
     struct disk *disks;
     struct disk *at; /* that is worked on */
     uint64_t space_due_ns, limits_due_ns;
-    uint64_t unasked_changes; /* V8, as of the last look at limits */
+    uint64_t unasked_changes; /* SERVICE-8, as of the last look at limits */
 };
 
 static bool is_stopping(struct plx_service *s)
@@ -139,7 +140,7 @@ static void forget_unseen(struct plx_service *s)
     }
 }
 
-/* V3 */
+/* SERVICE-3 */
 static bool is_wanted(const struct plx_vdi_info *info)
 {
     return info->protection.mode != PLX_PROTECT_OFF && info->protection.tiers > 0;
@@ -168,7 +169,7 @@ static void look_at_disks(struct plx_service *s)
 
 /* ---- A slice ---- */
 
-/* V2; with luns_lock held. */
+/* SERVICE-2; with luns_lock held. */
 static struct plx_lun *find_lun(struct plx_service *s)
 {
     struct plx_vdi_info info;
@@ -198,7 +199,7 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
     return result;
 }
 
-/* V1 */
+/* SERVICE-1 */
 static int pause_between(void *context, const struct plx_thinned *so_far, struct plx_fault *fault)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
@@ -217,7 +218,7 @@ static int pause_or_hurry(void *context, const struct plx_thinned *so_far, struc
 static void report(struct plx_service *s, int error, const struct plx_fault *fault)
 {
     bool failed = error && error != PLX_ERR_NOT_FOUND && error != PLX_ERR_BUSY &&
-                  error != PLX_ERR_CLOCK; /* the disk has said so (V6) */
+                  error != PLX_ERR_CLOCK; /* the disk has said so (SERVICE-6) */
 
     if (failed && !s->at->failing)
         tcmu_err("%s/%s: snapshots could not be let go: %s\n", s->home->name, s->at->name,
@@ -280,10 +281,10 @@ static void apply_policy(struct plx_service *s, struct disk *disk, uint64_t now_
         disk->loaded = with_registry(s, load_progress, disk) == 0;
         disk->kept_ns = now_ns;
     }
-    disk->retention.thrifty = true; /* V7 */
+    disk->retention.thrifty = true; /* SERVICE-7 */
     plx_retention_set(&disk->retention, &disk->policy);
     if (look_at_clock(s, &clock) &&
-        plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends)) /* V6 */
+        plx_witness_lets_go(&clock.witness, &clock.now, &clock.ends)) /* SERVICE-6 */
         report(s, plx_retention_apply(&disk->retention, clock.now.wall_ns, &work, &sum, &fault),
                &fault);
     if (now_ns - disk->kept_ns >= KEEP_PROGRESS_NS && with_registry(s, keep_progress, disk) == 0)
@@ -332,7 +333,7 @@ static int may_shorten(struct plx_registry *registry, const char *vdi, void *arg
     return 0;
 }
 
-/* V4. The disk with the oldest snapshot that may go; NULL: none. */
+/* SERVICE-4. The disk with the oldest snapshot that may go; NULL: none. */
 static struct disk *oldest_disk(struct plx_service *s)
 {
     uint64_t oldest_ns = UINT64_MAX;
@@ -407,7 +408,8 @@ static bool shorten(struct plx_service *s)
     return true;
 }
 
-/* V7, V6. What the disk at hand keeps longer than it has to, for it would be dear to let it go. */
+/* SERVICE-7, SERVICE-6. What the disk at hand keeps longer than it has to, for it would be dear to
+ * let it go. */
 static bool hasten(struct plx_service *s)
 {
     const struct plx_retention_work work = {
@@ -462,7 +464,7 @@ static void make_room(struct plx_service *s, bool hurry)
             disk->full_told = false;
 }
 
-/* V8 */
+/* SERVICE-8 */
 static void let_go_unasked(struct plx_service *s)
 {
     uint64_t changes;
@@ -522,7 +524,7 @@ static void *serve(void *argument)
         }
         apply_policies(s, now_ns);
     }
-    tell_room(s, false); /* V5 */
+    tell_room(s, false); /* SERVICE-5 */
     return NULL;
 }
 

@@ -8,13 +8,13 @@
  * every state through the engine, opens all disks, writes to them, closes them, and reads all
  * again.
  *
- * A1  No crash and no hang.
- * A2  What is read is right or is an error, but for blocks that were not vouched for: those that
- *     had no checksum before the mutation; once disks have been written, those that have none then,
- *     for a write in place takes those of its whole leaf away.
- * A3  A disk that has nothing of what was changed goes on as if nothing had happened.
- * Damage of both copies of a record or of an extent page by older ones, each of them valid, cannot
- * be seen by the engine: they are told apart and counted, and only A1 is asked of them.
+ * AUDIT-1  No crash and no hang.
+ * AUDIT-2  What is read is right or is an error, but for blocks that were not vouched for: those
+ *     that had no checksum before the mutation; once disks have been written, those that have none
+ *     then, for a write in place takes those of its whole leaf away.
+ * AUDIT-3  A disk that has nothing of what was changed goes on as if nothing had happened. Damage
+ *     of both copies of a record or of an extent page by older ones, each of them valid, cannot be
+ *     seen by the engine: they are told apart and counted, and only AUDIT-1 is asked of them.
  */
 #include <signal.h>
 #include <stdio.h>

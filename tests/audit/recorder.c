@@ -1,10 +1,11 @@
 /* recorder.c - preloaded into the parallax command: what reaches a store's volumes and the list of
  * known stores is appended to one trace, $PLX_TRACE, by any number of processes at once.
  *
- * P1  A write and a flush are two records each: one before it is handed over, one when it has
- *     completed. So of a write and a flush that the trace has one after the other, completed
+ * RECORDER-1  A write and a flush are two records each: one before it is handed over, one when it
+ *     has completed. So of a write and a flush that the trace has one after the other, completed
  *     before begun, that is the order in which they happened, whichever processes they are of.
- * P2  A record is one write() at the end of the file, which the kernel does one after the other.
+ * RECORDER-2  A record is one write() at the end of the file, which the kernel does one after the
+ *     other.
  *
  * Volumes are files whose name ends in .plx, known stores those in .json. Who reads the trace knows
  * struct record (power).
@@ -90,7 +91,7 @@ static uint64_t fresh_id(void)
     return (uint64_t)getpid() << 32 | (atomic_fetch_add(&last, 1) + 1);
 }
 
-/* P2 */
+/* RECORDER-2 */
 static void append(struct record *record, const struct iovec *iov, int count)
 {
     struct iovec all[PIECES + 1];

@@ -664,7 +664,7 @@ static bool is_stable(const struct plx_world *w, uint64_t block)
 }
 
 /* Of two slots one is what it seems at any time, also when a flush has dropped the other one
- * (vdi.c, V1; extent.c, E2). */
+ * (VDI-1; EXTENT-2). */
 static void on_event_of_slots(void *world)
 {
     struct plx_world *w = world;

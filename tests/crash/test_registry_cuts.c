@@ -180,7 +180,7 @@ static void keep_state(uint64_t event, uint64_t found)
 
 static struct plx_registry_store store;
 
-/* The store's registry has no less than the superblock names (spans.c, P1). */
+/* The store's registry has no less than the superblock names (SPANS-1). */
 static bool agrees(struct host *host)
 {
     struct plx_registry_extent *list;

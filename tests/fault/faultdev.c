@@ -1,9 +1,9 @@
 /* faultdev.c - see faultdev.h.
  *
- * F1  A write is remembered, with what it replaced, until a flush submitted after its completion
- *     has ended; a flush that drops the cache succeeds on the disk beneath, and then takes some of
- *     those back, newest first, unless something newer lies over them.
- * F2  A torn write is passed on cut short, so that the disk beneath knows of nothing else.
+ * FAULTDEV-1  A write is remembered, with what it replaced, until a flush submitted after its
+ *     completion has ended; a flush that drops the cache succeeds on the disk beneath, and then
+ *     takes some of those back, newest first, unless something newer lies over them.
+ * FAULTDEV-2  A torn write is passed on cut short, so that the disk beneath knows of nothing else.
  */
 #include "fault/faultdev.h"
 
@@ -33,7 +33,7 @@ struct fault_device {
     struct plx_device *inner;
     struct plx_simdisk *disk;
     struct fault_plan *plan;
-    struct under_way *pending, *cached; /* cached: newest first (F1) */
+    struct under_way *pending, *cached; /* cached: newest first (FAULTDEV-1) */
     uint64_t completions;
 };
 

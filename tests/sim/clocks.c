@@ -4,14 +4,15 @@
  * disk knows of them (witness.h) is kept for the next who opens it, as a service that looks
  * every minute would: after each event here, and when it is closed.
  *
- * K1  By time a snapshot goes only if it was old enough in truth; and as one of many in a period
- * only if one before it stays that was, in truth, taken within such a period. Who asks for one
- * while nothing has changed is given the last one again, which is as old as it was: of all who were
- * given it the first tells when it was taken. K2  The operator's word is given when the clock is
- * right, and then only. K3  What the rule cannot notice (witness.c) does not happen: a clock is not
- * behind when a disk, or the machine, is seen for the first time, and what it is off by is more
- * than hours, from every other host's, too, for a disk may be opened there next. Nor is it ahead of
- * where it was off to before by less than the hour that a machine may have been off.
+ * SIM_CLOCKS-1  By time a snapshot goes only if it was old enough in truth; and as one of many in a
+ *     period only if one before it stays that was, in truth, taken within such a period. Who asks
+ *     for one while nothing has changed is given the last one again, which is as old as it was: of
+ *     all who were given it the first tells when it was taken.
+ * SIM_CLOCKS-2  The operator's word is given when the clock is right, and then only.
+ * SIM_CLOCKS-3  What the rule cannot notice (witness.c) does not happen: a clock is not behind when
+ *     a disk, or the machine, is seen for the first time, and what it is off by is more than hours,
+ *     from every other host's, too, for a disk may be opened there next. Nor is it ahead of where
+ *     it was off to before by less than the hour that a machine may have been off.
  */
 #include "sim/parts.h"
 
@@ -44,14 +45,14 @@ static void set_clock(struct plx_world *w, struct plx_sim_host *host, int64_t of
     keep_clocks(w);
 }
 
-/* K3 */
+/* SIM_CLOCKS-3 */
 void plx_sim_clock_not_behind(struct plx_world *w, struct plx_sim_host *host)
 {
     if (host->env.off_ns < 0)
         set_clock(w, host, 0);
 }
 
-/* All machines start anew; K3. */
+/* All machines start anew; SIM_CLOCKS-3. */
 void plx_sim_clocks_restart(struct plx_world *w)
 {
     for (unsigned i = 0; i < PLX_SIM_HOSTS; i++) {
@@ -84,7 +85,7 @@ static void pass_time(struct plx_world *w)
     keep_clocks(w);
 }
 
-/* K2 */
+/* SIM_CLOCKS-2 */
 static void resume(struct plx_world *w, struct plx_sim_disk *disk)
 {
     struct plx_vdi_clock clock;
@@ -121,7 +122,7 @@ void plx_sim_note_time(const struct plx_world *w, struct plx_sim_snapshot *snaps
         snapshot->true_ns[i] = w->hosts[i].env.ns;
 }
 
-/* ---- K1 ---- */
+/* ---- SIM_CLOCKS-1 ---- */
 
 static void add_age(struct plx_sim_ages *ages, const struct plx_sim_snapshot *snapshot,
                     uint64_t true_ns)

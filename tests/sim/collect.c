@@ -1,8 +1,9 @@
 /* collect.c - the model of a collection: what the registry and attach_collect.c do, step by step,
  * while disks are at work, made, cloned and deleted.
  *
- * L1  Nothing that is to be kept is freed: everything that is read back later says so.
- * L2  At the end, when everybody has stopped, one collection leaves no block that nobody uses.
+ * SIM_COLLECT-1  Nothing that is to be kept is freed: everything that is read back later says so.
+ * SIM_COLLECT-2  At the end, when everybody has stopped, one collection leaves no block that nobody
+ *     uses.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,11 +1,12 @@
 /* death.c - power cuts, killed and fenced hosts, recovery; forks of the world and their judgement.
  *
- * X1  After a death every extent of dead instances is adopted, and every disk that they held is
- *     marked, before anything is allocated from those extents; then the disks are recovered.
- * X2  Disks of hosts that live on stay open meanwhile, with requests under way.
- * X3  A fork is judged to the end (recovered, read back, written to, cut again, recovered, checked)
- *     while the world it came from stands still in the middle of an event; it shares memory with it
- *     but no state.
+ * SIM_DEATH-1  After a death every extent of dead instances is adopted, and every disk that they
+ *     held is marked, before anything is allocated from those extents; then the disks are
+ *     recovered.
+ * SIM_DEATH-2  Disks of hosts that live on stay open meanwhile, with requests under way.
+ * SIM_DEATH-3  A fork is judged to the end (recovered, read back, written to, cut again, recovered,
+ *     checked) while the world it came from stands still in the middle of an event; it shares
+ *     memory with it but no state.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ void plx_sim_kill(struct plx_world *w, struct plx_sim_host *host, bool fenced)
 
 /* ---- Recovery ---- */
 
-/* X1: extents, and all that the logs name. */
+/* SIM_DEATH-1: extents, and all that the logs name. */
 static bool adopt(struct plx_world *w, struct plx_sim_host *host)
 {
     struct plx_fault fault = {0};
@@ -332,7 +333,7 @@ static struct plx_world *fork_world(const struct plx_world *w, const uint8_t *fa
     return f;
 }
 
-/* X3 */
+/* SIM_DEATH-3 */
 static void judge(struct plx_world *f)
 {
     plx_sim_recover(f);

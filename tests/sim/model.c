@@ -1,8 +1,9 @@
 /* model.c - what each virtual disk is expected to hold; see parts.h.
  *
- * M1  A snapshot is remembered as the view that was open from its submission to its completion; it
- *     never changes afterwards, and what was once read of it is right for ever. Forks share the
- *     views of acknowledged snapshots: what one fork reads of them is not known to the others.
+ * SIM_MODEL-1  A snapshot is remembered as the view that was open from its submission to its
+ *     completion; it never changes afterwards, and what was once read of it is right for ever.
+ *     Forks share the views of acknowledged snapshots: what one fork reads of them is not known to
+ *     the others.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,7 +64,7 @@ void plx_sim_disk_fork(const struct plx_sim_disk *disk, struct plx_sim_disk *ret
     fork.snapshots = copy_list(disk->snapshots, disk->snapshot_count, PLX_SIM_SNAPSHOTS,
                                sizeof *disk->snapshots);
     fork.labels = copy_list(disk->labels, disk->label_count, PLX_SIM_LABELS, sizeof *disk->labels);
-    for (unsigned i = 0; i < fork.snapshot_count; i++) { /* M1 */
+    for (unsigned i = 0; i < fork.snapshot_count; i++) { /* SIM_MODEL-1 */
         struct plx_sim_snapshot *snapshot = &fork.snapshots[i];
 
         snapshot->view =

@@ -1,9 +1,9 @@
 /* ops.c - requests to a simulated world's disks, and what their completions say.
  *
- * P1  The oracle hears of a completion only while there is power and its host lives: what completes
- *     in the wake of a dead device was in flight when it died.
- * P2  An acknowledgement promises durability if the request asked for it, or if the disk was in
- *     write-through mode from submission to completion.
+ * SIM_OPS-1  The oracle hears of a completion only while there is power and its host lives: what
+ *     completes in the wake of a dead device was in flight when it died.
+ * SIM_OPS-2  An acknowledgement promises durability if the request asked for it, or if the disk was
+ *     in write-through mode from submission to completion.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,8 @@ static void expect_success(struct plx_sim_op *op, const char *what)
 static void write_ended(struct plx_sim_op *op)
 {
     bool durable =
-        op->request.fua || (op->durable && op->mode_changes == op->disk->mode_changes); /* P2 */
+        /* SIM_OPS-2 */
+        op->request.fua || (op->durable && op->mode_changes == op->disk->mode_changes);
 
     plx_oracle_write_end(op->disk->oracle, op->token, op->first, op->count, op->request.result != 0,
                          durable);
@@ -97,7 +98,7 @@ static void read_ended(struct plx_sim_op *op)
 
         plx_sim_check_sectors(w, snapshot->view, op->first, op->count, op->buffer, "read",
                               op->disk->slot, op->frozen);
-        for (uint64_t s = 0; s < op->count && plx_sim_sticks(w); s++) { /* M1 */
+        for (uint64_t s = 0; s < op->count && plx_sim_sticks(w); s++) { /* SIM_MODEL-1 */
             uint64_t id;
 
             if (op->first + s < snapshot->view->sectors &&
@@ -167,7 +168,7 @@ static void share_ended(struct plx_sim_op *op)
         plx_share_end(host->store);
 }
 
-/* P1 */
+/* SIM_OPS-1 */
 static void unheard(struct plx_sim_op *op)
 {
     switch (op->request.op) {
@@ -613,7 +614,7 @@ void plx_sim_on_automatic(struct plx_simenv *env, uint32_t slot, enum plx_automa
 
     plx_sim_hash_in(w, (uint64_t)what << 56 ^ (uint64_t)slot << 48 ^ seq);
     PLX_SIM_TRACE(w, "automatic snapshot %llu of %u: %d", (unsigned long long)seq, slot, what);
-    if (w->power.off || host->dead) /* P1 */
+    if (w->power.off || host->dead) /* SIM_OPS-1 */
         return;
     w->acks++;
     if (what == PLX_AUTOMATIC_ORDERED)

@@ -217,8 +217,8 @@ bool plx_sim_faulty(const struct plx_world *w);
 bool plx_sim_used_up(const struct plx_world *w);
 /* An error that the options, or a death, make legitimate. */
 bool plx_sim_excused(struct plx_world *w, const struct plx_sim_host *host, int error);
-/* The same, of an error of what begins with a snapshot (NULL: with none): it may have gone (thin.c,
- * G2). */
+/* The same, of an error of what begins with a snapshot (NULL: with none): it may have gone (
+ * SIM_THIN-2). */
 bool plx_sim_excused_from(struct plx_world *w, const struct plx_sim_host *host,
                           const struct plx_sim_snapshot *snapshot, int error);
 uint64_t plx_sim_below(struct plx_world *w, uint64_t n);
@@ -281,7 +281,7 @@ uint64_t plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const stru
 /* Writes that wait for history to give way get room, or hear that there is none. */
 void plx_sim_make_room(struct plx_world *w);
 /* What the list and the record say: of those up to `newest` what is not listed is gone; but for
- * certain only where they stay so (G2). */
+ * certain only where they stay so (SIM_THIN-2). */
 void plx_sim_settle_gone(struct plx_world *w, struct plx_sim_disk *disk, const uint64_t *listed,
                          unsigned count, uint64_t newest, uint64_t forgotten, bool stays);
 bool plx_sim_number_gone(const struct plx_sim_disk *disk, uint64_t seq);

@@ -1,11 +1,11 @@
 /* readback.c - everything of a simulated world read and compared; see parts.h.
  *
- * R1  What is read first after a death sticks: the oracle and the views learn it. Once a flush has
- *     dropped writes, what was in doubt stays so until the power is cut.
- * R2  A list tells what the log holds, and the log of a disk that stopped, or whose host died, may
- *     end with what was never acknowledged and is not durable. Until recovery has written that
- *     again, a list neither makes it known nor lets anything go; but all that was acknowledged is
- *     in it, and nothing that nobody asked for.
+ * SIM_READBACK-1  What is read first after a death sticks: the oracle and the views learn it. Once
+ *     a flush has dropped writes, what was in doubt stays so until the power is cut.
+ * SIM_READBACK-2  A list tells what the log holds, and the log of a disk that stopped, or whose
+ *     host died, may end with what was never acknowledged and is not durable. Until recovery has
+ *     written that again, a list neither makes it known nor lets anything go; but all that was
+ *     acknowledged is in it, and nothing that nobody asked for.
  */
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +85,7 @@ static void verify_still(struct plx_world *w, struct plx_sim_disk *disk, bool du
                 plx_sim_fail(w, "%s: VDI %u, sector %llu: bytes that nobody wrote there (id %llu)",
                              what, disk->slot, (unsigned long long)(at + s),
                              (unsigned long long)id);
-            } else if (!plx_oracle_settle(disk->oracle, at + s, id, how)) { /* R1 */
+            } else if (!plx_oracle_settle(disk->oracle, at + s, id, how)) { /* SIM_READBACK-1 */
                 struct plx_view *view = plx_oracle_view_open(disk->oracle, at + s, 1);
 
                 plx_sim_fail(w, "%s: VDI %u, sector %llu: write %llu, but %llu would be right",
@@ -173,7 +173,7 @@ void plx_sim_verify_snapshot(struct plx_world *w, struct plx_sim_disk *disk,
             break;
         plx_sim_check_sectors(w, snapshot->view, at, count, w->scratch, "whole snapshot",
                               disk->slot, seq);
-        for (uint64_t s = 0; s < count && plx_sim_sticks(w); s++) { /* M1 */
+        for (uint64_t s = 0; s < count && plx_sim_sticks(w); s++) { /* SIM_MODEL-1 */
             uint64_t id;
 
             if (at + s < snapshot->view->sectors &&
@@ -262,7 +262,7 @@ static struct plx_sim_snapshot *unknown_for(struct plx_sim_disk *disk, uint64_t 
     return first;
 }
 
-/* R2 */
+/* SIM_READBACK-2 */
 static bool list_stays(const struct plx_sim_disk *disk)
 {
     return disk->vdi ? !disk->host->dead && !plx_vdi_health(disk->vdi, NULL) : !disk->holder;

@@ -1,13 +1,14 @@
 /* simdisk.c - see simdisk.h.
  *
- * D1  `stable` is what is left after a power cut that loses everything else; `seen` is what reads
- *     return: stable and all completed writes in order of completion.
- * D2  A flush makes stable what had completed when it was submitted.
- * D3  At a power cut each write that completed but is not stable, in order of completion, and then
- *     each pending one, in any order, is kept, lost, or torn into units of tear_bytes.
- * D4  A flush that drops (plx_simdisk_drop_flush) decides that at once for all that it was to
- *     cover: `stable` and `seen` differ from then on until the power is cut, or what lies there is
- *     written again.
+ * SIM_SIMDISK-1  `stable` is what is left after a power cut that loses everything else; `seen` is
+ *     what reads return: stable and all completed writes in order of completion.
+ * SIM_SIMDISK-2  A flush makes stable what had completed when it was submitted.
+ * SIM_SIMDISK-3  At a power cut each write that completed but is not stable, in order of
+ *     completion, and then each pending one, in any order, is kept, lost, or torn into units of
+ *     tear_bytes.
+ * SIM_SIMDISK-4  A flush that drops (plx_simdisk_drop_flush) decides that at once for all that it
+ *     was to cover: `stable` and `seen` differ from then on until the power is cut, or what lies
+ *     there is written again.
  */
 #include "sim/simdisk.h"
 
@@ -241,7 +242,7 @@ static void harden(struct plx_simdisk *disk, uint64_t up_to)
     while (disk->cached && disk->cached->number <= up_to) {
         struct cached_write *w = disk->cached;
 
-        image_write(&disk->stable, w->offset, w->data, w->bytes); /* D2 */
+        image_write(&disk->stable, w->offset, w->data, w->bytes); /* SIM_SIMDISK-2 */
         disk->cached = w->next;
         free(w);
     }
@@ -289,7 +290,7 @@ static void scatter(const struct plx_io *io, const uint8_t *data)
 
 /* ---- Power ---- */
 
-/* What is left of a write, into an image (D3). */
+/* What is left of a write, into an image (SIM_SIMDISK-3). */
 static void survive(struct plx_simdisk *disk, struct image *image, enum plx_simfate fate,
                     uint64_t offset, const uint8_t *data, size_t bytes)
 {
@@ -521,7 +522,7 @@ static void read_wrongly(struct plx_simdisk *disk, const struct plx_io *io, uint
     plx_simdisk_lie(disk, PLX_LIE_NONE);
 }
 
-/* D4 */
+/* SIM_SIMDISK-4 */
 static void drop(struct plx_simdisk *disk, uint64_t up_to)
 {
     struct cached_write *w;

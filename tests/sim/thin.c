@@ -1,11 +1,11 @@
 /* thin.c - the model of letting snapshots go.
  *
- * G1  A snapshot goes only if it was asked for, and is not labelled, cloned or open; which of those
- *     asked for really went, the list tells, once. What went does not come back.
- * G3  By time none goes that was not old enough in truth (clocks.c, K1); while clocks may be off it
- *     may be refused.
- * G2  After an error or a death it is not known whether they went until the list is read again, of
- *     a disk that has not stopped (readback.c, R2).
+ * SIM_THIN-1  A snapshot goes only if it was asked for, and is not labelled, cloned or open; which
+ *     of those asked for really went, the list tells, once. What went does not come back.
+ * SIM_THIN-3  By time none goes that was not old enough in truth (SIM_CLOCKS-1); while clocks may
+ *     be off it may be refused.
+ * SIM_THIN-2  After an error or a death it is not known whether they went until the list is read
+ *     again, of a disk that has not stopped (SIM_READBACK-2).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +126,7 @@ static void find_kept(const struct plx_world *w, const struct plx_sim_disk *disk
     qsort(ret_kept->seqs, ret_kept->count, sizeof *ret_kept->seqs, plx_compare_u64);
 }
 
-/* G1 */
+/* SIM_THIN-1 */
 static void mark_going(struct plx_sim_disk *disk, const struct plx_thin *thin)
 {
     for (unsigned i = 0; i < disk->snapshot_count; i++) {
@@ -174,7 +174,7 @@ uint64_t plx_sim_thin(struct plx_world *w, struct plx_sim_disk *disk, const stru
                   plx_error_name(error), (unsigned long long)thinned.snapshots,
                   (unsigned long long)thinned.upto);
     if (plx_sim_interrupted(w) || host->dead)
-        return 0; /* G2 */
+        return 0; /* SIM_THIN-2 */
     if (error && error != PLX_ERR_BUSY && (error != PLX_ERR_CLOCK || !thin.before_ns) &&
         !plx_sim_excused(w, host, error))
         plx_sim_fail(w, "VDI %u does not let snapshots go: %s", disk->slot, fault.text);

@@ -1,9 +1,9 @@
 /* world.c - disks, hosts and virtual disks of a simulated world: made, opened, closed.
  *
- * W1  A disk's holder is set before its lock is used and cleared after it was given up, as the
- *     registry's row would be.
- * W2  While one host is in a synchronous call the other hosts' loops go on, and disks that are open
- *     get requests.
+ * SIM_WORLD-1  A disk's holder is set before its lock is used and cleared after it was given up, as
+ *     the registry's row would be.
+ * SIM_WORLD-2  While one host is in a synchronous call the other hosts' loops go on, and disks that
+ *     are open get requests.
  */
 #include "sim/world.h"
 
@@ -195,7 +195,7 @@ bool plx_sim_turn(struct plx_world *w)
     return busy;
 }
 
-/* W2 */
+/* SIM_WORLD-2 */
 static void others_turn(struct plx_simenv *env)
 {
     struct plx_sim_host *host = (struct plx_sim_host *)env;
@@ -489,7 +489,7 @@ void plx_sim_open(struct plx_world *w, struct plx_sim_host *host, struct plx_sim
 
     if (!disk->witnessed || disk->witness.boot_id != host->env.env.boot_id)
         plx_sim_clock_not_behind(w, host);
-    disk->holder = host->instance; /* W1 */
+    disk->holder = host->instance; /* SIM_WORLD-1 */
     disk->write_back = w->options.write_back;
     disk->mode_changes = 0;
     error = plx_vdi_open(host->store, &options, &vdi, &fault);

@@ -1,5 +1,5 @@
 /* test_behind.c - a label that the registry could not be told of, and many snapshots since: what
- * holds its snapshot is known again before any goes (attach.c, A4).
+ * holds its snapshot is known again before any goes (ATTACH-4).
  */
 #include <stdio.h>
 #include <stdlib.h>

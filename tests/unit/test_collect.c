@@ -1,4 +1,4 @@
-/* test_collect.c - no owner frees what was swept meanwhile and is used again (alloc.c, A6): two
+/* test_collect.c - no owner frees what was swept meanwhile and is used again (ALLOC-6): two
  * instances, A with a disk that frees, B that collects and uses what came free.
  */
 #include <stdlib.h>

@@ -435,7 +435,7 @@ static void test_extents(void)
         check(QUIET, &differences[i]);
 }
 
-/* Of what the dead process held, and what it was about to do (R2). */
+/* Of what the dead process held, and what it was about to do (COMPARE-2). */
 static void test_owners(void)
 {
     unsigned unknown = 0;
@@ -577,7 +577,7 @@ static void test_store_forgotten(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "store"));
 }
 
-/* ---- R1 ---- */
+/* ---- COMPARE-1 ---- */
 
 static void *put_right(void *statement)
 {

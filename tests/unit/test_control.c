@@ -493,7 +493,7 @@ static void test_timeout(void)
 
     FAILS(LOST, plx_control_call(client, request, 50, &result, &fault));
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "in time"));
-    FAILS(LOST, plx_control_call(client, request, 1000, &result, &fault)); /* K1 */
+    FAILS(LOST, plx_control_call(client, request, 1000, &result, &fault)); /* CLIENT-1 */
     CU_ASSERT_PTR_NULL(result);
     plx_control_disconnect(client);
     sem_post(&awake);
@@ -591,7 +591,7 @@ static void test_answer_before_request(void)
     usleep(20000);
     FAILS(SYSTEM, call(client, "echo", "", &result)); /* a code that this version does not know */
     CU_ASSERT_STRING_EQUAL(fault.text, "no");
-    FAILS(LOST, call(client, "echo", "", &result)); /* K1, at once */
+    FAILS(LOST, call(client, "echo", "", &result)); /* CLIENT-1, at once */
     CU_ASSERT_PTR_NOT_NULL(strstr(fault.text, "is gone"));
     plx_control_disconnect(client);
     pthread_join(thread, NULL);

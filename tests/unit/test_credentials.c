@@ -108,7 +108,7 @@ static void test_fields(void)
     finds("san", 0);
 }
 
-/* K3: whether the line is the one that is wanted or not. */
+/* CREDENTIALS-3: whether the line is the one that is wanted or not. */
 static void test_bad_lines(void)
 {
     static const struct {
@@ -158,7 +158,7 @@ static void test_long(void)
 
 /* ---- What matches ------------------------------------------------------------------------ */
 
-/* K4 */
+/* CREDENTIALS-4 */
 static void test_precedence(void)
 {
     write_text("san a " SECRET "\n"                             /* 1 */
@@ -202,7 +202,7 @@ static void test_portals(void)
 
 /* ---- The file ---------------------------------------------------------------------------- */
 
-/* K2 */
+/* CREDENTIALS-2 */
 static void test_modes(void)
 {
     static const mode_t bad[] = {0640, 0604, 0620, 0602, 0610, 0644, 0777};
@@ -240,7 +240,7 @@ static void test_kinds(void)
 
 /* ---- URLs -------------------------------------------------------------------------------- */
 
-/* K1 */
+/* CREDENTIALS-1 */
 static void test_urls(void)
 {
     static const char *const cases[][2] = {

@@ -469,7 +469,7 @@ static void test_find_in_slices(void)
     end_store();
 }
 
-/* D2 */
+/* DEDUP-2 */
 static void test_find_seen(void)
 {
     struct plx_deduped deduped;

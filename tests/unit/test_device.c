@@ -446,7 +446,7 @@ static void test_persists(void)
     plx_device_close(device);
 }
 
-/* A7. Both ways of a flush, and both ways to go. */
+/* LIBAIO-7. Both ways of a flush, and both ways to go. */
 static void test_deleted(void)
 {
     for (unsigned i = 0; i < 4; i++) {
@@ -636,7 +636,7 @@ static void test_kernel_errors(void)
     plx_device_close(device);
 }
 
-/* A4 */
+/* LIBAIO-4 */
 static void test_short_transfers(void)
 {
     struct plx_device *device = open_new("short", FILE_BYTES);

@@ -212,7 +212,7 @@ static void test_keyframe_reads_ahead(void)
     end_store();
 }
 
-/* A block that was asked for ahead is freed and used again before it arrives (cache.c, C4). */
+/* A block that was asked for ahead is freed and used again before it arrives (CACHE-4). */
 static void test_freed_while_loading(void)
 {
     struct plx_vdi_record record;
@@ -278,8 +278,8 @@ static void test_many_loads(void)
     end_store();
 }
 
-/* A node is built where an older one is just being read: there is one node at an address (cache.c,
- * C3), and what comes of the older one's read is nobody's. */
+/* A node is built where an older one is just being read: there is one node at an address (
+ * CACHE-3), and what comes of the older one's read is nobody's. */
 static void test_built_while_loading(void)
 {
     const struct plx_keyframe root = make_cold_root();
@@ -300,7 +300,8 @@ static void test_built_while_loading(void)
     end_store();
 }
 
-/* Somebody who follows an older record reads what its block held before: he fails alone (C5). */
+/* Somebody who follows an older record reads what its block held before: he fails alone
+ * (CACHE-5). */
 static void test_older_while_loading(void)
 {
     const struct plx_keyframe root = make_cold_root();

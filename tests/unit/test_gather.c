@@ -107,7 +107,8 @@ static void test_shallow_queue_waits_for_nobody(void)
     tear_down();
 }
 
-/* G3: a place that cannot be written fails who was to lie there, and nobody who went with him. */
+/* GATHER-3: a place that cannot be written fails who was to lie there, and nobody who went with
+ * him. */
 static void test_bad_place_fails_one(void)
 {
     for (unsigned bad = 0; bad < DEEP; bad++) { /* some go alone, some in company */

@@ -535,7 +535,7 @@ static void snapshot_done(struct plx_request *request)
     *(bool *)request->owner = true;
 }
 
-/* keyframe.c, K3: the first snapshot of all, taken so many turns after a key frame has begun, and
+/* KEYFRAME-3: the first snapshot of all, taken so many turns after a key frame has begun, and
  * opened as soon as it is there. Who has it open reads on whatever becomes of the key frame that it
  * was found through; it is found again. */
 static void snapshot_beside(unsigned turns, enum plx_protection_mode mode)

@@ -128,7 +128,7 @@ static void test_two_owners(void)
     end_store();
 }
 
-/* keyframe.c, K6: a disk is taken over from a host that is alive after all. */
+/* KEYFRAME-6: a disk is taken over from a host that is alive after all. */
 static void test_taken_while_open(void)
 {
     struct plx_store *mine;

@@ -685,7 +685,7 @@ static uint64_t owner_seen_by(struct plx_registry *by, const struct plx_registry
     return row.owner;
 }
 
-/* kept.c, K3: of three disks that are closed together one was taken over, and commits fail. */
+/* KEPT-3: of three disks that are closed together one was taken over, and commits fail. */
 static void test_put_off_fails(void)
 {
     struct plx_instance a = new_instance(), b = new_instance();
@@ -1135,7 +1135,7 @@ static void test_holds(void)
     plx_instance_close(&writer);
 }
 
-/* K3: an intent is worth what the lock is. */
+/* HOLDS-3: an intent is worth what the lock is. */
 static void test_intents(void)
 {
     struct plx_instance writer = new_instance(), reader = new_instance();
@@ -1197,7 +1197,7 @@ static void delete_vdi(const struct plx_registry_vdi *vdi)
     OK(plx_registry_vdi_delete(reg, &lock));
 }
 
-/* K5 */
+/* HOLDS-5 */
 static void test_heirs(void)
 {
     struct plx_registry_vdi web, child, other, grandchild;

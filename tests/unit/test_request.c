@@ -404,7 +404,7 @@ static void write_beside(struct plx_simenv *e)
 }
 
 /* Somebody writes behind the key frame that is the last: he is refused, for no record would be
- * found behind it (keyframe.c, K5). It is closed, and has all else when it is opened again. */
+ * found behind it (KEYFRAME-5). It is closed, and has all else when it is opened again. */
 static void test_written_while_closed(void)
 {
     struct plx_vdi *vdi = closing = make_cold();

@@ -316,7 +316,7 @@ static void change_leaves(struct plx_vdi *vdi, unsigned leaves)
         OK(write_byte(vdi, i * 2 * MIB, BLOCK, 1));
 }
 
-/* I2: what was freed may be taken only when it would be free after a crash, too. */
+/* RESERVE-2: what was freed may be taken only when it would be free after a crash, too. */
 static void test_freed(void)
 {
     struct plx_vdi *vdi;
@@ -482,7 +482,7 @@ static void test_pass_fails(void)
 }
 
 /* A collection beside writes to many disks, in a store of which most is free: key frames make the
- * room, and what the collection holds back is left alone (I6). */
+ * room, and what the collection holds back is left alone (RESERVE-6). */
 static struct {
     struct plx_vdi *vdi;
     struct plx_request request;

@@ -152,7 +152,7 @@ static void run(const char *tiers, uint64_t every_ns, uint64_t look_ns, bool lab
         CU_ASSERT(!history.kept[seq] || !history.gone[seq]);
 }
 
-/* ---- Thrift (W6) ---- */
+/* ---- Thrift (RETENTION-6) ---- */
 
 static int wait_for_more(void *context, const struct plx_thin *t, struct plx_thinned *ret_thinned,
                          struct plx_fault *fault)
@@ -221,9 +221,9 @@ static void test_plan(void)
     CU_ASSERT_EQUAL_FATAL(plx_retention_plan(&retention, START + S, steps), 1);
     CU_ASSERT(steps[0].level == 1 && steps[0].thin.after == 300);
     CU_ASSERT_EQUAL_FATAL(plx_retention_plan(&retention, START + MINUTE, steps), 3);
-    CU_ASSERT(steps[0].thin.after == 0); /* W3 */
+    CU_ASSERT(steps[0].thin.after == 0); /* RETENTION-3 */
     CU_ASSERT(steps[1].thin.after == 300);
-    CU_ASSERT_EQUAL(plx_retention_plan(&retention, START - DAY, steps), 0); /* W4 */
+    CU_ASSERT_EQUAL(plx_retention_plan(&retention, START - DAY, steps), 0); /* RETENTION-4 */
     CU_ASSERT_EQUAL(plx_retention_plan(&retention, 0, steps), 0);
     /* A clock that was years ahead has left progress behind: it does not hold for years. */
     CU_ASSERT_EQUAL(plx_retention_plan(&retention, START - 9 * DAY, steps), 3);

@@ -503,7 +503,7 @@ static void test_begin_with_rewind(void)
         before = rewind_to(vdi, first);
         fill(vdi, 200, 1, i);
     }
-    let_go(vdi, UINT64_MAX); /* C7: the newest snapshot is the one before the last rewind */
+    let_go(vdi, UINT64_MAX); /* RECLAIM-7: the newest snapshot is the one before the last rewind */
     CU_ASSERT_EQUAL(info_of(vdi).rewinds_held, 5);
     fill(vdi, 0, 5, 50);
     after = snapshot(vdi);

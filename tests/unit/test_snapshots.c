@@ -444,7 +444,7 @@ static struct plx_vdi *make_dated(void)
     return vdi;
 }
 
-/* A snapshot that could not be logged, and one in doubt that has its number (witness.c, N6). */
+/* A snapshot that could not be logged, and one in doubt that has its number (WITNESS-6). */
 static void test_clock_number_again(void)
 {
     struct plx_request in_vain = {.op = PLX_SNAPSHOT};

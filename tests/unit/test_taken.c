@@ -6,7 +6,7 @@
  * before its thread has looked would be written into another one's store.
  *
  * At the same time: a store that was released is taken, and another host, which had read the page
- * before, writes it, too. The first one notices before it has done anything (tenancy.c, T3).
+ * before, writes it, too. The first one notices before it has done anything (TENANCY-3).
  */
 #include <fcntl.h>
 #include <signal.h>

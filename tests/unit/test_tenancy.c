@@ -3,7 +3,7 @@
  * What is written to the two slots and flushed passes through here. After each write and flush the
  * page is put together as a cut then could leave it: of what is volatile each write lost, kept, or
  * the block ruined. Each is read: it must say whose the store is, and that it is open as long as
- * somebody has it open (tenancy.c, T2).
+ * somebody has it open (TENANCY-2).
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -249,7 +249,8 @@ static void test_cuts(void)
     printf("\n    %u cuts ", cuts);
 }
 
-/* T6: a look whose page was torn looks again, and one that is torn each time fences nobody. */
+/* TENANCY-6: a look whose page was torn looks again, and one that is torn each time fences
+ * nobody. */
 static void test_torn_look(void)
 {
     struct plx_tenancy *tenancy;
@@ -272,7 +273,7 @@ static void test_torn_look(void)
     plx_tenancy_end(tenancy);
 }
 
-/* T6: nor does such a page show that somebody lives. */
+/* TENANCY-6: nor does such a page show that somebody lives. */
 static void test_torn_watch(void)
 {
     struct plx_device_open_options options = {.read_only = true, .queue_depth = 1, .beside = true};

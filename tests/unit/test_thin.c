@@ -334,7 +334,7 @@ static void test_grown_empty(void)
     end_disk(false);
 }
 
-/* ---- From one stretch to the next (reclaim.c, C10) ---- */
+/* ---- From one stretch to the next (RECLAIM-10) ---- */
 
 #define ROUNDS 60u
 
@@ -382,7 +382,7 @@ static void test_mark_passed(void)
 
 /* Of a stretch that ends with a key frame snapshots behind its position, but before its
  * announcement, are read through the one before: that one stays where such a snapshot is held, and
- * so do the nodes that a clone has in common with it (C6). */
+ * so do the nodes that a clone has in common with it (RECLAIM-6). */
 static void hold_every(unsigned period, unsigned first)
 {
     struct plx_vdi_create_options clone = {.sector_size = 512, .is_clone = true};

@@ -64,7 +64,7 @@ static void test_reader_elsewhere(void)
     end_disk(false);
 }
 
-/* ---- Somebody comes meanwhile (reclaim.c, C5) ---- */
+/* ---- Somebody comes meanwhile (RECLAIM-5) ---- */
 
 #define WANTED 5u /* by who comes; it was to go */
 
@@ -376,7 +376,7 @@ static void test_end_moves_on(void)
     end_moves_on(replace_and_use, "its history moved on");
 }
 
-/* ---- Two key frames at one position (keyframe.c, K3) ---- */
+/* ---- Two key frames at one position (KEYFRAME-3) ---- */
 
 static bool wanted_beside;
 

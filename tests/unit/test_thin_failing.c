@@ -153,7 +153,7 @@ static void test_drop_fails(void)
     CU_ASSERT(failed > 10);
 }
 
-/* ---- Damage (rewrite.c, W5) ---- */
+/* ---- Damage (REWRITE-5) ---- */
 
 struct batch {
     uint64_t segment, addr; /* addr: of the segment */

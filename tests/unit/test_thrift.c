@@ -94,7 +94,7 @@ static bool is_worth_it(uint64_t bytes)
     return end_at(end / SEGMENT + 1, LATE) == end;
 }
 
-/* F1: what stays, and two segments, cost 5/4 of the stretch at most. */
+/* THRIFT-1: what stays, and two segments, cost 5/4 of the stretch at most. */
 static void test_writing(void)
 {
     static const struct {
@@ -132,7 +132,7 @@ static void test_copied(void)
     CU_ASSERT_EQUAL(end_at(FROM + 12, LATE), end);
 }
 
-/* F1: reading costs half of the stretch more at most. */
+/* THRIFT-1: reading costs half of the stretch more at most. */
 static void test_reading(void)
 {
     uint64_t end = (FROM + 8) * SEGMENT;
@@ -169,7 +169,7 @@ static void test_longest(void)
     headers_read = 0;
     name(FROM + 16, (FROM + 16) * SEGMENT, 1);
     CU_ASSERT_EQUAL(end_at(FROM + 40, LATE), (FROM + 16) * SEGMENT);
-    CU_ASSERT_EQUAL(headers_read, 16); /* F3: each header once, and no further */
+    CU_ASSERT_EQUAL(headers_read, 16); /* THRIFT-3: each header once, and no further */
 }
 
 /* Key frames up to the beginning end nothing; nor does a segment beyond the limit. */
@@ -201,7 +201,7 @@ static void test_damaged(void)
 
 /* ---- What is waited for ---- */
 
-/* F3: of key frames that have not crossed the boundary. */
+/* THRIFT-3: of key frames that have not crossed the boundary. */
 static void test_boundary(void)
 {
     name(FROM + 9, (FROM + 8) * SEGMENT, 500);
@@ -220,7 +220,7 @@ static void test_boundary(void)
     CU_ASSERT_EQUAL(mark.wait_segment, 0);
 }
 
-/* F2 */
+/* THRIFT-2 */
 static void test_waits(void)
 {
     CU_ASSERT_EQUAL(end_at(FROM + 3, LATE), 0);
@@ -378,7 +378,7 @@ static bool is_left(uint64_t begin, uint64_t from, uint64_t kept, uint8_t levels
     return thrift.marks[0].used;
 }
 
-/* F4 */
+/* THRIFT-4 */
 static void test_forget(void)
 {
     CU_ASSERT_TRUE(is_left(99, 200, 99, 1));

@@ -137,7 +137,7 @@ static void test_base_unread(void)
     tear_down();
 }
 
-/* N3 */
+/* VERSIONS-3 */
 static void test_base_inherited(void)
 {
     set_up();

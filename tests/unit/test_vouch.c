@@ -139,7 +139,8 @@ static void note_end(struct plx_request *request)
     *(bool *)request->owner = true;
 }
 
-/* V4: beside requests that come more often than steps would, and beside one that takes long. */
+/* VOUCH-4: beside requests that come more often than steps would, and beside one that takes
+ * long. */
 static void test_busy(void)
 {
     unsigned patience = fixture.disk.patience;
@@ -295,7 +296,7 @@ static struct plx_vdi *make_dropped(uint64_t seed)
     return vdi;
 }
 
-/* V3: whoever opens the disk by then, what is noted has been written again. */
+/* VOUCH-3: whoever opens the disk by then, what is noted has been written again. */
 static void test_doubt(void)
 {
     const struct fixture usual = fixture;
@@ -325,8 +326,8 @@ static void test_doubt(void)
     fixture = usual;
 }
 
-/* V3: what is written again while a flush fails is not noted; and of what a snapshot sees nothing
- * is written again. */
+/* VOUCH-3: what is written again while a flush fails is not noted; and of what a snapshot sees
+ * nothing is written again. */
 static void test_doubt_stays(void)
 {
     struct plx_vdi *vdi = make_hot(QUIET_NS);
@@ -363,8 +364,8 @@ static void test_unreadable(void)
     end_hot(vdi);
 }
 
-/* V2: nothing is noted while there is no room for a key frame of it beside all the rest. Once there
- * is, it is made up for. */
+/* VOUCH-2: nothing is noted while there is no room for a key frame of it beside all the rest. Once
+ * there is, it is made up for. */
 static void test_low_space(void)
 {
     struct plx_vdi *vdi = make_hot(QUIET_NS);

@@ -101,7 +101,7 @@ static void test_stepped(void)
         pass(MINUTE);
         CU_ASSERT_EQUAL(set_clock(jumps[i]), PLX_DOUBT_STEPPED);
         CU_ASSERT_EQUAL(plx_witness_off_ns(&witness, &now, &ends), jumps[i]);
-        for (unsigned k = 0; k < 10; k++) { /* N1 */
+        for (unsigned k = 0; k < 10; k++) { /* WITNESS-1 */
             CU_ASSERT_EQUAL(pass(DAY), PLX_DOUBT_STEPPED);
             restart();
         }
@@ -133,7 +133,7 @@ static void test_drift(void)
     CU_ASSERT_EQUAL(witness.doubt, PLX_DOUBT_NONE);
 }
 
-/* N4 */
+/* WITNESS-4 */
 static void test_stamps(void)
 {
     uint64_t last;
@@ -208,7 +208,8 @@ static void test_future(void)
 {
     begin();
     witness =
-        (struct plx_witness){0}; /* N7: a clock that was ahead has stamped some, and is right now */
+        /* WITNESS-7: a clock that was ahead has stamped some, and is right now */
+        (struct plx_witness){0};
     ends.newest_ns = now.wall_ns + 3650 * DAY;
     CU_ASSERT_EQUAL(look(), PLX_DOUBT_FUTURE);
     CU_ASSERT_EQUAL(plx_witness_off_ns(&witness, &now, &ends), -(int64_t)(3650 * DAY));
@@ -222,7 +223,7 @@ static void test_future(void)
     CU_ASSERT(!look() && plx_witness_lets_go(&witness, &now, &ends));
     ends.newest_ns += HOUR; /* that is another jump */
     CU_ASSERT_EQUAL(look(), PLX_DOUBT_FUTURE);
-    ends.newest_ns = now.wall_ns + 1; /* N3 */
+    ends.newest_ns = now.wall_ns + 1; /* WITNESS-3 */
     witness.future_ns = 0;
     CU_ASSERT(!look() && !plx_witness_lets_go(&witness, &now, &ends));
     CU_ASSERT(!pass(1) && plx_witness_lets_go(&witness, &now, &ends));
@@ -260,7 +261,7 @@ static void doubtful_snapshots(unsigned count)
     set_clock(-(int64_t)DAY);
 }
 
-/* N6: the word was given while history lies in the future. */
+/* WITNESS-6: the word was given while history lies in the future. */
 static void test_resume_ahead(void)
 {
     uint64_t newest;
@@ -287,7 +288,7 @@ static void test_resume_ahead(void)
     CU_ASSERT(!plx_witness_is_undated(&witness, ends.newest_seq));
 }
 
-/* N5, N6 */
+/* WITNESS-5, WITNESS-6 */
 static void test_undated(void)
 {
     uint64_t ended_ns;
@@ -338,7 +339,7 @@ static void test_begins_early(void)
     CU_ASSERT(plx_witness_is_undated(&witness, 101) && !plx_witness_is_undated(&witness, 100));
 }
 
-/* N6: ordered while the clock was right, never logged; the next one has its number. */
+/* WITNESS-6: ordered while the clock was right, never logged; the next one has its number. */
 static void test_ordered_in_vain(void)
 {
     begin();
@@ -350,7 +351,7 @@ static void test_ordered_in_vain(void)
     CU_ASSERT(plx_witness_is_undated(&witness, 101) && !plx_witness_is_undated(&witness, 100));
 }
 
-/* N6: power took them away, whether the doubt had begun or not. */
+/* WITNESS-6: power took them away, whether the doubt had begun or not. */
 static void test_numbers_again(void)
 {
     for (unsigned in_doubt = 0; in_doubt < 2; in_doubt++) {

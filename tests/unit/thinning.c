@@ -217,7 +217,7 @@ uint64_t let_go(uint64_t after, uint64_t upto, const uint64_t *kept, size_t kept
     return gone;
 }
 
-/* ---- The order of the log (reclaim.c, C6) ---- */
+/* ---- The order of the log (RECLAIM-6) ---- */
 
 void read_order(struct order *ret_order)
 {

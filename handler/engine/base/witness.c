@@ -16,34 +16,37 @@
  *   FUTURE   the newest snapshot lies more than a minute in the future.
  *   NONE     else: W is believed.
  *
- * N1  In doubt the witness stays as it is: neither time, nor another process, nor a machine that
- *     starts anew makes a doubt believed. It ends when a look finds that the clock is right again,
- *     or with the operator's word, which makes what the clocks say now the new witness.
- * N2  Without doubt the witness follows, but by a thousandth of the time that has passed at most: a
- *     host that is set by a little again and again goes on, and one that runs away is noticed.
- * N3  Nothing is let go by time in doubt, nor while the newest snapshot lies in the future at all.
- * N4  A snapshot's time is later than that of the one before. In doubt it is later by one
+ * WITNESS-1  In doubt the witness stays as it is: neither time, nor another process, nor a machine
+ *     that starts anew makes a doubt believed. It ends when a look finds that the clock is right
+ *     again, or with the operator's word, which makes what the clocks say now the new witness.
+ * WITNESS-2  Without doubt the witness follows, but by a thousandth of the time that has passed at
+ *     most: a host that is set by a little again and again goes on, and one that runs away is
+ *     noticed.
+ * WITNESS-3  Nothing is let go by time in doubt, nor while the newest snapshot lies in the future
+ *     at all.
+ * WITNESS-4  A snapshot's time is later than that of the one before. In doubt it is later by one
  *     nanosecond; in the doubt GAP the wall clock is probably right, and only letting go waits.
- * N5  So times written in doubt may be too early. The witness knows which snapshots those are, and
- *     until the end of the doubt is old enough itself they stay: all of them, for of such times
- *     there is no telling which is the first of its hour. When there is no room for another
+ * WITNESS-5  So times written in doubt may be too early. The witness knows which snapshots those
+ *     are, and until the end of the doubt is old enough itself they stay: all of them, for of such
+ *     times there is no telling which is the first of its hour. When there is no room for another
  *     stretch, two become one, with what lies between them.
- * N6  A stretch begins behind the newest snapshot that a believed look has seen taken, so one that
- *     began unseen is none too short, and ends with the newest that was ordered. A snapshot that
- *     was never logged, or that power took away, gives its number back, and the next to have it
- *     may be taken in doubt: a look that finds fewer snapshots goes back with them. The operator's
- *     word ends a stretch. None ends on a disk that has stopped: a snapshot that failed may have
- *     reached the store, and whoever opens the disk again finds it there. Where his word was that
- * snapshots in the future keep their times, what is taken after them is one, until the clock has
- * come so far: their times, a nanosecond apart (N4), say nothing either. N7  The first look at a
- * disk has nothing to go by: the clock is believed unless FUTURE.
+ * WITNESS-6  A stretch begins behind the newest snapshot that a believed look has seen taken, so
+ *     one that began unseen is none too short, and ends with the newest that was ordered. A
+ *     snapshot that was never logged, or that power took away, gives its number back, and the next
+ *     to have it may be taken in doubt: a look that finds fewer snapshots goes back with them. The
+ *     operator's word ends a stretch. None ends on a disk that has stopped: a snapshot that failed
+ *     may have reached the store, and whoever opens the disk again finds it there. Where his word
+ *     was that snapshots in the future keep their times, what is taken after them is one, until the
+ *     clock has come so far: their times, a nanosecond apart (WITNESS-4), say nothing either.
+ * WITNESS-7  The first look at a disk has nothing to go by: the clock is believed unless FUTURE.
  *
  * What is not noticed: a machine that starts with a clock between what was seen last and an hour
  * later, and one whose kernel follows a time server that lies.
  * The operator's word on FUTURE: the wall clock is right, and those snapshots are not. They keep
- * their times, so they stay until the clock has come so far; so do later ones (N4). Another jump
- * is another doubt.
- * Threads: none of its own. Crash story: who keeps a witness keeps it when its state changes, and
+ * their times, so they stay until the clock has come so far; so do later ones (WITNESS-4). Another
+ * jump is another doubt.
+ * Threads: none of its own.
+ * Crash story: who keeps a witness keeps it when its state changes, and
  * every ten minutes; what was lost of it makes the next GAP or stretch longer.
  */
 #include "engine/base/witness.h"
@@ -58,7 +61,7 @@
 #define SECOND_NS 1000000000ull
 #define MINUTE_NS (60 * SECOND_NS)
 #define GAP_NS (60 * MINUTE_NS)
-#define FOLLOWS 1000u /* N2 */
+#define FOLLOWS 1000u /* WITNESS-2 */
 
 struct plx_clocks plx_clocks_read(struct plx_env *env)
 {
@@ -110,7 +113,7 @@ static enum plx_doubt judge(const struct plx_witness *witness, const struct plx_
     return is_future(witness, now, ends, MINUTE_NS) ? PLX_DOUBT_FUTURE : PLX_DOUBT_NONE;
 }
 
-/* ---- Stretches without dates (N5) ---- */
+/* ---- Stretches without dates (WITNESS-5) ---- */
 
 static struct plx_undated *last_undated(struct plx_witness *witness)
 {
@@ -129,7 +132,7 @@ static void remove_first(struct plx_witness *witness)
             witness->undated_count * sizeof *witness->undated);
 }
 
-/* N6 */
+/* WITNESS-6 */
 static void begin_undated(struct plx_witness *witness)
 {
     if (is_open(last_undated(witness)))
@@ -182,8 +185,8 @@ bool plx_witness_keeps(const struct plx_witness *witness, uint64_t seq, uint64_t
 
 /* ---- Looking ---- */
 
-/* N6: history does, of the clock, so what is taken now gets times that are too late. Once it is so,
- * until it is not at all. */
+/* WITNESS-6: history does, of the clock, so what is taken now gets times that are too late. Once it
+ * is so, until it is not at all. */
 static bool runs_ahead(struct plx_witness *witness, const struct plx_clocks *now,
                        const struct plx_history_ends *ends)
 {
@@ -192,7 +195,7 @@ static bool runs_ahead(struct plx_witness *witness, const struct plx_clocks *now
     return is_later(ends->newest_ns, now->wall_ns, open ? 0 : MINUTE_NS);
 }
 
-/* N2 */
+/* WITNESS-2 */
 static void follow(struct plx_witness *witness, const struct plx_clocks *now)
 {
     uint64_t passed_ns = now->boot_ns - witness->boot_ns, most_ns = passed_ns / FOLLOWS;
@@ -208,7 +211,7 @@ static void follow(struct plx_witness *witness, const struct plx_clocks *now)
     witness->wall_ns = wall_ns;
 }
 
-/* N6: numbers behind it are given out again. */
+/* WITNESS-6: numbers behind it are given out again. */
 static void go_back_to(struct plx_witness *witness, uint64_t taken_seq)
 {
     struct plx_undated *last = last_undated(witness);
@@ -250,14 +253,14 @@ void plx_witness_resume(struct plx_witness *witness, const struct plx_clocks *no
     plx_witness_look(witness, now, ends);
 }
 
-/* N3 */
+/* WITNESS-3 */
 bool plx_witness_lets_go(const struct plx_witness *witness, const struct plx_clocks *now,
                          const struct plx_history_ends *ends)
 {
     return !witness->doubt && !is_future(witness, now, ends, 0);
 }
 
-/* N4 */
+/* WITNESS-4 */
 uint64_t plx_witness_stamp(const struct plx_witness *witness, uint64_t wall_ns, uint64_t newest_ns)
 {
     bool believed = !witness->doubt || witness->doubt == PLX_DOUBT_GAP;

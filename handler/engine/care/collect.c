@@ -3,27 +3,28 @@
  * What letting snapshots go and overwriting free at once is not its affair; it finds the blocks of
  * deleted disks and what crashes left. Nothing stops meanwhile, so this is what it relies on:
  *
- * Q1  Garbage stays garbage: a block that no record leads to, and nobody is about to name in one,
- *     can only be swept. Nobody else frees it (alloc.c, A6).
- * Q2  What is allocated and not named on the store yet lies in extents that its instance owns. In
- *     this instance's it is known: what was handed out since the collection began is noted (born),
- *     what was under way when it began is asked for (spare_pending). Others' are not looked at.
- * Q3  A disk is read at one time, later than the beginning. What it leads to ever after it led to
- *     then, or it was handed out since: so reading each disk once is enough. References come to a
- *     disk from another only when a clone is made. So slots are looked through again until there is
- *     no disk that was not read; a clone that comes later than that finds its parent read.
- * Q4  While a disk is read no node or log segment that its record leads to is used again. If it is
- *     open here, those that are freed are held back; else the record is the same afterwards.
- * Q5  What is dead and will be freed by its owner is no garbage: it would be freed twice. Whatever
- *     the record did not lead to when a disk was read, but is still to be freed, is asked for when
- *     all are read.
- * Q6  A record that was read may be in the device's cache only. It is flushed before anything is
- *     swept: no older one comes back that leads to more.
- * Q7  Common blocks (share.c) are an exception to Q1 and Q3: another disk may come to name one that
- *     it did not when it was read. So nothing becomes common while a collection is under way.
- * What this does not cover: a read of another instance that hangs in its device for longer than a
- * whole collection, of a block that has died meanwhile in an extent of nobody, may see what is
- * written there next.
+ * COLLECT-1  Garbage stays garbage: a block that no record leads to, and nobody is about to name in
+ *     one, can only be swept. Nobody else frees it (ALLOC-6).
+ * COLLECT-2  What is allocated and not named on the store yet lies in extents that its instance
+ *     owns. In this instance's it is known: what was handed out since the collection began is noted
+ *     (born), what was under way when it began is asked for (spare_pending). Others' are not looked
+ *     at.
+ * COLLECT-3  A disk is read at one time, later than the beginning. What it leads to ever after it
+ *     led to then, or it was handed out since: so reading each disk once is enough. References come
+ *     to a disk from another only when a clone is made. So slots are looked through again until
+ *     there is no disk that was not read; a clone that comes later than that finds its parent read.
+ * COLLECT-4  While a disk is read no node or log segment that its record leads to is used again. If
+ *     it is open here, those that are freed are held back; else the record is the same afterwards.
+ * COLLECT-5  What is dead and will be freed by its owner is no garbage: it would be freed twice.
+ *     Whatever the record did not lead to when a disk was read, but is still to be freed, is asked
+ *     for when all are read.
+ * COLLECT-6  A record that was read may be in the device's cache only. It is flushed before
+ *     anything is swept: no older one comes back that leads to more.
+ * COLLECT-7  Common blocks (share.c) are an exception to COLLECT-1 and COLLECT-3: another disk may
+ *     come to name one that it did not when it was read. So nothing becomes common while a
+ *     collection is under way. What this does not cover: a read of another instance that hangs in
+ *     its device for longer than a whole collection, of a block that has died meanwhile in an
+ *     extent of nobody, may see what is written there next.
  *
  * Synchronous; runs the loop while it reads.
  * Crash story: it changes nothing; the sweep (extent.c) changes bitmaps only.
@@ -48,7 +49,7 @@ struct plx_collect {
     bool marked;
 };
 
-/* ---- What is under way in this instance (Q2, Q5) ---- */
+/* ---- What is under way in this instance (COLLECT-2, COLLECT-5) ---- */
 
 static int spare_list(struct plx_collect *c, const uint64_t *addrs, size_t count)
 {
@@ -203,7 +204,7 @@ int plx_collect_begin(struct plx_store *store, const struct plx_collect_options 
     struct plx_collect *c;
     int error;
 
-    if (store->collect || store->sharing) /* Q7 */
+    if (store->collect || store->sharing) /* COLLECT-7 */
         return plx_fault_set(fault, PLX_ERR_BUSY,
                              "a collection or a deduplication is under way; try again after it");
     if (options->extent_count != store->info.extents)
@@ -279,7 +280,7 @@ static int current_record(struct plx_collect *c, uint32_t slot, struct plx_vdi_r
     return check_owner(c, ret_record, fault);
 }
 
-/* Q4 */
+/* COLLECT-4 */
 static int try_disk(struct plx_collect *c, const struct plx_vdi_record *record, bool *ret_whole)
 {
     const struct plx_vdi *vdi = open_here(c->store, record->slot);
@@ -321,7 +322,7 @@ static int mark_disk(struct plx_collect *c, uint32_t slot, struct plx_vdi_record
                          record->name);
 }
 
-/* Q3: all disks that were not read yet. */
+/* COLLECT-3: all disks that were not read yet. */
 static int mark_new_disks(struct plx_collect *c, bool *ret_found, struct plx_fault *fault)
 {
     struct plx_slot_scan scan = {0};
@@ -360,12 +361,12 @@ int plx_collect_mark(struct plx_collect *c, struct plx_fault *fault)
     if (!error && c->options.extent_count != c->store->info.extents)
         error = has_grown(fault);
     if (!error) {
-        error = plx_store_flush_others(c->store); /* Q6 */
+        error = plx_store_flush_others(c->store); /* COLLECT-6 */
         if (error)
             plx_fault_set(fault, error, "cannot flush the store: %s", plx_error_text(error));
     }
     if (!error)
-        error = spare_pending(c); /* Q5 */
+        error = spare_pending(c); /* COLLECT-5 */
     c->marked = !error;
     return error;
 }

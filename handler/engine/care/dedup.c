@@ -1,19 +1,20 @@
 /* dedup.c - finds equal blocks of the disks that are open here, and has them share one (share.c).
  *
- * D1  What is found is a guess: a disk goes on, and checksums and hashes of different blocks may be
- *     equal. PLX_SHARE compares what is there, byte by byte, under the lock of a write (share.c,
- *     H4); so nothing here can change contents, whatever disk a slot has by then.
- * D2  Blocks that a snapshot or a clone sees stay as they are: they would only become more. Of k
- *     equal ones that nobody else sees k - 1 come free, or k where there is a common one already;
+ * DEDUP-1  What is found is a guess: a disk goes on, and checksums and hashes of different blocks
+ *     may be equal. PLX_SHARE compares what is there, byte by byte, under the lock of a write
+ *     (share.c, SHARE-4); so nothing here can change contents, whatever disk a slot has by then.
+ * DEDUP-2  Blocks that a snapshot or a clone sees stay as they are: they would only become more. Of
+ *     k equal ones that nobody else sees k - 1 come free, or k where there is a common one already;
  *     so what this takes is given back by the next key frame.
- * D3  Memory is bounded: the space of checksums is gone through by slices, from lo to hi; hi comes
- *     down when memory is full. Of a common block one name is kept, however many there are; what
- *     does not fit although its checksum is the only one of the slice waits for the next time.
- * D4  24 bits of checksum are too few for a large store: what has company is read and known by a
- *     hash of 64 bits from there on, before anything is written for it.
- * D5  Addresses of common blocks hold throughout (share.c, H5).
- * D6  Nobody waits for long: millions of candidates are sorted in pieces, with turns in between,
- * and in place. What is left without turns is to go through them once, some 10 ms for a million.
+ * DEDUP-3  Memory is bounded: the space of checksums is gone through by slices, from lo to hi; hi
+ *     comes down when memory is full. Of a common block one name is kept, however many there are;
+ *     what does not fit although its checksum is the only one of the slice waits for the next time.
+ * DEDUP-4  24 bits of checksum are too few for a large store: what has company is read and known by
+ *     a hash of 64 bits from there on, before anything is written for it.
+ * DEDUP-5  Addresses of common blocks hold throughout (SHARE-5).
+ * DEDUP-6  Nobody waits for long: millions of candidates are sorted in pieces, with turns in
+ *     between, and in place. What is left without turns is to go through them once, some 10 ms for
+ *     a million.
  * Loop: the store's. Synchronous; others come in at pauses, so disks are looked up anew after each.
  * Crash story: that of each share by itself; nothing is kept that would be resumed.
  */
@@ -33,7 +34,7 @@
 #define GONE UINT64_MAX /* the key of what does not take part any more */
 
 struct candidate {
-    uint64_t key;    /* checksum; later the hash: D4 */
+    uint64_t key;    /* checksum; later the hash: DEDUP-4 */
     uint64_t common; /* address; 0: it is not */
     uint64_t vblock : 36, slot : 28;
 };
@@ -61,7 +62,7 @@ struct dedup {
     struct candidate *candidates;
     size_t count, capacity;
     bool full;       /* no room can be made any more */
-    uint32_t lo, hi; /* D3 */
+    uint32_t lo, hi; /* DEDUP-3 */
     uint32_t slot;   /* of the disk that is being looked at */
     uint64_t begun_ns, bytes_read;
     uint64_t steps, steps_total; /* of the slice at hand: blocks, once for each stage */
@@ -152,7 +153,7 @@ static size_t partition(struct dedup *d, size_t from, size_t to)
     }
 }
 
-/* D6: the smaller part by itself, then the larger one here. */
+/* DEDUP-6: the smaller part by itself, then the larger one here. */
 static int sort_some(struct dedup *d, size_t from, size_t to)
 {
     int error = 0;
@@ -218,7 +219,7 @@ static int keep_groups(struct dedup *d)
     return 0;
 }
 
-/* D3. Half of it at least; if it cannot be, never again in this slice. */
+/* DEDUP-3. Half of it at least; if it cannot be, never again in this slice. */
 static int make_room(struct dedup *d)
 {
     size_t kept = 0;
@@ -240,7 +241,7 @@ static void on_mapping(void *context, uint64_t vblock, const struct plx_mapping 
     uint64_t common = plx_addr_is_common(mapping->addr) ? mapping->addr : 0;
     const struct candidate c = {
         .key = mapping->checksum, .common = common, .vblock = vblock, .slot = d->slot};
-    bool takes_part = mapping->checksum && (common || mapping->writable); /* D2 */
+    bool takes_part = mapping->checksum && (common || mapping->writable); /* DEDUP-2 */
 
     if (d->lo == 0) { /* each block is looked at once for each slice */
         d->result->mapped++;
@@ -339,7 +340,7 @@ static void note_result(struct dedup *d, struct candidate *c, const struct plx_s
     d->result->made += share->result == PLX_SHARE_MADE;
     d->result->joined += share->result == PLX_SHARE_JOINED;
     if (share->result == PLX_SHARE_ABSENT || share->result == PLX_SHARE_DIFFERS)
-        c->key = GONE; /* D1 */
+        c->key = GONE; /* DEDUP-1 */
     else
         c->common = share->common;
 }
@@ -501,7 +502,7 @@ int plx_store_dedup(struct plx_store *store, const struct plx_dedup_options *opt
     int error;
 
     *ret_deduped = (struct plx_deduped){0};
-    error = options->dry_run ? 0 : plx_share_begin(store, fault); /* D5 */
+    error = options->dry_run ? 0 : plx_share_begin(store, fault); /* DEDUP-5 */
     if (error)
         return error;
     error = dedup_init(&d);

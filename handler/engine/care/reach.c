@@ -1,19 +1,20 @@
 /* reach.c - see reach.h.
  *
- * G1  What is reached is never too little: where it is not known whether a snapshot sees a block,
- *     the block counts. Damage ends it: below it nothing is known.
- * G2  A snapshot is read through the key frame that the log announces last before it: it sees that
- *     tree and what the log mapped behind it (vdi.c, find_keyframe). Blocks that were mapped and
- *     replaced with no snapshot in between are seen by nobody. The nodes of a key frame stay, too,
- *     for whoever lets further snapshots go (reclaim.c, C2), if history begins with it, if the log
+ * REACH-1  What is reached is never too little: where it is not known whether a snapshot sees a
+ *     block, the block counts. Damage ends it: below it nothing is known.
+ * REACH-2  A snapshot is read through the key frame that the log announces last before it: it sees
+ *     that tree and what the log mapped behind it (vdi.c, find_keyframe). Blocks that were mapped
+ *     and replaced with no snapshot in between are seen by nobody. The nodes of a key frame stay,
+ *     too, for whoever lets further snapshots go (RECLAIM-2), if history begins with it, if the log
  *     says so, or if a snapshot was taken between its position and the next announcement.
- * G3  What lies below a node that was read is not read again, if the node is still the same one:
- *     within one disk, because nothing is freed meanwhile that its record leads to; across disks,
- *     if nobody can have used its block again since.
- * G4  Of the tree that a clone began with only the nodes count: they tell what is not the clone's
- *     to free (reclaim.c, C4). Its data is its parent's, or seen by the clone itself, or nobody's.
- * G5  What died behind the record's key frame its owner is still to free, with the next one: it
- *     counts.
+ * REACH-3  What lies below a node that was read is not read again, if the node is still the same
+ *     one: within one disk, because nothing is freed meanwhile that its record leads to; across
+ *     disks, if nobody can have used its block again since.
+ * REACH-4  Of the tree that a clone began with only the nodes count: they tell what is not the
+ *     clone's to free (RECLAIM-4). Its data is its parent's, or seen by the clone itself, or
+ *     nobody's.
+ * REACH-5  What died behind the record's key frame its owner is still to free, with the next one:
+ *     it counts.
  *
  * Nodes are read in the order of the store, many at once, past the node cache: it keeps what disks
  * at work need. Synchronous; runs the loop while it reads and pauses between batches.
@@ -177,7 +178,7 @@ static int read_nodes(struct plx_reach *reach, const struct child *children, siz
     return error;
 }
 
-/* G3 */
+/* REACH-3 */
 static bool known(const struct plx_reach *reach, uint64_t addr)
 {
     uint64_t extent = addr / reach->store->info.extent_blocks;
@@ -190,7 +191,7 @@ static bool known(const struct plx_reach *reach, uint64_t addr)
 
 /* What a tree is walked for. */
 struct walk {
-    bool data;                   /* else its nodes alone (G4) */
+    bool data;                   /* else its nodes alone (REACH-4) */
     const struct changes *since; /* without what was replaced by then; NULL: with all of it */
 };
 
@@ -289,7 +290,7 @@ static int walk_nodes_alone(struct plx_reach *reach, uint64_t root, unsigned lev
     return walk_tree(reach, &walk, root, levels);
 }
 
-/* ---- What the log maps (G2) ---- */
+/* ---- What the log maps (REACH-2) ---- */
 
 struct change {
     uint64_t vblock, addr, seq; /* addr 0: unmapped; seq: of its batch */
@@ -499,7 +500,7 @@ static int mapped(struct log_walk *log, const struct plx_record *record)
     for (uint64_t i = 0; i < record->count; i++)
         if (!put_change(&log->changes, record->vblock + i, record->addr + i, log->seq))
             return no_memory(log->reach);
-    /* G5 */
+    /* REACH-5 */
     return log->seq > log->record->keyframe.batch_seq
                ? plx_reach_mark(log->reach, record->addr, record->count)
                : 0;
@@ -583,12 +584,12 @@ static int mark_segments(struct plx_reach *reach, const struct plx_vdi_record *r
         if (reader->segments[i])
             error = plx_reach_mark(reach, reader->segments[i], blocks);
     for (size_t i = 0; i < sizeof named / sizeof named[0] && !error; i++)
-        if (named[i]) /* whoever opened the log has seen where it lies (replay.c, R3) */
+        if (named[i]) /* whoever opened the log has seen where it lies (REPLAY-3) */
             error = plx_reach_mark(reach, named[i], blocks);
     return error;
 }
 
-/* The newest state (G5). */
+/* The newest state (REACH-5). */
 static int walk_newest(struct plx_reach *reach, const struct plx_vdi_record *record)
 {
     const struct walk walk = {.data = true};

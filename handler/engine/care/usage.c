@@ -1,16 +1,15 @@
 /* usage.c - the accounting of space: what each disk and each family has, and has alone.
  *
- * W1  Whatever a disk's record leads to is the disk's (reach.c): what the collector would free if
- *     the disk were gone is what only the disk leads to.
- * W2  All disks are read twice: first for which blocks one unit has and which more than one has,
- *     then to count. A unit is a disk, and likewise a family. A block counts once in a unit.
- * W3  Families are connected through the records of live and deleted disks and what else the caller
- *     knows; a relation that is lost leaves two families that share blocks, which are neither's
- *     alone. So nothing is called exclusive that somebody else has.
- * W4  A disk's blocks count if its record is the same after they were read, else it is read again
- *     (TRIES times). Of one that stays busy what was reached at last still counts against the
- *     others.
- * Synchronous; runs the loop while it reads.
+ * USAGE-1  Whatever a disk's record leads to is the disk's (reach.c): what the collector would free
+ *     if the disk were gone is what only the disk leads to.
+ * USAGE-2  All disks are read twice: first for which blocks one unit has and which more than one
+ *     has, then to count. A unit is a disk, and likewise a family. A block counts once in a unit.
+ * USAGE-3  Families are connected through the records of live and deleted disks and what else the
+ *     caller knows; a relation that is lost leaves two families that share blocks, which are
+ *     neither's alone. So nothing is called exclusive that somebody else has.
+ * USAGE-4  A disk's blocks count if its record is the same after they were read, else it is read
+ *     again (TRIES times). Of one that stays busy what was reached at last still counts against the
+ *     others. Synchronous; runs the loop while it reads.
  * Memory: four bits for each block in use, two more for those of the disk at hand and one for those
  *   of its family.
  * Crash story: reads only.
@@ -24,7 +23,7 @@
 
 #define TRIES 8u
 
-/* Which blocks one unit has, and which another one has, too (W2). */
+/* Which blocks one unit has, and which another one has, too (USAGE-2). */
 struct sharing {
     struct plx_blockmap one, more;
 };
@@ -48,7 +47,7 @@ static int no_memory(const struct census *c)
     return plx_fault_set(c->fault, PLX_ERR_NOMEM, "out of memory");
 }
 
-/* ---- Families (W3) ---- */
+/* ---- Families (USAGE-3) ---- */
 
 struct relative {
     struct plx_uuid id;
@@ -197,7 +196,7 @@ static int find_families(struct census *c)
     return error;
 }
 
-/* ---- Reading a disk (W4) ---- */
+/* ---- Reading a disk (USAGE-4) ---- */
 
 static uint64_t bytes_read(const struct census *c)
 {
@@ -243,7 +242,7 @@ static int read_vdi(struct census *c, struct plx_usage_vdi *vdi)
     return 0;
 }
 
-/* ---- Counting (W2) ---- */
+/* ---- Counting (USAGE-2) ---- */
 
 static bool note(struct sharing *sharing, const struct plx_blockmap *unit)
 {

@@ -3,15 +3,16 @@
  * It shares the gates of format.c with the code that writes, and nothing else: its own walk of
  * trees (verify_tree.c) and logs (verify_log.c), its own idea of what must be allocated. It proves:
  *
- * F1  Superblocks, extent pages and VDI records: at least one copy of each is whole.
- * F2  Trees: nodes match their checksums and lie, as their data does, in extents of their type.
- * F3  What a live disk may overwrite in place has no other user: no second place in a tree, no
- *     snapshot, no other disk. A common block (share.c) is common to all its users.
- * F4  Logs are chains.
- * F5  What retained snapshots are opened through is whole.
- * F6  What is in use is allocated. What is allocated and not in use is counted by extent, apart
- *     from what deleted disks still have: space to be collected, nothing lost.
- * F7  A record counts its blocks, and those whose checksums are known, as its tree has them.
+ * VERIFY-1  Superblocks, extent pages and VDI records: at least one copy of each is whole.
+ * VERIFY-2  Trees: nodes match their checksums and lie, as their data does, in extents of their
+ *     type.
+ * VERIFY-3  What a live disk may overwrite in place has no other user: no second place in a tree,
+ *     no snapshot, no other disk. A common block (share.c) is common to all its users.
+ * VERIFY-4  Logs are chains.
+ * VERIFY-5  What retained snapshots are opened through is whole.
+ * VERIFY-6  What is in use is allocated. What is allocated and not in use is counted by extent,
+ *     apart from what deleted disks still have: space to be collected, nothing lost.
+ * VERIFY-7  A record counts its blocks, and those whose checksums are known, as its tree has them.
  *
  * Disks may be open, here or elsewhere, and move on while they are read. Each is read into marks
  * of its own; they and what was found count only if its record is the same afterwards, else it is

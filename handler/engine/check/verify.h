@@ -175,7 +175,7 @@ void plx_verify_log(struct plx_verify *v, struct plx_history *history);
 #define TYPE_DAMAGED 0xff /* its header is, and that was said: anything may be in it */
 
 enum plx_page_state {
-    PLX_PAGE_NONE, /* the extent never came into use (extent.c, E3) */
+    PLX_PAGE_NONE, /* the extent never came into use (EXTENT-3) */
     PLX_PAGE_GOOD,
     PLX_PAGE_BAD,
 };

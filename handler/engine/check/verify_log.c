@@ -1,15 +1,15 @@
 /* verify_log.c - the checker's own reading of a disk's log, and of what its snapshots see.
  *
- * F4  The segments form a chain from the first retained one to the key frame's position: numbers,
- *     hashes, sequence numbers, epochs that never fall, durable marks that never fall and never run
- *     ahead. Behind it the chain ends at the first batch that does not fit, unless a later mark
- *     says that this batch was durable.
- * F5  The key frame through which a retained snapshot is opened is whole, and what the snapshot
- *     sees may be overwritten by nobody. History begins with the record's oldest key frame, which
- *     is whole; and so is one that the log calls so, or behind whose position a snapshot was taken
- *     before the next one was announced.
- * F6  Where history was thinned out the log says where it goes on, always forward; segments may be
- *     missing there, and nowhere else.
+ * VERIFY_LOG-1  The segments form a chain from the first retained one to the key frame's position:
+ *     numbers, hashes, sequence numbers, epochs that never fall, durable marks that never fall and
+ *     never run ahead. Behind it the chain ends at the first batch that does not fit, unless a
+ *     later mark says that this batch was durable.
+ * VERIFY_LOG-2  The key frame through which a retained snapshot is opened is whole, and what the
+ *     snapshot sees may be overwritten by nobody. History begins with the record's oldest key
+ *     frame, which is whole; and so is one that the log calls so, or behind whose position a
+ *     snapshot was taken before the next one was announced.
+ * VERIFY_LOG-3  Where history was thinned out the log says where it goes on, always forward;
+ *     segments may be missing there, and nowhere else.
  *
  * The view of a snapshot is that of the one before it plus what the log mapped in between; the
  * first one's is the tree of the key frame before it, less what had changed. So all of them
@@ -155,12 +155,13 @@ struct log_walk {
     uint64_t seq, hash; /* expected next */
     uint64_t epoch, durable;
     bool begun;
-    uint64_t snapshots;                    /* before the next batch */
-    uint64_t taken;                        /* the last one that the log tells of */
-    struct plx_keyframe keyframe;          /* in effect */
-    uint64_t segment, pos;                 /* of the batch at hand */
-    uint64_t size_bytes;                   /* of the disk, behind the record's key frame */
-    uint64_t skip_to, skip_seq, skip_hash; /* F6: where the log goes on; 0: right behind */
+    uint64_t snapshots;           /* before the next batch */
+    uint64_t taken;               /* the last one that the log tells of */
+    struct plx_keyframe keyframe; /* in effect */
+    uint64_t segment, pos;        /* of the batch at hand */
+    uint64_t size_bytes;          /* of the disk, behind the record's key frame */
+    /* VERIFY_LOG-3: where the log goes on; 0: right behind */
+    uint64_t skip_to, skip_seq, skip_hash;
 };
 
 static void log_error(struct plx_verify *v, const char *kind, uint64_t addr, const char *text,
@@ -237,7 +238,7 @@ static void on_void(struct plx_verify *v, struct log_walk *log, const struct plx
             void_change(&h->changes[i]);
 }
 
-/* F5: claims what a snapshot sees and the one before it does not. */
+/* VERIFY_LOG-2: claims what a snapshot sees and the one before it does not. */
 static void claim_view(struct plx_verify *v, struct log_walk *log)
 {
     struct plx_history *h = log->history;
@@ -279,7 +280,7 @@ static void on_snapshot(struct plx_verify *v, struct log_walk *log, const struct
         claim_view(v, log);
 }
 
-/* F5: of the key frame in effect, whether a snapshot is opened through it or not. */
+/* VERIFY_LOG-2: of the key frame in effect, whether a snapshot is opened through it or not. */
 static void claim_nodes(struct plx_verify *v, const struct log_walk *log)
 {
     const struct plx_tree_walk walk = {.read_only = true, .nodes_only = true};
@@ -310,7 +311,7 @@ static void on_keyframe(struct plx_verify *v, struct log_walk *log,
                      plx_min_u64(keyframe->batch_seq, v->record->keyframe.batch_seq));
 }
 
-/* F6 */
+/* VERIFY_LOG-3 */
 static void on_skip(struct plx_verify *v, struct log_walk *log, const struct plx_record *record)
 {
     const struct plx_keyframe *to = &record->keyframe;
@@ -520,7 +521,7 @@ static void walk_batches(struct plx_verify *v, struct log_walk *log, uint64_t of
                   log->seq);
 }
 
-/* F6: within a segment, too. */
+/* VERIFY_LOG-3: within a segment, too. */
 static void walk_from(struct plx_verify *v, struct log_walk *log, uint64_t segment, uint64_t addr,
                       uint64_t offset)
 {
@@ -582,9 +583,9 @@ static void lost_segment(struct plx_verify *v, uint64_t addr, uint64_t segment)
     log_error(v, "log", addr, "a log segment is missing or damaged; segment", segment);
 }
 
-/* F4: behind the key frame's segment the log may end before any other, but one can be read there,
- * and nothing in it says that the batch expected was durable. Its writer may just be beginning it,
- * so that it is read in parts: it is looked at once more. */
+/* VERIFY_LOG-1: behind the key frame's segment the log may end before any other, but one can be
+ * read there, and nothing in it says that the batch expected was durable. Its writer may just be
+ * beginning it, so that it is read in parts: it is looked at once more. */
 static bool next_segment(struct plx_verify *v, const struct log_walk *log, uint64_t segment,
                          uint64_t addr, struct plx_segment_header *ret_header)
 {

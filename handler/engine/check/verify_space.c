@@ -1,4 +1,4 @@
-/* verify_space.c - superblocks, extents and their bitmaps (verify.c, F1, F6). */
+/* verify_space.c - superblocks, extents and their bitmaps (VERIFY-1, VERIFY-6). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ void plx_verify_superblocks(struct plx_verify *v)
             struct plx_fault why;
 
             if (plx_verify_read(v, PLX_KIND_ADMIN, base + slot, v->block, PLX_BLOCK_SIZE) ||
-                plx_format_superblock_decode(v->block, &super, &why)) /* F1 */
+                plx_format_superblock_decode(v->block, &super, &why)) /* VERIFY-1 */
                 plx_verify_find(v, PLX_FINDING_ERROR, "superblock", base + slot, PLX_NO_VBLOCK,
                                 "volume %u: copy %u of the superblock is damaged; 'parallax store "
                                 "grow' writes it again",
@@ -104,7 +104,7 @@ bool plx_verify_read_extent(struct plx_verify *v, uint64_t number,
         switch (plx_verify_read_page(v, number, p, &page, &bits)) {
         case PLX_PAGE_NONE:
             return false;
-        case PLX_PAGE_BAD: /* F1; said once */
+        case PLX_PAGE_BAD: /* VERIFY-1; said once */
             if (visit)
                 continue;
             plx_verify_find(v, PLX_FINDING_ERROR, "bitmap", number * blocks + 2 * p, PLX_NO_VBLOCK,

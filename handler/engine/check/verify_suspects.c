@@ -1,4 +1,4 @@
-/* verify_suspects.c - the second look at blocks that do not fit (verify.c, F3, F6). */
+/* verify_suspects.c - the second look at blocks that do not fit (VERIFY-3, VERIFY-6). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,16 +1,15 @@
 /* verify_tree.c - the checker's own walk of trees, its marks, and the contents of data blocks.
  *
- * F2  Every node matches its checksum and lies in a metadata extent, every block it names in a
- *     data extent.
- * F3  A block that a live disk may overwrite in place has one user. A common one has any number,
- *     and all of them call it so. Users that do not fit make it a suspect; verify.c looks at
- *     suspects again and tells who they are.
- * A read-only node that was walked is not walked again: what lies below it is the same; unless a
- * snapshot did not see all of it, for another may.
- * Contents are read in the order of the store, adjacent blocks in one go. A block of a disk that
- * is open may have been overwritten or let go since its tree was read: a mismatch counts only if
- * the newest tree and the log behind it still say the same of it, and for a snapshot's, if history
- * begins where it did.
+ * VERIFY_TREE-1  Every node matches its checksum and lies in a metadata extent, every block it
+ *     names in a data extent.
+ * VERIFY_TREE-2  A block that a live disk may overwrite in place has one user. A common one has any
+ *     number, and all of them call it so. Users that do not fit make it a suspect; verify.c looks
+ *     at suspects again and tells who they are. A read-only node that was walked is not walked
+ *     again: what lies below it is the same; unless a snapshot did not see all of it, for another
+ *     may. Contents are read in the order of the store, adjacent blocks in one go. A block of a
+ *     disk that is open may have been overwritten or let go since its tree was read: a mismatch
+ *     counts only if the newest tree and the log behind it still say the same of it, and for a
+ *     snapshot's, if history begins where it did.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +147,8 @@ void plx_verify_claim(struct plx_verify *v, uint64_t addr, uint64_t vblock, cons
                               .snapshot = snapshot};
 
         gather(v, &use);
-    } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read) || mixed)) { /* F3 */
+        /* VERIFY_TREE-2 */
+    } else if (v->mode == PLX_VERIFY_LIVE && (written || (writable && read) || mixed)) {
         plx_verify_suspect(v, plx_addr_block(addr), false);
     }
     if (!named)
@@ -376,7 +376,7 @@ static bool load_node(struct plx_verify *v, uint64_t entry, unsigned level, uint
 
     if (plx_verify_read(v, PLX_KIND_NODE, addr, node, PLX_BLOCK_SIZE))
         wrong = "cannot be read";
-    else if (known && plx_checksum24(plx_crc32c(node, PLX_BLOCK_SIZE)) != known) /* F2 */
+    else if (known && plx_checksum24(plx_crc32c(node, PLX_BLOCK_SIZE)) != known) /* VERIFY_TREE-1 */
         wrong = "does not match its checksum";
     if (wrong)
         plx_verify_find(v, PLX_FINDING_ERROR, "node", addr, PLX_NO_VBLOCK,

@@ -1,4 +1,4 @@
-/* verify_vdi.c - each virtual disk by itself (verify.c, F1, F3 to F5, F7). */
+/* verify_vdi.c - each virtual disk by itself (VERIFY-1, VERIFY-3 to VERIFY-5, VERIFY-7). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,7 +119,7 @@ bool plx_verify_read_record(struct plx_verify *v, uint32_t slot, struct plx_vdi_
 
     v->result.bytes += 2 * PLX_BLOCK_SIZE;
     v->record = NULL;
-    if (error && error != PLX_ERR_NOT_FOUND) /* F1 */
+    if (error && error != PLX_ERR_NOT_FOUND) /* VERIFY-1 */
         plx_verify_find(v, PLX_FINDING_ERROR, "record", plx_vdi_slot_addr(v->store, slot),
                         PLX_NO_VBLOCK, "%s", why.text);
     v->record = error ? NULL : ret_record;

@@ -11,7 +11,7 @@ static int no_snapshot(const struct plx_log_reader *reader, uint64_t seq, struct
                          reader->record->name, (unsigned long long)seq);
 }
 
-/* What the log names may be older than what is kept (keyframe.c, K3). */
+/* What the log names may be older than what is kept (KEYFRAME-3). */
 struct plx_keyframe plx_vdi_kept_keyframe(const struct plx_vdi_record *record,
                                           const struct plx_keyframe *named)
 {
@@ -41,7 +41,7 @@ static bool search_keyframe(void *context, const struct plx_record *record)
 
 /* The last one that the log announces before the snapshot: not the record's, though it may be
  * nearer, as long as the log does not say so. Which one it is must not depend on when one asks: it
- * is kept for those who read through it (reclaim.c, C6). */
+ * is kept for those who read through it (RECLAIM-6). */
 static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
                          struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
 {

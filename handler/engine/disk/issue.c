@@ -1,9 +1,10 @@
 /* issue.c - a window is written: what happens to each block, its data and its log record.
  *
- * Q2  A block is overwritten in place only if it is writable for the generation that the write
- *     belongs to, checked in the same step that submits the write (INV-3), and only once the
- *     record that voids its checksum is durable.
- * Loop: the VDI's. Crash story: log.c has it; a write in place is torn at most where it was
+ * ISSUE-1  A block is overwritten in place only if it is writable for the generation that the write
+ *     belongs to, checked in the same step that submits the write (INV-3), and only once the record
+ *     that voids its checksum is durable.
+ * Loop: the VDI's.
+ * Crash story: log.c has it; a write in place is torn at most where it was
  *   never acknowledged.
  */
 #include "engine/disk/op.h"
@@ -369,7 +370,7 @@ static int fit_window(struct plx_op *op)
     return 0;
 }
 
-/* Everything is known and in memory: allocate, submit data and log in one step (Q2). */
+/* Everything is known and in memory: allocate, submit data and log in one step (ISSUE-1). */
 int plx_op_issue(struct plx_op *op)
 {
     bool has_in_place = false, has_new = false, unmaps = false;

@@ -1,34 +1,35 @@
 /* keyframe.c - see keyframe.h.
  *
- * K1  A record names only a tree whose nodes and data, bitmap bits and log are durable before.
- * K2  A VDI has one key frame under way at most; the record's slots alternate, and a slot is
- *     written only after the other is durable (INV-2). Then it follows the other (its mirror).
- * K3  A snapshot is always found through a key frame that is kept, and whenever it is looked for
- *     through the same one, for somebody may go on reading by that: the log announces each key
- *     frame after its record is durable, and only if no snapshot came between the old key frame
- *     and that announcement are the old one's nodes freed, and not while history begins with it (a
- *     snapshot that was logged may have been taken back). What no announcement helps to find is
- *     found through the record's oldest key frame, where history and the log begin: the new one
+ * KEYFRAME-1  A record names only a tree whose nodes and data, bitmap bits and log are durable
+ *     before.
+ * KEYFRAME-2  A VDI has one key frame under way at most; the record's slots alternate, and a slot
+ *     is written only after the other is durable (INV-2). Then it follows the other (its mirror).
+ * KEYFRAME-3  A snapshot is always found through a key frame that is kept, and whenever it is
+ *     looked for through the same one, for somebody may go on reading by that: the log announces
+ *     each key frame after its record is durable, and only if no snapshot came between the old key
+ *     frame and that announcement are the old one's nodes freed, and not while history begins with
+ *     it (a snapshot that was logged may have been taken back). What no announcement helps to find
+ *     is found through the record's oldest key frame, where history and the log begin: the new one
  *     itself, if no snapshot is kept (alone). Before the announcement of such a one no snapshot is
  *     logged once that is settled: it would be found through the old one first, then through this.
  *     A rewind (rewind.c) names a tree to which the log before it does not lead. No snapshot after
  *     it may be replayed across: the log says so (REWIND) before it says anything else, and stops
  *     if it cannot. After a crash in between, the key frame of recovery stands at the same position
  *     and says it.
- * K4  A block that died before the key frame's position is freed only after the record is durable
- *     and every operation that may still read it has ended.
- *     The log behind the old record names those that died within it (frozen_deaths, and what
- *     history lets go), and recovery from that one may have to prove them (replay.c, R2). What the
- *     merge replaced in the old tree (data_deaths) recovery does not read, but frees: from the old
- *     record it merges the same log into the same tree, and finds the same deaths. What somebody
- *     was given meanwhile would be freed under him.
- * K5  The last key frame of a disk that is closed includes all of its log, and its record names
- *     nobody any more. So the log is ended before: nothing is ever logged behind it.
- * K6  Before anything is rewritten, the record on the store is read. A later epoch or generation
- *     than the one in memory was written by a host that took the disk over although this one is
- *     alive. The disk stops (FENCED) before it overwrites that record, or bitmaps of extents that
- *     were adopted with it. This is no fence: it limits the damage of a wrong word of the operator.
- *     What cannot be read, or is older, proves nothing.
+ * KEYFRAME-4  A block that died before the key frame's position is freed only after the record is
+ *     durable and every operation that may still read it has ended. The log behind the old record
+ *     names those that died within it (frozen_deaths, and what history lets go), and recovery from
+ *     that one may have to prove them (REPLAY-2). What the merge replaced in the old tree
+ *     (data_deaths) recovery does not read, but frees: from the old record it merges the same log
+ *     into the same tree, and finds the same deaths. What somebody was given meanwhile would be
+ *     freed under him.
+ * KEYFRAME-5  The last key frame of a disk that is closed includes all of its log, and its record
+ *     names nobody any more. So the log is ended before: nothing is ever logged behind it.
+ * KEYFRAME-6  Before anything is rewritten, the record on the store is read. A later epoch or
+ *     generation than the one in memory was written by a host that took the disk over although this
+ *     one is alive. The disk stops (FENCED) before it overwrites that record, or bitmaps of extents
+ *     that were adopted with it. This is no fence: it limits the damage of a wrong word of the
+ *     operator. What cannot be read, or is older, proves nothing.
  * Loop: the VDI's.
  * Crash story: before the record is durable, the old record and the log after it stand; the new
  *   nodes are garbage in free blocks or leaks. After it, the log before the position is not

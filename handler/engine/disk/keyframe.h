@@ -50,7 +50,7 @@ struct plx_keyframe_op {
     struct plx_keyframe target;
     uint64_t old_snap_seq;      /* of the key frame before */
     struct plx_keyframe oldest; /* the next record's */
-    bool alone;                 /* history begins with this one: no snapshot is kept (K3) */
+    bool alone;                 /* history begins with this one: no snapshot is kept (KEYFRAME-3) */
     bool old_begins;            /* it begins with the key frame before */
     /* What is let go with this key frame and with the next one; the owner waits for it. */
     struct plx_history_drop *drop, *next_drop;
@@ -83,7 +83,7 @@ void plx_keyframe_pump(struct plx_vdi *vdi);
 bool plx_keyframe_is_past(const struct plx_vdi_record *record, const struct plx_keyframe *keyframe);
 /* The rewind that the record's key frame is, by recovery's hand or not; NULL: it is none. */
 const struct plx_rewind *plx_keyframe_rewind(const struct plx_vdi_record *record);
-/* Whether no snapshot may be logged before the announcement of the one under way (K3). */
+/* Whether no snapshot may be logged before the announcement of the one under way (KEYFRAME-3). */
 bool plx_keyframe_goes_first(const struct plx_vdi *vdi);
 /* Whether one would leave recovery less to do: there are changes, and the last one did not fail
  * just now. */

@@ -1,5 +1,5 @@
-/* keyframe_inside.h - what keyframe.c and keyframe_steps.c share; the rules K1 to K6 are
- * keyframe.c's. */
+/* keyframe_inside.h - what keyframe.c and keyframe_steps.c share; the rules KEYFRAME-1 to
+ * KEYFRAME-6 are keyframe.c's. */
 #ifndef PLX_KEYFRAME_INSIDE_H
 #define PLX_KEYFRAME_INSIDE_H
 

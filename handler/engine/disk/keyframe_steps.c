@@ -1,5 +1,5 @@
 /* keyframe_steps.c - the steps of a key frame, from the frozen map to blocks that are free again
- * (keyframe.c, K1 to K6). */
+ * (KEYFRAME-1 to KEYFRAME-6). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,7 +96,7 @@ static void write_slot(struct plx_keyframe_op *op)
     record_xfer(op, PLX_IO_WRITE, op->vdi->record_slot ^ 1, 1);
 }
 
-/* K6, by what was read. */
+/* KEYFRAME-6, by what was read. */
 static void stop_if_taken_over(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -129,7 +129,7 @@ static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record 
     };
 }
 
-/* rewind.c, W5 */
+/* REWIND-5 */
 static void forget_rewinds(struct plx_vdi_record *record)
 {
     uint32_t past = 0;
@@ -172,7 +172,7 @@ static void write_record(struct plx_keyframe_op *op)
     op->record.first_segment = op->oldest.pos / plx_log_segment_bytes(vdi->store);
     op->record.segment_addr = op->at.addr;
     op->record.next_addr = op->at.next_addr;
-    if (vdi->log.ended) { /* K5 */
+    if (vdi->log.ended) { /* KEYFRAME-5 */
         PLX_ASSERT(op->target.batch_seq == vdi->log.cursor.seq - 1 && !vdi->map.active.count);
         op->record.owner = 0;
         memset(&op->record.owner_host, 0, sizeof op->record.owner_host);
@@ -243,7 +243,7 @@ static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
                   : plx_record_put_keyframe(out, &record->keyframe, false);
 }
 
-/* K3: a snapshot may be found through the old key frame. */
+/* KEYFRAME-3: a snapshot may be found through the old key frame. */
 static void keep_needed_nodes(struct plx_keyframe_op *op)
 {
     if (!op->alone && (op->old_begins || op->vdi->map.gen != op->old_snap_seq))
@@ -273,7 +273,7 @@ static void announce(struct plx_keyframe_op *op)
     };
     op->state = KEYFRAME_ANNOUNCED;
     if (op->vdi->log.spare_waiting)
-        plx_alloc_wake(op->vdi->store); /* reserve.c, I5 */
+        plx_alloc_wake(op->vdi->store); /* RESERVE-5 */
     /* Snapshots wait for it, or they may have been logged before and be so again. */
     if (op->alone)
         plx_log_prepend(&op->vdi->log, &op->item);
@@ -294,8 +294,8 @@ bool plx_keyframe_announce(struct plx_vdi *vdi)
     return true;
 }
 
-/* K5. A disk without snapshots needs none of its log then. One that was recovered is opened again
- * soon, and is to have its segments then (reserve.c, I3). */
+/* KEYFRAME-5. A disk without snapshots needs none of its log then. One that was recovered is opened
+ * again soon, and is to have its segments then (RESERVE-3). */
 static void end_log(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -360,7 +360,7 @@ static void make(struct plx_keyframe_op *op, int error)
         }
         keep_made(op);
         op->state = KEYFRAME_BITMAPS;
-        /* K1: ends with a flush that covers nodes, data and log. */
+        /* KEYFRAME-1: ends with a flush that covers nodes, data and log. */
         plx_bitmap_sync(vdi->store, &op->task);
         return;
     }
@@ -378,13 +378,13 @@ static void let_go(struct plx_keyframe_op *op, int error)
             record_failed(op, error);
             return;
         }
-        if (error) /* not announced (K3); the rest is dead all the same */
+        if (error) /* not announced (KEYFRAME-3); the rest is dead all the same */
             plx_deaths_free(&op->node_deaths);
         op->state = KEYFRAME_FREE;
         op->ticket = ++vdi->tickets;
         /* fall through */
     case KEYFRAME_FREE:
-        if (!plx_ops_ended_before(vdi, op->ticket, false, &op->task)) /* K4 */
+        if (!plx_ops_ended_before(vdi, op->ticket, false, &op->task)) /* KEYFRAME-4 */
             return;
         plx_deaths_give_back(store, &op->data_deaths, &op->since);
         plx_deaths_give_back(store, &op->node_deaths, &op->since);

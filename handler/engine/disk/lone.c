@@ -1,8 +1,10 @@
 /* lone.c - requests that are one log record: snapshots, labels, resizing.
  *
- * Q9  A snapshot is acknowledged when all that it sees is durable. What is being written in place
- *     when it is ordered counts as data of its log item, so the flush of its batch covers that too.
- * Loop: the VDI's. Crash story: log.c has it.
+ * LONE-1  A snapshot is acknowledged when all that it sees is durable. What is being written in
+ *     place when it is ordered counts as data of its log item, so the flush of its batch covers
+ *     that too.
+ * Loop: the VDI's.
+ * Crash story: log.c has it.
  */
 #include <string.h>
 
@@ -43,8 +45,8 @@ static void lone_apply(struct plx_log_item *item)
     }
 }
 
-/* Q9: the item has what is being written in place as its data, and what lies in the device's cache
- * must not have been lost. */
+/* LONE-1: the item has what is being written in place as its data, and what lies in the device's
+ * cache must not have been lost. */
 static void await_in_place(struct plx_op *op)
 {
     if (op->vdi->unflushed)
@@ -105,7 +107,7 @@ void plx_op_begin_snapshot(struct plx_op *op)
     plx_op_append_lone(op, PLX_RECORD_SNAPSHOT, OP_SNAPSHOT_LOGGED);
 }
 
-/* A snapshot that is just being let go is as good as gone (reclaim.c, C5 and C6). */
+/* A snapshot that is just being let go is as good as gone (RECLAIM-5 and RECLAIM-6). */
 void plx_op_begin_label(struct plx_op *op)
 {
     struct plx_vdi *vdi = op->vdi;

@@ -4,9 +4,9 @@
  * they do so on the store, too. Runs are what reading in order pays for, one transfer each. All
  * that moves in a window becomes adjacent; what is shared stays between it.
  *
- * V1  Only blocks that may be written in place move: no snapshot and no clone sees them, so nothing
- *     that is shared becomes two.
- * V2  A window moves only for runs that this saves, so that what was moved stays.
+ * MOVE-1  Only blocks that may be written in place move: no snapshot and no clone sees them, so
+ *     nothing that is shared becomes two.
+ * MOVE-2  A window moves only for runs that this saves, so that what was moved stays.
  * Loop: the VDI's; never blocks.
  * Crash story: that of a write to new blocks (issue.c, log.c).
  */
@@ -56,14 +56,14 @@ bool plx_move_plan(struct plx_op *op)
     uint64_t movable = 0, saved;
 
     for (unsigned i = 0; i < op->blocks; i++) {
-        bool moves = op->mappings[i].addr && op->mappings[i].writable; /* V1 */
+        bool moves = op->mappings[i].addr && op->mappings[i].writable; /* MOVE-1 */
 
         op->actions[i] = moves ? PLX_ACTION_NEW : PLX_ACTION_SKIP;
         movable += moves;
     }
     saved = count_runs(op, false) - plx_min_u64(count_runs(op, true), count_runs(op, false));
     op->moves_read = 0;
-    if (saved > 0 && saved * BLOCKS_FOR_A_RUN >= movable) /* V2 */
+    if (saved > 0 && saved * BLOCKS_FOR_A_RUN >= movable) /* MOVE-2 */
         return !op->request->move->dry_run;
     for (unsigned i = 0; i < op->blocks; i++)
         op->actions[i] = PLX_ACTION_SKIP;

@@ -1,8 +1,9 @@
 /* op.c - the life of an operation: taken for a request, active, finished.
  *
- * Q5  A request completes exactly once; a failed window ends it.
- * Q6  Nothing is allocated here: operations exist since the VDI was opened.
- * Loop: the VDI's. Crash story: none; this is memory.
+ * OP-1  A request completes exactly once; a failed window ends it.
+ * OP-2  Nothing is allocated here: operations exist since the VDI was opened.
+ * Loop: the VDI's.
+ * Crash story: none; this is memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ static void release_op(struct plx_op *op)
     op->vdi->free_op_count++;
 }
 
-/* There is one (Q6). What no load ever was deep enough to need is never touched: it takes no
+/* There is one (OP-2). What no load ever was deep enough to need is never touched: it takes no
  * memory. */
 static struct plx_op *take_op(struct plx_vdi *vdi)
 {
@@ -172,7 +173,7 @@ void plx_op_finish(struct plx_op *op, int result)
     release_op(op);
     if (result && !request->fault.code)
         plx_vdi_fault(vdi, result, &request->fault);
-    plx_op_complete(vdi, request, result); /* Q5; may submit again */
+    plx_op_complete(vdi, request, result); /* OP-1; may submit again */
 }
 
 int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault)

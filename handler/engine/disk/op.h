@@ -8,7 +8,7 @@
 
 #include "engine/disk/vdi.h"
 
-/* Kept for those who must not wait (request.c, Q8): */
+/* Kept for those who must not wait (REQUEST-1): */
 #define PLX_OP_OWN 2u /* a synchronous call and an automatic snapshot, at most one of each */
 #define PLX_OP_AHEAD 2u
 #define PLX_OP_EDGE_LEAVES 2u /* of a run: those at its ends keep other blocks */
@@ -66,7 +66,7 @@ static inline bool plx_op_vouching(const struct plx_op *op)
     return op->request->op == PLX_VOUCH;
 }
 
-/* Q7 (steps.c) */
+/* STEPS-1 */
 static inline bool plx_op_keeps_contents(const struct plx_op *op)
 {
     return plx_op_moving(op) || plx_op_sharing(op) || plx_op_vouching(op);
@@ -205,7 +205,7 @@ static inline void plx_op_release_compare(struct plx_op *op)
     plx_op_wake_all(op->vdi->store, &op->vdi->compare_waiters);
 }
 
-/* The snapshot that sees what was written in place need not wait for it any more (lone.c, Q9). */
+/* The snapshot that sees what was written in place need not wait for it any more (LONE-1). */
 static inline void plx_op_written_in_place(struct plx_op *op)
 {
     if (op->seen_by)
@@ -251,7 +251,7 @@ void plx_op_merge_edges(struct plx_op *op);
 void plx_op_lay_out_window(struct plx_op *op);
 /* To its first blocks; the rest makes a window of its own. */
 void plx_op_cut_window(struct plx_op *op, unsigned blocks);
-/* Takes the window's range (window.c, Q1): 0, PLX_WAIT or, to a move or a share, NOSPACE. */
+/* Takes the window's range (WINDOW-1): 0, PLX_WAIT or, to a move or a share, NOSPACE. */
 int plx_op_lock(struct plx_op *op);
 /* Looks up what is still missing. 0 or PLX_WAIT: that a node cannot be read the task is told. */
 int plx_op_look_up(struct plx_op *op);
@@ -262,7 +262,7 @@ struct plx_xfer *plx_op_prepare_run(struct plx_op *op, enum plx_io_op io_op, uns
 int plx_op_submit_reads(struct plx_op *op);
 /* What a share's block is to be compared with. Behind plx_op_submit_reads(). */
 void plx_op_submit_common_read(struct plx_op *op);
-/* 0; PLX_WAIT: look up again (window.c, Q4); or why the request fails. */
+/* 0; PLX_WAIT: look up again (WINDOW-3); or why the request fails. */
 int plx_op_verify_reads(struct plx_op *op);
 
 /* ---- room.c ---- */
@@ -288,7 +288,7 @@ int plx_op_append_void(struct plx_op *op);
 void plx_op_release_pieces(struct plx_op *op);
 /* The item for the pieces, with the memory that applying it needs: 0 or NOMEM. */
 int plx_op_make_item(struct plx_op *op);
-/* Allocates, submits data and log in one step (issue.c, Q2). 0: what was submitted is under way. */
+/* Allocates, submits data and log in one step (ISSUE-1). 0: what was submitted is under way. */
 int plx_op_issue(struct plx_op *op);
 
 /* ---- lone.c ---- */

@@ -1,23 +1,23 @@
 /* protect.c - continuous protection: the snapshots that a disk takes by itself; see engine.h.
  *
- * T1  An automatic snapshot is a SNAPSHOT record like a requested one: in the order of the log, and
- *     with no other trace. Of an interval it is a request like any other; of batches and writes
- *     log.c adds the record while it forms a batch.
- * T2  One request of an interval is under way at most. One that falls due meanwhile, or that a late
- *     turn of the loop finds due, is taken as soon as that is over: late by less than an interval.
- *     When a further one falls due by then, the former is left out and counted, and an operator is
- *     told of it, once a minute at most.
- * T3  While batches end with snapshots nothing is written in place: what such a snapshot sees is
- *     whole as soon as its batch is durable. Writes in place that were under way when that began
- *     have ended before the first of them.
- * T4  Of an interval none is taken when the store has no room left but its reserve (INV-8).
- * T5  Where nothing has changed there is no record, no timer and no turn of the loop.
- * T6  The record of an interval's snapshot goes into the batch of the next change, if one comes
- *     before the next is due (or a second has passed): no I/O of its own. Nothing is lost: as long
- *     as nothing is logged behind it, what recovery finds is what it saw, for nothing that it sees
- *     is written in place any more.
- * T7  Snapshots get their times, and are let go by them, as the rule of witness.c has it. The disk
- *     looks at the clocks itself for each of either, so nobody can let go past it.
+ * PROTECT-1  An automatic snapshot is a SNAPSHOT record like a requested one: in the order of the
+ *     log, and with no other trace. Of an interval it is a request like any other; of batches and
+ *     writes log.c adds the record while it forms a batch.
+ * PROTECT-2  One request of an interval is under way at most. One that falls due meanwhile, or that
+ *     a late turn of the loop finds due, is taken as soon as that is over: late by less than an
+ *     interval. When a further one falls due by then, the former is left out and counted, and an
+ *     operator is told of it, once a minute at most.
+ * PROTECT-3  While batches end with snapshots nothing is written in place: what such a snapshot
+ *     sees is whole as soon as its batch is durable. Writes in place that were under way when that
+ *     began have ended before the first of them.
+ * PROTECT-4  Of an interval none is taken when the store has no room left but its reserve (INV-8).
+ * PROTECT-5  Where nothing has changed there is no record, no timer and no turn of the loop.
+ * PROTECT-6  The record of an interval's snapshot goes into the batch of the next change, if one
+ *     comes before the next is due (or a second has passed): no I/O of its own. Nothing is lost: as
+ *     long as nothing is logged behind it, what recovery finds is what it saw, for nothing that it
+ *     sees is written in place any more.
+ * PROTECT-7  Snapshots get their times, and are let go by them, as the rule of witness.c has it.
+ *     The disk looks at the clocks itself for each of either, so nobody can let go past it.
  * Loop: the VDI's.
  * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
  *   before holds. One that is only tried is never there. An automatic snapshot is in the log or was
@@ -170,7 +170,7 @@ void plx_vdi_resume(struct plx_vdi *vdi, struct plx_vdi_clock *ret_clock)
     tell_doubt(vdi, before, ret_clock);
 }
 
-/* T7 */
+/* PROTECT-7 */
 int plx_protect_check_clock(struct plx_vdi *vdi, uint64_t before_ns, struct plx_fault *fault)
 {
     struct plx_vdi_clock clock;
@@ -198,7 +198,7 @@ static void count_skipped(struct plx_vdi *vdi, uint64_t count)
     vdi->store->counters.snapshots_skipped += count;
 }
 
-/* T2. The first time at once, then for all of a minute and more. */
+/* PROTECT-2. The first time at once, then for all of a minute and more. */
 static void tell_left_out(struct plx_vdi *vdi, uint64_t now)
 {
     struct plx_protect *p = &vdi->protect;
@@ -228,7 +228,8 @@ static void note_failed(struct plx_vdi *vdi)
     p->failing = true;
 }
 
-/* T2. What was due and is not the newest of them; a pause without changes left nothing out. */
+/* PROTECT-2. What was due and is not the newest of them; a pause without changes left nothing
+ * out. */
 static void leave_out(struct plx_vdi *vdi, uint64_t now)
 {
     struct plx_protect *p = &vdi->protect;
@@ -281,7 +282,7 @@ static uint64_t due_ns(const struct plx_vdi *vdi)
     bool waits = p->policy.mode == PLX_PROTECT_INTERVAL && p->changed && !p->under_way &&
                  !vdi->closing && !vdi->barrier && !vdi->log.sticky;
 
-    return waits ? p->due_ns : UINT64_MAX; /* T5 */
+    return waits ? p->due_ns : UINT64_MAX; /* PROTECT-5 */
 }
 
 uint64_t plx_protect_due_ns(const struct plx_vdi *vdi)
@@ -303,8 +304,8 @@ void plx_protect_pump(struct plx_vdi *vdi)
     p->due_ns += p->policy.interval_ns;
     prepare(vdi);
     p->request.patient = true;
-    vdi->log.patience_ns = plx_min_u64(p->due_ns, now + SECOND_NS); /* T6 */
-    /* T4: the reserve is for those who must go on when the store is full. */
+    vdi->log.patience_ns = plx_min_u64(p->due_ns, now + SECOND_NS); /* PROTECT-6 */
+    /* PROTECT-4: the reserve is for those who must go on when the store is full. */
     p->request.result = plx_vdi_metadata_room(vdi, 0);
     if (p->request.result)
         ended(vdi);
@@ -345,7 +346,7 @@ void plx_protect_last(struct plx_vdi *vdi)
 
 /* ---- Setting ---- */
 
-/* T3 */
+/* PROTECT-3 */
 static void wait_in_place_ended(struct plx_vdi *vdi)
 {
     struct plx_waiter waiter = PLX_WAITER;

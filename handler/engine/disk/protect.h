@@ -22,7 +22,7 @@ struct plx_protect {
 
 struct plx_vdi;
 
-/* Once the disk is this instance's (vdi.c, V2), not before: from now on snapshots are taken.
+/* Once the disk is this instance's (VDI-2), not before: from now on snapshots are taken.
  * found_changes: recovery found some that perhaps no snapshot saw. */
 void plx_protect_start(struct plx_vdi *vdi, bool found_changes);
 /* Whether snapshots taken before this time may go by time: 0, or CLOCK and why. */

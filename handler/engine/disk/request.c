@@ -1,12 +1,13 @@
 /* request.c - requests: checked, counted, admitted when there is an operation for them; the turn.
  *
- * Q8  Writes that wait for history to give way hold nobody up who may have to do with that: what
- *     the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody waits
- *     for ahead of initiators have operations of their own, and a move or a share does not wait
- *     for such a write's range (window.c).
- * What becomes of a request: op.h. The invariants of the data path, Q1 to Q9, are where they are
- * kept: window.c, issue.c, op.c, lone.c and here.
- * Loop: the VDI's. Crash story: log.c has it.
+ * REQUEST-1  Writes that wait for history to give way hold nobody up who may have to do with that:
+ *     what the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody
+ *     waits for ahead of initiators have operations of their own, and a move or a share does not
+ *     wait for such a write's range (window.c). What becomes of a request: op.h. The invariants of
+ *     the data path, WINDOW-1 to LONE-1, are where they are kept: window.c, issue.c, op.c, lone.c
+ *     and here.
+ * Loop: the VDI's.
+ * Crash story: log.c has it.
  */
 #include "engine/disk/op.h"
 #include "engine/disk/share.h"

@@ -1,29 +1,31 @@
 /* reserve.c - see reserve.h.
  *
- * I1  reserve.blocks is the sum of what each disk that is open for writing would need if power
- *     failed now (need_of). Key frames and recovery take from it. A segment of log (log.c) and what
- *     adds to a key frame (room.c) are only given what is left beside it. Writes to new blocks
- *     leave two segments more, so that snapshots and unmaps go on when they are refused.
- * I2  A block counts as free when it would be after a crash, too: what was freed since the last
- *     bitmap pass began is still allocated on the store, whoever recovers finds it so, and only a
- *     collection gives it back. When that is what is missing, a pass is made, but for a while none
- *     after one that failed.
- * I3  A disk is opened only where its part is left, so that it can be closed. One that was not
- *     closed is recovered first, from the part that was left when it was opened, and then keeps its
- *     segments of log (keyframe.c, end_log): all are recovered before they are opened for use, and
- *     the first would take those of the last.
- * I4  The reserve is not what fills a store. It grows by further extents up to a small share of the
- *     store, and by what no key frame makes less. Beyond that, and where there are none, the disk
- *     that needs most writes a key frame and needs little then. More is claimed only when no key
- *     frame would help.
- * I5  Who waits, waits for something that ends: a pass, a key frame of a disk that has changes, an
- *     extent. Each uses up what made it worth waiting for, and nobody waits for ever: after
- *     WAITS_MAX of them he is refused. A key frame does not wait for who waits for it: near the
- *     end of a segment the disk's log may take the one that need_of counts for its announcement.
- * I6  What a collection holds back (alloc.c, A7) is wanted only when nothing else helps: it becomes
- *     free with a pass, and the collection reads the disk again. In a store where key frames make
- *     the room, somebody lacks it all the time, and no disk would ever be read whole.
- * Loop: the store's. Crash story: memory only; who recovers counts anew.
+ * RESERVE-1  reserve.blocks is the sum of what each disk that is open for writing would need if
+ *     power failed now (need_of). Key frames and recovery take from it. A segment of log (log.c)
+ *     and what adds to a key frame (room.c) are only given what is left beside it. Writes to new
+ *     blocks leave two segments more, so that snapshots and unmaps go on when they are refused.
+ * RESERVE-2  A block counts as free when it would be after a crash, too: what was freed since the
+ *     last bitmap pass began is still allocated on the store, whoever recovers finds it so, and
+ *     only a collection gives it back. When that is what is missing, a pass is made, but for a
+ *     while none after one that failed.
+ * RESERVE-3  A disk is opened only where its part is left, so that it can be closed. One that was
+ *     not closed is recovered first, from the part that was left when it was opened, and then keeps
+ *     its segments of log (keyframe.c, end_log): all are recovered before they are opened for use,
+ *     and the first would take those of the last.
+ * RESERVE-4  The reserve is not what fills a store. It grows by further extents up to a small share
+ *     of the store, and by what no key frame makes less. Beyond that, and where there are none, the
+ *     disk that needs most writes a key frame and needs little then. More is claimed only when no
+ *     key frame would help.
+ * RESERVE-5  Who waits, waits for something that ends: a pass, a key frame of a disk that has
+ *     changes, an extent. Each uses up what made it worth waiting for, and nobody waits for ever:
+ *     after WAITS_MAX of them he is refused. A key frame does not wait for who waits for it: near
+ *     the end of a segment the disk's log may take the one that need_of counts for its
+ *     announcement.
+ * RESERVE-6  What a collection holds back (ALLOC-7) is wanted only when nothing else helps: it
+ *     becomes free with a pass, and the collection reads the disk again. In a store where key
+ *     frames make the room, somebody lacks it all the time, and no disk would ever be read whole.
+ * Loop: the store's.
+ * Crash story: memory only; who recovers counts anew.
  */
 #include "engine/disk/reserve.h"
 
@@ -31,7 +33,7 @@
 
 #define LEAF_SHIFT (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT) /* of the bytes that a leaf maps */
 #define LEAVES_OF_ITEM 2u /* of a window or an unmap that waits in the log, without a table's */
-#define CLAIM_SHARE 64u   /* I4 */
+#define CLAIM_SHARE 64u   /* RESERVE-4 */
 #define WAITS_MAX 100u
 #define RETRY_NS 1000000000ull
 
@@ -73,7 +75,7 @@ static uint64_t need_of(const struct plx_vdi *vdi, uint64_t leaves)
         return need;
     twice = 2 * plx_reserve_nodes(vdi, leaves);
     return need + twice - plx_min_u64(twice, op->made.count + op->tree.made.count) +
-           (needs_segment(&vdi->log) ? vdi->store->info.segment_blocks : 0); /* I5 */
+           (needs_segment(&vdi->log) ? vdi->store->info.segment_blocks : 0); /* RESERVE-5 */
 }
 
 static void count(struct plx_vdi *vdi, uint64_t leaves)
@@ -94,7 +96,7 @@ void plx_reserve_count(struct plx_vdi *vdi)
 static bool is_left(const struct plx_store *store, uint64_t blocks)
 {
     return plx_alloc_free_blocks(store, PLX_EXTENT_META) >=
-           store->reserve.blocks + store->freed.blocks + blocks; /* I2 */
+           store->reserve.blocks + store->freed.blocks + blocks; /* RESERVE-2 */
 }
 
 bool plx_reserve_room(struct plx_vdi *vdi, uint64_t leaves, uint64_t blocks)
@@ -176,7 +178,7 @@ void plx_reserve_forget(struct plx_vdi *vdi)
     plx_alloc_wake(vdi->store);
 }
 
-/* I4 */
+/* RESERVE-4 */
 static bool is_small(const struct plx_store *store)
 {
     uint64_t limit = store->info.extents * store->info.extent_blocks / CLAIM_SHARE;
@@ -195,7 +197,7 @@ void plx_reserve_ahead(struct plx_store *store)
         return;
     small = is_small(store);
     if (small)
-        plx_alloc_spare(store, PLX_EXTENT_META, UINT64_MAX); /* I4 */
+        plx_alloc_spare(store, PLX_EXTENT_META, UINT64_MAX); /* RESERVE-4 */
     if (!small || !is_left(store, 2 * segment))
         relieve(store);
 }
@@ -208,7 +210,7 @@ int plx_reserve_wait(struct plx_store *store, struct plx_task *task, unsigned *w
     if (!relieved) {
         *waits = 0;
         error = plx_alloc_wait(store, PLX_EXTENT_META, task);
-        relieved = error != PLX_WAIT && plx_alloc_give_way(store) && relieve(store); /* I6 */
+        relieved = error != PLX_WAIT && plx_alloc_give_way(store) && relieve(store); /* RESERVE-6 */
     }
     if (!relieved)
         return error;

@@ -1,7 +1,7 @@
 /* room.c - room for what an operation writes, and the wait for it.
  *
  * Who waits looks up again afterwards, and holds no address meanwhile. Whom a wait must not hold up
- * request.c says (Q8).
+ * request.c says (REQUEST-1).
  * Loop: the VDI's. Crash story: nothing is written here.
  */
 #include "engine/disk/op.h"
@@ -94,8 +94,8 @@ static int wait_for_history(struct plx_op *op)
     op->retries = 0;
     op->state = OP_ROOM;
     plx_queue_push(&store->room_waiters, &op->task);
-    plx_op_wake_all(
-        store, &op->vdi->range_waiters); /* moves and shares do not wait for it (request.c, Q8) */
+    plx_op_wake_all(store,
+                    &op->vdi->range_waiters); /* moves and shares do not wait for it (REQUEST-1) */
     return PLX_WAIT;
 }
 
@@ -105,7 +105,7 @@ int plx_op_wait_for_room(struct plx_op *op, int error)
     if (error == PLX_WAIT) {
         op->vdi->store->counters.registry_calls_on_data_path += plx_alloc_asks(op->vdi->store);
         op->state = OP_RETRY;
-    } else if (error == PLX_ERR_NOSPACE && !plx_op_keeps_contents(op)) { /* steps.c, Q7 */
+    } else if (error == PLX_ERR_NOSPACE && !plx_op_keeps_contents(op)) { /* STEPS-1 */
         error = wait_for_deaths(op);
         if (error == PLX_ERR_NOSPACE)
             error = wait_for_history(op);

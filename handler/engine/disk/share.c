@@ -1,18 +1,18 @@
 /* share.c - how a block becomes common, so that many addresses of many disks may map it; PLX_SHARE.
  *
- * H1  A common block is nobody's: nobody overwrites it (map.c, M5), and nobody frees it but the
- *     sweep of a collection (collect.c), when nobody maps it any more. A bit of its address says
- *     so wherever it is named, and all who name it do so with that bit (verify_tree.c, F3).
- * H2  It becomes common by being made: a copy in a new block. What was there before goes as with
- *     any overwrite, or stays for the snapshots that see it.
- * H3  Another disk's log may name it only once its contents are durable. Were they lost by a flush
- *     that failed, it would be news for the log that they were written with, but not for one that
- *     came to name them later (tick.c, S2). So PLX_SHARE waits for the device's flush, with
+ * SHARE-1  A common block is nobody's: nobody overwrites it (MAP-5), and nobody frees it but the
+ *     sweep of a collection (collect.c), when nobody maps it any more. A bit of its address says so
+ *     wherever it is named, and all who name it do so with that bit (VERIFY_TREE-2).
+ * SHARE-2  It becomes common by being made: a copy in a new block. What was there before goes as
+ *     with any overwrite, or stays for the snapshots that see it.
+ * SHARE-3  Another disk's log may name it only once its contents are durable. Were they lost by a
+ *     flush that failed, it would be news for the log that they were written with, but not for one
+ *     that came to name them later (TICK-2). So PLX_SHARE waits for the device's flush, with
  *     write_back, too, and what is mapped as common is durable. Recovery of either disk marks it.
- * H4  Contents never change: what joins was read, checked against its checksum, and found equal
- *     byte by byte, under the range lock of a write.
- * H5  No collection is under way between learning a common block's address and naming it in a log
- *     (plx_share_begin): a disk that was marked before it came to map the block does not count,
+ * SHARE-4  Contents never change: what joins was read, checked against its checksum, and found
+ *     equal byte by byte, under the range lock of a write.
+ * SHARE-5  No collection is under way between learning a common block's address and naming it in a
+ *     log (plx_share_begin): a disk that was marked before it came to map the block does not count,
  *     and the one that it had the address from may have let go of it before it was marked.
  * Loop: the VDI's; never blocks.
  * Crash story: that of a write to new blocks. Before the first log record is durable the copy is
@@ -98,7 +98,7 @@ bool plx_share_compare(struct plx_op *op)
     uint8_t *own, *other;
 
     plx_share_buffers(op, &own, &other);
-    if (op->request->share->common && memcmp(own, other, PLX_BLOCK_SIZE) != 0) /* H4 */
+    if (op->request->share->common && memcmp(own, other, PLX_BLOCK_SIZE) != 0) /* SHARE-4 */
         return settled(op, PLX_SHARE_DIFFERS);
     return true;
 }

@@ -1,11 +1,12 @@
 /* steps.c - the steps of an operation: one state machine for all requests.
  *
- * Q7  A move gives blocks another place and never other contents: it reads, checks and logs under
- *     the range lock of a write. What a snapshot has come to see in between stays where it is. It
- *     takes no room that writes wait for. So does a share, block by block (share.c).
- *     A vouch (vouch.c) reads under that lock, too, perhaps writes the same again, and changes
- *     nothing but what is known.
- * Loop: the VDI's. Crash story: that of issue.c and lone.c; nothing else is written.
+ * STEPS-1  A move gives blocks another place and never other contents: it reads, checks and logs
+ *     under the range lock of a write. What a snapshot has come to see in between stays where it
+ *     is. It takes no room that writes wait for. So does a share, block by block (share.c). A vouch
+ *     (vouch.c) reads under that lock, too, perhaps writes the same again, and changes nothing but
+ *     what is known.
+ * Loop: the VDI's.
+ * Crash story: that of issue.c and lone.c; nothing else is written.
  */
 #include "engine/disk/move.h"
 #include "engine/disk/op.h"
@@ -197,7 +198,7 @@ static int issue_unmap(struct plx_op *op)
     return PLX_WAIT;
 }
 
-/* The VOID record of the window's checksums (issue.c, Q2). */
+/* The VOID record of the window's checksums (ISSUE-1). */
 static int issue_void(struct plx_op *op)
 {
     int error = plx_op_wait_for_room(op, plx_op_room_for_void(op));
@@ -213,7 +214,7 @@ static int issue_void(struct plx_op *op)
     return PLX_WAIT;
 }
 
-/* Others' VOID records are not durable yet (issue.c, Q2). */
+/* Others' VOID records are not durable yet (ISSUE-1). */
 static bool awaits_voids(struct plx_op *op)
 {
     bool in_place = false;
@@ -238,7 +239,7 @@ static int issue_window(struct plx_op *op)
     if (vdi->log.sticky)
         return vdi->log.sticky;
     /* A snapshot came in between. It matters for what would be written in place only, and for
-     * what moves (Q7). */
+     * what moves (STEPS-1). */
     if (op->gen != vdi->map.gen_submitted &&
         (plx_op_moving(op) || plx_op_vouching(op) || !plx_op_always_copies(vdi))) {
         op->looked_up = 0;

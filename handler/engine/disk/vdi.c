@@ -1,20 +1,20 @@
 /* vdi.c - virtual disks: records, creating, opening (with recovery), instants, closing.
  *
- * V1  Who may write a record that he has read makes it durable first (record.c, D1).
- * V2  A writer raises the epoch before it logs anything; replay behind the key frame believes only
- *     the record's epoch. So an unclean end is first brought into a key frame; the record that
+ * VDI-1  Who may write a record that he has read makes it durable first (RECORD-1).
+ * VDI-2  A writer raises the epoch before it logs anything; replay behind the key frame believes
+ *     only the record's epoch. So an unclean end is first brought into a key frame; the record that
  *     flips to it carries the new epoch and owner at the same time.
- * V3  A cleanly closed VDI has no log behind its key frame and no owner. A VDI with
- *     such a log is recovered, whatever its record says of an owner.
- * V4  A writer begins only where all counters have room for what it will add (format.h): else what
- *     it writes and acknowledges would be refused by whoever reads it next.
- * Calls are synchronous; the loop runs meanwhile.
+ * VDI-3  A cleanly closed VDI has no log behind its key frame and no owner. A VDI with such a log
+ *     is recovered, whatever its record says of an owner.
+ * VDI-4  A writer begins only where all counters have room for what it will add (format.h): else
+ *     what it writes and acknowledges would be refused by whoever reads it next. Calls are
+ *     synchronous; the loop runs meanwhile.
  * Crash story: create writes slot A, then slot B; a torn A with an empty B never was. Opening
  *   changes nothing until the record flips: what it writes before are the same bytes in the same
- *   places (V1; replay.c, R4). If they were durable, nothing happens to them however the write is
+ *   places (VDI-1; REPLAY-4). If they were durable, nothing happens to them however the write is
  *   torn; if not, they were what a power cut could take, and the other slot, or the log up to its
  *   durable mark, is what is left. Nobody else writes there: the owner is this one or dead.
- *   Closing is a key frame whose record names no owner (keyframe.c, K5).
+ *   Closing is a key frame whose record names no owner (KEYFRAME-5).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -197,8 +197,8 @@ static void wait_keyframe_ended(struct plx_vdi *vdi)
             plx_store_wait(vdi->store);
 }
 
-/* Ownership on the store (V2). *ret_unwritten: on failure, whether the record surely stayed what it
- * was; a write that failed may have got there. */
+/* Ownership on the store (VDI-2). *ret_unwritten: on failure, whether the record surely stayed what
+ * it was; a write that failed may have got there. */
 static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options *options,
                           bool unclean, bool *ret_unwritten)
 {
@@ -219,7 +219,7 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
         *ret_unwritten = !vdi->log.sticky; /* keyframe.c, record_failed() */
         return error;
     }
-    error = plx_reserve_obtain(vdi, 0); /* reserve.c, I3 */
+    error = plx_reserve_obtain(vdi, 0); /* RESERVE-3 */
     if (error)
         return error;
     vdi->record.segment_addr = vdi->log.cursor.addr;
@@ -275,7 +275,7 @@ static int check_open(const struct plx_store *store, const struct plx_vdi_record
     return 0;
 }
 
-/* V4. The log's own may be far beyond the record's: a record in it may say where it goes on. */
+/* VDI-4. The log's own may be far beyond the record's: a record in it may say where it goes on. */
 static int check_counters(const struct plx_vdi *vdi, const struct plx_vdi_open_options *options,
                           struct plx_fault *fault)
 {
@@ -336,7 +336,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     set_writing(vdi, options);
     error = replay_into(vdi, &result, fault);
-    unclean = vdi->recovered = record.owner || result.batches; /* V3 */
+    unclean = vdi->recovered = record.owner || result.batches; /* VDI-3 */
     if (!error)
         error = check_counters(vdi, options, fault);
     if (error) {
@@ -399,7 +399,7 @@ int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault
     error = plx_log_reader_open(store, &record, &reader, fault);
     if (error)
         return error;
-    /* Those before are in bitmaps that were durable before the record was (keyframe.c, K1). */
+    /* Those before are in bitmaps that were durable before the record was (KEYFRAME-1). */
     for (size_t i = (size_t)(record.keyframe.pos / bytes - reader.first_segment); i < reader.count;
          i++) {
         struct plx_segment_header header;

@@ -70,7 +70,7 @@ struct plx_op {
     uint32_t void_count;
     struct plx_join join;
     struct plx_log_item item;
-    struct plx_op *seen_by; /* a snapshot that sees what is being written in place (lone.c, Q9) */
+    struct plx_op *seen_by; /* a snapshot that sees what is being written in place (LONE-1) */
     struct plx_xfer xfers[PLX_OP_XFERS];
     unsigned xfer_count;
     struct iovec iovs[PLX_OP_IOVS];
@@ -128,7 +128,7 @@ void plx_ops_done(struct plx_vdi *vdi);
 void plx_vdi_pump(struct plx_vdi *vdi);
 /* Nothing is under way; what a barrier holds back does not count. */
 bool plx_vdi_idle(const struct plx_vdi *vdi);
-/* The automatic snapshot, ahead of requests that wait (request.c, Q8). */
+/* The automatic snapshot, ahead of requests that wait (REQUEST-1). */
 void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
 /* Room for a write to so many new blocks (INV-8, reserve.h): 0, NOSPACE or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);

@@ -1,4 +1,4 @@
-/* vdi_create.c - virtual disks created, cloned and deleted (vdi.c, V1; its crash story). */
+/* vdi_create.c - virtual disks created, cloned and deleted (VDI-1; its crash story). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,7 +174,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     memcpy(record.name, options->name, sizeof record.name);
     if (plx_uuid_is_zero(&record.id))
         store->env->random(store->env, record.id.b, sizeof record.id.b);
-    store->instants_opening++; /* until everybody can know that this is a clone (reclaim.c, C6) */
+    store->instants_opening++; /* until everybody can know that this is a clone (RECLAIM-6) */
     error = create_record(store, options, &record, slots.slot, mark, fault);
     store->instants_opening--;
     store->clones_made += options->is_clone;

@@ -5,24 +5,25 @@
  * known, and notes the checksums in the map. The next key frame has them. Nothing is logged: the
  * log says what a block holds, and that has not changed.
  *
- * V1  A block is read and its checksum noted under the range lock of a write: what is noted is what
- *     the block holds. From then on its checksum is known, so the next write in place makes a VOID
- *     record durable first (issue.c, Q2), whatever has become of the note by then.
- * V2  Only the map learns of it, and only if the block still is as writable as when it was looked
- *     up: no snapshot was ordered and no key frame begun or ended in between.
- * V3  What can be read need not be on the medium once a flush has failed, or a write in place: a
- *     cache may show it for as long as it has power, to whoever opens the disk by then. Nor need it
- *     be after an instance left the disk unclosed, for who knows what that one met; so the record
- *     says that there is doubt, for good. In doubt a block is written again, as it was read and
- *     where it lies, before its checksum is noted. Only one that may be written in place is: others
- *     stay as they are. So do those that a clone shares with its origin, whose doubts it does not
- *     know.
- * V4  A step is taken only while nobody else is at work on the disk, and nobody has been since the
- *     step before; one window is read in it. It makes no I/O but this, and what V3 says.
- * V5  Where all is known, and where nothing is written in place, there is no pass and no timer.
+ * VOUCH-1  A block is read and its checksum noted under the range lock of a write: what is noted is
+ *     what the block holds. From then on its checksum is known, so the next write in place makes a
+ *     VOID record durable first (ISSUE-1), whatever has become of the note by then.
+ * VOUCH-2  Only the map learns of it, and only if the block still is as writable as when it was
+ *     looked up: no snapshot was ordered and no key frame begun or ended in between.
+ * VOUCH-3  What can be read need not be on the medium once a flush has failed, or a write in place:
+ *     a cache may show it for as long as it has power, to whoever opens the disk by then. Nor need
+ *     it be after an instance left the disk unclosed, for who knows what that one met; so the
+ *     record says that there is doubt, for good. In doubt a block is written again, as it was read
+ *     and where it lies, before its checksum is noted. Only one that may be written in place is:
+ *     others stay as they are. So do those that a clone shares with its origin, whose doubts it
+ *     does not know.
+ * VOUCH-4  A step is taken only while nobody else is at work on the disk, and nobody has been since
+ *     the step before; one window is read in it. It makes no I/O but this, and what VOUCH-3 says.
+ * VOUCH-5  Where all is known, and where nothing is written in place, there is no pass and no
+ *     timer.
  * Loop: the VDI's; never blocks.
  * Crash story: before the key frame's record flips the notes are memory, and gone. The flush before
- *   that (keyframe.c, K1) makes durable what was read. Later the log behind the key frame has the
+ *   that (KEYFRAME-1) makes durable what was read. Later the log behind the key frame has the
  *   VOID of whatever was overwritten since: one formed before the map was frozen has cleared the
  *   note in memory, one formed later lies behind the key frame's position. A VOID of the first kind
  *   may lie behind it as well, for it takes effect in memory before it is applied: replaying it
@@ -117,7 +118,7 @@ void plx_vouch_done(struct plx_vouch *v)
     v->quiet_ns = 0;
 }
 
-/* V3 */
+/* VOUCH-3 */
 static bool in_doubt(const struct plx_vdi *vdi)
 {
     return vdi->vouch.doubt || vdi->vouch.flush_failures != vdi->store->flush_failures;
@@ -140,7 +141,7 @@ uint64_t plx_vouch_due_ns(const struct plx_vdi *vdi)
 {
     const struct plx_vouch *v = &vdi->vouch;
 
-    if (!may_step(vdi)) /* V5; or what ends the wait takes a turn itself */
+    if (!may_step(vdi)) /* VOUCH-5; or what ends the wait takes a turn itself */
         return UINT64_MAX;
     return v->passing ? v->due_ns : v->period_ns + v->quiet_ns;
 }
@@ -198,7 +199,7 @@ void plx_vouch_pump(struct plx_vdi *vdi)
         next_period(v, now);
     if (!v->passing || now < v->due_ns)
         return;
-    if (v->tickets != vdi->tickets) { /* V4 */
+    if (v->tickets != vdi->tickets) { /* VOUCH-4 */
         v->tickets = vdi->tickets;
         v->due_ns = now + step_ns(v);
         return;
@@ -247,7 +248,7 @@ bool plx_vouch_plan(struct plx_op *op)
     bool any = false, own_only;
 
     v->writes_again = in_doubt(op->vdi);
-    own_only = v->writes_again || plx_entry_addr(op->vdi->record.origin_root); /* V3 */
+    own_only = v->writes_again || plx_entry_addr(op->vdi->record.origin_root); /* VOUCH-3 */
     if (v->windows)
         v->windows--;
     for (unsigned i = 0; i < op->blocks; i++) {
@@ -258,7 +259,7 @@ bool plx_vouch_plan(struct plx_op *op)
         any = any || takes;
     }
     if (any)
-        v->windows = 0; /* V4 */
+        v->windows = 0; /* VOUCH-4 */
     else
         op->window_bytes = (size_t)plx_min_u64(left, (plx_move_empty_end(op, end) - op->first_block)
                                                          << PLX_BLOCK_SHIFT);
@@ -273,8 +274,8 @@ bool plx_vouch_writes(struct plx_op *op)
     return op->vdi->vouch.writes_again;
 }
 
-/* V3: no flush has failed since it was written again. Then none has to follow at once: whatever
- * makes the note durable makes one, and if it fails the disk is stopped. */
+/* VOUCH-3: no flush has failed since it was written again. Then none has to follow at once:
+ * whatever makes the note durable makes one, and if it fails the disk is stopped. */
 static bool is_written(const struct plx_op *op)
 {
     if (!op->vdi->vouch.writes_again)
@@ -282,7 +283,7 @@ static bool is_written(const struct plx_op *op)
     return op->flush_mark == op->vdi->store->flush_failures;
 }
 
-/* V2. For what a key frame of it all needs there is room. */
+/* VOUCH-2. For what a key frame of it all needs there is room. */
 static bool may_take(const struct plx_op *op)
 {
     const struct plx_map *map = &op->vdi->map;

@@ -26,8 +26,8 @@ struct plx_vouch {
     uint64_t found;     /* blocks that it gave their checksums */
     unsigned windows;   /* that the step may still look at */
     bool passing, under_way;
-    bool doubt;              /* V3; with the next key frame it is in the record */
-    bool writes_again;       /* V3: what the step under way reads */
+    bool doubt;              /* VOUCH-3; with the next key frame it is in the record */
+    bool writes_again;       /* VOUCH-3: what the step under way reads */
     uint64_t flush_failures; /* the store's when the disk was opened */
     uint64_t completed_ns;   /* wall clock: the end of the newest pass; with the next key frame it
                                 is in the record */

@@ -1,10 +1,12 @@
 /* window.c - a window of an operation: laid out, locked, looked up, read.
  *
- * Q1  Writes and unmaps of overlapping blocks run one after the other, in the order they came.
- * Q3  A blind write (to an absent or shared block) reads no metadata that is not in memory.
- * Q4  A read whose checksum does not match is corrupt only if the mapping is still the same: a
- *     write in place may have overtaken it.
- * Loop: the VDI's. Crash story: nothing is written here.
+ * WINDOW-1  Writes and unmaps of overlapping blocks run one after the other, in the order they
+ *     came.
+ * WINDOW-2  A blind write (to an absent or shared block) reads no metadata that is not in memory.
+ * WINDOW-3  A read whose checksum does not match is corrupt only if the mapping is still the same:
+ *     a write in place may have overtaken it.
+ * Loop: the VDI's.
+ * Crash story: nothing is written here.
  */
 #include "engine/disk/move.h"
 #include "engine/disk/op.h"
@@ -68,8 +70,8 @@ static bool overlaps(const struct plx_op *a, const struct plx_op *b)
            b->first_block < a->first_block + a->blocks;
 }
 
-/* Q1: nobody who came earlier and holds or wants the range. 0, PLX_WAIT or, to a move or a share,
- * NOSPACE. */
+/* WINDOW-1: nobody who came earlier and holds or wants the range. 0, PLX_WAIT or, to a move or a
+ * share, NOSPACE. */
 int plx_op_lock(struct plx_op *op)
 {
     if (plx_op_moving(op) && op->request->move->dry_run) /* it only looks */
@@ -77,7 +79,7 @@ int plx_op_lock(struct plx_op *op)
     for (const struct plx_op *other = op->vdi->oldest; other; other = other->next) {
         if (other != op && other->locks && overlaps(op, other) &&
             (other->state != OP_LOCK || other->ticket < op->ticket)) {
-            if (plx_op_keeps_contents(op) && other->state == OP_ROOM) /* request.c, Q8 */
+            if (plx_op_keeps_contents(op) && other->state == OP_ROOM) /* REQUEST-1 */
                 return PLX_ERR_NOSPACE;
             op->locks = true; /* stands in line */
             op->state = OP_LOCK;
@@ -110,7 +112,7 @@ int plx_op_look_up(struct plx_op *op)
 
         if (writing && !plx_op_edge_of(op, op->looked_up) &&
             plx_map_known_not_writable(map, vblock, &absent)) {
-            *mapping = (struct plx_mapping){.addr = absent ? 0 : PLX_ADDR_MAX}; /* Q3 */
+            *mapping = (struct plx_mapping){.addr = absent ? 0 : PLX_ADDR_MAX}; /* WINDOW-2 */
             op->looked_up++;
             continue;
         }
@@ -204,7 +206,7 @@ void plx_op_submit_common_read(struct plx_op *op)
     submit_run(op, PLX_IO_READ, op->iov_count - 1, common, 1);
 }
 
-/* After the reads: checksums. 0; PLX_WAIT: look up again (Q4); or CORRUPT. */
+/* After the reads: checksums. 0; PLX_WAIT: look up again (WINDOW-3); or CORRUPT. */
 int plx_op_verify_reads(struct plx_op *op)
 {
     if (op->join.error)

@@ -1,20 +1,21 @@
 /* changes.c - when a range of blocks was changed, after the log.
  *
- * C1  The log is read in stretches, the newest first, each forward from the start of a segment: so
- *     whoever wants the newest changes reads no more than it takes.
- * C2  A change is known as exactly as snapshots were taken. A write in place leaves no record, but
- *     its block was mapped by one after the last snapshot before it (INV-3), so the interval
- *     between the two snapshots counts all the same. Voided checksums say nothing more.
- * C3  What the log says last of the range in an interval decides. A block that was mapped then lies
- *     where no snapshot before has it, so the two snapshots differ. An UNMAP record names blocks
- *     that were absent, too, or came in the interval, and a rewind may bring any range back, or
- *     leave it as it was: there the two maps are asked, as diff.c does.
- * C4  Rewinds are known from the disk's record, too: the log behind one may have been written anew
- *     without what announced it (reclaim.c, C10), or not say so yet (rewind.c).
- * C5  The log is kept from the oldest snapshot on, so before it the maps are asked: what differs
- *     there from what the disk began with was changed. Of all else it is not known whether it was,
- *     if snapshots have gone that knew, and that is what is said.
- * Loop: the store's; the reader's reads. Crash story: nothing is written.
+ * CHANGES-1  The log is read in stretches, the newest first, each forward from the start of a
+ *     segment: so whoever wants the newest changes reads no more than it takes.
+ * CHANGES-2  A change is known as exactly as snapshots were taken. A write in place leaves no
+ *     record, but its block was mapped by one after the last snapshot before it (INV-3), so the
+ *     interval between the two snapshots counts all the same. Voided checksums say nothing more.
+ * CHANGES-3  What the log says last of the range in an interval decides. A block that was mapped
+ *     then lies where no snapshot before has it, so the two snapshots differ. An UNMAP record names
+ *     blocks that were absent, too, or came in the interval, and a rewind may bring any range back,
+ *     or leave it as it was: there the two maps are asked, as diff.c does.
+ * CHANGES-4  Rewinds are known from the disk's record, too: the log behind one may have been
+ *     written anew without what announced it (RECLAIM-10), or not say so yet (rewind.c).
+ * CHANGES-5  The log is kept from the oldest snapshot on, so before it the maps are asked: what
+ *     differs there from what the disk began with was changed. Of all else it is not known whether
+ *     it was, if snapshots have gone that knew, and that is what is said.
+ * Loop: the store's; the reader's reads.
+ * Crash story: nothing is written.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@
 #include "engine/history/diff.h"
 #include "engine/log/replay.h"
 
-/* What was met last of the range (C3). */
+/* What was met last of the range (CHANGES-3). */
 enum sign {
     SIGN_NONE,
     SIGN_WRITTEN,
@@ -45,7 +46,8 @@ struct changes {
     size_t count, capacity;
     enum sign sign; /* since the last mark */
     bool no_memory;
-    uint32_t rewind, rewinds; /* of the record's (C4): the next one, and where told ones begin */
+    /* of the record's (CHANGES-4): the next one, and where told ones begin */
+    uint32_t rewind, rewinds;
     /* The interval whose beginning is not found yet. */
     struct plx_range_change open;
     enum sign open_sign;
@@ -72,7 +74,7 @@ static bool add_mark(struct changes *changes, const struct plx_record *record)
     return true;
 }
 
-/* C4: those that lie before this end of a batch. */
+/* CHANGES-4: those that lie before this end of a batch. */
 static void pass_rewinds(struct changes *changes, uint64_t pos)
 {
     while (changes->rewind < changes->rewinds &&
@@ -129,7 +131,7 @@ static int ask_map(struct changes *changes, const struct plx_map *from, bool *re
     return error;
 }
 
-/* C5 */
+/* CHANGES-5 */
 static int ask_since_creation(struct changes *changes, bool *ret_differs, struct plx_fault *fault)
 {
     const struct plx_vdi_record *record = changes->reader.record;
@@ -158,7 +160,7 @@ static int ask_since_snapshot(struct changes *changes, bool *ret_differs, struct
     return error;
 }
 
-/* C3, C5 */
+/* CHANGES-3, CHANGES-5 */
 static int judge(struct changes *changes, bool *ret_told, struct plx_fault *fault)
 {
     const struct plx_keyframe *begins = &changes->reader.record->oldest;
@@ -248,7 +250,7 @@ static int read_all(struct changes *changes, struct plx_fault *fault)
     uint64_t before = UINT64_MAX;
     int error = 0;
 
-    while (!error && !changes->stopped && !changes->oldest) /* C1 */
+    while (!error && !changes->stopped && !changes->oldest) /* CHANGES-1 */
         error = read_stretch(changes, before, &before, fault);
     if (error == PLX_ERR_NOT_FOUND && before == UINT64_MAX)
         error = 0; /* an empty log: all is in the key frame */

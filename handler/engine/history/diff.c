@@ -1,17 +1,18 @@
 /* diff.c - what differs between two instants: walks both maps together, newest layers merged.
  *
- * F1  Two instants that map a block to the same address hold the same bytes there. Nothing that a
- *     snapshot sees is overwritten in place (INV-3) or freed, so this is so for two snapshots, of
+ * DIFF-1  Two instants that map a block to the same address hold the same bytes there. Nothing that
+ *     a snapshot sees is overwritten in place (INV-3) or freed, so this is so for two snapshots, of
  *     one disk or of a clone and its ancestors, and for a snapshot and the newest state of a disk:
  *     what may be overwritten in place there lies at addresses that no snapshot has. Two disks'
  *     newest states share only what a snapshot sees.
- * F2  A block at different addresses is told although its bytes may be equal: checksums have 24
+ * DIFF-2  A block at different addresses is told although its bytes may be equal: checksums have 24
  *     bits, too few to call blocks equal. So the ranges hold all that differs, and nothing that was
  *     not written or unmapped between the instants.
- * F3  Equal entries name equal subtrees, and these are passed over unread unless an overlay speaks
- *     of a block below. So cost follows what changed, never the size. Leaves are looked at in
- *     groups, whose nodes are read at the same time.
- * Loop: the store's; it turns while nodes are read. Instants never change. Crash story: nothing is
+ * DIFF-3  Equal entries name equal subtrees, and these are passed over unread unless an overlay
+ *     speaks of a block below. So cost follows what changed, never the size. Leaves are looked at
+ *     in groups, whose nodes are read at the same time.
+ * Loop: the store's; it turns while nodes are read. Instants never change.
+ * Crash story: nothing is
  *   written.
  */
 #include "engine/history/diff.h"
@@ -214,7 +215,7 @@ static int compare_leaf(struct diff *diff, const struct leaf *leaf)
     for (unsigned i = 0; i < PLX_NODE_ENTRIES && !rc; i++) {
         uint64_t addr = addr_at(diff, leaf, 1, i);
 
-        if (addr != addr_at(diff, leaf, 0, i)) /* F1, F2 */
+        if (addr != addr_at(diff, leaf, 0, i)) /* DIFF-1, DIFF-2 */
             rc = add_block(diff, leaf->index << PLX_NODE_SHIFT | i, addr != 0);
     }
     return rc;
@@ -254,7 +255,7 @@ static int walk(struct diff *diff, unsigned level, uint64_t index, uint64_t from
     int rc;
 
     if (first << PLX_NODE_SHIFT >= diff->end || last < diff->first >> PLX_NODE_SHIFT ||
-        (same(from, to) && !said[0] && !said[1])) /* F3 */
+        (same(from, to) && !said[0] && !said[1])) /* DIFF-3 */
         return 0;
     if (level == 1)
         return add_leaf(diff, index, from, to);

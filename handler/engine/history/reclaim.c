@@ -1,42 +1,45 @@
 /* reclaim.c - see reclaim.h.
  *
- * C1  A stretch of history that is worked on begins and ends at key frames. It begins at the one
- *     before the last snapshot that stays before the first one that goes, or where history begins;
- *     it ends at one behind the last that goes. So who sees what dies in it is known (versions.c).
- *     If what stays does not fit between the two, it ends at a later one, or they do not go.
- * C2  Of a key frame that is not kept whole the nodes that the next one replaced are free already
- *     (keyframe.c, K3). Which those are follows from the log: no snapshot came between it and the
- *     announcement of the next. Where snapshots went the announcement says that it is whole.
- * C3  Of key frames that go, those nodes come back that the ones on either side do not have.
- * C4  What a clone began with is its parent's, at least in part: never freed here.
- * C5  Nothing is free, and no log has moved, before a record is durable that says so. Before that
- *     record is written nobody may begin to use what goes.
- * C6  What the caller names (labelled, cloned, read elsewhere) and what is open here stays. So does
- *     the key frame through which it is read, the last one announced before it: what is written
- *     anew keeps the order of snapshots and announcements, so that it is the same one ever after.
- *     Of a clone the caller knows for as long as any disk may have what it had: longer than the
- *     clone itself, if that was cloned.
- * C7  The newest snapshot stays: what it alone sees dies later, and nobody would look there again.
- * C8  No stretch reaches across a rewind: there blocks come back to life, and the log does not say
- *     which. They are those of the snapshot that it went to; that one is held, and counts as the
- *     one before all that come after the rewind. The last one before a rewind is the newest of its
- *     time (C7).
- * C9  When nothing else before a rewind can go, and all that is left there may, history begins with
- *     that rewind's key frame: it is whole, for all of it is read-only. What rewinds up to it went
- *     to is held by them alone, and goes with them. So a snapshot behind it sees only what that
- *     tree names or the log behind it maps. What nobody has then is not looked for: blocks came to
- *     life again there, and a collection knows how to. It is no more anybody's to free: what dies
- *     behind that key frame before a snapshot saw it does not come back here either (versions.c,
- *     N1).
- * C10 Thrifty: a stretch begins at the last key frame before the first snapshot that goes, where
- *     the one before ended, so that nothing is written anew twice. What was born after the last
- *     snapshot that stays is met all the same: the log is read from that snapshot's batch on (C1).
- *     The key frame goes, too, if nobody needs it: it is not announced where the log is written
- *     anew behind it, so snapshots there are read through the one before, and its nodes come back
- *     by C3. Where the next stretch begins, a mark says; where it ends, thrift.c, but there, too, a
- *     key frame counts from its announcement on only (C6). If a stretch does
- *     not fit its snapshots stay. What lies before the mark stays, whatever is asked for: reading
- *     begins at the last snapshot there, and if that one went, nothing would tell of those before.
+ * RECLAIM-1  A stretch of history that is worked on begins and ends at key frames. It begins at the
+ *     one before the last snapshot that stays before the first one that goes, or where history
+ *     begins; it ends at one behind the last that goes. So who sees what dies in it is known
+ *     (versions.c). If what stays does not fit between the two, it ends at a later one, or they do
+ *     not go.
+ * RECLAIM-2  Of a key frame that is not kept whole the nodes that the next one replaced are free
+ *     already (KEYFRAME-3). Which those are follows from the log: no snapshot came between it and
+ *     the announcement of the next. Where snapshots went the announcement says that it is whole.
+ * RECLAIM-3  Of key frames that go, those nodes come back that the ones on either side do not have.
+ * RECLAIM-4  What a clone began with is its parent's, at least in part: never freed here.
+ * RECLAIM-5  Nothing is free, and no log has moved, before a record is durable that says so. Before
+ *     that record is written nobody may begin to use what goes.
+ * RECLAIM-6  What the caller names (labelled, cloned, read elsewhere) and what is open here stays.
+ *     So does the key frame through which it is read, the last one announced before it: what is
+ *     written anew keeps the order of snapshots and announcements, so that it is the same one ever
+ *     after. Of a clone the caller knows for as long as any disk may have what it had: longer than
+ *     the clone itself, if that was cloned.
+ * RECLAIM-7  The newest snapshot stays: what it alone sees dies later, and nobody would look there
+ *     again.
+ * RECLAIM-8  No stretch reaches across a rewind: there blocks come back to life, and the log does
+ *     not say which. They are those of the snapshot that it went to; that one is held, and counts
+ *     as the one before all that come after the rewind. The last one before a rewind is the newest
+ *     of its time (RECLAIM-7).
+ * RECLAIM-9  When nothing else before a rewind can go, and all that is left there may, history
+ *     begins with that rewind's key frame: it is whole, for all of it is read-only. What rewinds up
+ *     to it went to is held by them alone, and goes with them. So a snapshot behind it sees only
+ *     what that tree names or the log behind it maps. What nobody has then is not looked for:
+ *     blocks came to life again there, and a collection knows how to. It is no more anybody's to
+ *     free: what dies behind that key frame before a snapshot saw it does not come back here either
+ *     (versions.c, VERSIONS-1).
+ * RECLAIM-10  Thrifty: a stretch begins at the last key frame before the first snapshot that goes,
+ *     where the one before ended, so that nothing is written anew twice. What was born after the
+ *     last snapshot that stays is met all the same: the log is read from that snapshot's batch on
+ *     (RECLAIM-1). The key frame goes, too, if nobody needs it: it is not announced where the log
+ *     is written anew behind it, so snapshots there are read through the one before, and its nodes
+ *     come back by RECLAIM-3. Where the next stretch begins, a mark says; where it ends, thrift.c,
+ *     but there, too, a key frame counts from its announcement on only (RECLAIM-6). If a stretch
+ *     does not fit its snapshots stay. What lies before the mark stays, whatever is asked for:
+ *     reading begins at the last snapshot there, and if that one went, nothing would tell of those
+ *     before.
  *
  * Synchronous; runs the loop while it reads and writes, so the disk goes on. What the log and the
  * trees say below the record's key frame does not change meanwhile.
@@ -206,7 +209,7 @@ static int end_the_segment(struct reclaim *r)
     return error ? error : PLX_REWRITE_FULL;
 }
 
-/* ---- From one stretch to the next (C10) ---- */
+/* ---- From one stretch to the next (RECLAIM-10) ---- */
 
 static struct plx_thrift_mark mark_here(const struct reclaim *r)
 {
@@ -284,7 +287,7 @@ static int go_on(struct reclaim *r, bool *ret_waits)
 
 /* ---- A slice ---- */
 
-/* How far nothing can go: for now, for want of room, or because of a rewind (C8). */
+/* How far nothing can go: for now, for want of room, or because of a rewind (RECLAIM-8). */
 static uint64_t passed_over(const struct reclaim *r)
 {
     if (r->reach->behind)

@@ -1,4 +1,5 @@
-/* reclaim_inside.h - what reclaim.c and its two passes share; the rules C1 to C10 are reclaim.c's.
+/* reclaim_inside.h - what reclaim.c and its two passes share; the rules RECLAIM-1 to RECLAIM-10 are
+ * reclaim.c's.
  */
 #ifndef PLX_RECLAIM_INSIDE_H
 #define PLX_RECLAIM_INSIDE_H
@@ -28,7 +29,7 @@ struct reach {
     uint64_t behind; /* this position: nearer it was FULL, */
     uint64_t upto;   /* and snapshots up to this one stay, if there is no later end */
     bool all;        /* a key frame was written behind all of the log */
-    /* Before the first try: of these the caller knew (C5, C6). */
+    /* Before the first try: of these the caller knew (RECLAIM-5, RECLAIM-6). */
     uint64_t labels_ended, clones_made;
 };
 
@@ -44,9 +45,9 @@ struct reclaim {
     struct plx_log_reader reader;
     struct plx_log_shelf shelf;
     struct plx_treewalk walk;
-    uint64_t *held; /* C6, ascending */
+    uint64_t *held; /* RECLAIM-6, ascending */
     size_t held_count, held_capacity;
-    /* C10, when thrifty: */
+    /* RECLAIM-10, when thrifty: */
     struct plx_thrift_mark *mark;
     uint64_t after;              /* the caller's, or further: what a mark has passed stays */
     struct plx_keyframe planned; /* the stretch ends there, or further; levels 0: anywhere */
@@ -54,7 +55,7 @@ struct reclaim {
     struct plx_log_cursor begin; /* of the last snapshot that stays: its batch */
     uint64_t too_young_ns;       /* the first snapshot that is; 0: none was met */
     /* What was found: */
-    struct base *bases; /* C1, oldest first */
+    struct base *bases; /* RECLAIM-1, oldest first */
     size_t base_count, base_capacity;
     size_t end;             /* of bases: where the stretch ends; 0: not found */
     uint64_t previous;      /* the last snapshot before those that go; 0: none */
@@ -65,7 +66,7 @@ struct reclaim {
     size_t gone_before_end;
     unsigned segments_read;
     bool looked_enough, at_rewind;
-    /* C9: */
+    /* RECLAIM-9: */
     bool all_may_go; /* from the beginning up to here, but for what rewinds hold */
     uint64_t *past;  /* these, ascending */
     size_t past_count, past_capacity;

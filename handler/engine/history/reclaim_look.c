@@ -1,5 +1,5 @@
 /* reclaim_look.c - the log is read: which snapshots go, which key frames there are, and what holds
- * them (reclaim.c, C1, C2, C6 to C10). */
+ * them (RECLAIM-1, RECLAIM-2, RECLAIM-6 to RECLAIM-10). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ bool plx_reclaim_contains(const uint64_t *list, size_t count, uint64_t number)
     return count && bsearch(&number, list, count, sizeof *list, plx_compare_u64);
 }
 
-/* ---- What holds snapshots (C6) ---- */
+/* ---- What holds snapshots (RECLAIM-6) ---- */
 
 static int hold(struct reclaim *r, uint64_t seq)
 {
@@ -84,7 +84,7 @@ bool plx_reclaim_end_moved(const struct reclaim *r)
            r->vdi->record.keyframe.batch_seq > r->bases[r->end].keyframe.batch_seq;
 }
 
-/* C5: somebody came meanwhile who may use what goes. */
+/* RECLAIM-5: somebody came meanwhile who may use what goes. */
 int plx_reclaim_check_undisturbed(struct reclaim *r)
 {
     int error = r->vdi->labels_begun != r->reach->labels_ended || r->store->instants_opening ||
@@ -137,7 +137,7 @@ int plx_reclaim_each_record(struct reclaim *r,
     return error;
 }
 
-/* ---- Which go, and which key frames there are (C1, C2) ---- */
+/* ---- Which go, and which key frames there are (RECLAIM-1, RECLAIM-2) ---- */
 
 /* Where the log goes on behind a key frame. */
 struct plx_log_cursor plx_reclaim_behind(const struct plx_keyframe *keyframe)
@@ -164,7 +164,7 @@ static int push_base(struct reclaim *r, const struct plx_keyframe *keyframe)
     return 0;
 }
 
-/* C7: the newest one that was read stays. */
+/* RECLAIM-7: the newest one that was read stays. */
 static void newest_stays(struct reclaim *r)
 {
     if (!r->gone_count || r->gone[r->gone_count - 1] != r->seen)
@@ -179,7 +179,7 @@ static bool in_range(const struct reclaim *r, uint64_t seq, uint64_t time_ns)
            (!r->thin->before_ns || time_ns < r->thin->before_ns);
 }
 
-/* What time says of it is not true (witness.c, N5). */
+/* What time says of it is not true (WITNESS-5). */
 static bool stays_undated(const struct reclaim *r, uint64_t seq)
 {
     const struct plx_thin *thin = r->thin;
@@ -209,7 +209,7 @@ bool plx_reclaim_is_read(const struct reclaim *r, const struct base *base)
 }
 
 /* The stretch can end at the last key frame: a snapshot that stays follows it, or came before it
- * and stays (C7). */
+ * and stays (RECLAIM-7). */
 static void end_here(struct reclaim *r)
 {
     const struct plx_keyframe *last = &r->bases[r->base_count - 1].keyframe;
@@ -223,7 +223,7 @@ static void end_here(struct reclaim *r)
     r->gone_before_end = before;
 }
 
-/* Where the last rewind up to a position stands (C8); 0: there was none. */
+/* Where the last rewind up to a position stands (RECLAIM-8); 0: there was none. */
 static uint64_t last_rewind(const struct reclaim *r, uint64_t pos)
 {
     uint64_t last = 0;
@@ -255,7 +255,7 @@ static bool in_use(const struct reclaim *r, uint64_t seq)
     return used;
 }
 
-/* C9 */
+/* RECLAIM-9 */
 static int note_past(struct reclaim *r, uint64_t seq, uint64_t time_ns)
 {
     r->all_may_go =
@@ -265,7 +265,7 @@ static int note_past(struct reclaim *r, uint64_t seq, uint64_t time_ns)
                : 0;
 }
 
-/* C9, C7 */
+/* RECLAIM-9, RECLAIM-7 */
 static bool can_begin_with(const struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     const struct plx_vdi_record *record = &r->record;
@@ -282,7 +282,7 @@ static bool can_begin_with(const struct reclaim *r, const struct plx_keyframe *k
     return can && r->all_may_go && r->vdi->map.gen > keyframe->snap_seq;
 }
 
-/* C8: the stretch ends before it, or begins with it. */
+/* RECLAIM-8: the stretch ends before it, or begins with it. */
 static int reach_rewind(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     if (can_begin_with(r, keyframe))
@@ -300,7 +300,7 @@ static int reach_rewind(struct reclaim *r, const struct plx_keyframe *keyframe)
     return push_base(r, keyframe);
 }
 
-/* C10: no snapshot before it goes. */
+/* RECLAIM-10: no snapshot before it goes. */
 static bool begins_stretch(const struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     return r->thin->thrifty && r->previous && (!r->gone_count || r->gone[0] > keyframe->snap_seq);
@@ -448,7 +448,8 @@ static int seek_previous(struct reclaim *r)
     plx_log_reader_seek(&r->reader, &r->record.oldest);
     if (!error)
         error = push_base(r, &r->record.oldest);
-    if (!error) /* a rewind's is (C9), even if no snapshot follows it before the next key frame */
+    /* a rewind's is (RECLAIM-9), even if no snapshot follows it before the next key frame */
+    if (!error)
         r->bases[0].whole = true;
     r->all_may_go = r->record.rewinds && !r->thin->every_ns;
     return error;

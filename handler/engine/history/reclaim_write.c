@@ -1,5 +1,5 @@
-/* reclaim_write.c - a stretch of history is written anew without what goes (reclaim.c, C1 to C4,
- * C8, C10). */
+/* reclaim_write.c - a stretch of history is written anew without what goes (RECLAIM-1 to RECLAIM-4,
+ * RECLAIM-8, RECLAIM-10). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static int base_each(void *context, uint64_t vblock, uint64_t count,
     return plx_treewalk_each(&r->walk, tree_of(&r->bases[0]), vblock, count, visit, argument);
 }
 
-/* C4 */
+/* RECLAIM-4 */
 static int base_inherited(void *context, uint64_t vblock, uint64_t addr, bool *ret_inherited)
 {
     struct reclaim *r = context;
@@ -49,7 +49,7 @@ static void begin_versions(struct reclaim *r)
     uint64_t before = r->reader.cursor.snap_seq;
 
     /* With a snapshot before that stays, all that the stretch began with is seen by it, or younger
-     * than it and met in the log (C10: there before the stretch). */
+     * than it and met in the log (RECLAIM-10: there before the stretch). */
     r->versions = (struct plx_versions){
         .gen = before,
         .kept = r->previous ? 1 : 0,
@@ -191,7 +191,7 @@ static int put_snapshot(struct reclaim *r, const struct plx_record *record)
 
 /* ---- The stretch ---- */
 
-/* C6 */
+/* RECLAIM-6 */
 static int announced(struct reclaim *r, const struct plx_keyframe *keyframe)
 {
     struct base *base = &r->kept;
@@ -233,7 +233,7 @@ static int work_on(struct reclaim *r, const struct plx_record *record)
     return 0;
 }
 
-/* The nodes of a base that goes (C3). */
+/* The nodes of a base that goes (RECLAIM-3). */
 static int drop_base(struct reclaim *r, size_t at)
 {
     size_t before = r->drop.blocks.count;
@@ -257,7 +257,7 @@ static bool base_stays(const struct reclaim *r, size_t at)
            (apart_ns && next->time_ns > kept->time_ns + apart_ns);
 }
 
-/* C10: with which the stretch before ended. */
+/* RECLAIM-10: with which the stretch before ended. */
 static bool beginning_stays(struct reclaim *r)
 {
     const struct plx_keyframe *keyframe = &r->bases[r->from].keyframe;
@@ -355,7 +355,7 @@ static bool is_done(const struct reclaim *r)
                                   r->reader.cursor.seq > r->last_batch);
 }
 
-/* Where the log is read from: C1, C10. */
+/* Where the log is read from: RECLAIM-1, RECLAIM-10. */
 struct plx_log_cursor plx_reclaim_beginning(const struct reclaim *r)
 {
     const struct plx_keyframe *first = &r->bases[0].keyframe;
@@ -407,7 +407,7 @@ static void choose_beginning(struct reclaim *r)
     r->drop.oldest = r->bases[r->end].keyframe;
 }
 
-/* C9: there is nothing else to be done before it. */
+/* RECLAIM-9: there is nothing else to be done before it. */
 bool plx_reclaim_begins_with_rewind(const struct reclaim *r)
 {
     return r->rewound.levels && (!r->end || r->bases[r->end].keyframe.pos > r->rewound.pos);

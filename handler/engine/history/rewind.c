@@ -1,19 +1,19 @@
 /* rewind.c - a disk's contents become those of an older instant: a clone in its own place.
  *
- * W1  The state before is a snapshot, and labelled, before anything changes: so whoever went back
- *     can go forth again, even if it was not he who ended it but a crash.
- * W2  One flip of the record does it. The key frame in it names a tree written out whole from the
- *     instant, all of it read-only (INV-3), at the log's position; and the record's table holds the
- *     snapshot and the tree, until history begins here or later (W5).
- * W3  From the snapshot of the state before until the log has announced that key frame nothing else
- *     is logged: requests wait behind a barrier. So every snapshot either was taken before and is
- *     found through an older key frame, or comes after and is found through this one (keyframe.c,
- *     K3).
- * W4  The changes in memory go into an ordinary key frame first, behind the barrier what came
+ * REWIND-1  The state before is a snapshot, and labelled, before anything changes: so whoever went
+ *     back can go forth again, even if it was not he who ended it but a crash.
+ * REWIND-2  One flip of the record does it. The key frame in it names a tree written out whole from
+ *     the instant, all of it read-only (INV-3), at the log's position; and the record's table holds
+ *     the snapshot and the tree, until history begins here or later (REWIND-5).
+ * REWIND-3  From the snapshot of the state before until the log has announced that key frame
+ *     nothing else is logged: requests wait behind a barrier. So every snapshot either was taken
+ *     before and is found through an older key frame, or comes after and is found through this one
+ *     (keyframe.c, KEYFRAME-3).
+ * REWIND-4  The changes in memory go into an ordinary key frame first, behind the barrier what came
  *     since: so none has to be thrown away, what died is freed in the usual way, and the snapshot
  *     of the state before, which is the next record in the log, needs that key frame's nodes.
- * W5  An entry of that table goes with the record that says so: history begins with its key frame
- *     (reclaim.c, C9) or later. Until then all of the tree stays: nobody frees what is read-only
+ * REWIND-5  An entry of that table goes with the record that says so: history begins with its key
+ *     frame (RECLAIM-9) or later. Until then all of the tree stays: nobody frees what is read-only
  *     but who lets history go.
  *
  * Synchronous; runs the loop meanwhile.
@@ -59,7 +59,7 @@ static int fail(const struct plx_vdi *vdi, const struct plx_rewind_options *opti
                          vdi->record.name, (unsigned long long)options->seq, plx_error_text(error));
 }
 
-/* W4 */
+/* REWIND-4 */
 static int settle_changes(struct plx_vdi *vdi)
 {
     int error = 0;
@@ -73,7 +73,7 @@ static int settle_changes(struct plx_vdi *vdi)
     return error;
 }
 
-/* W1. Always a new one: the key frame before it has no other use. */
+/* REWIND-1. Always a new one: the key frame before it has no other use. */
 static int keep_state(struct plx_vdi *vdi, const char *label, struct plx_snapshot_info *ret_before)
 {
     struct plx_request snapshot = {.op = PLX_SNAPSHOT}, labelling = {.op = PLX_LABEL};
@@ -100,7 +100,7 @@ static int make_room_in_log(struct plx_vdi *vdi)
     return vdi->log.spare_addr ? 0 : vdi->log.spare_error;
 }
 
-/* Behind the barrier (W3). */
+/* Behind the barrier (REWIND-3). */
 static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                        struct plx_keyframe_detour *detour, struct plx_snapshot_info *ret_before)
 {

@@ -1,19 +1,20 @@
 /* rewrite.c - see rewrite.h.
  *
- * W1  Nothing that a record names is changed: what is written goes to new segments, and counts when
- *     a record's index names them (INV-2).
- * W2  Batches continue the chain behind the key frame `from`, and end before the position and the
- *     batch number of `to`, where the log goes on as it was.
- * W3  Of the segment that `from` lies in, what comes before stays if it is needed; of the one that
- *     `to` lies in, what comes behind.
- * W4  No segment behind names a key frame where it lay in the stretch: those that did are copied,
- *     and name the last one that was announced there. One that may still be written to is not.
- * W5  What is copied is read as replay reads it, batch by batch, and into the next segment: damage,
- *     or an old state, would have no second copy any more.
- * W6  It takes nothing of the reserve that open disks need to go on (INV-8).
- * W7  No batch is empty: in the history that is kept a key frame is announced before the next one
- *     begins (keyframe.c, K3), and that is written anew, too. A forged log that never announces one
- *     gets a batch that says nothing, which does no harm.
+ * REWRITE-1  Nothing that a record names is changed: what is written goes to new segments, and
+ *     counts when a record's index names them (INV-2).
+ * REWRITE-2  Batches continue the chain behind the key frame `from`, and end before the position
+ *     and the batch number of `to`, where the log goes on as it was.
+ * REWRITE-3  Of the segment that `from` lies in, what comes before stays if it is needed; of the
+ *     one that `to` lies in, what comes behind.
+ * REWRITE-4  No segment behind names a key frame where it lay in the stretch: those that did are
+ *     copied, and name the last one that was announced there. One that may still be written to is
+ *     not.
+ * REWRITE-5  What is copied is read as replay reads it, batch by batch, and into the next segment:
+ *     damage, or an old state, would have no second copy any more.
+ * REWRITE-6  It takes nothing of the reserve that open disks need to go on (INV-8).
+ * REWRITE-7  No batch is empty: in the history that is kept a key frame is announced before the
+ *     next one begins (KEYFRAME-3), and that is written anew, too. A forged log that never
+ *     announces one gets a batch that says nothing, which does no harm.
  *
  * Loop: the store's.
  * Crash story: what was written and no record names is a leak that a sweep finds.
@@ -59,7 +60,7 @@ static int push_move(struct plx_rewrite *w, uint64_t number, uint64_t addr)
     return 0;
 }
 
-/* W6 */
+/* REWRITE-6 */
 static int room_is_left(const struct plx_rewrite *w)
 {
     struct plx_vdi *vdi = w->store->vdis;
@@ -106,7 +107,7 @@ static void note_announcements(struct plx_rewrite *w, uint64_t until)
 }
 
 /* Copies the batches of the old segment that the copier stands in, up to a position or its end
- * (W5).
+ * (REWRITE-5).
  */
 static int copy_batches(struct plx_rewrite *w, uint64_t number, uint64_t until, uint8_t *segment)
 {
@@ -179,7 +180,7 @@ static size_t batch_bytes_max(const struct plx_rewrite *w)
                                                         plx_store_device_block(w->store));
 }
 
-/* W2; a batch never reaches the very end of its segment (log.c, L3). */
+/* REWRITE-2; a batch never reaches the very end of its segment (LOG-3). */
 static int write_batch(struct plx_rewrite *w)
 {
     uint32_t block = plx_store_device_block(w->store);
@@ -275,7 +276,7 @@ int plx_rewrite_announce(struct plx_rewrite *w, const struct plx_keyframe *keyfr
 
 /* ---- Beginning and end ---- */
 
-/* W3 */
+/* REWRITE-3 */
 static int begin_segment(struct plx_rewrite *w)
 {
     struct plx_log_reader *old = &w->copier;
@@ -303,7 +304,7 @@ int plx_rewrite_begin(struct plx_rewrite *w)
     int error;
 
     if (w->to.pos % bytes && w->to.pos / bytes >= w->limit)
-        return PLX_REWRITE_OPEN; /* W4 */
+        return PLX_REWRITE_OPEN; /* REWRITE-4 */
     error = plx_log_reader_of(w->store, w->reader->record, w->reader->segments, w->reader->count,
                               &w->copier, w->fault);
 
@@ -397,7 +398,7 @@ static int leave_gap(struct plx_rewrite *w, uint64_t last)
     return !error && w->to.pos % segment_bytes(w) ? copy_last(w, last) : error;
 }
 
-/* W4 */
+/* REWRITE-4 */
 static int copy_stale_one(struct plx_rewrite *w, uint64_t number)
 {
     uint8_t *segment = w->segment + segment_bytes(w);

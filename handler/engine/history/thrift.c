@@ -1,17 +1,19 @@
 /* thrift.c - see thrift.h.
  *
- * F1  A stretch is worked on when writing it anew costs at most 5/4 of it, reading it 3/2. Writing
- *     costs what stays of it, by what stayed of the last one, and at either end a segment that is
- *     copied: all of them between the key frame where it ends and the first segment that names that
- *     one. Reading costs the same, and what lies between the last snapshot that stays and its
- *     beginning. So a stretch of which everything stays has 8 segments at least, one of which
- *     little does 2.
- * F2  What is waited for is more log, nothing else. However little a disk writes, it has no more
- *     than some MiB of log left to work on; at the old end, where nothing is written, nobody waits.
- * F3  Segments' headers say where key frames lie and when. One that crossed the boundary names only
- *     what did.
- * F4  A mark holds for the log as it lies. Who writes a stretch anew forgets those in it.
- * Loop: the VDI's, and reading headers runs it. Crash story: memory only.
+ * THRIFT-1  A stretch is worked on when writing it anew costs at most 5/4 of it, reading it 3/2.
+ *     Writing costs what stays of it, by what stayed of the last one, and at either end a segment
+ *     that is copied: all of them between the key frame where it ends and the first segment that
+ *     names that one. Reading costs the same, and what lies between the last snapshot that stays
+ *     and its beginning. So a stretch of which everything stays has 8 segments at least, one of
+ *     which little does 2.
+ * THRIFT-2  What is waited for is more log, nothing else. However little a disk writes, it has no
+ *     more than some MiB of log left to work on; at the old end, where nothing is written, nobody
+ *     waits.
+ * THRIFT-3  Segments' headers say where key frames lie and when. One that crossed the boundary
+ *     names only what did.
+ * THRIFT-4  A mark holds for the log as it lies. Who writes a stretch anew forgets those in it.
+ * Loop: the VDI's, and reading headers runs it.
+ * Crash story: memory only.
  */
 #include "engine/history/thrift.h"
 
@@ -78,7 +80,7 @@ void plx_thrift_set(struct plx_thrift *thrift, const struct plx_thrift_mark *mar
     thrift->marks[at].used = true;
 }
 
-/* F4 */
+/* THRIFT-4 */
 void plx_thrift_forget(struct plx_thrift *thrift, uint64_t from, uint64_t to)
 {
     for (unsigned i = 0; i < PLX_THRIFT_MARKS; i++) {
@@ -91,7 +93,7 @@ void plx_thrift_forget(struct plx_thrift *thrift, uint64_t from, uint64_t to)
     }
 }
 
-/* F2 */
+/* THRIFT-2 */
 bool plx_thrift_waits(const struct plx_thrift_mark *mark, uint64_t limit, uint64_t before_ns)
 {
     return before_ns <= mark->wait_ns || limit < mark->wait_segment;
@@ -120,7 +122,7 @@ uint64_t plx_thrift_bytes(const struct plx_log_reader *reader, uint64_t from, ui
     return sum;
 }
 
-/* F1; named: the first segment that names the key frame. */
+/* THRIFT-1; named: the first segment that names the key frame. */
 static bool is_worth_it(const struct plx_log_reader *reader, const struct plx_thrift_mark *mark,
                         const struct plx_keyframe *end, uint64_t named)
 {
@@ -156,7 +158,8 @@ int plx_thrift_end(struct plx_log_reader *reader, struct plx_thrift_mark *mark, 
             return error;
         if (header.keyframe.pos <= from || !is_worth_it(reader, mark, &header.keyframe, n))
             continue;
-        if (header.keyframe.time_ns >= before_ns) { /* F3; the header's own time is the clock's */
+        /* THRIFT-3; the header's own time is the clock's */
+        if (header.keyframe.time_ns >= before_ns) {
             mark->wait_ns = end.levels ? 0 : header.keyframe.time_ns;
             *ret_end = end;
             return 0;

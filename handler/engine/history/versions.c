@@ -1,12 +1,13 @@
 /* versions.c - see versions.h.
  *
- * N1  A version that is born after snapshot b and dies after snapshot d is seen by the snapshots
- *     b+1..d that there are. One that none saw came back when it died, or belongs to what a crash
- *     left over; so what comes back here was seen by some, and by none that stays.
- * N2  A version that lives on at the end of the stretch is not touched: who sees it is decided
- *     where it dies.
- * N3  What a clone began with is its parent's: it never comes back here.
- * Loop: the caller's. Crash story: memory only.
+ * VERSIONS-1  A version that is born after snapshot b and dies after snapshot d is seen by the
+ *     snapshots b+1..d that there are. One that none saw came back when it died, or belongs to what
+ *     a crash left over; so what comes back here was seen by some, and by none that stays.
+ * VERSIONS-2  A version that lives on at the end of the stretch is not touched: who sees it is
+ *     decided where it dies.
+ * VERSIONS-3  What a clone began with is its parent's: it never comes back here.
+ * Loop: the caller's.
+ * Crash story: memory only.
  */
 #include "engine/history/versions.h"
 
@@ -61,7 +62,7 @@ static bool push(uint64_t **list, size_t *count, size_t *capacity, uint64_t numb
 
 /* ---- Lives and deaths ---- */
 
-/* N1 */
+/* VERSIONS-1 */
 static bool comes_back(const struct plx_versions *v, uint64_t birth)
 {
     return v->gen > birth && v->kept <= birth;
@@ -74,7 +75,7 @@ static int base_dies(struct plx_versions *v, uint64_t vblock, uint64_t addr)
 
     if (!addr || !comes_back(v, v->base_birth))
         return 0;
-    error = v->base.inherited(v->base.context, vblock, addr, &inherited); /* N3 */
+    error = v->base.inherited(v->base.context, vblock, addr, &inherited); /* VERSIONS-3 */
     if (!error && !inherited)
         plx_deaths_add(v->freed, addr);
     return error;

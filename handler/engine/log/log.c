@@ -1,21 +1,22 @@
 /* log.c - see log.h.
  *
- * L1  Batches are applied and acknowledged in log order, each only when its log I/O, its items'
+ * LOG-1  Batches are applied and acknowledged in log order, each only when its log I/O, its items'
  *     data and the flush after both have completed, and the same holds for all before it.
- * L2  A batch's durable mark names a batch that was durable, data included, when it was formed.
- * L3  A batch lies wholly in one segment and never reaches its very end (a position at a multiple
- *     of the segment size means that the segment is not begun); a segment's header is written
- *     along with its first batch and names the segment after it, which is allocated by then.
- * L4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
+ * LOG-2  A batch's durable mark names a batch that was durable, data included, when it was formed.
+ * LOG-3  A batch lies wholly in one segment and never reaches its very end (a position at a
+ *     multiple of the segment size means that the segment is not begun); a segment's header is
+ *     written along with its first batch and names the segment after it, which is allocated by
+ *     then.
+ * LOG-4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
  *     stops, all in flight settle, and from the failed batch on the log is written again. Items
  *     that failed keep their place without records, and learn of it only when that batch is
  *     durable: until then a stale copy of the batch, which names them, could still be believed.
- * L5  What forming and applying an item needs in memory (overlay slots, a place for the next
+ * LOG-5  What forming and applying an item needs in memory (overlay slots, a place for the next
  *     segment's address) is reserved before anything of the item is submitted: neither can fail.
  * Loop: the VDI's.
- * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (L1). A
+ * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (LOG-1). A
  *   batch whose data did not make it fails its checksums in replay, unless a later batch's mark
- *   covers it, in which case the data is durable (L2). Leftovers of rewritten batches do not fit
+ *   covers it, in which case the data is durable (LOG-2). Leftovers of rewritten batches do not fit
  *   the chain of hashes, and those of an older owner carry an older epoch.
  */
 #include "engine/log/log.h"
@@ -165,7 +166,7 @@ void plx_log_prepend(struct plx_log *log, struct plx_log_item *item)
         log->tail = item;
 }
 
-/* The next segment, whose header goes out with this batch (L3). */
+/* The next segment, whose header goes out with this batch (LOG-3). */
 static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
 {
     struct plx_log_cursor *cursor = &log->cursor;
@@ -215,7 +216,7 @@ static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *i
     return item->bytes + (followed ? plx_record_bytes(PLX_RECORD_SNAPSHOT, 0) : 0);
 }
 
-/* It sees all that was logged so far, and nothing is written in place (protect.c, T3): nobody has
+/* It sees all that was logged so far, and nothing is written in place (PROTECT-3): nobody has
  * to be told of it or asked, it is whole when its batch is durable. */
 static size_t put_snapshot(struct plx_log *log, struct plx_batch *batch, struct plx_log_item *item,
                            size_t at, uint32_t *records)
@@ -301,7 +302,7 @@ static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t by
         .epoch = log->record->epoch,
         .time_ns = plx_env_now_ns(log->store->env),
         .prev_hash = log->cursor.hash,
-        .durable_seq = log->durable_seq, /* L2 */
+        .durable_seq = log->durable_seq, /* LOG-2 */
         .bytes = (uint32_t)(plx_div_up(bytes, block) * block),
         .records = records,
     };
@@ -341,7 +342,8 @@ static bool form_batch(struct plx_log *log)
     batch->state = BATCH_WRITING;
     batch->join = (struct plx_join){.task = &batch->task};
     offset = log->cursor.pos % segment_bytes;
-    left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0; /* L3 */
+    /* LOG-3 */
+    left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0;
     if (offset % block) /* the store came from a device of smaller blocks */
         left = 0;
     if (log->leave_at == log->cursor.pos)
@@ -463,7 +465,7 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
     log->batch_count--;
 }
 
-/* Everything from the first failed batch on is logged again, without what failed (L4). */
+/* Everything from the first failed batch on is logged again, without what failed (LOG-4). */
 static void roll_back(struct plx_log *log)
 {
     struct plx_log_item *kept = NULL, **link = &kept, *last = NULL;
@@ -530,7 +532,7 @@ static void advance(struct plx_log *log)
         }
         if (batch->state != BATCH_DURABLE && batch->state != BATCH_SETTLED)
             break;
-        apply_batch(log, batch); /* L1 */
+        apply_batch(log, batch); /* LOG-1 */
     }
     if (!log->failing || !log->batch_count)
         return;

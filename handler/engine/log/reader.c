@@ -1,4 +1,5 @@
-/* reader.c - a log read batch by batch, from a position that was sought (replay.c, R1, R2, R5). */
+/* reader.c - a log read batch by batch, from a position that was sought (REPLAY-1, REPLAY-2,
+ * REPLAY-5). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,10 +194,10 @@ static bool continues(const struct plx_log_reader *reader, const struct plx_batc
     return header->seq == reader->cursor.seq && header->prev_hash == reader->cursor.hash &&
            header->vdi == plx_format_vdi_word(&reader->record->id) &&
            header->epoch >= reader->epoch &&
-           (!behind_keyframe || header->epoch == reader->record->epoch); /* R1 */
+           (!behind_keyframe || header->epoch == reader->record->epoch); /* REPLAY-1 */
 }
 
-/* R5: over what was thinned out. */
+/* REPLAY-5: over what was thinned out. */
 static void skip(struct plx_log_reader *reader)
 {
     size_t offset = PLX_BATCH_HEADER_BYTES;
@@ -218,7 +219,7 @@ static bool read_batch(struct plx_log_reader *reader)
 
     if (offset < PLX_SEGMENT_HEADER_BYTES ||
         plx_format_batch_decode(reader->buffer + offset, (size_t)(bytes - offset), &header) ||
-        header.bytes >= bytes - offset || /* never to the very end (log.c, L3) */
+        header.bytes >= bytes - offset || /* never to the very end (LOG-3) */
         !continues(reader, &header))
         return false;
     reader->batch = reader->buffer + offset;
@@ -288,7 +289,7 @@ static int end_of_log(const struct plx_log_reader *reader, struct plx_fault *fau
 }
 
 /* At the end of the log: the segment that should come next, and whose header did not count, may
- * hold batches all the same (R2). Only where nobody is writing to it. */
+ * hold batches all the same (REPLAY-2). Only where nobody is writing to it. */
 int plx_log_end_is_right(struct plx_log_reader *reader, struct plx_fault *fault)
 {
     int error;

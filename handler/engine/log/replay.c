@@ -1,30 +1,31 @@
 /* replay.c - see replay.h.
  *
- * R1  A batch counts only if it continues the chain: sequence, hash of the one before, this VDI;
- *     behind the record's key frame it must carry the record's epoch, before it epochs never fall.
- * R2  Behind the newest durable mark in the chain every block that a batch names must match its
- *     checksum; the first batch that does not ends the log (it was never acknowledged).
- *     A batch missing from the chain although a later one's mark calls it durable is damage, not
- *     an end: replay refuses rather than lose acknowledged writes.
- * R3  What a batch names lies in the store and within the disk as large as it is then, and segments
- *     lie where segments may lie: what is built on a replayed log relies on it (INV-7).
- * R4  Nothing is changed: replay can be interrupted and repeated (crash during recovery). What
- *     recovery believes behind the durable mark can be read, but need not be durable, and a flush
- *     does not make it so: one that failed may have dropped it from a cache that goes on showing
- *     it. So recovery writes it again, the same bytes in the same places: the blocks, which match
- *     their checksums, then the batch, with the header of the segment that it begins. That is what
- *     may be in flight at once, or in write-back mode what came since the last flush. Blocks that
- *     were overwritten in place since then are not named by the log and not written again. Those
- *     that a batch names are marked before they are read, so that nobody else is given them and
- *     writes there in between. They were nobody else's before: they come free only when a record is
- *     durable that ends the log's naming them, or when it is certain that no batch that could be
- *     believed names them (log.c, L4), so not when a log has stopped.
- * R5  Where history was thinned out (reclaim.c) some segments are missing, and a batch with nothing
- *     but a SKIP record says where the log goes on: always forward, to a key frame.
- * R6  Nothing is replayed across a rewind, from a key frame before it: who comes to one has an old
- *     record at hand, or a damaged one.
- * R7  On a shelf nothing is read twice, and of a segment no more than the batches asked for, the
- *     readahead, and all of it where one is wanting. What was not read yet is zero there.
+ * REPLAY-1  A batch counts only if it continues the chain: sequence, hash of the one before, this
+ *     VDI; behind the record's key frame it must carry the record's epoch, before it epochs never
+ *     fall.
+ * REPLAY-2  Behind the newest durable mark in the chain every block that a batch names must match
+ *     its checksum; the first batch that does not ends the log (it was never acknowledged). A batch
+ *     missing from the chain although a later one's mark calls it durable is damage, not an end:
+ *     replay refuses rather than lose acknowledged writes.
+ * REPLAY-3  What a batch names lies in the store and within the disk as large as it is then, and
+ *     segments lie where segments may lie: what is built on a replayed log relies on it (INV-7).
+ * REPLAY-4  Nothing is changed: replay can be interrupted and repeated (crash during recovery).
+ *     What recovery believes behind the durable mark can be read, but need not be durable, and a
+ *     flush does not make it so: one that failed may have dropped it from a cache that goes on
+ *     showing it. So recovery writes it again, the same bytes in the same places: the blocks, which
+ *     match their checksums, then the batch, with the header of the segment that it begins. That is
+ *     what may be in flight at once, or in write-back mode what came since the last flush. Blocks
+ *     that were overwritten in place since then are not named by the log and not written again.
+ *     Those that a batch names are marked before they are read, so that nobody else is given them
+ *     and writes there in between. They were nobody else's before: they come free only when a
+ *     record is durable that ends the log's naming them, or when it is certain that no batch that
+ *     could be believed names them (LOG-4), so not when a log has stopped.
+ * REPLAY-5  Where history was thinned out (reclaim.c) some segments are missing, and a batch with
+ *     nothing but a SKIP record says where the log goes on: always forward, to a key frame.
+ * REPLAY-6  Nothing is replayed across a rewind, from a key frame before it: who comes to one has
+ *     an old record at hand, or a damaged one.
+ * REPLAY-7  On a shelf nothing is read twice, and of a segment no more than the batches asked for,
+ *     the readahead, and all of it where one is wanting. What was not read yet is zero there.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@
 #include "engine/log/replay_inside.h"
 
 /* Reads the blocks of a MAP record and compares them with its checksums. again: and writes them
- * again (R4). */
+ * again (REPLAY-4). */
 static int verify_map(struct plx_store *store, const struct plx_record *record, bool again,
                       uint8_t *buffer, bool *ret_match)
 {
@@ -64,8 +65,8 @@ static bool addrs_in_one_extent(const struct plx_store *store, const struct plx_
     return record->addr / blocks == (record->addr + record->count - 1) / blocks;
 }
 
-/* R4, for the batch the reader stands on. A batch is padded to the device's blocks, unless the
- * store came from a device of smaller ones. */
+/* REPLAY-4, for the batch the reader stands on. A batch is padded to the device's blocks, unless
+ * the store came from a device of smaller ones. */
 static int write_log_again(struct plx_log_reader *reader, struct plx_fault *fault)
 {
     struct plx_store *store = reader->store;
@@ -88,7 +89,7 @@ static int write_log_again(struct plx_log_reader *reader, struct plx_fault *faul
                  : 0;
 }
 
-/* R2, for the batch the reader stands on. again: R4. */
+/* REPLAY-2, for the batch the reader stands on. again: REPLAY-4. */
 static int prove_batch(struct plx_log_reader *reader, bool again, uint8_t *buffer, bool *ret_proven,
                        struct plx_fault *fault)
 {
@@ -117,7 +118,7 @@ static int prove_batch(struct plx_log_reader *reader, bool again, uint8_t *buffe
     return again && *ret_proven ? write_log_again(reader, fault) : 0;
 }
 
-/* R3: whether the record names blocks of the disk alone, and does not make it smaller. */
+/* REPLAY-3: whether the record names blocks of the disk alone, and does not make it smaller. */
 static bool within_disk(const struct plx_record *record, uint64_t size_bytes)
 {
     uint64_t blocks = plx_div_up(size_bytes, PLX_BLOCK_SIZE);
@@ -157,7 +158,7 @@ struct replay {
     struct plx_replay_result result;
 };
 
-/* R6 */
+/* REPLAY-6 */
 static int crosses_rewind(const struct plx_log_reader *reader, struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_CORRUPT,

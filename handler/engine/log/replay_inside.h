@@ -1,4 +1,5 @@
-/* replay_inside.h - what shelf.c, reader.c and replay.c share; the rules R1 to R7 are replay.c's.
+/* replay_inside.h - what shelf.c, reader.c and replay.c share; the rules REPLAY-1 to REPLAY-7 are
+ * replay.c's.
  */
 #ifndef PLX_REPLAY_INSIDE_H
 #define PLX_REPLAY_INSIDE_H

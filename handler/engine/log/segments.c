@@ -2,7 +2,7 @@
  * See segments.h.
  *
  * The spare is allocated ahead, so that a batch which begins a segment can name the one after it
- * (log.c, L3). Loop: the VDI's. Crash story: a spare that no header names is a leak, which a sweep
+ * (LOG-3). Loop: the VDI's. Crash story: a spare that no header names is a leak, which a sweep
  * finds; a retained segment is freed only after the record that no longer needs it is durable.
  */
 #include "engine/log/segments.h"
@@ -42,7 +42,7 @@ void plx_log_want_spare(struct plx_log *log)
 
     if (log->spare_addr || log->spare_waiting)
         return;
-    /* A spare has its place in the list, so that going on in it cannot fail (log.c, L5). */
+    /* A spare has its place in the list, so that going on in it cannot fail (LOG-5). */
     if (!segments_reserve(log))
         error = PLX_ERR_NOMEM;
     else

@@ -1,4 +1,4 @@
-/* shelf.c - a log read into memory: its segments found, and loaded (replay.c, R3, R7). */
+/* shelf.c - a log read into memory: its segments found, and loaded (REPLAY-3, REPLAY-7). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static int index_lookup(struct plx_log_reader *reader, uint64_t segment, uint64_
     return 0;
 }
 
-/* ---- The shelf (R7) ---- */
+/* ---- The shelf (REPLAY-7) ---- */
 
 int plx_log_shelf_init(struct plx_log_shelf *shelf, size_t limit)
 {
@@ -221,9 +221,9 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
         reader->beyond = next;
         if (error && error != PLX_ERR_CORRUPT)
             return error; /* unread is not unbegun: nothing may be cut off for that */
-        if (error || header.epoch != epoch) /* R1: not begun, or a leftover */
+        if (error || header.epoch != epoch) /* REPLAY-1: not begun, or a leftover */
             return 0;
-        if (!segment_addr_valid(reader->store, header.next_addr)) /* R3 */
+        if (!segment_addr_valid(reader->store, header.next_addr)) /* REPLAY-3 */
             return PLX_ERR_CORRUPT;
         error = push_segment(reader, next, capacity);
         if (error)
@@ -232,7 +232,7 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
     }
 }
 
-/* R3, for a record. Without a segment the log goes on in a new one. */
+/* REPLAY-3, for a record. Without a segment the log goes on in a new one. */
 static bool record_plausible(const struct plx_store *store, const struct plx_vdi_record *record)
 {
     uint64_t bytes = plx_log_segment_bytes(store), last = record->keyframe.pos / bytes;

@@ -1,13 +1,14 @@
 /* cache.c - see cache.h.
  *
- * C1  A node in state READY has passed its checksum and the gate, or was built here: its entries
- *     name blocks of the store (INV-7).
- * C2  A node being loaded is never evicted; its waiters are woken exactly once.
- * C3  At most one node per address.
- * C4  A block that is freed while it is being loaded (ahead, for somebody who has given up since)
- *     may hold something else when it arrives: it is not looked at, and who waits asks again.
- * C5  A load fails only those who ask for the same contents. A reader that follows a record which
- *     has moved on (a collection, a list of snapshots) may ask for what was there before.
+ * CACHE-1  A node in state READY has passed its checksum and the gate, or was built here: its
+ *     entries name blocks of the store (INV-7).
+ * CACHE-2  A node being loaded is never evicted; its waiters are woken exactly once.
+ * CACHE-3  At most one node per address.
+ * CACHE-4  A block that is freed while it is being loaded (ahead, for somebody who has given up
+ *     since) may hold something else when it arrives: it is not looked at, and who waits asks
+ *     again.
+ * CACHE-5  A load fails only those who ask for the same contents. A reader that follows a record
+ *     which has moved on (a collection, a list of snapshots) may ask for what was there before.
  * Loop: the store's.
  */
 #include "engine/loop/cache.h"
@@ -97,7 +98,7 @@ static bool take_slot(struct plx_cache *cache, uint64_t addr, unsigned level, ui
         struct cached_node *node = &cache->nodes[at];
 
         cache->hand = (cache->hand + 1) % cache->count;
-        if (node->state == NODE_LOADING) /* C2 */
+        if (node->state == NODE_LOADING) /* CACHE-2 */
             continue;
         if (node->state == NODE_READY && node->chances > 0) {
             node->chances--;
@@ -164,7 +165,7 @@ static void wake(struct plx_cache *cache, struct plx_queue *waiters, int error)
     }
 }
 
-/* C1 */
+/* CACHE-1 */
 static int check_loaded(const struct load *load, uint32_t *ret_checksum)
 {
     struct plx_cache *cache = load->cache;
@@ -197,7 +198,7 @@ static void load_done(struct plx_task *task)
     node->waiters = (struct plx_queue){0};
     if (!error && !node->stale)
         error = check_loaded(load, &node->checksum);
-    if (error || node->stale) { /* C4 */
+    if (error || node->stale) { /* CACHE-4 */
         unlink_node(cache, load->node);
     } else {
         node->state = NODE_READY;
@@ -265,7 +266,7 @@ int plx_cache_get(struct plx_cache *cache, uint64_t entry, unsigned level, struc
     if (at && cache->nodes[at - 1].checksum == plx_entry_checksum(entry))
         plx_queue_push(&cache->nodes[at - 1].waiters, task);
     else
-        plx_queue_push(&cache->starved, task); /* C5: asks again when that load has ended */
+        plx_queue_push(&cache->starved, task); /* CACHE-5: asks again when that load has ended */
     return PLX_WAIT;
 }
 

@@ -4,13 +4,14 @@
  * they are under way waits for the end of one, or for company. So a shallow queue waits for
  * nothing, and a deep one needs few transfers.
  *
- * G1  A write is held only while carriers are under way. Each that completes makes the loop turn,
- *     and the turn pumps: nothing is held that nothing lets go.
- * G2  Nobody relies on an order among writes under way. So large ones overtake, as they gain
+ * GATHER-1  A write is held only while carriers are under way. Each that completes makes the loop
+ *     turn, and the turn pumps: nothing is held that nothing lets go.
+ * GATHER-2  Nobody relies on an order among writes under way. So large ones overtake, as they gain
  *     nothing.
- * G3  A transfer of several writes that fails is repeated write by write: each gets a result of its
- *     own, and is failed by its own blocks only.
- * Loop: the VDI's. Crash story: none; what is held is not acknowledged.
+ * GATHER-3  A transfer of several writes that fails is repeated write by write: each gets a result
+ *     of its own, and is failed by its own blocks only.
+ * Loop: the VDI's.
+ * Crash story: none; what is held is not acknowledged.
  */
 #include "engine/loop/gather.h"
 
@@ -52,7 +53,7 @@ static void carrier_done(struct plx_io *carried)
 {
     struct plx_carrier *carrier = PLX_CONTAINER(carried, struct plx_carrier, io);
     struct plx_io *io = carrier->first;
-    bool repeat = carried->result && io->next; /* G3 */
+    bool repeat = carried->result && io->next; /* GATHER-3 */
 
     carrier->first = NULL;
     while (io) {

@@ -1,10 +1,9 @@
 /* record.c - the records of virtual disks, two slots each, read and written.
  *
- * D1  A record's slots are written in turn, each only after the other is durable. That it can be
- *     read is not enough, for somebody's flush may have failed: where there is no mirror that says
- *     so, what was read is written again where it lies and flushed before the other slot is
- *     written.
- * Calls are synchronous; the loop runs meanwhile.
+ * RECORD-1  A record's slots are written in turn, each only after the other is durable. That it can
+ *     be read is not enough, for somebody's flush may have failed: where there is no mirror that
+ *     says so, what was read is written again where it lies and flushed before the other slot is
+ *     written. Calls are synchronous; the loop runs meanwhile.
  * Crash story: a torn slot leaves the other one, which is the older state or the same. The mirror
  *   has the older generation of the pair, so that whoever reads both knows that the state is
  *   durable.
@@ -112,7 +111,7 @@ bool plx_vdi_next_slot(struct plx_store *store, struct plx_slot_scan *scan, uint
     return false;
 }
 
-/* D1 */
+/* RECORD-1 */
 int plx_vdi_record_write_again(struct plx_store *store, uint32_t slot,
                                const struct plx_record_slots *slots)
 {
@@ -146,7 +145,7 @@ int plx_vdi_record_write(struct plx_store *store, struct plx_vdi_record *record,
     next.generation = plx_generation_next(next.generation);
     if (next.generation > PLX_COUNTER_MAX)
         return PLX_ERR_CORRUPT;                  /* nobody would read it */
-    error = write_slot(store, &next, *slot ^ 1); /* D1 */
+    error = write_slot(store, &next, *slot ^ 1); /* RECORD-1 */
     if (!error)
         error = plx_store_flush_sync(store, mark);
     if (error)

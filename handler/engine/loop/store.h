@@ -48,7 +48,7 @@ struct plx_volume {
     unsigned slot;      /* which holds it */
     uint64_t attempted; /* generation of a superblock that could not be written, but may be there */
     bool mirrored;      /* so does the other, in the generation before */
-    bool behind;        /* neither says what super does (volume.c, U5) */
+    bool behind;        /* neither says what super does (VOLUME-5) */
     unsigned under_way;
     bool dirty; /* a write completed since the last flush began */
     struct plx_xfer flush;
@@ -82,10 +82,11 @@ struct plx_extent {
     struct plx_store *store;
     int state;
     bool fresh;
-    bool unused;                   /* a page of its header was never used (E3) */
-    uint64_t expected;             /* states, by its grant; 0: not known */
-    uint64_t told;                 /* states, by plx_store_extents_risen() */
-    bool again;                    /* what was read of its header is to be written again (E2) */
+    bool unused;       /* a page of its header was never used (EXTENT-3) */
+    uint64_t expected; /* states, by its grant; 0: not known */
+    uint64_t told;     /* states, by plx_store_extents_risen() */
+    /* what was read of its header is to be written again (EXTENT-2) */
+    bool again;
     uint64_t flush_mark;           /* store->flush_failures before it was */
     uint64_t granted, collections; /* what store->grants and ->collections were then */
     uint64_t *born; /* handed out since a collection began; NULL: it looks elsewhere */
@@ -138,7 +139,7 @@ struct plx_store {
     uint64_t clones_made;
     uint64_t flush_failures; /* each may have lost what had completed and was not yet flushed */
     int flush_error;         /* of the last one */
-    bool fenced;             /* S5: nothing is written any more */
+    bool fenced;             /* TICK-5: nothing is written any more */
     struct plx_io *refused;  /* for that; completed by the next turn. By io->next */
     struct plx_cache *cache;
     struct plx_extent *extents;
@@ -155,7 +156,7 @@ struct plx_store {
     uint64_t collections;        /* plx_store_set_collections() */
     struct plx_collect *collect; /* under way here */
     bool sharing;                /* plx_share_begin() */
-    struct plx_held_back {       /* blocks that come back later (A7) */
+    struct plx_held_back {       /* blocks that come back later (ALLOC-7) */
         uint64_t *addrs;
         size_t count, capacity;
         bool on, broken; /* broken: some had to come back all the same */

@@ -1,16 +1,17 @@
 /* tick.c - the loop: tasks, device I/O in store addresses, flushing. What has a turn in the loop
  * beside tasks, store->pump calls (store.c).
  *
- * S1  A task stands in at most one queue.
- * S2  A flush begun after a write completed covers it; a task that joins while one is under way
+ * TICK-1  A task stands in at most one queue.
+ * TICK-2  A flush begun after a write completed covers it; a task that joins while one is under way
  *     waits for the next. But when one fails, a later one does not bring back what was in the
  *     device's cache: whoever had written before that learns of it.
- * S3  plx_store_tick never blocks and is never entered twice.
- * S4  A turn ends early, though tasks are ready, once checksums of TURN_BYTES were computed in it:
- *     a device that has completed all it had at once is idle until the next requests come in.
- * S5  After plx_store_fence() nothing is handed to a device but reads: writes and flushes fail with
- *     FENCED in the next turn.
- * Loop: this is the loop. Crash story: none; what is written, and when, is its callers' affair.
+ * TICK-3  plx_store_tick never blocks and is never entered twice.
+ * TICK-4  A turn ends early, though tasks are ready, once checksums of TURN_BYTES were computed in
+ *     it: a device that has completed all it had at once is idle until the next requests come in.
+ * TICK-5  After plx_store_fence() nothing is handed to a device but reads: writes and flushes fail
+ *     with FENCED in the next turn.
+ * Loop: this is the loop.
+ * Crash story: none; what is written, and when, is its callers' affair.
  */
 #include "engine/loop/store.h"
 
@@ -29,7 +30,7 @@
  * wait until it has left the queue. */
 static __attribute__((noinline)) void push(struct plx_queue *queue, struct plx_task *task)
 {
-    PLX_ASSERT(!task->queued); /* S1 */
+    PLX_ASSERT(!task->queued); /* TICK-1 */
     task->queued = true;
     task->next = NULL;
     if (queue->tail)
@@ -64,7 +65,7 @@ void plx_task_ready(struct plx_store *store, struct plx_task *task)
     push(&store->ready, task);
 }
 
-/* S4 */
+/* TICK-4 */
 static bool turn_ends(const struct plx_store *store)
 {
     return store->turn_bytes >= TURN_BYTES;
@@ -136,7 +137,7 @@ void plx_store_prepare(struct plx_store *store, struct plx_xfer *xfer, enum plx_
     store->volumes[place.volume].under_way++;
 }
 
-/* S5 */
+/* TICK-5 */
 static void refuse(struct plx_store *store, struct plx_io *io)
 {
     io->next = store->refused;
@@ -249,7 +250,7 @@ static void flush_finished(struct plx_task *flush_task)
         return;
     store->flush_failures++;
     store->flush_error = error;
-    flush_ended(store, &store->flush_joining, error); /* S2 */
+    flush_ended(store, &store->flush_joining, error); /* TICK-2 */
 }
 
 static void flush_done(struct plx_io *io)
@@ -268,7 +269,7 @@ static void flush_start(struct plx_store *store)
     if (store->flushing || !store->flush_joining.head)
         return;
     store->flushing = true;
-    store->flush_running = store->flush_joining; /* S2 */
+    store->flush_running = store->flush_joining; /* TICK-2 */
     store->flush_joining = (struct plx_queue){0};
     store->flush_task.step = flush_finished;
     store->flush_join = (struct plx_join){.pending = 1, .task = &store->flush_task};
@@ -324,7 +325,7 @@ bool plx_store_tick(struct plx_store *store)
     unsigned rounds = 0;
     bool more = false;
 
-    PLX_ASSERT(!store->in_tick); /* S3 */
+    PLX_ASSERT(!store->in_tick); /* TICK-3 */
     store->in_tick = true;
     if (store->env->tick)
         store->env->tick(store->env);

@@ -1,17 +1,19 @@
 /* volume.c - superblocks read, and where a store's extents lie on its volumes.
  *
- * U1  Volume 0 says how many volumes there are. Others may still name fewer (grow.c, G3).
- * U2  The ranges of all volumes, by their numbers, follow each other without gaps and overlaps.
- * U3  A volume is as large as its superblock says, or larger.
- * U4  A map only ever gets longer: what lies behind an address stays where it is.
- * U5  A superblock that says less than is known besides when the store is opened (a registry comes
- *     after it) is an older one that came back. Then what is known counts, for disks have blocks
- *     there. It only ever makes ranges longer or adds some, and only where the volumes have room
- *     for them. Writing it again is for grow.c (G2).
- * U6  The spare superblock counts for nothing by itself: a disk that was given to somebody else may
- *     still have it. Writing the others again from it takes the operator's word
+ * VOLUME-1  Volume 0 says how many volumes there are. Others may still name fewer (GROW-3).
+ * VOLUME-2  The ranges of all volumes, by their numbers, follow each other without gaps and
+ *     overlaps.
+ * VOLUME-3  A volume is as large as its superblock says, or larger.
+ * VOLUME-4  A map only ever gets longer: what lies behind an address stays where it is.
+ * VOLUME-5  A superblock that says less than is known besides when the store is opened (a registry
+ *     comes after it) is an older one that came back. Then what is known counts, for disks have
+ *     blocks there. It only ever makes ranges longer or adds some, and only where the volumes have
+ *     room for them. Writing it again is for grow.c (GROW-2).
+ * VOLUME-6  The spare superblock counts for nothing by itself: a disk that was given to somebody
+ *     else may still have it. Writing the others again from it takes the operator's word
  *     (plx_superblock_restore()). It is written after the slot that it repeats is durable.
- * Loop: the store's. Crash story: nothing is written here.
+ * Loop: the store's.
+ * Crash story: nothing is written here.
  */
 #include "engine/loop/volume.h"
 
@@ -67,7 +69,7 @@ int plx_superblock_read_spare(struct plx_device *device, uint8_t ret_block[PLX_B
                  : 0;
 }
 
-/* U6 */
+/* VOLUME-6 */
 static bool spare_follows(const uint8_t newest[PLX_BLOCK_SIZE], const uint8_t spare[PLX_BLOCK_SIZE])
 {
     bool is_zero = !spare[0] && !memcmp(spare, spare + 1, PLX_BLOCK_SIZE - 1);
@@ -200,7 +202,7 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     if (volumes[super->volume_index].device)
         return plx_fault_set(fault, PLX_ERR_INVALID, "%s: volume %u was given twice", device->name,
                              super->volume_index);
-    if (blocks > device->bytes >> PLX_BLOCK_SHIFT) /* U3 */
+    if (blocks > device->bytes >> PLX_BLOCK_SHIFT) /* VOLUME-3 */
         return plx_fault_set(fault, PLX_ERR_CORRUPT,
                              "%s: truncated: %llu bytes, the superblock says %llu; restore the "
                              "missing part",
@@ -211,7 +213,7 @@ static int place_volume(struct plx_volume *volumes, struct plx_device *device, b
     return 0;
 }
 
-/* U1 */
+/* VOLUME-1 */
 static int check_count(const struct plx_volume *volumes, unsigned count,
                        const struct plx_superblock *any, struct plx_fault *fault)
 {
@@ -231,7 +233,7 @@ static int check_count(const struct plx_volume *volumes, unsigned count,
     return 0;
 }
 
-/* U5, of the r-th range of a volume. */
+/* VOLUME-5, of the r-th range of a volume. */
 static bool know_range(struct plx_volume *volume, uint32_t r, const struct plx_extent_range *known)
 {
     struct plx_superblock *super = &volume->super;
@@ -252,7 +254,7 @@ static bool know_range(struct plx_volume *volume, uint32_t r, const struct plx_e
            volume->device->bytes / (super->extent_blocks << PLX_BLOCK_SHIFT);
 }
 
-/* U5. Volumes that were not given are missed afterwards. */
+/* VOLUME-5. Volumes that were not given are missed afterwards. */
 static int know_ranges(struct plx_volume *volumes, const struct plx_store_options *options,
                        struct plx_fault *fault)
 {
@@ -332,7 +334,7 @@ static unsigned collect_ranges(const struct plx_volume *volumes, unsigned count,
     return found;
 }
 
-/* U2 */
+/* VOLUME-2 */
 static int check_ranges(const struct plx_volume *volumes, const struct plx_extent_range *ranges,
                         unsigned count, struct plx_fault *fault)
 {
@@ -428,7 +430,7 @@ bool plx_store_place(const struct plx_store *store, uint64_t addr, struct plx_pl
     extent = addr / blocks;
     if (addr >= store->addr_limit)
         return false;
-    while (high - low > 1) { /* the last one that begins at or before it (U2) */
+    while (high - low > 1) { /* the last one that begins at or before it (VOLUME-2) */
         unsigned middle = low + (high - low) / 2;
 
         if (store->ranges[middle].first <= extent)

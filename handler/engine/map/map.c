@@ -1,13 +1,15 @@
 /* map.c - see map.h.
  *
- * M1  A lookup sees the newest applied change: active, then frozen, then the base.
- * M2  A mapping is reported writable only when no snapshot, taken or submitted, sees it (INV-3).
- * M3  A death is recorded once, and only for a block that no snapshot sees.
- * M4  A checksum is reported only while it holds: VOIDED slots and voided entries hide it.
- * M5  A common block is never writable, keeps its checksum, and its death is nobody's to record:
+ * MAP-1  A lookup sees the newest applied change: active, then frozen, then the base.
+ * MAP-2  A mapping is reported writable only when no snapshot, taken or submitted, sees it (INV-3).
+ * MAP-3  A death is recorded once, and only for a block that no snapshot sees.
+ * MAP-4  A checksum is reported only while it holds: VOIDED slots and voided entries hide it.
+ * MAP-5  A common block is never writable, keeps its checksum, and its death is nobody's to record:
  *     others may map it (share.c).
- * M6  A checksum that comes back (plx_map_vouch) changes nothing else: a block stays where it is,
- * and as writable or not as it was. Loop: the VDI's. Crash story: memory only; the store has the
+ * MAP-6  A checksum that comes back (plx_map_vouch) changes nothing else: a block stays where it
+ *     is, and as writable or not as it was.
+ * Loop: the VDI's.
+ * Crash story: memory only; the store has the
  * base and the log.
  */
 #include "engine/map/map.h"
@@ -16,7 +18,7 @@
 
 void plx_deaths_add(struct plx_deaths *deaths, uint64_t addr)
 {
-    if (plx_addr_is_common(addr)) /* M5 */
+    if (plx_addr_is_common(addr)) /* MAP-5 */
         return;
     if (deaths->count == deaths->capacity) {
         size_t capacity = deaths->capacity ? deaths->capacity * 2 : 64;
@@ -79,7 +81,7 @@ static bool is_shared(const struct plx_slot *slot)
     return (slot->value & PLX_SLOT_OLDER_SHARED) == PLX_SLOT_OLDER_SHARED;
 }
 
-/* M2 */
+/* MAP-2 */
 static bool is_writable(const struct plx_map *map, const struct plx_overlay *overlay,
                         const struct plx_slot *slot)
 {
@@ -148,7 +150,7 @@ static void from_base(const struct plx_map *map, uint64_t vblock, uint64_t entry
     if (!read_only && ret->checksum && plx_entry_is_own(entry) &&
         (voided_in(map, &map->active, leaf) ||
          (map->is_frozen && voided_in(map, &map->frozen, leaf))))
-        ret->checksum = 0; /* M4 */
+        ret->checksum = 0; /* MAP-4 */
 }
 
 static bool base_covers(const struct plx_map *map, uint64_t vblock)
@@ -170,7 +172,7 @@ static void walk_begin(const struct plx_map *map, uint64_t vblock, struct plx_wa
 int plx_map_lookup(struct plx_map *map, uint64_t vblock, struct plx_walk *walk,
                    struct plx_task *task, struct plx_mapping *ret_mapping)
 {
-    if (ask_overlays(map, vblock, ret_mapping) != SAYS_NOTHING) { /* M1 */
+    if (ask_overlays(map, vblock, ret_mapping) != SAYS_NOTHING) { /* MAP-1 */
         walk->under_way = false;
         return 0;
     }
@@ -262,7 +264,7 @@ static void set_block(struct plx_map *map, uint64_t vblock, uint64_t entry)
     } else {
         base_dead = slot->value & PLX_SLOT_BASE_DEAD;
         if (plx_entry_addr(slot->value) && plx_overlay_gen(overlay, slot) == map->gen)
-            plx_deaths_add(&map->deaths, plx_entry_addr(slot->value)); /* M3 */
+            plx_deaths_add(&map->deaths, plx_entry_addr(slot->value)); /* MAP-3 */
     }
     slot->value = entry | (base_dead ? PLX_SLOT_BASE_DEAD : 0);
     plx_overlay_set_gen(overlay, slot, map->gen);

@@ -1,10 +1,12 @@
 /* overlay.c - see overlay.h. Open addressing, linear probing, never more than 3/4 full.
  *
- * O1  count + reserved <= capacity * 3 / 4, and sorted holds that many.
- * O2  At most one slot per kind and index.
- * O3  A merge builds at most `leaves` nodes on any level: counted is the place of each new slot
- * that was not counted lately. An unmapped leaf has no node, but the one above it has. Loop: the
- * VDI's. Crash story: memory only; rebuilt by replay.
+ * OVERLAY-1  count + reserved <= capacity * 3 / 4, and sorted holds that many.
+ * OVERLAY-2  At most one slot per kind and index.
+ * OVERLAY-3  A merge builds at most `leaves` nodes on any level: counted is the place of each new
+ *     slot that was not counted lately. An unmapped leaf has no node, but the one above it has.
+ * Loop: the
+ * VDI's.
+ * Crash story: memory only; rebuilt by replay.
  */
 #include "engine/map/overlay.h"
 
@@ -95,7 +97,7 @@ static bool grow(struct plx_overlay *overlay, size_t capacity)
     return true;
 }
 
-/* O3 */
+/* OVERLAY-3 */
 static void count_leaf(struct plx_overlay *overlay, enum plx_overlay_kind kind, uint64_t index)
 {
     bool of_table = kind == PLX_OVERLAY_UNMAPPED;
@@ -148,7 +150,7 @@ struct plx_slot *plx_overlay_put(struct plx_overlay *overlay, enum plx_overlay_k
     uint64_t key = make_key(kind, index);
     struct plx_slot *slot;
 
-    PLX_ASSERT(overlay->capacity); /* O1 */
+    PLX_ASSERT(overlay->capacity); /* OVERLAY-1 */
     slot = place(overlay, key);
     *ret_new = slot->key == EMPTY;
     if (*ret_new) {
@@ -158,7 +160,7 @@ struct plx_slot *plx_overlay_put(struct plx_overlay *overlay, enum plx_overlay_k
         overlay->unmapped += kind == PLX_OVERLAY_UNMAPPED;
         overlay->voided += kind == PLX_OVERLAY_VOIDED;
         count_leaf(overlay, kind, index);
-        PLX_ASSERT(overlay->count <= overlay->capacity / 4 * 3); /* O1 */
+        PLX_ASSERT(overlay->count <= overlay->capacity / 4 * 3); /* OVERLAY-1 */
     }
     return slot;
 }

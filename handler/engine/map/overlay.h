@@ -37,7 +37,7 @@ struct plx_overlay {
     struct plx_slot *slots;
     size_t capacity, count, reserved;
     size_t unmapped, voided; /* slots of these kinds */
-    size_t leaves;           /* O3 */
+    size_t leaves;           /* OVERLAY-3 */
     uint64_t counted[PLX_OVERLAY_COUNTED];
     uint64_t first_gen;      /* generations are stored relative to it */
     struct plx_slot *sorted; /* room for plx_overlay_sort: capacity * 3 / 4 slots */

@@ -1,12 +1,14 @@
 /* tree.c - see tree.h.
  *
- * T1  No node is changed: every changed node goes to a free block (INV-2).
- * T2  An entry whose block some snapshot sees is read-only in the new tree, on itself or above.
- * T3  A block is recorded as dead only if it was mapped writable (seen by no snapshot) when it was
- *     replaced, and each only once.
- * T4  Every leaf that is built counts how many more blocks it maps than the old one, and of how
- * many more it knows the checksum; what the base says may be damaged and is not relied on (INV-7).
- * Loop: the owner's. Crash story: nothing refers to the new nodes until the owner's record flips;
+ * TREE-1  No node is changed: every changed node goes to a free block (INV-2).
+ * TREE-2  An entry whose block some snapshot sees is read-only in the new tree, on itself or above.
+ * TREE-3  A block is recorded as dead only if it was mapped writable (seen by no snapshot) when it
+ *     was replaced, and each only once.
+ * TREE-4  Every leaf that is built counts how many more blocks it maps than the old one, and of how
+ *     many more it knows the checksum; what the base says may be damaged and is not relied on
+ *     (INV-7).
+ * Loop: the owner's.
+ * Crash story: nothing refers to the new nodes until the owner's record flips;
  *   a crash before leaves them unmarked or leaked.
  */
 #include "engine/map/tree.h"
@@ -90,7 +92,7 @@ static uint64_t count_after(uint64_t before, int64_t more, uint64_t most)
     return before == PLX_MAPPED_UNKNOWN || after > most ? PLX_MAPPED_UNKNOWN : after;
 }
 
-/* T4 */
+/* TREE-4 */
 void plx_tree_count(const struct plx_tree *tree, uint64_t size_bytes, uint64_t *ret_mapped,
                     uint64_t *ret_vouched)
 {
@@ -170,7 +172,7 @@ static void copy_old(const struct plx_tree *tree, const struct old_node *old, ui
     }
     memcpy(node, old->node, PLX_BLOCK_SIZE);
     if (old->read_only || tree->shared)
-        plx_node_set_read_only(node); /* T2 */
+        plx_node_set_read_only(node); /* TREE-2 */
 }
 
 static bool node_is_empty(const uint8_t *node)
@@ -224,13 +226,13 @@ static uint64_t edit_entry(struct plx_tree *tree, const struct leaf_changes *cha
 {
     const struct plx_overlay *frozen = &tree->map->frozen;
     bool old_read_only = path_read_only || (old & PLX_ENTRY_READ_ONLY);
-    bool inherited = old_read_only || tree->shared; /* T2 */
+    bool inherited = old_read_only || tree->shared; /* TREE-2 */
     uint64_t entry;
 
     old &= ~PLX_ENTRY_READ_ONLY;
     if (slot && !(slot->value & PLX_SLOT_OLDER)) {
         if ((slot->value & PLX_SLOT_BASE_DEAD) && !old_read_only)
-            died(tree->data_deaths, plx_entry_addr(old)); /* T3 */
+            died(tree->data_deaths, plx_entry_addr(old)); /* TREE-3 */
         entry = slot->value & ~(PLX_SLOT_OLDER | PLX_SLOT_BASE_DEAD);
         if (plx_entry_addr(entry) && plx_overlay_gen(frozen, slot) != tree->map->active.first_gen)
             entry |= PLX_ENTRY_READ_ONLY;
@@ -292,7 +294,7 @@ static void edit(struct plx_tree *tree, const struct leaf_changes *changes,
     uint64_t before = old->node ? plx_node_entry(old->node, i) : 0;
     uint64_t entry = edit_entry(tree, changes, slot, before, old->read_only);
 
-    tree->mapped += (plx_entry_addr(entry) != 0) - (plx_entry_addr(before) != 0); /* T4 */
+    tree->mapped += (plx_entry_addr(entry) != 0) - (plx_entry_addr(before) != 0); /* TREE-4 */
     tree->vouched += (plx_entry_checksum(entry) != 0) - (plx_entry_checksum(before) != 0);
     plx_node_set_entry(node, i, entry);
 }
@@ -349,7 +351,7 @@ static void synthesize(const struct plx_tree *tree, uint64_t index, uint8_t *nod
     if (tree->level == tree->levels + 1 && index == 0)
         plx_node_set_entry(node, 0, tree->root);
     if (tree->shared)
-        plx_node_set_read_only(node); /* T2 */
+        plx_node_set_read_only(node); /* TREE-2 */
 }
 
 static int build_inner(struct plx_tree *tree, uint8_t *node, struct old_node *old,
@@ -394,7 +396,7 @@ static int build_some(struct plx_tree *tree)
         if (error)
             return error;
         if (old.node && !old.read_only && !tree->shared)
-            died(tree->node_deaths, plx_entry_addr(old.entry)); /* T3 */
+            died(tree->node_deaths, plx_entry_addr(old.entry)); /* TREE-3 */
         tree->out[tree->out_count] = (struct plx_tree_change){.index = index};
         if (!node_is_empty(node))
             tree->owner[tree->buffered++] = tree->out_count;

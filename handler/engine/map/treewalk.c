@@ -1,9 +1,11 @@
 /* treewalk.c - see treewalk.h.
  *
- * X1  A node is copied before others are read: the cache may let it go meanwhile.
- * X2  A disk grows in levels: the tree it had lies below child 0 of the one it has, if anywhere.
- * X3  A node in two trees stands at the same place in both, and in all trees between them.
- * Loop: the store's. Crash story: nothing is written.
+ * TREEWALK-1  A node is copied before others are read: the cache may let it go meanwhile.
+ * TREEWALK-2  A disk grows in levels: the tree it had lies below child 0 of the one it has, if
+ *     anywhere.
+ * TREEWALK-3  A node in two trees stands at the same place in both, and in all trees between them.
+ * Loop: the store's.
+ * Crash story: nothing is written.
  */
 #include "engine/map/treewalk.h"
 
@@ -76,7 +78,7 @@ static int each(const struct plx_treewalk *walk, struct plx_subtree tree, uint64
     copy = malloc(PLX_BLOCK_SIZE);
     if (!copy)
         return no_memory(walk);
-    memcpy(copy, node, PLX_BLOCK_SIZE); /* X1 */
+    memcpy(copy, node, PLX_BLOCK_SIZE); /* TREEWALK-1 */
     for (unsigned i = 0; i < PLX_NODE_ENTRIES && !error; i++) {
         uint64_t begin = first + ((uint64_t)i << shift), child = plx_node_entry(copy, i);
 
@@ -102,7 +104,7 @@ int plx_treewalk_each(const struct plx_treewalk *walk, struct plx_subtree tree, 
 
 /* ---- Nodes ---- */
 
-/* X2 */
+/* TREEWALK-2 */
 static struct plx_subtree child_of(const struct plx_subtree *side, unsigned level,
                                    const uint8_t *node, unsigned index)
 {
@@ -132,7 +134,7 @@ static int copy_node(const struct plx_treewalk *walk, const struct plx_subtree *
     return 0;
 }
 
-/* X3 */
+/* TREEWALK-3 */
 static int only_old(const struct plx_treewalk *walk, const struct plx_subtree *old,
                     const struct plx_subtree *next, const struct plx_subtree *other,
                     struct plx_deaths *ret_nodes)
@@ -166,7 +168,7 @@ static int only_old(const struct plx_treewalk *walk, const struct plx_subtree *o
     return error;
 }
 
-/* X2: down to the level of a lower tree. */
+/* TREEWALK-2: down to the level of a lower tree. */
 static int descend(const struct plx_treewalk *walk, struct plx_subtree *side, unsigned levels)
 {
     while (side->levels > levels) {

@@ -1,18 +1,18 @@
 /* alloc.c - which blocks are free: runs of adjacent blocks from the extents this instance owns.
  *
- * A1  A block is handed out at most once until it is freed.
- * A2  Only extents whose ownership is durable are allocated from (extent.c, E3).
- * A3  Data comes from data extents, nodes and log from metadata extents; log segments are taken
- *     from an extent's end, nodes from its start, so that segments keep finding room.
- * A4  store->free_blocks counts the free blocks of ready extents, by type.
- * A5  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
+ * ALLOC-1  A block is handed out at most once until it is freed.
+ * ALLOC-2  Only extents whose ownership is durable are allocated from (EXTENT-3).
+ * ALLOC-3  Data comes from data extents, nodes and log from metadata extents; log segments are
+ *     taken from an extent's end, nodes from its start, so that segments keep finding room.
+ * ALLOC-4  store->free_blocks counts the free blocks of ready extents, by type.
+ * ALLOC-5  Nobody waits for the registry unless every owned extent of the type is full (INV-4): a
  *     further extent is asked for ahead.
- * A6  What has died is freed by its owner, or swept by a collection, never by both. A collection
- *     works in extents of its own instance, whose deaths it knows (collect.c), and in those of
- *     nobody. So the owner frees where the extent was its own already when the block died; or where
- *     no collection has begun between that and the extent becoming its own.
- * A7  While blocks are held back no metadata that was in use becomes free, unless room is wanted.
- *     Data does: a collection never reads it.
+ * ALLOC-6  What has died is freed by its owner, or swept by a collection, never by both. A
+ *     collection works in extents of its own instance, whose deaths it knows (collect.c), and in
+ *     those of nobody. So the owner frees where the extent was its own already when the block died;
+ *     or where no collection has begun between that and the extent becoming its own.
+ * ALLOC-7  While blocks are held back no metadata that was in use becomes free, unless room is
+ *     wanted. Data does: a collection never reads it.
  * Loop: the store's.
  * Crash story: see extent.c.
  */
@@ -31,7 +31,7 @@ static bool bit(const struct plx_extent *extent, uint64_t block)
 static void set_bits(struct plx_extent *extent, uint64_t block, uint64_t count, bool allocated)
 {
     for (uint64_t i = block; i < block + count; i++) {
-        PLX_ASSERT(bit(extent, i) != allocated); /* A1 */
+        PLX_ASSERT(bit(extent, i) != allocated); /* ALLOC-1 */
         extent->bits[i / 64] ^= 1ull << i % 64;
         if (allocated && extent->born)
             extent->born[i / 64] |= 1ull << i % 64;
@@ -98,7 +98,7 @@ static bool take_adjacent(struct plx_extent *extent, uint64_t want, uint64_t *re
     return false;
 }
 
-/* Aligned to the segment size and from the end (A3). */
+/* Aligned to the segment size and from the end (ALLOC-3). */
 static bool take_segment(struct plx_extent *extent, uint64_t want, uint64_t *ret_addr)
 {
     uint64_t blocks = extent->store->info.extent_blocks;
@@ -173,7 +173,7 @@ bool plx_alloc_asks(const struct plx_store *store)
 
 static bool usable(const struct plx_extent *extent, enum plx_extent_type type)
 {
-    return extent->ready && extent->type == type && extent->free_blocks; /* A2 */
+    return extent->ready && extent->type == type && extent->free_blocks; /* ALLOC-2 */
 }
 
 int plx_alloc_run(struct plx_store *store, enum plx_extent_type type, uint64_t want,
@@ -230,7 +230,7 @@ int plx_alloc_segment_sync(struct plx_store *store, uint64_t *ret_addr)
 void plx_alloc_spare(struct plx_store *store, enum plx_extent_type type, uint64_t blocks)
 {
     if (plx_alloc_free_blocks(store, type) < blocks)
-        ask(store, type); /* A5 */
+        ask(store, type); /* ALLOC-5 */
 }
 
 /* ---- Blocks in extents of nobody ---- */
@@ -285,7 +285,7 @@ void plx_alloc_foreign_answered(struct plx_store *store, uint64_t number)
 
         if (addr / store->info.extent_blocks != number || coming)
             foreign->addrs[kept++] = addr;
-        else if (extent && extent->ready) /* no collection came: A6 */
+        else if (extent && extent->ready) /* no collection came: ALLOC-6 */
             plx_alloc_free(store, addr, 1);
         else
             store->counters.blocks_foreign++;
@@ -308,7 +308,7 @@ static void free_in(struct plx_extent *extent, uint64_t addr)
     store->counters.blocks_freed++;
 }
 
-/* A7. For want of memory: left to the collector. */
+/* ALLOC-7. For want of memory: left to the collector. */
 static bool hold_back(const struct plx_extent *extent, uint64_t addr)
 {
     struct plx_held_back *held = &extent->store->held_back;
@@ -346,7 +346,7 @@ struct plx_since plx_store_since(const struct plx_store *store)
     return (struct plx_since){.grants = store->grants, .collections = store->collections};
 }
 
-/* A6 */
+/* ALLOC-6 */
 static bool no_collection_between(const struct plx_since *since, uint64_t collections)
 {
     return since->collections == collections && collections % 2 == 0;

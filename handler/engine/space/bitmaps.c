@@ -1,9 +1,9 @@
-/* bitmaps.c - the bitmaps of owned extents written back (extent.c, E1, E2). */
+/* bitmaps.c - the bitmaps of owned extents written back (EXTENT-1, EXTENT-2). */
 #include <string.h>
 
 #include "engine/space/extent_inside.h"
 
-/* After a failed flush nobody knows what arrived: the pages are written again (E2). */
+/* After a failed flush nobody knows what arrived: the pages are written again (EXTENT-2). */
 static void pages_flushed(struct plx_store *store, bool durable)
 {
     for (struct plx_extent *extent = store->extents; extent; extent = extent->next)
@@ -50,7 +50,7 @@ static uint8_t take_slot(struct plx_extent_page_state *state, bool mirror, uint6
     }
     *ret_generation = state->generation = plx_generation_next(state->generation);
     state->dirty = state->unmirrored = false;
-    if (!state->unflushed) /* E2 */
+    if (!state->unflushed) /* EXTENT-2 */
         state->slot ^= 1;
     state->unflushed = true;
     return state->slot;

@@ -1,32 +1,34 @@
 /* extent.c - extents this instance owns: loading, their bitmaps, writing the bitmaps back.
  *
- * E1  The bitmap in memory is the truth while the extent is owned; the store's copy follows at
- *     each plx_bitmap_sync (before a VDI record that relies on it flips).
- * E2  A page's next generation is written only after this one is durable: one pass at a time,
- *     which writes, flushes and then lets the other slots follow (mirrors). So one of the two
- *     slots is always whole, and damage to one that lies there costs nothing: an older bitmap
- *     would call blocks free that are in use. Of what somebody else wrote before, a mirror alone
- *     says that it is durable: his flush may have failed, and a cache goes on showing what it has
- *     dropped. So where there is none the header is written again first, byte for byte as it was
- *     read, both slots at once, and flushed: of the two one is durable by then, and the same bytes
- *     do not harm it.
- * E3  An extent is allocated from only after both slots of all its pages are durable and name its
- *     owner. Slot B is written first; where slot A of some page is zero and slot B is none, torn or
- *     that first one, the extent never came into use. With a later slot B slot A is lost, or the
- *     first flush failed and B was written again: then its bitmap says that nothing is in it.
- * E4  The header pages' own bits are always set.
- * E5  An older bitmap would call blocks free that are in use. So a header is believed only as far
- *     as it agrees with who granted the extent, who knows how many states its pages had when it was
- *     given up (or, of a dead owner, when one of his disks was closed last). Fewer: the device lost
- *     a write. More, or somebody's blocks or name where there should be none: the registry did. An
- *     extent that never came into use (E3) may have a name, its claimer's who died; but blocks in
- *     any page count. Neither is used or written. What can be told is durable: the newest
- *     generation of each page that a flush covered, or that was read and, where no mirror proved
- *     it, written again.
- * E6  Whoever names an extent from outside has its number from a registry, which may say anything:
- *     one that the store has not, or that holds its own structures, is refused before it becomes
- *     an address.
- * Loop: the store's. Crash story: before the pages are durable the extent holds nothing of ours;
+ * EXTENT-1  The bitmap in memory is the truth while the extent is owned; the store's copy follows
+ *     at each plx_bitmap_sync (before a VDI record that relies on it flips).
+ * EXTENT-2  A page's next generation is written only after this one is durable: one pass at a time,
+ *     which writes, flushes and then lets the other slots follow (mirrors). So one of the two slots
+ *     is always whole, and damage to one that lies there costs nothing: an older bitmap would call
+ *     blocks free that are in use. Of what somebody else wrote before, a mirror alone says that it
+ *     is durable: his flush may have failed, and a cache goes on showing what it has dropped. So
+ *     where there is none the header is written again first, byte for byte as it was read, both
+ *     slots at once, and flushed: of the two one is durable by then, and the same bytes do not harm
+ *     it.
+ * EXTENT-3  An extent is allocated from only after both slots of all its pages are durable and name
+ *     its owner. Slot B is written first; where slot A of some page is zero and slot B is none,
+ *     torn or that first one, the extent never came into use. With a later slot B slot A is lost,
+ *     or the first flush failed and B was written again: then its bitmap says that nothing is in
+ *     it.
+ * EXTENT-4  The header pages' own bits are always set.
+ * EXTENT-5  An older bitmap would call blocks free that are in use. So a header is believed only as
+ *     far as it agrees with who granted the extent, who knows how many states its pages had when it
+ *     was given up (or, of a dead owner, when one of his disks was closed last). Fewer: the device
+ *     lost a write. More, or somebody's blocks or name where there should be none: the registry
+ *     did. An extent that never came into use (EXTENT-3) may have a name, its claimer's who died;
+ *     but blocks in any page count. Neither is used or written. What can be told is durable: the
+ *     newest generation of each page that a flush covered, or that was read and, where no mirror
+ *     proved it, written again.
+ * EXTENT-6  Whoever names an extent from outside has its number from a registry, which may say
+ *     anything: one that the store has not, or that holds its own structures, is refused before it
+ *     becomes an address.
+ * Loop: the store's.
+ * Crash story: before the pages are durable the extent holds nothing of ours;
  *   blocks marked on the store but referenced by nothing are leaks, which a sweep finds; blocks
  *   referenced but not marked cannot be, because the key frame that refers to them comes after,
  *   and those that only the log names are marked again by replay.
@@ -119,7 +121,7 @@ static struct plx_extent *extent_new(struct plx_store *store, enum plx_extent_ty
     return extent;
 }
 
-/* E6 */
+/* EXTENT-6 */
 static int check_number(const struct plx_store *store, uint64_t number, struct plx_fault *fault)
 {
     if (number < store->info.extents && !plx_store_extent_is_system(store, number))
@@ -205,7 +207,7 @@ int plx_store_extent_adopt(struct plx_store *store, uint64_t number, struct plx_
 
 int plx_store_extents_adopted(struct plx_store *store, struct plx_fault *fault)
 {
-    int error = plx_bitmap_sync_run(store); /* E3 */
+    int error = plx_bitmap_sync_run(store); /* EXTENT-3 */
 
     if (error)
         return plx_fault_set(fault, error, "the headers of adopted extents cannot be written: %s",
@@ -275,7 +277,7 @@ struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t 
     *ret_count = 0;
     list = calloc(count + 1, sizeof *list);
     for (struct plx_extent *extent = store->extents; list && extent; extent = extent->next) {
-        /* Of a fresh one a crash may leave what was never used (E3). */
+        /* Of a fresh one a crash may leave what was never used (EXTENT-3). */
         bool loaded = extent->ready || extent->state == LOAD_ADOPTED ||
                       (extent->sealed && extent->state == LOAD_SYNCED);
         uint64_t states = loaded ? plx_extent_count_states(extent) : 0;
@@ -456,7 +458,7 @@ int plx_extent_read_bits(struct plx_store *store, uint64_t number, uint64_t *ret
             memset(ret_bits, 0, words * sizeof *ret_bits);
         extent_free(extent);
     }
-    for (uint32_t i = 0; i < 2 * page_count(store); i++) /* E4 */
+    for (uint32_t i = 0; i < 2 * page_count(store); i++) /* EXTENT-4 */
         ret_bits[i / 64] &= ~(1ull << i % 64);
     return 0;
 }

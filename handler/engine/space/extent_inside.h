@@ -1,4 +1,5 @@
-/* extent_inside.h - what the files of extents share; the rules E1 to E6 are extent.c's. */
+/* extent_inside.h - what the files of extents share; the rules EXTENT-1 to EXTENT-6 are
+ * extent.c's. */
 #ifndef PLX_EXTENT_INSIDE_H
 #define PLX_EXTENT_INSIDE_H
 

@@ -1,5 +1,5 @@
 /* extent_load.c - an extent that was granted: its header read, believed or refused, and owned
- * (extent.c, E2, E3, E5). */
+ * (EXTENT-2, EXTENT-3, EXTENT-5). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ void plx_extent_mark_header_blocks(struct plx_extent *extent)
 {
     uint32_t blocks = page_count(extent->store) * 2;
 
-    for (uint32_t i = 0; i < blocks; i++) /* E4 */
+    for (uint32_t i = 0; i < blocks; i++) /* EXTENT-4 */
         extent->bits[i / 64] |= 1ull << i % 64;
 }
 
@@ -22,7 +22,7 @@ void plx_extent_count_free(struct plx_extent *extent)
     extent->free_blocks = blocks - used;
 }
 
-/* E3. generation: of the newer whole slot of the page, 0: there is none. */
+/* EXTENT-3. generation: of the newer whole slot of the page, 0: there is none. */
 static bool never_used(const struct plx_extent *extent, uint32_t page, uint64_t generation)
 {
     const uint8_t *block = (const uint8_t *)extent->buffer + 2 * page * PLX_BLOCK_SIZE;
@@ -87,7 +87,7 @@ int plx_extent_decode_pages(struct plx_extent *extent, struct plx_extent_page *r
     return error;
 }
 
-/* E5 */
+/* EXTENT-5 */
 uint64_t plx_extent_count_states(const struct plx_extent *extent)
 {
     uint64_t states = 0;
@@ -104,7 +104,7 @@ int plx_extent_cannot_write_header(const struct plx_extent *extent, int error,
                          (unsigned long long)extent->number, plx_error_text(error));
 }
 
-/* E2. Of an extent that was just read, by who may write it. */
+/* EXTENT-2. Of an extent that was just read, by who may write it. */
 int plx_extent_header_again(struct plx_extent *extent)
 {
     struct plx_store *store = extent->store;
@@ -118,7 +118,7 @@ int plx_extent_header_again(struct plx_extent *extent)
     return error ? error : plx_store_flush_sync(store, mark);
 }
 
-/* E5, of an extent that nobody owned when it was granted. */
+/* EXTENT-5, of an extent that nobody owned when it was granted. */
 static int check_grant(const struct plx_extent *extent, const struct plx_extent_page *first,
                        struct plx_fault *fault)
 {
@@ -201,7 +201,7 @@ static void load_finish(struct plx_extent *extent, int error)
     } else {
         store->wanted[asked_as].refused = 0;
         if (!extent->sealed)
-            plx_extent_set_ready(extent, true); /* E3 */
+            plx_extent_set_ready(extent, true); /* EXTENT-3 */
     }
     plx_extent_answered(store, asked_as, number);
     plx_alloc_wake(store);
@@ -292,7 +292,7 @@ void plx_extent_load_step(struct plx_task *task)
             load_finish(extent, task->error);
             return;
         }
-        plx_extent_own_pages(extent); /* and now the other one (E3) */
+        plx_extent_own_pages(extent); /* and now the other one (EXTENT-3) */
         extent->state = LOAD_SYNCED;
         plx_bitmap_sync(store, task);
         return;

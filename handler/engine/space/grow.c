@@ -1,30 +1,31 @@
 /* grow.c - superblocks written: a new store, volumes that became larger, further volumes, features.
  *
- * G1  Before a superblock counts an extent, its header pages are zero, durably: never used
- *     (extent.c, E3), but for G8; likewise the VDI records of a volume that comes.
- * G2  A superblock changes by its other slot, and the slot it had becomes the mirror when the new
- *     one is durable (INV-2), along with the spare superblock (volume.c, U6). What it says is what
+ * GROW-1  Before a superblock counts an extent, its header pages are zero, durably: never used
+ *     (EXTENT-3), but for GROW-8; likewise the VDI records of a volume that comes.
+ * GROW-2  A superblock changes by its other slot, and the slot it had becomes the mirror when the
+ *     new one is durable (INV-2), along with the spare superblock (VOLUME-6). What it says is what
  *     the store does only after that.
- * G3  A further volume is complete, its own superblock included, before volume 0 counts it; only
- *     then do the others. Volume 0's superblock is the moment at which the store has it.
- * G4  Extents are numbered on from the last one of the store. A volume that is not the last one
+ * GROW-3  A further volume is complete, its own superblock included, before volume 0 counts it;
+ *     only then do the others. Volume 0's superblock is the moment at which the store has it.
+ * GROW-4  Extents are numbered on from the last one of the store. A volume that is not the last one
  *     gets a further range of them; where its last range ends the numbering, that gets longer.
- * G5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's duty:
- *     growth.c's right, and the lock PLX_BYTE_SUPER). Before each superblock both slots are read
- *     again: one that is not as it is remembered was written by somebody else, and stays.
- * G6  No disk is open here: a flush that fails beside the loop would be news for its log. Bitmaps
- *     are told of it (tick.c, S2).
- * G7  Spans of the registry are only added, behind those that there are: what lies in it keeps its
- *     place (region.c, F9). A new one is at least half as long as all before it, so that the list
+ * GROW-5  Who grows or adds is alone in doing so, and knows the store as it is now (the caller's
+ *     duty: growth.c's right, and the lock PLX_BYTE_SUPER). Before each superblock both slots are
+ *     read again: one that is not as it is remembered was written by somebody else, and stays.
+ * GROW-6  No disk is open here: a flush that fails beside the loop would be news for its log.
+ *     Bitmaps are told of it (TICK-2).
+ * GROW-7  Spans of the registry are only added, behind those that there are: what lies in it keeps
+ *     its place (REGION-9). A new one is at least half as long as all before it, so that the list
  *     lasts for a store that grows by small steps.
- * G8  What a volume becomes larger by may have been the store's before: its superblock went back,
- *     and neither registry nor map knew (volume.c, U5). A header of this store there, of the number
- *     that the extent gets, is left as it is, for its blocks may be somebody's. Who gets the extent
- *     sees that it was used (extent.c, E5), and a rebuild of the registry finds all of it.
- * G9  The spare superblock is the last that a new volume gets and the first that it loses, so it
- *     never lies alone where this file wrote: such a volume would be one that was ruined, which
+ * GROW-8  What a volume becomes larger by may have been the store's before: its superblock went
+ *     back, and neither registry nor map knew (VOLUME-5). A header of this store there, of the
+ *     number that the extent gets, is left as it is, for its blocks may be somebody's. Who gets the
+ *     extent sees that it was used (EXTENT-5), and a rebuild of the registry finds all of it.
+ * GROW-9  The spare superblock is the last that a new volume gets and the first that it loses, so
+ *     it never lies alone where this file wrote: such a volume would be one that was ruined, which
  *     the next call refuses to write over.
- * Loop: none; it stands still. Crash story: before the superblock that decides (G3; for a volume
+ * Loop: none; it stands still.
+ * Crash story: before the superblock that decides (GROW-3; for a volume
  *   that became larger its own) is durable, the store is as it was: behind the volumes' ends lie
  *   zeroes, and perhaps a volume that says of itself what nobody else says. Repeating the call
  *   overwrites them. Afterwards the store has grown; the next call makes good what mirrors and
@@ -45,7 +46,7 @@ static int growth_begin(struct plx_store *store, const struct plx_grow *options,
         .extents = store->info.extents,
         .fault = fault,
     };
-    PLX_ASSERT(options->dry_run || (store->options.instance && !store->vdis)); /* G6 */
+    PLX_ASSERT(options->dry_run || (store->options.instance && !store->vdis)); /* GROW-6 */
     if (!ret_growth->buffer)
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     return plx_volumes_room(store->info.volumes + 1, &ret_growth->room, fault);
@@ -56,7 +57,7 @@ static uint64_t extent_limit(const struct growth *g)
     return PLX_BLOCK_MAX / g->store->info.extent_blocks;
 }
 
-/* G4 */
+/* GROW-4 */
 static int append_range(struct growth *g, const struct plx_volume *volume, uint64_t extents,
                         struct plx_superblock *super)
 {
@@ -101,7 +102,7 @@ static int grow_volume(struct growth *g, struct plx_volume *volume)
     return error;
 }
 
-/* What is durable becomes the store's (G2). */
+/* What is durable becomes the store's (GROW-2). */
 static int growth_end(struct growth *g, unsigned volumes, int error)
 {
     struct plx_store *store = g->store;
@@ -164,7 +165,7 @@ int plx_store_allow_common(struct plx_store *store, struct plx_fault *fault)
     return growth_end(&g, store->info.volumes, error);
 }
 
-/* G3: volume 0 last, so the store has it when all of it has. */
+/* GROW-3: volume 0 last, so the store has it when all of it has. */
 int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *identity,
                            struct plx_fault *fault)
 {
@@ -206,7 +207,7 @@ void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, 
     *ret_least = *ret_most = 0;
     if (has == 0 || has >= wanted || super->spans == PLX_SYSTEM_SPANS_MAX)
         return;
-    *ret_least = plx_div_up(has, 2); /* G7 */
+    *ret_least = plx_div_up(has, 2); /* GROW-7 */
     *ret_most = plx_max_u64(wanted - has, has);
 }
 
@@ -328,7 +329,7 @@ static void further_superblock(struct growth *g, const struct plx_device *device
     env->random(env, ret_super->volume.b, sizeof ret_super->volume.b);
 }
 
-/* G3 */
+/* GROW-3 */
 static int join(struct growth *g, struct plx_device *device, const struct plx_superblock *further)
 {
     struct plx_store *store = g->store;

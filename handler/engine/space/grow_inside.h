@@ -1,4 +1,5 @@
-/* grow_inside.h - what superblock.c, newstore.c and grow.c share; the rules G1 to G8 are grow.c's.
+/* grow_inside.h - what superblock.c, newstore.c and grow.c share; the rules GROW-1 to GROW-8 are
+ * grow.c's.
  */
 #ifndef PLX_GROW_INSIDE_H
 #define PLX_GROW_INSIDE_H
@@ -9,7 +10,7 @@
 #define EXTENTS_MIN 4u /* of a volume */
 #define REGISTRY_BYTES_MIN (4ull << 20)
 #define REGISTRY_BYTES_EXTENT 512ull /* for each extent of the store */
-#define REGISTRY_SHARE 16u           /* of volume 0, at most (twice as much by G7) */
+#define REGISTRY_SHARE 16u           /* of volume 0, at most (twice as much by GROW-7) */
 
 /* A call under way: the next state of the store is tried out here before it becomes the store's. */
 struct growth {

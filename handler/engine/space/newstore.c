@@ -1,4 +1,4 @@
-/* newstore.c - a new store on volumes that hold nothing that is to be kept (grow.c, G1). */
+/* newstore.c - a new store on volumes that hold nothing that is to be kept (GROW-1). */
 #include <stdlib.h>
 #include <string.h>
 

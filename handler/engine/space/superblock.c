@@ -1,5 +1,5 @@
-/* superblock.c - superblocks written, and what must be zero before one counts it (grow.c, G1, G2,
- * G5, G6, G8, G9). */
+/* superblock.c - superblocks written, and what must be zero before one counts it (GROW-1, GROW-2,
+ * GROW-5, GROW-6, GROW-8, GROW-9). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ int plx_grow_holds_data(struct plx_device *device, uint8_t *buffer, bool *ret_ho
 
 /* ---- What a superblock is to count ---- */
 
-/* G8 */
+/* GROW-8 */
 static int was_used(struct plx_device *device, const struct plx_superblock *super, uint64_t offset,
                     uint64_t number, uint8_t *buffer, bool *ret_used)
 {
@@ -61,8 +61,8 @@ static int was_used(struct plx_device *device, const struct plx_superblock *supe
     return error;
 }
 
-/* G1: the headers of extents on a volume, from the at-th on. number: of the first one, if they may
- * have been the store's (G8); else 0. */
+/* GROW-1: the headers of extents on a volume, from the at-th on. number: of the first one, if they
+ * may have been the store's (GROW-8); else 0. */
 int plx_grow_zero_headers(struct plx_device *device, const struct plx_superblock *super,
                           uint64_t at, uint64_t extents, uint64_t number, uint8_t *buffer)
 {
@@ -82,8 +82,8 @@ int plx_grow_zero_headers(struct plx_device *device, const struct plx_superblock
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-/* G1: all of a volume that comes. An older superblock goes first, so that an interrupted format is
- * no store at all; its spare goes before it (G9). */
+/* GROW-1: all of a volume that comes. An older superblock goes first, so that an interrupted format
+ * is no store at all; its spare goes before it (GROW-9). */
 int plx_grow_zero_volume(struct plx_device *device, const struct plx_superblock *super,
                          uint8_t *buffer)
 {
@@ -113,7 +113,7 @@ static int write_durably(struct plx_device *device, unsigned block, uint8_t *buf
     return error ? error : plx_volume_io(device, PLX_IO_FLUSH, 0, NULL, 0);
 }
 
-/* Of a volume that has none (G9). */
+/* Of a volume that has none (GROW-9). */
 int plx_superblock_write_first(struct plx_device *device, const struct plx_superblock *super,
                                uint8_t *buffer)
 {
@@ -167,7 +167,7 @@ int plx_superblock_restore(struct plx_device *device, bool dry_run,
                  : 0;
 }
 
-/* G6: what failed on a volume of the store may have been a flush. */
+/* GROW-6: what failed on a volume of the store may have been a flush. */
 int plx_grow_flush_failed(struct growth *g, int error)
 {
     if (error) {
@@ -211,7 +211,7 @@ static int write_copies(struct growth *g, const struct plx_volume *volume)
     return plx_grow_flush_failed(g, error);
 }
 
-/* G5 */
+/* GROW-5 */
 static int check_unchanged(struct growth *g, const struct plx_volume *volume)
 {
     struct plx_volume now;
@@ -225,7 +225,7 @@ static int check_unchanged(struct growth *g, const struct plx_volume *volume)
     return error;
 }
 
-/* G2 */
+/* GROW-2 */
 int plx_superblock_write(struct growth *g, struct plx_volume *volume,
                          const struct plx_superblock *super)
 {
@@ -251,8 +251,8 @@ int plx_superblock_write(struct growth *g, struct plx_volume *volume,
     return 0;
 }
 
-/* What an interrupted call has left to do: mirrors (G2), and who does not say yet how many volumes
- * there are (G3). */
+/* What an interrupted call has left to do: mirrors (GROW-2), and who does not say yet how many
+ * volumes there are (GROW-3). */
 int plx_grow_settle(struct growth *g)
 {
     uint32_t count = g->store->info.volumes;

@@ -211,7 +211,7 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
     uint64_t extents = store->info.extents;
     const struct plx_store_options options = {
         .known = store->ranges,
-        .known_count = plx_store_behind(store) ? store->range_count : 0, /* volume.c, U5 */
+        .known_count = plx_store_behind(store) ? store->range_count : 0, /* VOLUME-5 */
     };
     int error = volumes ? plx_volumes_read(devices, count, &options, volumes, fault)
                         : plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
