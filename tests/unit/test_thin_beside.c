@@ -133,8 +133,8 @@ static void thin_meanwhile(void)
     FAILS(BUSY, plx_vdi_thin(vdi, &thin, &thinned, &fault));
 }
 
-/* When history begins with a rewind, what that went to is held no longer (RECLAIM-9): unless it is opened
- * meanwhile. */
+/* When history begins with a rewind, what that went to is held no longer (RECLAIM-9): unless it is
+ * opened meanwhile. */
 static void come_before_rewind(void)
 {
     struct plx_rewind_options back = {.seq = WANTED};
