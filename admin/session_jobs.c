@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "session_inside.h"
+#include "control/messages.h"
 
 static bool says(const json_t *status, const char *state)
 {
@@ -82,18 +83,7 @@ static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
     json_t *status = NULL;
     int rc = run_job(cli, client, &collection, how, &status);
 
-    *ret_collected = (struct plx_collected){
-        .found = plx_session_number_of(status, "found"),
-        .swept = plx_session_number_of(status, "swept"),
-        .looked = plx_session_number_of(status, "looked"),
-        .missed = plx_session_number_of(status, "missed"),
-        .elsewhere = plx_session_number_of(status, "elsewhere"),
-        .unreadable = plx_session_number_of(status, "unreadable"),
-        .metadata_bytes = plx_session_number_of(status, "metadata_bytes"),
-        .nanoseconds = plx_session_number_of(status, "nanoseconds"),
-        .slices = (unsigned)plx_session_number_of(status, "slices"),
-        .resumed = json_is_true(json_object_get(status, "resumed")),
-    };
+    plx_message_decode(plx_message_collected, status, ret_collected);
     json_decref(status);
     return rc;
 }
@@ -153,20 +143,7 @@ static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
     json_t *status = NULL;
     int rc = run_job(cli, client, &deduplication, how, &status);
 
-    *ret_deduped = (struct plx_attach_deduped){
-        .what = {.mapped = plx_session_number_of(status, "mapped"),
-                 .common = plx_session_number_of(status, "common"),
-                 .seen = plx_session_number_of(status, "seen"),
-                 .unknown = plx_session_number_of(status, "unknown"),
-                 .compared = plx_session_number_of(status, "compared"),
-                 .unreadable = plx_session_number_of(status, "unreadable"),
-                 .joined = plx_session_number_of(status, "joined"),
-                 .made = plx_session_number_of(status, "made"),
-                 .disks = (unsigned)plx_session_number_of(status, "disks"),
-                 .slices = (unsigned)plx_session_number_of(status, "slices")},
-        .elsewhere = (unsigned)plx_session_number_of(status, "elsewhere"),
-        .nanoseconds = plx_session_number_of(status, "nanoseconds"),
-    };
+    plx_message_decode(plx_message_deduped, status, ret_deduped);
     json_decref(status);
     return rc;
 }

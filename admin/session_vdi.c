@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "attach/doors.h"
+#include "control/messages.h"
 #include "registry/policy.h"
 #include "session_inside.h"
 
@@ -95,25 +96,16 @@ static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thi
     const struct plx_session_thinning *thinning = context;
     struct plx_cli *cli = thinning->cli;
     const struct plx_name *name = thinning->name;
-    json_t *result = NULL;
+    json_t *request = plx_message_encode(plx_message_thin, thin), *result = NULL;
     bool asked;
-    int rc = plx_session_ask_or_open(
-        cli, name, "thin",
-        json_pack("{s:I,s:I,s:I,s:I,s:b,s:b,s:o}", "after", (json_int_t)thin->after, "upto",
-                  (json_int_t)plx_min_u64(thin->upto, INT64_MAX), "before_ns",
-                  (json_int_t)thin->before_ns, "every_ns", (json_int_t)thin->every_ns, "dry_run",
-                  thin->dry_run, "rewinds_only", thin->rewinds_only, "marks", list_marks(thin)),
-        &asked, &result);
+    int rc;
 
+    json_object_set_new(request, "marks", list_marks(thin));
+    rc = plx_session_ask_or_open(cli, name, "thin", request, &asked, &result);
     if (!rc && asked) {
         take_marks(thin, result);
-        *ret_thinned = (struct plx_thinned){
-            .upto = plx_session_number_of(result, "upto"),
-            .snapshots = plx_session_number_of(result, "snapshots"),
-            .blocks = plx_session_number_of(result, "blocks"),
-            .meta_blocks = plx_session_number_of(result, "meta_blocks"),
-            .oldest = plx_session_number_of(result, "oldest"),
-        };
+        *ret_thinned = (struct plx_thinned){0};
+        plx_message_decode(plx_message_thinned, result, ret_thinned);
     }
     json_decref(result);
     if (rc || asked)
@@ -170,26 +162,25 @@ static int move_here(struct plx_cli *cli, const struct plx_name *name, uint64_t 
 int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint64_t end,
                          struct plx_move *move)
 {
-    json_t *result = NULL;
+    json_t *request = plx_message_encode(plx_message_move, move), *result = NULL;
     const char *code, *message;
+    struct plx_move moved;
     bool asked;
-    int rc = plx_session_ask_or_open(
-        cli, name, "move",
-        json_pack("{s:I,s:I,s:I,s:I,s:b}", "offset", (json_int_t)move->upto, "length",
-                  (json_int_t)(end - move->upto), "windows", (json_int_t)move->windows, "blocks",
-                  (json_int_t)move->blocks, "dry_run", move->dry_run),
-        &asked, &result);
+    int rc;
 
+    json_object_set_new(request, "length", json_integer((json_int_t)(end - move->upto)));
+    rc = plx_session_ask_or_open(cli, name, "move", request, &asked, &result);
     if (!rc && !asked)
         return move_here(cli, name, end, move);
     if (rc)
         return rc;
-    move->upto = plx_session_number_of(result, "upto");
-    move->mapped += plx_session_number_of(result, "mapped");
-    move->shared += plx_session_number_of(result, "shared");
-    move->moved += plx_session_number_of(result, "moved");
-    move->runs_before += plx_session_number_of(result, "runs_before");
-    move->runs_after += plx_session_number_of(result, "runs_after");
+    plx_message_decode(plx_message_moved, result, &moved);
+    move->upto = moved.upto;
+    move->mapped += moved.mapped;
+    move->shared += moved.shared;
+    move->moved += moved.moved;
+    move->runs_before += moved.runs_before;
+    move->runs_after += moved.runs_after;
     code = json_string_value(json_object_get(result, "code"));
     message = json_string_value(json_object_get(result, "message"));
     if (code)
