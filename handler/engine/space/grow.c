@@ -65,7 +65,7 @@ static uint64_t extent_limit(const struct growth *g)
     return PLX_BLOCK_MAX / g->store->info.extent_blocks;
 }
 
-/* GROW-4 */
+/* GROW-4. The present ranges stay as they are or become longer (VOLUME-4). */
 static int append_range(struct growth *g, const struct plx_volume *volume, uint64_t extents,
                         struct plx_superblock *super)
 {
