@@ -5,9 +5,10 @@
  * address is used again; plx_alloc_free() does that. Eviction is by use (clock), and upper levels
  * get more chances, so that a leaf goes before its parent.
  *
- *     error = plx_cache_get(store->cache, entry, level, task, &node);
- *     if (error == PLX_WAIT)
- *         return;                          the step is called again; make the same call then
+ *     if (task->error)                     of the load that this step waited for
+ *         return fail(task->error);
+ *     if (plx_cache_get(store->cache, entry, level, task, &node) == PLX_WAIT)
+ *         return;                          the step is called again, and makes the same call
  *
  * A node that was returned stays valid until the caller's step function returns, or until the
  * caller runs the loop. Copy what you need longer. All calls come from the store's loop.
@@ -26,8 +27,8 @@ struct plx_cache *plx_cache_new(struct plx_store *store, uint64_t bytes);
 void plx_cache_free(struct plx_cache *cache); /* nothing may be being loaded */
 
 /* Gets the node that `entry` (address and checksum) names, at a level (1: leaf). Returns 0 and the
- * node, PLX_WAIT after it has queued the task until the node is loaded, or an error: IO_READ, or
- * CORRUPT if the store holds something else. */
+ * node, or PLX_WAIT after it has queued the task until the node is loaded. If the load fails, the
+ * waiting task has IO_READ, or CORRUPT if the store holds something else, in task->error. */
 int plx_cache_get(struct plx_cache *cache, uint64_t entry, unsigned level, struct plx_task *task,
                   const void **ret_node);
 /* For a caller who will soon want the node. Returns the node if it is in memory. Otherwise returns
