@@ -263,7 +263,7 @@ int plx_op_make_item(struct plx_op *op)
         .task = &op->task,
         .bytes = bytes,
         .slots = slots,
-        .needs_durable = op->request->fua || plx_op_sharing(op),
+        .needs_durable = op->request->fua || plx_op_sharing(op), /* SHARE-3 */
         .changes = true,
     };
     return plx_log_reserve(&op->vdi->log, &op->item);

@@ -144,7 +144,7 @@ static bool may_pass(const struct plx_store *store)
             store->env->monotonic_ns(store->env) - store->freed.failed_at_ns > RETRY_NS);
 }
 
-/* Begins a bitmap pass or a key frame, one at a time. false: neither would help. */
+/* Begins a bitmap pass or a key frame, unless one is under way. false: neither would help. */
 static bool relieve(struct plx_store *store)
 {
     struct plx_reserve *reserve = &store->reserve;
