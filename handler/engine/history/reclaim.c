@@ -25,10 +25,11 @@
  * and the call begins again at step 1, REACH_TRIES times at most. A thrifty call does not try
  * again: the snapshots of that stretch stay.
  *
- * RECLAIM-1  A stretch begins and ends at a base. It begins at the last base before the last
- *     snapshot that stays before the first snapshot that goes; if there is no such snapshot, where
- *     history begins. It ends at a base behind the last snapshot that goes. So for each block that
- *     dies in the stretch versions.c knows whether a snapshot that stays sees it. If the rewritten
+ * RECLAIM-1  A stretch begins and ends at a base. Let P be the last snapshot that stays before the
+ *     first one that goes (`previous` in the code). The stretch begins at P's base; without a P, it
+ *     begins where history begins. It ends at a base behind the last snapshot that goes. So for
+ *     each block that dies in the stretch versions.c knows whether a snapshot that stays sees it:
+ *     the block is either older than P, and P sees it, or the log shows its birth. If the rewritten
  *     log does not fit between the two bases, the stretch ends at a later base, or its snapshots
  *     stay.
  * RECLAIM-2  Only a whole key frame, whose nodes are all kept, is a base in the middle of a
@@ -43,9 +44,10 @@
  * RECLAIM-4  A block or node of the tree that a clone began with is never freed here, because
  *     its origin may still use it.
  * RECLAIM-5  A block or segment is freed only after a record is durable that no longer names it
- *     (step 7). Nobody may begin to use a snapshot that goes after the caller has listed what must
- *     stay. Step 6 notices whoever did, by counters of labels and clones and by the instants that
- *     are open. From step 6 on, plx_vdi_lets_go() refuses to label or open what goes.
+ *     (step 7). Between the caller's listing of what must stay and that record, nobody may begin to
+ *     use one of the snapshots that go. Up to step 6 somebody can; step 6 notices it by the
+ *     counters of labels and clones and by the open instants, and the call ends with BUSY. From
+ *     step 6 on plx_vdi_lets_go() refuses to label or open these snapshots.
  * RECLAIM-6  A snapshot stays if the caller names it (labelled, cloned, or read by another process)
  *     or if it is open in this process. Its base stays as well, because readers go on reading
  *     through it. The rewritten log keeps the order of snapshots and announcements, so the same
