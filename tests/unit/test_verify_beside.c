@@ -704,7 +704,7 @@ static void test_unsettled(void)
     beside.happens = keyframe;
     CLEAN();
     CU_ASSERT_EQUAL(checked.unsettled, 1);
-    CU_ASSERT(heard.infos > 0 && !result.nodes && !result.batches && !result.snapshots);
+    CU_ASSERT(heard.infos > 0 && !checked.nodes && !checked.batches && !checked.snapshots);
     addr = moving->log.segments[0];
     flip(addr, PLX_SEGMENT_HEADER_BYTES + 100); /* what is found counts as little as it is told */
     beside.reads = 0;
