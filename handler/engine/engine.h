@@ -13,8 +13,9 @@
  * - Ownership: an instance is one opening of a store by a process. It allocates only in extents it
  *   owns, and each VDI has one writing instance. The registry decides who owns what (attach.h). The
  *   engine also writes it on the store, so that the registry can be rebuilt.
- * - Errors are 0 or a negative code (error.def). A `fault` receives a sentence for people, or is
- * NULL. - Sizes and offsets are in bytes; a VDI's offsets are multiples of its sector size.
+ * - Errors are 0 or a negative code (error.def). `fault` receives a sentence for people; it may be
+ *   NULL.
+ * - Sizes and offsets are in bytes; a VDI's offsets are multiples of its sector size.
  *
  * Radix maps, copy-on-write and snapshots in the request stream come from "Parallax: Virtual Disks
  * for Virtual Machines" (sections 3 to 5). A snapshot as a log record with key frames, which are
@@ -206,7 +207,7 @@ int plx_store_set_identity(struct plx_store *store, const struct plx_uuid *ident
 bool plx_store_allows_common(const struct plx_store *store);
 /* How many further extents the registry should get, at least and at most; both 0: none. */
 void plx_store_registry_due(const struct plx_store *store, uint64_t *ret_least, uint64_t *ret_most);
-/* The same question, after all that could be done has been done. */
+/* Whether the registry has enough room, after all that could be done about it has been done. */
 enum plx_registry_stays plx_store_registry_stays(const struct plx_store *store);
 /* Gives the registry these extents of volume 0, behind those that it has. They were never used,
  * nobody can be granted them, and nobody uses the registry meanwhile (registry/spans.c). Otherwise
@@ -267,7 +268,7 @@ bool plx_store_extent_is_owned(const struct plx_store *store, uint64_t extent);
 /* The owned extent with this index, from 0 on. NOT_FOUND: past the end. */
 int plx_store_extent_owned(struct plx_store *store, size_t index, struct plx_extent_info *ret_info);
 /* The owned extents whose states have risen since they came, or since this call last told them. The
- * caller frees the list. NULL: none, or out of memory. */
+ * caller frees the list. *ret_count 0: there are none, or memory is out and the list is NULL. */
 struct plx_extent_info *plx_store_extents_risen(struct plx_store *store, size_t *ret_count);
 /* To be called before all owned extents are released one by one, so that they share a flush. */
 void plx_store_extents_leave(struct plx_store *store);

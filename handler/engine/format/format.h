@@ -29,8 +29,8 @@
  * type and owner; every page carries 32,000 bits of the allocation bitmap. The usable blocks
  * follow.
  *
- * Two slots. Superblock, home page, header page and VDI record are the only structures that are
- * overwritten, and each has two slots. The valid slot with the higher generation counts.
+ * Two slots. Superblocks, header pages and VDI records are overwritten, so each has two slots. The
+ * valid slot with the higher generation counts.
  *     1. A new state goes to the slot that does not count, with the next even generation.
  *        Crash or torn write: the old state is whole in the other slot, and counts.
  *     2. The writer flushes. Now the new state is durable.
@@ -38,8 +38,9 @@
  *        Crash or torn write: the new state counts.
  * So the only durable copy is never overwritten, and damage to one slot is made good by the other.
  * A mirror copy also proves to a reader that the state is durable, because it is written later.
- * Superblocks of a new store differ: both slots are written alike, with generation 1. Nodes, log
- * segments and data go to free blocks and have one copy.
+ * Superblocks of a new store differ: both slots are written alike, with generation 1. The home page
+ * differs, too: its slots A and B are written for different reasons (registry/tenancy.c). Nodes and
+ * log segments go to free blocks and have one copy. So has data, which may be overwritten in place.
  *
  * A common block may be named by any number of leaf entries and MAP records (share.c). The top bit
  * of such an address is set, and the superblock of such a store has the feature bit COMMON.

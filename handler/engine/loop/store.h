@@ -3,9 +3,10 @@
  *
  * Work on the loop is a task (struct plx_task): a step function that never blocks. The step starts
  * one thing, remembers in a state of its own what comes next, and returns. When that thing has
- * happened, task->error has its result, the task becomes ready, and a turn of the loop calls the
- * step again. A task waits for one thing at a time: a join of I/Os, a flush, a node, space, or its
- * turn in a queue. It stands in at most one queue (TICK-1).
+ * happened, the task becomes ready, and a turn of the loop calls the step again. The result is in
+ * task->error, or in the join's error if the task waited for I/Os. A task waits for one thing at a
+ * time: a join of I/Os, a flush, a node, space, or its turn in a queue. It stands in at most one
+ * queue (TICK-1).
  *
  *     case WRITE:
  *         work->join = (struct plx_join){.task = task};
@@ -14,9 +15,13 @@
  *         work->state = FLUSH;
  *         return;
  *     case FLUSH:
+ *         if (work->join.error)
+ *             return give_up(work, work->join.error);
  *         plx_store_flush(store, task, mark);
  *         work->state = DONE;
  *         return;
+ *     case DONE:
+ *         return end(work, task->error);
  *
  * Synchronous calls (..._sync, ..._run) run the loop until they are done. They must not be made
  * from a step. Everything here belongs to the thread that runs the loop. Addresses are block
@@ -99,10 +104,10 @@ struct plx_extent {
     void *buffer;
     struct plx_task task;
     struct plx_store *store;
-    int state;
+    int state; /* LOAD_* (extent_inside.h); -1: leaving, page 0 is written with owner 0 */
     bool fresh;
     bool unused;                   /* a page of its header was never used (EXTENT-3) */
-    uint64_t expected;             /* states that the grant tells; 0: not known */
+    uint64_t expected;             /* states, as the grant says; 0: not known */
     uint64_t told;                 /* states that plx_store_extents_risen() told */
     bool again;                    /* the header is to be rewritten as it was read (EXTENT-2) */
     uint64_t flush_mark;           /* store->flush_failures before that */

@@ -260,7 +260,7 @@ static void flush_finished(struct plx_task *flush_task)
         return;
     store->flush_failures++;
     store->flush_error = error;
-    flush_ended(store, &store->flush_joining, error); /* TICK-2: their writes came before it, too */
+    flush_ended(store, &store->flush_joining, error); /* TICK-2: may have lost their writes, too */
 }
 
 static void flush_done(struct plx_io *io)

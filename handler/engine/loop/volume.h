@@ -1,14 +1,14 @@
 /* volume.h - inside the engine: superblocks are read; where a store's extents lie on its volumes.
  *
  * To open a store: plx_volumes_read(), plx_volumes_room(), plx_volumes_map(). From then on
- * plx_store_place() finds the place of each block. All is synchronous; plx_volume_io() waits for
- * the device without running the loop, so it is for times when the loop stands still. */
+ * plx_store_place() finds the place of each block. All calls are synchronous and do not run the
+ * loop: plx_volume_io() polls its device, on which no other I/O may be under way. */
 #ifndef PLX_VOLUME_H
 #define PLX_VOLUME_H
 
 #include "engine/loop/store.h"
 
-/* One transfer or flush that bypasses the loop: it polls the device until it is done. */
+/* One transfer or flush that bypasses the loop. Returns when it is done. */
 int plx_volume_io(struct plx_device *device, enum plx_io_op op, uint64_t offset, void *buffer,
                   size_t bytes);
 

@@ -244,6 +244,14 @@ static bool first_gen(const struct plx_map *map)
     return map->gen == map->active.first_gen;
 }
 
+/* Sets the block's slot in active; entry 0: the block is unmapped. BASE_DEAD records whether what
+ * the layers below map there died before any snapshot could see it:
+ *     no slot yet, no UNMAPPED marker   it dies now: yes, if no snapshot came since the freeze
+ *     no slot yet, an UNMAPPED marker   it died with the leaf: as the marker says
+ *     an OLDER slot                     it dies now, as in the first case
+ *     any other slot                    it died before: as the slot says; what dies now is what the
+ *                                       slot maps, recorded if no snapshot sees it (MAP-3)
+ */
 static void set_block(struct plx_map *map, uint64_t vblock, uint64_t entry)
 {
     struct plx_overlay *overlay = &map->active;
@@ -272,6 +280,7 @@ void plx_map_apply_map(struct plx_map *map, uint64_t vblock, uint64_t addr, uint
     set_block(map, vblock, plx_entry_make(addr, checksum24));
 }
 
+/* One marker instead of 512 slots. Blocks that have a slot keep it, because their deaths differ. */
 static void unmap_leaf(struct plx_map *map, uint64_t leaf)
 {
     struct plx_overlay *overlay = &map->active;
@@ -322,6 +331,8 @@ static void void_frozen_block(struct plx_map *map, uint64_t vblock)
     plx_overlay_set_gen(&map->active, slot, map->gen);
 }
 
+/* The leaf's writable mappings lose their checksums: in active they are cleared, from frozen they
+ * are copied up without one, and for the base a VOIDED marker says so. */
 void plx_map_apply_void(struct plx_map *map, uint64_t leaf)
 {
     struct plx_overlay *overlay = &map->active;

@@ -11,12 +11,13 @@
  * ALLOC-4  store->free_blocks counts the free blocks of ready extents, by type.
  * ALLOC-5  A request waits for the registry only if every owned extent of the type is full. A
  *     further extent is asked for ahead of need, to keep the registry off the data path.
- * ALLOC-6  A dead block is freed either by its owner or by the sweep of a collection, never by
- *     both. The second of the two could free a block that was handed out again in between. A
- *     collection works in extents of its own instance, whose deaths it knows (collect.c), and in
- *     extents of nobody. So an owner frees a dead block in two cases only:
+ * ALLOC-6  A dead block is freed either by the instance that owns its extent or by the sweep of a
+ *     collection, never by both. The second of the two could free a block that was handed out again
+ *     in between. A collection works in extents of its own instance, whose deaths it knows
+ *     (collect.c), and in extents of nobody. So an owner frees a dead block in two cases only:
  *         - the extent was its own already when the block died, or
- *         - no collection began between the block's death and the extent becoming its own.
+ *         - no collection ran at any time between the block's death and the extent becoming its
+ *           own: the number of collections was the same and even, which means that none ran.
  * ALLOC-7  While a collection has blocks held back, a metadata block that was in use stays
  *     allocated, because the collection may still read it. If a request needs room meanwhile, the
  *     blocks come back early and the collection is told so. Data blocks are never held back: a
