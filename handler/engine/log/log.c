@@ -10,8 +10,9 @@
  *  5 DURABLE      the flush succeeded                                  advance(), is applied
  *  6 FAILED       log I/O, data or the flush failed                    roll_back()
  *
- * From WRITING a batch goes to FLUSHING at once in the ordinary case. It goes to HELD where a flush
- * must wait until all batches before it are applied, for these may lie in the device's cache.
+ * In the ordinary case a batch goes from WRITING to FLUSHING at once. In write-back mode applied
+ * batches may be in the device's cache only. So a batch that must be durable goes to HELD: its
+ * flush begins when all batches before it are applied, and so covers these, too.
  *
  * LOG-1  Batches are applied and acknowledged in log order. Each one waits for three things: its
  *     log I/O, the data of its items, and a flush that began after both. (In write-back mode only
