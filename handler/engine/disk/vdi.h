@@ -105,7 +105,7 @@ struct plx_vdi {
     bool unflushed;               /* what can be read may be in the device's cache only */
     uint64_t flush_mark;          /* store->flush_failures when that began */
     bool closing;
-    bool recovered;            /* it was not closed cleanly before, and no LUN has used it since */
+    bool recovered;            /* by opening it here, and plx_vdi_use() was not called since */
     bool thinning;             /* plx_vdi_thin() is under way */
     struct plx_thrift *thrift; /* thrift.c; NULL: no thrifty thinning yet */
     bool rewinding;            /* plx_vdi_rewind() is under way */
@@ -168,7 +168,7 @@ extern const struct plx_log_disk plx_logged;
 /* The time for a snapshot that is taken now. Each one is later than the one before. */
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 
-/* vdi.c */
+/* vdi.c, instant.c, op.c, vdi_create.c, mapped.c */
 /* Whether the disk in that slot is open here and is just letting this snapshot go. */
 bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq);
 /* Runs the loop until nothing of the disk is under way. Synchronous. */
