@@ -178,7 +178,7 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
 /* ---- The log's index: a radix tree from segment number to address ---- */
 
 /* Segment numbers grow for ever, the index does not: it is keyed by the number modulo its size. Two
- * retained segments never collide, for no store has room for even a fraction of so many. */
+ * retained segments never collide, for no store has room for even a fraction of that number. */
 static uint64_t index_of(uint64_t segment)
 {
     return segment & ((1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 1);

@@ -237,7 +237,7 @@ static void note_failed(struct plx_vdi *vdi)
     p->failing = true;
 }
 
-/* PROTECT-2: of all snapshots that are due, leaves out those before the newest. Intervals without a
+/* PROTECT-2: of all snapshots that are due, leaves out all but the newest. Intervals without a
  * change count for nothing. */
 static void leave_out(struct plx_vdi *vdi, uint64_t now)
 {

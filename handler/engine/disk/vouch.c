@@ -22,7 +22,7 @@
  *     was when it was looked up: no snapshot was ordered since then, and no key frame began or
  *     ended.
  * VOUCH-3  A disk is in doubt if what can be read may be in a cache only. After a failure, a cache
- *     may go on showing what never reached the medium, to whoever opens the disk, until power goes.
+ *     may go on showing what never reached the medium, to any process, until power goes.
  *       doubt comes from                                          and lasts
  *       a write in place that failed, or whose flush failed       for good, in the record
  *       an instance that left the disk unclosed: nobody knows     for good, in the record
@@ -54,7 +54,7 @@
 #include "engine/disk/move.h"
 
 #define STEP_NS 100000000ull /* between two steps: at most 10 MiB/s are read */
-#define STEPS_IN_PERIOD 16u  /* a period has time for so many steps at least */
+#define STEPS_IN_PERIOD 16u  /* a period has time for at least this many steps */
 #define STEP_WINDOWS 64u     /* windows without anything to read that one step looks at */
 #define STEP_LEAVES 65536u   /* leaves that are not wanted that one step passes over */
 #define WORDS (PLX_VOUCH_LEAVES / 64)

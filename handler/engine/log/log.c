@@ -492,8 +492,8 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
     log->batch_count--;
 }
 
-/* Puts the items of the first failed batch and of all behind it back in front of those that wait,
- * so that they are logged again; items that failed lose their records (LOG-4). */
+/* Puts the items of all batches in flight, from the first failed one on, back to the front of the
+ * queue, so that they are logged again. Items that failed lose their records (LOG-4). */
 static void roll_back(struct plx_log *log)
 {
     struct plx_log_item *kept = NULL, **link = &kept, *last = NULL;
