@@ -10,34 +10,34 @@
  * KEYFRAME-2  A disk writes one key frame at a time. The record has two slots (A/B): a new record
  *     goes to the slot that is not in effect, and is flushed. Only then is its mirror copy written
  *     over the other slot. So a torn write never hits the only durable copy of the record.
- * KEYFRAME-3  A snapshot that is kept can always be opened, and always through the same key frame.
- *     A reader may still be using that key frame, in this process or in another one, so neither its
- *     nodes may be freed nor may a later reader be led to another one.
- *     How a snapshot is found: a reader starts at the last key frame that the log announces before
- *     the snapshot. If that one lies before the record's oldest key frame, where history begins,
- *     the reader starts at the oldest one instead. From there it replays the log.
- *     What follows for the writer of a key frame:
- *       - A key frame is announced only after the record that names it is durable.
- *       - A snapshot that is logged before the announcement is found through the old key frame,
- *         even if the record names the new one by then. So the nodes of the old key frame that the
- *         new one replaces are freed only if no snapshot lies between the old position and the
- *         announcement. Otherwise they are kept until that history is let go (reclaim.c).
- *       - The old nodes are also kept while the record names the old key frame as its oldest one.
- *         This can happen without any snapshot in between: one was logged while the new key frame
- *         was written, and then the log was rolled back (LOG-4).
- *       - If no snapshot is kept at all, history begins with the new key frame: it becomes the
- *         record's oldest one (op->alone). From that decision until the announcement the log holds
- *         snapshots back. Otherwise such a snapshot would be found through the old key frame
- *         before the record flips, and through the new one afterwards.
- *     A rewind (rewind.c) writes a key frame whose tree the log before it does not lead to. No
- *     reader may replay across that position, so the log says so (a REWIND record) before it says
- *     anything else. If that record cannot be logged, the disk stops. After a crash between record
- *     and announcement, recovery writes its own key frame at the same position and announces it as
- *     the rewind.
+ * KEYFRAME-3  A snapshot that is kept can always be opened, and always from the same key frame: the
+ *     last one that the log announces before the snapshot. Readers here or in other processes may
+ *     be using that key frame, so its nodes must stay, and no reader may be led to another one.
+ *     With key frames K1 and K2 and snapshots 5 to 7 this means:
+ *
+ *       log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
+ *       opened from                   K1                       K1                     K2
+ *
+ *     If K1 has been let go, because history begins later, the record's oldest key frame takes its
+ *     place. What follows for writing K2 over K1:
+ *       - K2 is announced only when the record that names it is durable.
+ *       - Nodes of K1 that K2 has replaced are freed only after the announcement, and only if no
+ *         snapshot lies between K1 and the announcement. Otherwise they stay until that history is
+ *         let go (reclaim.c).
+ *       - Those nodes also stay if history begins with K1. That can be so although no snapshot lies
+ *         between: one was logged while K2 was written, and then its batch failed (LOG-4).
+ *       - If no snapshot is kept when K2 is written, history begins with K2 (op->alone). From this
+ *         decision until the announcement the log holds snapshots back. Otherwise a snapshot in
+ *         between would be opened from K1 before the record flips, and from K2 afterwards.
+ *     A rewind (rewind.c) writes a key frame whose tree the log before it does not lead to, and no
+ *     reader may replay across its position. So the log says this (a REWIND record) before it says
+ *     anything else; if that cannot be logged, the disk stops. If a crash comes between record and
+ *     announcement, recovery writes its own key frame at the same position, and announces that one
+ *     as the rewind.
  * KEYFRAME-4  A block that died before the key frame's position is freed only after two events: the
- *     record is durable, and every operation that may still read the block has ended. Until the
- *     record is durable, a crash makes recovery start from the old record, so none of these blocks
- *     may have a new user:
+ *     record is durable, and every operation that may still read the block has ended. A crash
+ *     before the record is durable makes recovery start from the old record, so until then none of
+ *     these blocks may have a new user:
  *       what died                                      what recovery from the old record does
  *       new and dead again since the old key frame     may read it to prove a batch (REPLAY-2)
  *         (frozen_deaths; what history lets go)
@@ -178,7 +178,7 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
 /* ---- The log's index: a radix tree from segment number to address ---- */
 
 /* Segment numbers grow for ever, the index does not: it is keyed by the number modulo its size. Two
- * retained segments never collide, for no store has room for even a fraction of so many. */
+ * retained segments never collide, for no store has room for even a fraction of that number. */
 static uint64_t index_of(uint64_t segment)
 {
     return segment & ((1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 1);

@@ -59,6 +59,7 @@ static int build_tree(struct plx_keyframe_op *op)
     return 0;
 }
 
+/* State START: freezes the changes and says what the key frame will be. */
 static int start(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -140,6 +141,7 @@ static void stop_if_taken_over(struct plx_keyframe_op *op)
     }
 }
 
+/* The record's table gets an entry for the rewind that this key frame is. */
 static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record *record)
 {
     PLX_ASSERT(record->rewinds < PLX_REWINDS_MAX);
@@ -170,6 +172,7 @@ static bool keeps_nothing(const struct plx_keyframe_op *op)
     return op->oldest.snap_seq == op->target.snap_seq;
 }
 
+/* Makes the new record of the old one and of what the key frame is, and writes it. */
 static void write_record(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -202,6 +205,7 @@ static void write_record(struct plx_keyframe_op *op)
     write_slot(op);
 }
 
+/* The new record is durable: it takes effect in memory, and what it no longer names is dead. */
 static void install(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -230,7 +234,7 @@ static void install(struct plx_keyframe_op *op)
 static void record_failed(struct plx_keyframe_op *op, int error)
 {
     plx_log_stop(&op->vdi->log, PLX_ERR_STICKY, error);
-    plx_deaths_free(&op->made); /* the record may name them */
+    plx_deaths_free(&op->made); /* the new record may name these nodes: they stay allocated */
     plx_keyframe_give_up(op, error);
 }
 
@@ -281,6 +285,7 @@ static void announce_apply(struct plx_log_item *item)
         plx_protect_note_change(op->vdi);
 }
 
+/* Logs that there is a new key frame (KEYFRAME-3). */
 static void announce(struct plx_keyframe_op *op)
 {
     static const struct plx_log_item_ops ops = {announce_encode, announce_apply};
@@ -310,7 +315,7 @@ bool plx_keyframe_announce(struct plx_vdi *vdi)
 
     PLX_ASSERT(!op->running);
     if (vdi->log.cursor.pos % plx_log_segment_bytes(vdi->store) == 0)
-        return false; /* the new segment's header will name it */
+        return false; /* the header of the next segment will name it */
     op->running = true;
     op->old_snap_seq = vdi->map.gen - 1; /* nothing is to be freed */
     announce(op);

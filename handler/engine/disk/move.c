@@ -14,7 +14,7 @@
  */
 #include "engine/disk/move.h"
 
-#define BLOCKS_FOR_A_RUN 64u /* so many blocks may be moved to save one run */
+#define BLOCKS_FOR_A_RUN 64u /* at most this many blocks move to save one run */
 
 #define NEW_PLACE (1ull << 63) /* beyond all addresses: the first block of the run to be */
 

@@ -18,8 +18,8 @@ bool plx_move_ends(const struct plx_op *op);
 /* The window was looked up: decides which blocks get another place (op->actions). false: none, so
  * the window is done. */
 bool plx_move_plan(struct plx_op *op);
-/* The window is done as planned: counts it. Returns how many blocks to go on by: those of the
- * window, and more if nothing is mapped behind it. */
+/* The window is done as planned: counts it. Returns by how many blocks to go on: by the
+ * window's, and by more if nothing is mapped behind it. */
 uint64_t plx_move_end(struct plx_op *op);
 /* The block up to which nothing is mapped from the window's end on: if the last lookup came to an
  * empty subtree, its end or the next block in memory's changes; else `end`. */

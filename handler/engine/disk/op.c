@@ -23,7 +23,7 @@ static void release_op(struct plx_op *op)
 }
 
 /* Takes a free operation; the caller knows that there is one. Operations that were used before come
- * first, so those that no load was deep enough to need are never touched and take no memory. */
+ * first, so memory of operations that were never needed is never touched. */
 static struct plx_op *take_op(struct plx_vdi *vdi)
 {
     struct plx_op *op = vdi->free_ops;

@@ -263,7 +263,7 @@ void plx_op_lay_out_window(struct plx_op *op);
 void plx_op_cut_window(struct plx_op *op, unsigned blocks);
 /* Locks the window's range (WINDOW-1): 0, PLX_WAIT or, for a move, share or vouch, NOSPACE. */
 int plx_op_lock(struct plx_op *op);
-/* Looks up those of the window's blocks that were not yet. 0 or PLX_WAIT; if a node cannot be read,
+/* Looks up the window's blocks from op->looked_up on. 0 or PLX_WAIT; if a node cannot be read,
  * the task's step gets the error. */
 int plx_op_look_up(struct plx_op *op);
 /* Prepares a transfer of adjacent blocks; the caller submits it. */
@@ -283,7 +283,7 @@ int plx_op_verify_reads(struct plx_op *op);
 /* Whether there is room for metadata beside the reserve (reserve.h): 0, PLX_WAIT, NOSPACE or NOMEM.
  * Here for a window with new blocks. */
 int plx_op_metadata_room(struct plx_op *op);
-/* The same, for a change of so many leaves that needs no new block. */
+/* The same, for a change of `leaves` leaves that needs no new block. */
 int plx_op_room_for_changes(struct plx_op *op, uint64_t leaves);
 /* The same, for the window's VOID record. */
 int plx_op_room_for_void(struct plx_op *op);

@@ -5,7 +5,7 @@
  *    INTERVAL   when the interval has passed and        this file: one PLX_SNAPSHOT request of
  *               something has changed                   the engine's own at a time
  *    BATCH      behind the changes of each log batch    log.c: a SNAPSHOT record in that batch
- *    WRITE      behind each write                       log.c: a SNAPSHOT record behind its record
+ *    WRITE      behind each write, unmap or resize      log.c: a SNAPSHOT record behind its record
  *
  * PROTECT-1  An automatic snapshot is a SNAPSHOT record like that of a requested one: it has its
  *     place in the order of the log, and leaves no other trace. So whatever reads snapshots need
@@ -237,7 +237,7 @@ static void note_failed(struct plx_vdi *vdi)
     p->failing = true;
 }
 
-/* PROTECT-2: of all snapshots that are due, leaves out those before the newest. Intervals without a
+/* PROTECT-2: of all snapshots that are due, leaves out all but the newest. Intervals without a
  * change count for nothing. */
 static void leave_out(struct plx_vdi *vdi, uint64_t now)
 {

@@ -8,8 +8,8 @@
  *     go may itself need requests of this disk, so such a write never holds these up:
  *       the engine's own (PLX_OWN)    Synchronous calls and automatic snapshots have PLX_OP_OWN
  *                                     operations to themselves, and skip the queue.
- *       submitted ahead (PLX_AHEAD)   They have PLX_OP_AHEAD operations beside those of other
- *                                     requests, and go to the front of the queue.
+ *       submitted ahead (PLX_AHEAD)   They have PLX_OP_AHEAD operations that no other request
+ *                                     in the queue gets, and go to the queue's front.
  *       a move, share or vouch        If such a write has locked the range that it needs, it gets
  *                                     NOSPACE instead of waiting.
  * Loop: the disk's; never blocks, except plx_vdi_run(), which is synchronous.

@@ -38,7 +38,7 @@
 
 #include "engine/disk/vdi.h"
 
-#define LEAF_SHIFT (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT) /* a leaf maps so many bytes */
+#define LEAF_SHIFT (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT) /* log2 of the bytes that a leaf maps */
 /* Leaves that an item in the log changes at most: a window's, or those at the ends of an unmap. The
  * node above the leaves that an unmap drops whole is not counted. */
 #define LEAVES_OF_ITEM 2u
@@ -68,7 +68,7 @@ static bool needs_segment(const struct plx_log *log)
            plx_log_segment_of(log, log->applied.pos) != plx_log_segment_of(log, log->cursor.pos);
 }
 
-/* What a disk needs (RESERVE-1), with so many changed leaves more than it has now:
+/* What a disk needs (RESERVE-1), if `leaves` more leaves change than have changed by now:
  *   - the nodes of a key frame twice: one that is under way when power fails may leave its nodes
  *     allocated, and recovery makes them all again. Nodes that are made already are not counted,
  *     for they are not free any more;

@@ -16,17 +16,18 @@
 
 struct plx_vdi;
 
-/* The nodes that a key frame with so many changed leaves needs at most. */
+/* How many nodes a key frame needs at most, if `leaves` leaves have changed. */
 uint64_t plx_reserve_nodes(const struct plx_vdi *vdi, uint64_t leaves);
-/* Whether the reserve is left if so many blocks of metadata are taken, and so many more leaves of
- * the disk are changed. */
+/* Whether the reserve is still left after `blocks` blocks of metadata are taken and `leaves` more
+ * leaves of the disk change. */
 bool plx_reserve_room(struct plx_vdi *vdi, uint64_t leaves, uint64_t blocks);
 /* Makes room in the background when it is getting short. */
 void plx_reserve_ahead(struct plx_store *store);
 /* There is no room. PLX_WAIT: the task is queued until there may be some. Else why there will be
  * none. *waits counts how often the task was queued; 0 at first. */
 int plx_reserve_wait(struct plx_store *store, struct plx_task *task, unsigned *waits);
-/* Waits until so many blocks can be taken, as long as there is hope: 0, or why not. Synchronous. */
+/* Waits until `blocks` blocks can be taken, while something may make room: 0, or why not.
+ * Synchronous. */
 int plx_reserve_obtain(struct plx_vdi *vdi, uint64_t blocks);
 /* Counts anew what the disk needs: after its key frame has made nodes, after it has ended. */
 void plx_reserve_count(struct plx_vdi *vdi);

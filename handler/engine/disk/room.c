@@ -89,9 +89,8 @@ static int wait_for_deaths(struct plx_op *op)
     return PLX_ERR_NOSPACE;
 }
 
-/* Nothing is dead and not free yet: history may give way. Not while somebody waits for the disk to
- * be idle (it is closing, or has a barrier), for whoever lets history go may be waiting for that.
- */
+/* No block is dead but not free yet, so asks for history to give way. Not while the disk is closing
+ * or has a barrier: a call waits for it to be idle then, perhaps the one that lets history go. */
 static int wait_for_history(struct plx_op *op)
 {
     struct plx_store *store = op->vdi->store;

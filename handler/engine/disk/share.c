@@ -4,7 +4,8 @@
  * SHARE-1  A common block belongs to no disk. Nobody overwrites it (MAP-5). Only the sweep of a
  *     collection frees it, once no disk maps it; no reference counts are kept. The top bit of an
  *     address says that its block is common, and everything that names such a block sets the bit
- *     (VERIFY_TREE-2). So whoever lets go of a mapping knows without asking that it frees nothing.
+ *     (VERIFY_TREE-2). So code that drops a mapping sees from the address alone that it must not
+ *     free the block.
  * SHARE-2  A block never becomes common where it lies: a copy is made in a new block, and that one
  *     is common from the start. The old block dies as with any overwrite, or stays for the
  *     snapshots that see it.

@@ -1,8 +1,9 @@
 /* vdi.c - virtual disks opened (with recovery) and closed, and questions about them. vdi_create.c
  * creates and deletes them; instant.c opens snapshots.
  *
- * How plx_vdi_open() opens a disk for writing, and what a crash in between leaves:
+ * How plx_vdi_open() opens a disk for writing:
  *
+ *    step                                                       a crash in it leaves
  *  1 read the record, and make what was read durable (VDI-1)    the record as it was
  *  2 replay the log into the map (replay.c)                     the record, the log as believed
  *  3 check counters (VDI-4), allocate missing log segments      the same, and segments that leak

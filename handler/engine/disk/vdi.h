@@ -105,7 +105,7 @@ struct plx_vdi {
     bool unflushed;               /* what can be read may be in the device's cache only */
     uint64_t flush_mark;          /* store->flush_failures when that began */
     bool closing;
-    bool recovered;            /* it was not closed cleanly before, and no LUN has used it since */
+    bool recovered;            /* by opening it here, and plx_vdi_use() was not called since */
     bool thinning;             /* plx_vdi_thin() is under way */
     struct plx_thrift *thrift; /* thrift.c; NULL: no thrifty thinning yet */
     bool rewinding;            /* plx_vdi_rewind() is under way */
@@ -149,7 +149,7 @@ void plx_vdi_pump(struct plx_vdi *vdi);
 bool plx_vdi_idle(const struct plx_vdi *vdi);
 /* Submits a request of the engine's own, which waits for no other request (REQUEST-1). */
 void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
-/* Whether there is room for the metadata of a write to so many new blocks, beside the reserve
+/* Whether there is room for the metadata of a write to `blocks` new blocks, beside the reserve
  * (reserve.h): 0, NOSPACE or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
 /* Waits for such room (of no blocks), as long as there is something to wait for. Synchronous. */
@@ -168,7 +168,7 @@ extern const struct plx_log_disk plx_logged;
 /* The time for a snapshot that is taken now. Each one is later than the one before. */
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 
-/* vdi.c */
+/* vdi.c, instant.c, op.c, vdi_create.c, mapped.c */
 /* Whether the disk in that slot is open here and is just letting this snapshot go. */
 bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq);
 /* Runs the loop until nothing of the disk is under way. Synchronous. */
@@ -177,7 +177,7 @@ void plx_vdi_drain(struct plx_vdi *vdi);
  * Returns the error. */
 int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault);
 /* Writes the map of an open snapshot out as a tree of its own, for a clone or a rewind. It has the
- * depth for a disk of so many bytes, and shares with the snapshot all nodes that it can; `made` are
+ * depth for a disk of size_bytes, and shares with the snapshot all nodes that it can; `made` are
  * the new ones. Synchronous. */
 struct plx_whole {
     uint64_t root;
@@ -190,7 +190,7 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
  * is mapped. */
 uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *walk,
                             uint64_t vblock);
-/* Calls visit for each mapped block from *vblock on, with at most so many lookups. Returns in
+/* Calls visit for each mapped block from *vblock on, with at most `lookups` lookups. Returns in
  * *vblock where to go on; UINT64_MAX: the end of the disk was reached. Synchronous. */
 int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock,
                          void (*visit)(void *context, uint64_t vblock,

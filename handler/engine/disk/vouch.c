@@ -21,12 +21,15 @@
  * VOUCH-2  The checksum is noted in the map only, and only if the block is still as writable as it
  *     was when it was looked up: no snapshot was ordered since then, and no key frame began or
  *     ended.
- * VOUCH-3  There is doubt about a disk after a flush or a write in place has failed: what can be
- *     read then may be in a cache only, which shows it for as long as it has power, to whoever
- *     opens the disk. There is doubt, too, after an instance left the disk unclosed, for nobody
- *     knows what failed there. The record notes doubt for good. In doubt, a block is written again
- *     as it was read and where it lies, before its checksum is noted. The table says which blocks
- *     are not.
+ * VOUCH-3  A disk is in doubt if what can be read may be in a cache only. After a failure, a cache
+ *     may go on showing what never reached the medium, to any process, until power goes.
+ *       doubt comes from                                          and lasts
+ *       a write in place that failed, or whose flush failed       for good, in the record
+ *       an instance that left the disk unclosed: nobody knows     for good, in the record
+ *         what failed there
+ *       any other flush of the store that failed                  until the disk is closed
+ *     In doubt, a block is written again as it was read and where it lies, before its checksum is
+ *     noted. The table above says which blocks are left without a checksum instead.
  * VOUCH-4  A step is taken only while nobody else is at work on the disk, and only if nobody was
  *     since the step before. One step reads one window. It makes no other I/O than that, and what
  *     VOUCH-3 writes.
@@ -51,7 +54,7 @@
 #include "engine/disk/move.h"
 
 #define STEP_NS 100000000ull /* between two steps: at most 10 MiB/s are read */
-#define STEPS_IN_PERIOD 16u  /* a period has time for so many steps at least */
+#define STEPS_IN_PERIOD 16u  /* a period has time for at least this many steps */
 #define STEP_WINDOWS 64u     /* windows without anything to read that one step looks at */
 #define STEP_LEAVES 65536u   /* leaves that are not wanted that one step passes over */
 #define WORDS (PLX_VOUCH_LEAVES / 64)

@@ -10,8 +10,9 @@
  *  5 DURABLE      the flush succeeded                                  advance(), is applied
  *  6 FAILED       log I/O, data or the flush failed                    roll_back()
  *
- * From WRITING a batch goes to FLUSHING at once in the ordinary case. It goes to HELD where a flush
- * must wait until all batches before it are applied, for these may lie in the device's cache.
+ * In the ordinary case a batch goes from WRITING to FLUSHING at once. In write-back mode applied
+ * batches may be in the device's cache only. So a batch that must be durable goes to HELD: its
+ * flush begins when all batches before it are applied, and so covers these, too.
  *
  * LOG-1  Batches are applied and acknowledged in log order. Each one waits for three things: its
  *     log I/O, the data of its items, and a flush that began after both. (In write-back mode only
@@ -491,8 +492,8 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
     log->batch_count--;
 }
 
-/* Puts the items of the first failed batch and of all behind it back in front of those that wait,
- * so that they are logged again; items that failed lose their records (LOG-4). */
+/* Puts the items of all batches in flight, from the first failed one on, back to the front of the
+ * queue, so that they are logged again. Items that failed lose their records (LOG-4). */
 static void roll_back(struct plx_log *log)
 {
     struct plx_log_item *kept = NULL, **link = &kept, *last = NULL;

@@ -95,7 +95,7 @@ struct plx_log_move {
 
 /* Calls from the log to its disk (logged.c). */
 struct plx_log_disk {
-    /* May the log take so many blocks of metadata? 0: yes. PLX_WAIT: the task is queued; *waits
+    /* May the log take this many blocks of metadata? 0: yes. PLX_WAIT: the task is queued; *waits
      * counts how often it was, and is 0 at first. Else why not. */
     int (*room)(struct plx_vdi *vdi, uint64_t blocks, struct plx_task *task, unsigned *waits);
     /* Whether no snapshot may be logged before a key frame has been announced (KEYFRAME-3). */

@@ -71,7 +71,7 @@ int plx_log_reader_of(struct plx_store *store, const struct plx_vdi_record *reco
                       const uint64_t *segments, size_t count, struct plx_log_reader *ret_reader,
                       struct plx_fault *fault);
 void plx_log_reader_close(struct plx_log_reader *reader);
-/* A shelf with room for so many segments, or NOMEM. To be freed after the readers that use it were
+/* A shelf with room for `limit` segments, or NOMEM. To be freed after the readers that use it were
  * closed. */
 int plx_log_shelf_init(struct plx_log_shelf *shelf, size_t limit);
 void plx_log_shelf_free(struct plx_log_shelf *shelf);

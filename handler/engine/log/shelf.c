@@ -186,8 +186,8 @@ int plx_log_read_header(struct plx_log_reader *reader, uint64_t segment, uint64_
                                              reader->store->addr_limit, ret_header, NULL);
 }
 
-/* The segments up to the one that holds the key frame's position: the index has their addresses,
- * the record that of the last one. */
+/* The segments up to the one that holds the key frame's position. The index has their addresses;
+ * the record has the address of the last one. */
 static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t *capacity,
                            struct plx_fault *fault)
 {
