@@ -82,9 +82,9 @@ struct plx_loop {
     struct plx_store *store; /* NULL while not started */
     /* LOOP-6: when the loop's own thread wakes up, on the monotonic clock; 0: it is awake. */
     uint64_t sleeps_until_ns;
-    bool sleeps_long; /* that thread sleeps for longer than IMPATIENT_MS */
-    bool unwatched;   /* a volume has no watcher (LOOP-8) */
-    int cancelable;   /* LOOP-4: the holder's cancel state before plx_loop_lock() */
+    bool sleeps_long;                 /* that thread sleeps for longer than IMPATIENT_MS */
+    bool unwatched;                   /* a volume has no watcher (LOOP-8) */
+    int cancelable;                   /* LOOP-4: the holder's cancel state before plx_loop_lock() */
     _Atomic(struct plx_work *) inbox; /* newest first */
     atomic_uint posted;               /* about how much work is in the inbox (LOOP-7) */
     atomic_uint under_way;            /* I/Os in flight when the mutex was given up last */
