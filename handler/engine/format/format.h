@@ -6,8 +6,8 @@
  * writes one makes the bytes with plx_format_*_encode(). A decode gate checks the magic number, the
  * checksum (CRC32C of the whole structure with the checksum field zero), the store's UUID where the
  * structure has it, and the bounds of every number. So the code behind a gate may use each number
- * as it is, whatever was on the medium (INV-7). A refusal is explained in *fault. All calls are stateless
- * and allocate nothing; any thread may make them.
+ * as it is, whatever was on the medium (INV-7). A refusal is explained in *fault. All calls are
+ * stateless and allocate nothing; any thread may make them.
  *
  *     error = plx_format_vdi_record_decode(block, &store->info.id, slot, limit, &record, fault);
  *     if (error)
