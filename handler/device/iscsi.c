@@ -10,12 +10,12 @@
  *
  * When a command fails for want of the target:
  *
- *  what happens                                      after                result
- *  target answers BUSY, UNIT ATTENTION or the like    TRIES_MAX seconds    the error of that answer
- *  no answer on a connection that stands             COMMAND_TIMEOUT_S    LOST, that command
- *  connection breaks, libiscsi reconnects            -                    the command is sent again
- *  libiscsi gives up reconnecting                    about a minute       LOST, all commands
- *  libiscsi reconnects without end, still no answer  ANSWER_MAX_S         LOST, all commands
+ *  what happens                                      after              result
+ *  target answers BUSY, UNIT ATTENTION or the like   TRIES_MAX seconds  the error of that answer
+ *  no answer on a connection that stands             COMMAND_TIMEOUT_S  LOST, that command
+ *  connection breaks, libiscsi reconnects            -                  the command is sent again
+ *  libiscsi gives up reconnecting                    about a minute     LOST, all commands
+ *  libiscsi reconnects without end, still no answer  ANSWER_MAX_S       LOST, all commands
  *
  * ISCSI-1  A request is in exactly one of the places of the first table.
  * ISCSI-2  libiscsi's callbacks never call done, because they may run inside kick(). They move the
