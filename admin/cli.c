@@ -285,11 +285,16 @@ unsigned plx_cli_all(const struct plx_cli *cli, const char *option, const char *
 {
     unsigned count = 0;
 
-    PLX_ASSERT(find_any_option(cli->command, option, strlen(option)));
+    PLX_ASSERT(plx_cli_has(cli, option));
     for (unsigned i = 0; i < cli->given_count && count < max; i++)
         if (!strcmp(cli->given[i].option->name, option))
             values[count++] = cli->given[i].value;
     return count;
+}
+
+bool plx_cli_has(const struct plx_cli *cli, const char *option)
+{
+    return find_any_option(cli->command, option, strlen(option)) != NULL;
 }
 
 const char *plx_cli_get(const struct plx_cli *cli, const char *option)

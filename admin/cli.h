@@ -1,9 +1,9 @@
 /* cli.h - a command line taken apart after a table, and the context that a command works in.
  *
- * A command is one row of the table in main.c: its words, arguments, options, help and function.
- * Parsing, help and completion all read that row, so they cannot disagree. A command function
- * returns 0 or an error code with cli->fault filled; main() prints the fault, maps the code to
- * the exit status and closes the session. Values are looked up by the option's name.
+ * A command is one row of the table in command_table.c: its words, arguments, options, help and
+ * function. Parsing, help and completion all read that row, so they cannot disagree. A command
+ * function returns 0 or an error code with cli->fault filled; main() prints the fault, maps the
+ * code to the exit status and closes the session. Values are looked up by the option's name.
  */
 #ifndef PLX_ADMIN_CLI_H
 #define PLX_ADMIN_CLI_H
@@ -90,6 +90,8 @@ int plx_cli_complete(const char *const *words, unsigned count);
 
 /* The last value given, "" for a switch, NULL when not given. */
 const char *plx_cli_get(const struct plx_cli *cli, const char *option);
+/* Whether the command has the option at all. */
+bool plx_cli_has(const struct plx_cli *cli, const char *option);
 /* Every value given, in order; returns how many. */
 unsigned plx_cli_all(const struct plx_cli *cli, const char *option, const char **values,
                      unsigned max);

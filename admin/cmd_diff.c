@@ -198,9 +198,9 @@ int plx_cmd_find(struct plx_cli *cli)
         (rc = plx_cli_number(cli, "limit", 1, INT64_MAX, &finding.left)) ||
         (rc = plx_session_open(cli, name.store, PLX_SESSION_READ)) ||
         (rc = plx_session_vdi_row(cli, &name, &row)) ||
-        (rc = take_range(cli, row.size_bytes, &first, &count)))
+        (rc = take_range(cli, row.size_bytes, &first, &count)) ||
+        (rc = plx_table_begin(&finding.table, cli, change_columns)))
         return rc;
-    plx_table_begin(&finding.table, cli, change_columns);
     rc = plx_range_change_list(plx_session_store(cli), row.slot, first, count, print_change,
                                &finding, &cli->fault);
     plx_table_end(&finding.table);

@@ -298,13 +298,16 @@ int plx_cmd_lun_list(struct plx_cli *cli)
         return rc;
     if (cli->count && !json_array_size(result))
         rc = check_known(cli, name.store);
-    plx_table_begin(&table, cli, columns);
-    json_array_foreach(result, i, row)
-    {
-        add_protection(cli, row);
-        plx_table_row(&table, json_incref(row));
+    if (!rc)
+        rc = plx_table_begin(&table, cli, columns);
+    if (!rc) {
+        json_array_foreach(result, i, row)
+        {
+            add_protection(cli, row);
+            plx_table_row(&table, json_incref(row));
+        }
+        plx_table_end(&table);
     }
-    plx_table_end(&table);
     if (!rc && !table.rows)
         plx_out_note(cli, "nothing is exported; 'parallax lun create' exports a virtual disk");
     json_decref(result);

@@ -157,7 +157,7 @@ static void scan_devices(struct scan *scan)
         closedir(list);
 }
 
-static void print_scan(const struct scan *scan)
+static int print_scan(const struct scan *scan)
 {
     static const struct plx_column columns[] = {
         {"volume", "VOLUME", PLX_COLUMN_TEXT},     {"store", "STORE", PLX_COLUMN_TEXT},
@@ -171,7 +171,8 @@ static void print_scan(const struct scan *scan)
     json_t *row;
     size_t i;
 
-    plx_table_begin(&table, cli, columns);
+    if (plx_table_begin(&table, cli, columns))
+        return PLX_ERR_USAGE;
     json_array_foreach(scan->rows, i, row) plx_table_row(&table, json_incref(row));
     plx_table_end(&table);
     json_array_foreach(scan->rows, i, row)
@@ -189,6 +190,7 @@ static void print_scan(const struct scan *scan)
         plx_out_note(cli, "%u block device%s could not be opened; %s", scan->shut,
                      plx_plural(scan->shut),
                      geteuid() ? "look as root" : "'parallax store scan PATH' of one says why");
+    return 0;
 }
 
 int plx_cmd_store_scan(struct plx_cli *cli)
@@ -204,7 +206,7 @@ int plx_cmd_store_scan(struct plx_cli *cli)
         scan_devices(&scan);
     json_array_foreach(scan.rows, i, row) set_tenant(&scan, row);
     if (!rc)
-        print_scan(&scan);
+        rc = print_scan(&scan);
     json_decref(scan.rows);
     if (rc || !scan.first.code)
         return rc;

@@ -279,9 +279,11 @@ int plx_cmd_snap_list(struct plx_cli *cli)
         return plx_session_registry_fault(cli, rc);
     if (listing.label_count)
         qsort(listing.labels, listing.label_count, sizeof *listing.labels, by_seq);
-    plx_table_begin(&listing.table, cli, columns);
-    rc = labelled ? list_labelled(&listing) : list_all(&listing);
-    plx_table_end(&listing.table);
+    rc = plx_table_begin(&listing.table, cli, columns);
+    if (!rc) {
+        rc = labelled ? list_labelled(&listing) : list_all(&listing);
+        plx_table_end(&listing.table);
+    }
     if (!rc && !listing.table.rows)
         note_empty(&listing, labelled);
     plx_cmd_clock_note(cli, &name, &listing.clock);

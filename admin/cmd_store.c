@@ -234,12 +234,14 @@ int plx_cmd_store_list(struct plx_cli *cli)
         {"problem_code", "PROBLEM", PLX_COLUMN_TEXT},
         {NULL, NULL, 0},
     };
-    struct listing listing = {.notes = json_array()};
+    struct listing listing;
     json_t *note;
     size_t i;
     int rc;
 
-    plx_table_begin(&listing.table, cli, columns);
+    if ((rc = plx_table_begin(&listing.table, cli, columns)))
+        return rc;
+    listing.notes = json_array();
     rc = plx_session_each_store(cli, "", list_store, &listing);
     plx_table_end(&listing.table);
     json_array_foreach(listing.notes, i, note) plx_out_note(cli, "%s", json_string_value(note));

@@ -236,7 +236,8 @@ int plx_cmd_vdi_list(struct plx_cli *cli)
 
     if (cli->count && (rc = plx_cli_name(cli, 0, PLX_NAME_STORE, &name)))
         return rc;
-    plx_table_begin(&table, cli, list_columns);
+    if ((rc = plx_table_begin(&table, cli, list_columns)))
+        return rc;
     rc = plx_session_each_store(cli, name.store, list_store, &table);
     plx_table_end(&table);
     if (!rc && !table.rows && !cli->session.no_stores)

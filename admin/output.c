@@ -314,12 +314,74 @@ static void start_streaming(struct plx_table *table)
     json_array_clear(table->window);
 }
 
-void plx_table_begin(struct plx_table *table, const struct plx_cli *cli,
+static int no_column(struct plx_cli *cli, const char *key, size_t length,
                      const struct plx_column *columns)
 {
-    *table = (struct plx_table){.cli = cli, .columns = columns, .window = json_array()};
+    char keys[256];
+    size_t used = 0;
+
+    for (; columns->key && used < sizeof keys; columns++)
+        used += (size_t)snprintf(keys + used, sizeof keys - used, "%s%s", used ? ", " : "",
+                                 columns->key);
+    return plx_cli_usage(cli, "--columns: there is no '%.*s', but %s", (int)plx_min_u64(length, 40),
+                         key, keys);
+}
+
+/* The columns that are printed: the words of --columns, or all. */
+static int choose_columns(struct plx_table *table, struct plx_cli *cli,
+                          const struct plx_column *columns)
+{
+    const char *wanted = plx_cli_has(cli, "columns") ? plx_cli_get(cli, "columns") : NULL;
+    unsigned count = 0;
+
+    if (!wanted) {
+        for (; columns[count].key && count < PLX_COLUMNS_MAX; count++)
+            table->columns[count] = columns[count];
+        return 0;
+    }
+    table->chosen = true;
+    for (size_t length; *wanted; wanted += length + (wanted[length] == ',')) {
+        const struct plx_column *c = columns;
+
+        length = strcspn(wanted, ",");
+        while (c->key && (strlen(c->key) != length || memcmp(c->key, wanted, length)))
+            c++;
+        if (!c->key)
+            return no_column(cli, wanted, length, columns);
+        if (count == PLX_COLUMNS_MAX)
+            return plx_cli_usage(cli, "--columns: more than %d columns", PLX_COLUMNS_MAX);
+        table->columns[count++] = *c;
+    }
+    return count ? 0 : plx_cli_usage(cli, "--columns needs the key of a column");
+}
+
+int plx_table_begin(struct plx_table *table, struct plx_cli *cli, const struct plx_column *columns)
+{
+    *table = (struct plx_table){.cli = cli};
+    if (choose_columns(table, cli, columns))
+        return PLX_ERR_USAGE;
+    if (plx_cli_has(cli, "bytes") && plx_cli_get(cli, "bytes"))
+        for (struct plx_column *c = table->columns; c->key; c++)
+            c->kind = c->kind == PLX_COLUMN_SIZE ? PLX_COLUMN_NUMBER : c->kind;
+    table->window = json_array();
     if (cli->json)
         fputs("[", stdout);
+    return 0;
+}
+
+/* With --columns, what they say and no more. */
+static void print_json_row(const struct plx_table *table, const json_t *row)
+{
+    json_t *some = table->chosen ? json_object() : NULL;
+
+    for (const struct plx_column *c = table->columns; some && c->key; c++) {
+        json_t *value = json_object_get(row, c->key);
+
+        if (value)
+            json_object_set(some, c->key, value);
+    }
+    json_dumpf(some ? some : row, stdout, JSON_ONE_LINE);
+    json_decref(some);
 }
 
 void plx_table_row(struct plx_table *table, json_t *row)
@@ -327,7 +389,7 @@ void plx_table_row(struct plx_table *table, json_t *row)
     table->rows++;
     if (table->cli->json) {
         fputs(table->rows > 1 ? ",\n " : "\n ", stdout);
-        json_dumpf(row, stdout, JSON_ONE_LINE);
+        print_json_row(table, row);
     } else if (table->streaming) {
         print_row(table, row);
     } else {

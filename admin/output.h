@@ -1,7 +1,9 @@
 /* output.h - everything that the command prints: data, progress, notes, errors.
  *
  * Data is built once, as JSON objects; with --json they are printed as they are, else as a table
- * or a list after the same columns. So the two cannot disagree. Data goes to stdout; notes,
+ * or a list after the same columns. So the two cannot disagree. A command that has the options
+ * --columns and --bytes prints the columns that the first one chooses, in its order, of its table
+ * or of each JSON object; with the second one sizes are exact. Data goes to stdout; notes,
  * progress and errors go to stderr, and -q silences the first two.
  *
  * In JSON sizes are exact bytes, times RFC 3339 with a twin in nanoseconds since 1970.
@@ -30,20 +32,22 @@ struct plx_column {
 
 /* ---- Tables ---- */
 
+#define PLX_COLUMNS_MAX 16
 #define PLX_TABLE_WINDOW 512 /* rows that the widths are taken from; later ones stream */
 
 struct plx_table {
     const struct plx_cli *cli;
-    const struct plx_column *columns;
-    json_t *window; /* rows held back until the widths are known */
-    unsigned widths[16];
+    struct plx_column columns[PLX_COLUMNS_MAX + 1]; /* those that are printed; the last is empty */
+    json_t *window;                                 /* rows held back until the widths are known */
+    unsigned widths[PLX_COLUMNS_MAX];
+    bool chosen; /* by --columns */
     uint64_t rows;
     bool streaming;
     bool changes; /* rows tell of what is changed: they end with that, whoever reads them */
 };
 
-void plx_table_begin(struct plx_table *table, const struct plx_cli *cli,
-                     const struct plx_column *columns);
+/* USAGE: --columns names one that there is not; then there is no table. At most COLUMNS_MAX. */
+int plx_table_begin(struct plx_table *table, struct plx_cli *cli, const struct plx_column *columns);
 void plx_table_row(struct plx_table *table, json_t *row); /* takes the reference */
 void plx_table_end(struct plx_table *table);
 

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "control/messages.h"
 #include "registry/collections.h"
 #include "tcmu/home.h"
 #include "tcmu/runner.h"
@@ -274,37 +275,14 @@ int plx_collector_ask(struct plx_collector *c, const struct plx_job *job, struct
                                c->home->name);
 }
 
-static json_t *collected_json(const struct plx_collected *r)
-{
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "found", (json_int_t)r->found,
-                     "swept", (json_int_t)r->swept, "looked", (json_int_t)r->looked, "missed",
-                     (json_int_t)r->missed, "elsewhere", (json_int_t)r->elsewhere, "unreadable",
-                     (json_int_t)r->unreadable, "metadata_bytes", (json_int_t)r->metadata_bytes,
-                     "nanoseconds", (json_int_t)r->nanoseconds, "slices", (json_int_t)r->slices,
-                     "resumed", r->resumed);
-}
-
-static json_t *deduped_json(const struct plx_attach_deduped *r)
-{
-    const struct plx_deduped *d = &r->what;
-
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "mapped",
-                     (json_int_t)d->mapped, "common", (json_int_t)d->common, "seen",
-                     (json_int_t)d->seen, "unknown", (json_int_t)d->unknown, "compared",
-                     (json_int_t)d->compared, "unreadable", (json_int_t)d->unreadable, "joined",
-                     (json_int_t)d->joined, "made", (json_int_t)d->made, "disks",
-                     (json_int_t)d->disks, "slices", (json_int_t)d->slices, "elsewhere",
-                     (json_int_t)r->elsewhere, "nanoseconds", (json_int_t)r->nanoseconds);
-}
-
 json_t *plx_collector_status(struct plx_collector *c, enum plx_job_kind kind)
 {
     const struct report *report = &c->reports[kind];
     json_t *status;
 
     pthread_mutex_lock(&c->lock);
-    status = kind == PLX_JOB_DEDUP ? deduped_json(&report->result.deduped)
-                                   : collected_json(&report->result.collected);
+    status = plx_message_encode(kind == PLX_JOB_DEDUP ? plx_message_deduped : plx_message_collected,
+                                &report->result);
     if (status)
         json_object_update_new(
             status, json_pack("{s:s,s:I,s:I}", "state", state_names[kind][report->state], "done",

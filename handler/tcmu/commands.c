@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "attach/attach.h"
+#include "control/messages.h"
 #include "registry/names.h"
 #include "registry/policy.h"
 #include "tcmu/collector.h"
@@ -192,25 +193,17 @@ static json_t *list_gone(const struct plx_thin *thin)
 
 static int do_thin(struct call *call)
 {
-    struct plx_thin thin = {
-        .after = number_of(call, "after"),
-        .upto = number_of(call, "upto"),
-        .before_ns = number_of(call, "before_ns"),
-        .every_ns = number_of(call, "every_ns"),
-        .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
-        .rewinds_only = json_is_true(json_object_get(call->request, "rewinds_only")),
-    };
+    struct plx_thin thin = {0};
     struct plx_thinned thinned;
     int result = read_marks(call, &thin);
 
+    plx_message_decode(plx_message_thin, call->request, &thin);
     if (result == 0)
         result = plx_home_thin(call->lun, &thin, &thinned, &call->fault);
-    if (result == 0)
-        call->result =
-            json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "upto", (json_int_t)thinned.upto,
-                      "snapshots", (json_int_t)thinned.snapshots, "blocks",
-                      (json_int_t)thinned.blocks, "meta_blocks", (json_int_t)thinned.meta_blocks,
-                      "oldest", (json_int_t)thinned.oldest, "gone", list_gone(&thin));
+    if (result == 0) {
+        call->result = plx_message_encode(plx_message_thinned, &thinned);
+        json_object_set_new(call->result, "gone", list_gone(&thin));
+    }
     free(thin.marks);
     return result;
 }
@@ -223,13 +216,9 @@ static int do_resume(struct call *call)
 /* The answer tells what was moved even if the request failed then: code and message say why. */
 static int do_move(struct call *call)
 {
-    struct plx_move move = {.windows = number_of(call, "windows"),
-                            .blocks = number_of(call, "blocks"),
-                            .dry_run = json_is_true(json_object_get(call->request, "dry_run")),
-                            .upto = number_of(call, "offset")};
+    struct plx_move move = {0};
     struct iovec iov = {aligned_alloc(PLX_BLOCK_SIZE, PLX_MOVE_BUFFER), PLX_MOVE_BUFFER};
     struct plx_request request = {.op = PLX_MOVE,
-                                  .offset = move.upto,
                                   .length = number_of(call, "length"),
                                   .iov = &iov,
                                   .iovcnt = 1,
@@ -238,12 +227,11 @@ static int do_move(struct call *call)
 
     if (!iov.iov_base)
         return PLX_ERR_NOMEM;
+    plx_message_decode(plx_message_move, call->request, &move);
+    request.offset = move.upto;
     result = plx_home_move(call->lun, &request);
     free(iov.iov_base);
-    call->result = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I}", "upto", (json_int_t)move.upto, "mapped",
-        (json_int_t)move.mapped, "shared", (json_int_t)move.shared, "moved", (json_int_t)move.moved,
-        "runs_before", (json_int_t)move.runs_before, "runs_after", (json_int_t)move.runs_after);
+    call->result = plx_message_encode(plx_message_moved, &move);
     if (result)
         json_object_update_new(call->result, json_pack("{s:s, s:s}", "code", plx_error_name(result),
                                                        "message", request.fault.text));

@@ -74,7 +74,7 @@ static void test_states(void)
 /* Seeds that once found something; runs have changed since, the cases themselves are elsewhere. */
 static void test_found(void)
 {
-    many(784, 1, NULL); /* test_engine, "fenced reader" */
+    many(784, 1, NULL); /* test_damage, "fenced reader" */
 }
 
 int main(void)

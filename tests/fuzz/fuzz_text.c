@@ -27,11 +27,8 @@ const struct plx_command plx_commands[] = {
     {NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 };
 const struct plx_option plx_global_options[] = {
-    {"json", NULL, "JSON"},
-    {"quiet", NULL, "quiet"},
-    {"state-dir", "DIR", "where"},
-    {"wait", "SECONDS", "how long"},
-    {NULL, NULL, NULL},
+    {"json", NULL, "JSON"},          {"quiet", NULL, "quiet"}, {"state-dir", "DIR", "where"},
+    {"wait", "SECONDS", "how long"}, {NULL, NULL, NULL},
 };
 
 PLX_FUZZ_EXPORT int LLVMFuzzerInitialize(int *argc, char ***argv)

@@ -22,6 +22,7 @@ static const char usage[] =
     "               --all     --model, --crash and --states in turn\n"
     "  --seed N     one run, bit for bit the same each time\n"
     "  --from N     many, from this seed on: --count N of them, or for --seconds N\n"
+    "  --first N    this one before them\n"
     "  --trace      says what happens\n"
     "  --no-forks   the same run without trying other fates (to find where a trace begins to "
     "differ)\n";
@@ -106,7 +107,7 @@ static int expect_failure(void)
 }
 
 struct plan {
-    uint64_t from, count;
+    uint64_t from, count, first; /* first: 0: none */
     enum profile profile;
     bool trace, forks, caught;
     time_t until;
@@ -137,6 +138,8 @@ static bool parse(int argc, char **argv, struct plan *plan)
             plan->caught = true;
         else if (i + 1 < argc && (!strcmp(argv[i], "--seed") || !strcmp(argv[i], "--from")))
             plan->from = strtoull(argv[++i], NULL, 0);
+        else if (i + 1 < argc && !strcmp(argv[i], "--first"))
+            plan->first = strtoull(argv[++i], NULL, 0);
         else if (i + 1 < argc && !strcmp(argv[i], "--count"))
             plan->count = strtoull(argv[++i], NULL, 0);
         else if (i + 1 < argc && !strcmp(argv[i], "--seconds"))
@@ -164,8 +167,8 @@ int main(int argc, char **argv)
         if (verdict >= 0)
             return verdict;
     }
-    for (uint64_t seed = plan.from; plan.until ? time(NULL) < plan.until : sum.runs < plan.count;
-         seed++) {
+    for (uint64_t next = plan.from; plan.until ? time(NULL) < plan.until : sum.runs < plan.count;) {
+        uint64_t seed = plan.first && !sum.runs ? plan.first : next++;
         struct plx_world_options options;
 
         options_for(plan.profile, seed, &options);

@@ -77,7 +77,7 @@ for noun in $("$PARALLAX" __complete); do
         # shellcheck disable=SC2086
         for option in $("$PARALLAX" __complete "$noun" $verb | grep '^--' | tr -d =); do
             case $option in
-            --json | --quiet | --help | --state-dir | --wait) ;;
+            --json | --quiet | --help | --state-dir | --wait | --columns | --bytes) ;; # of all tables: among the options of every command
             *) [[ $section == *"*$option"* ]] || die "the manual of '$noun $verb' has no $option" ;;
             esac
         done
@@ -133,6 +133,7 @@ blocks=$(($(json used_blocks) + $(json free_blocks)))
 [[ $blocks == $((512 << 8)) ]] || die "used and free blocks add up to $blocks"
 [[ $(($(json available_blocks) + $(json reserved_blocks))) == $(json free_blocks) ]] || die "what is free does not add up"
 [[ $(json reclaimable_bytes) == null ]] || die "something is reclaimable before anything was collected"
+[[ $(json recovery_bytes) == 0 ]] || die "something is left to disks that are open, and none is"
 run 0 store info demo
 says out "512 MiB"
 says out "gc --dry-run"

@@ -1,6 +1,6 @@
-/* blocks.c - where a window's blocks lie in memory, and what they hold.
+/* blocks.c - a window's blocks in memory: where their bytes are, and what they hold. See op.h.
  *
- * Loop: the VDI's; never blocks. Crash story: none; this is memory.
+ * Loop: the disk's; never blocks. Crash story: none; this is memory.
  */
 #include <string.h>
 
@@ -31,8 +31,6 @@ static void edge_range(const struct plx_op *op, unsigned block, uint32_t *ret_fr
     *ret_bytes = to - from;
 }
 
-/* Appends a block's memory to op->iovs, joining what is adjacent since first_iov. false: no room,
- * nothing changed. */
 bool plx_op_add_block_iovs(struct plx_op *op, unsigned block, unsigned first_iov)
 {
     struct iovec flat, last = {0};
@@ -106,7 +104,8 @@ void plx_op_clear_block(const struct plx_op *op, unsigned block)
     }
 }
 
-/* What the request covers of the window's edge blocks: from it (in), or to it. */
+/* Copies the part of the window's edge blocks that the request covers: from the request (in), or to
+ * it. */
 static void copy_edges(struct plx_op *op, bool in)
 {
     unsigned to_tail = op->blocks > 1 ? op->blocks - 1 : 1;

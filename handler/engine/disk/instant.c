@@ -1,17 +1,21 @@
-/* instant.c - snapshots opened: the disk as it was, from a key frame and the log behind it. */
+/* instant.c - snapshots opened: a disk as it was at an instant.
+ *
+ * A snapshot is opened from the last key frame that the log announces before it, and the log behind
+ * that up to the SNAPSHOT record (KEYFRAME-3). The map in memory is then frozen, and serves reads.
+ * Loop: synchronous; the disk's loop runs while it waits. Crash story: nothing is written here.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/disk/vdi_inside.h"
 
-/* The newest key frame before snapshot seq. */
 static int no_snapshot(const struct plx_log_reader *reader, uint64_t seq, struct plx_fault *fault)
 {
     return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "virtual disk %s has no snapshot %llu",
                          reader->record->name, (unsigned long long)seq);
 }
 
-/* What the log names may be older than what is kept (KEYFRAME-3). */
+/* KEYFRAME-3: the key frame that the log names, or if that one is gone, the oldest that is kept. */
 struct plx_keyframe plx_vdi_kept_keyframe(const struct plx_vdi_record *record,
                                           const struct plx_keyframe *named)
 {
@@ -22,7 +26,7 @@ struct keyframe_search {
     const struct plx_vdi_record *record;
     uint64_t seq;
     struct plx_keyframe best;
-    bool found; /* the snapshot */
+    bool found; /* the log has the snapshot */
 };
 
 static bool search_keyframe(void *context, const struct plx_record *record)
@@ -39,9 +43,10 @@ static bool search_keyframe(void *context, const struct plx_record *record)
     return record->seq < search->seq;
 }
 
-/* The last one that the log announces before the snapshot: not the record's, though it may be
- * nearer, as long as the log does not say so. Which one it is must not depend on when one asks: it
- * is kept for those who read through it (RECLAIM-6). */
+/* Finds the key frame to open a snapshot from: the last one that the log announces before it. The
+ * record's key frame may be nearer, but does not count until the log announces it. So the answer
+ * does not depend on when one asks, and that key frame is kept for its readers (RECLAIM-6). seq 0,
+ * the newest state, is opened from the record's key frame. */
 static int find_keyframe(struct plx_log_reader *reader, uint64_t seq,
                          struct plx_keyframe *ret_keyframe, struct plx_fault *fault)
 {
@@ -92,7 +97,7 @@ static int replay_instant(struct plx_vdi *vdi, uint64_t seq, struct plx_fault *f
         return error;
     vdi->size_bytes = result.size_bytes;
     vdi->last_snapshot_ns = result.snapshot_ns;
-    if (!plx_map_freeze(&vdi->map)) /* sorted: plx_vdi_map_runs skips by it */
+    if (!plx_map_freeze(&vdi->map)) /* frozen and sorted, for the walks of mapped.c */
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     plx_overlay_sort(&vdi->map.frozen);
     return 0;

@@ -1,11 +1,24 @@
-/* issue.c - a window is written: what happens to each block, its data and its log record.
+/* issue.c - a window is written: what happens to each block, its data and its log record. See op.h.
  *
- * ISSUE-1  A block is overwritten in place only if it is writable for the generation that the write
- *     belongs to, checked in the same step that submits the write (INV-3), and only once the record
- *     that voids its checksum is durable.
- * Loop: the VDI's.
- * Crash story: log.c has it; a write in place is torn at most where it was
- *   never acknowledged.
+ * Each block of a write gets one action (enum plx_action, vdi.h):
+ *
+ *    what is written   what is mapped there        action     needs
+ *    zeroes            nothing                     SKIP       nothing
+ *    zeroes            something                   UNMAP      an UNMAP record
+ *    other bytes       a block that is writable    IN_PLACE   its checksum voided, if it is known
+ *    other bytes       anything else               NEW        a new block and a MAP record
+ *
+ * A mapping is writable if it was made after the last snapshot (map.h). Where the disk always
+ * copies (overwrite=copy, or protection per batch or write), no mapping counts as writable.
+ *
+ * ISSUE-1  A block is overwritten in place under two conditions. First, it is writable for the
+ *     generation (the time between two snapshots) that the write belongs to. That is checked in the
+ *     same step that submits the write, so no snapshot comes in between. Second, a VOID record of
+ *     its checksum is durable. Otherwise a crash could leave the new bytes beside a checksum of the
+ *     old ones, and a later read would call the block corrupt.
+ * Loop: the disk's; never blocks.
+ * Crash story: log.c has it for new blocks. A write in place may be torn, but only if it was never
+ *   acknowledged as durable.
  */
 #include "engine/disk/op.h"
 #include "engine/disk/share.h"
@@ -13,7 +26,6 @@
 #define RUN_BLOCKS 256u /* allocated at once per VDI: about 1 MiB */
 #define MOVE_RETRIES 256u
 
-/* What gets another place is settled. A checksum that was not known is from now on. */
 void plx_op_checksum_kept(struct plx_op *op)
 {
     for (unsigned i = 0; i < op->blocks; i++)
@@ -21,7 +33,6 @@ void plx_op_checksum_kept(struct plx_op *op)
             op->checksums[i] = plx_op_block_checksum(op, i);
 }
 
-/* What happens to each block; *ret_void: some checksum has to be voided first. */
 void plx_op_classify(struct plx_op *op, bool *ret_void)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -56,8 +67,11 @@ static size_t void_encode(struct plx_log_item *item, uint8_t *out, uint32_t *rec
 {
     struct plx_op *op = PLX_CONTAINER(item, struct plx_op, item);
 
-    /* In memory the checksums go now: only what is applied may lose its checksum by this record,
-     * because the mark must cover it, this batch's or that of the record's repetition. */
+    /* The checksums leave the map now, when the record's batch is formed, and not when it is
+     * applied. So only mappings that are applied by now lose theirs. For these, recovery must find
+     * a durable mark: else it would compare their blocks, overwritten by then, with the checksums
+     * in their MAP records, and end the log there (REPLAY-2). This batch's mark covers them if all
+     * that is applied is durable (void_covered); else the mark of the record's repetition does. */
     op->void_encoded = true;
     op->void_covered = op->void_again || op->vdi->log.durable_seq == op->vdi->log.applied.seq - 1;
     for (uint32_t i = 0; i < op->void_count && !op->void_again; i++)
@@ -68,14 +82,15 @@ static size_t void_encode(struct plx_log_item *item, uint8_t *out, uint32_t *rec
     return plx_record_put_void(out, op->void_leaf, op->void_count);
 }
 
+/* The record has taken its effect when it was encoded. */
 static void void_apply(struct plx_log_item *item)
 {
 }
 
-/* What is applied need not be durable when the record is formed (write-back): a second record,
- * formed when the first is durable and with it all before, carries the mark that covers it. Once
- * the first has taken its effect the disk depends on the second: for both there is room
- * (room_for_void). */
+/* In write-back mode, what is applied may not be durable when the record is formed. Then a second
+ * VOID record is logged, formed when the first one is durable and all before it, so its batch's
+ * mark covers them. From the first record on the disk depends on the second one: so there must be
+ * room for both beforehand (plx_op_room_for_void()). */
 int plx_op_append_void(struct plx_op *op)
 {
     static const struct plx_log_item_ops ops = {void_encode, void_apply};
@@ -104,7 +119,7 @@ void plx_op_release_pieces(struct plx_op *op)
     op->piece_count = 0;
 }
 
-/* From a run of adjacent blocks, which is refilled about 1 MiB at a time. */
+/* Takes blocks from a run of adjacent ones, which is refilled about 1 MiB at a time. */
 static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, uint64_t *ret_addr,
                        uint64_t *ret_count)
 {
@@ -122,8 +137,9 @@ static int take_blocks(struct plx_op *op, struct plx_run *run, uint64_t want, ui
     return 0;
 }
 
-/* Pieces for all new and unmapped blocks, the new ones from the run. 0, PLX_WAIT or NOSPACE; cuts
- * the window when there are too many pieces: those of a move are one transfer. */
+/* Makes the pieces: runs of blocks with one log record each, for all NEW blocks (which it takes
+ * from the run) and all UNMAP blocks. 0, PLX_WAIT or NOSPACE. Cuts the window when there are too
+ * many pieces for an operation's transfers; a move's are all one transfer. */
 static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
 {
     unsigned i = 0;
@@ -162,8 +178,9 @@ static int lay_out_pieces(struct plx_op *op, struct plx_run *run)
     return 0;
 }
 
-/* All that moves, into one run of its own. An extent that is asked for may have none that is long
- * enough: others have used it. Not all of them are taken for that. */
+/* Lays out all blocks that move in one run of their own. An extent that is granted for it may have
+ * no free run that long, for it was used before. After MOVE_RETRIES attempts the move gives up, or
+ * it would take all extents there are. */
 static int lay_out_move(struct plx_op *op)
 {
     bool may_wait = op->retries++ < MOVE_RETRIES;
@@ -180,7 +197,7 @@ static int lay_out_move(struct plx_op *op)
     return 0;
 }
 
-/* The common block that is there, or a new one that will be. */
+/* A share maps the common block that was given, or a new block that becomes common. */
 static int lay_out_share(struct plx_op *op)
 {
     const struct plx_share *share = op->request->share;
@@ -230,7 +247,6 @@ static void pieces_apply(struct plx_log_item *item)
     }
 }
 
-/* The item for the pieces, with the memory that applying it needs: 0 or NOMEM. */
 int plx_op_make_item(struct plx_op *op)
 {
     static const struct plx_log_item_ops ops = {pieces_encode, pieces_apply};
@@ -247,14 +263,14 @@ int plx_op_make_item(struct plx_op *op)
         .task = &op->task,
         .bytes = bytes,
         .slots = slots,
-        .needs_durable = op->request->fua || plx_op_sharing(op),
+        .needs_durable = op->request->fua || plx_op_sharing(op), /* SHARE-3 */
         .changes = true,
     };
     return plx_log_reserve(&op->vdi->log, &op->item);
 }
 
-/* Data of an op that is logged reports to the log item; that of one that is not to the op's join.
- */
+/* Data of an operation with a log item reports to that item: its batch waits for the data (LOG-1).
+ * Without a log item, data reports to the operation's join. */
 static void logged_data_done(struct plx_io *io)
 {
     struct plx_xfer *xfer = PLX_CONTAINER(io, struct plx_xfer, io);
@@ -264,11 +280,12 @@ static void logged_data_done(struct plx_io *io)
     volume->under_way--;
     volume->dirty = true;
     plx_log_data_done(&op->vdi->log, &op->item, io->result);
-    if (--op->join.pending == 0 && op->join.task) /* the item failed before its data was through */
+    if (--op->join.pending == 0 && op->join.task) /* the item failed before its data completed */
         plx_task_ready(op->vdi->store, op->join.task);
 }
 
-/* What is adjacent on the store goes in one transfer. */
+/* Submits the data of new blocks, those adjacent on the store in one transfer. Returns the number
+ * of transfers. */
 static unsigned submit_new(struct plx_op *op)
 {
     const struct plx_piece *piece = op->pieces, *end = op->pieces + op->piece_count;
@@ -303,7 +320,7 @@ static unsigned submit_new(struct plx_op *op)
     return data;
 }
 
-/* Returns how many transfers. */
+/* Submits the writes in place. Returns the number of transfers. */
 static unsigned submit_in_place(struct plx_op *op)
 {
     unsigned block = 0, sent = 0;
@@ -338,7 +355,7 @@ static unsigned submit_in_place(struct plx_op *op)
     return sent;
 }
 
-/* How many transfers and iovecs the window needs; cuts it to what there is. */
+/* Cuts the window to as many transfers and iovecs as an operation has. */
 static int fit_window(struct plx_op *op)
 {
     unsigned xfers = 0, iovs = 0;
@@ -359,7 +376,7 @@ static int fit_window(struct plx_op *op)
         }
         xfers += starts;
         iovs += slices;
-        /* Half of the transfers are kept for pieces split by allocation. */
+        /* Half of the transfers are left for pieces that allocation splits. */
         if (i > 0 && (xfers > PLX_OP_XFERS / 2 || iovs > PLX_OP_IOVS)) {
             plx_op_cut_window(op, i);
             return 0;
@@ -370,7 +387,8 @@ static int fit_window(struct plx_op *op)
     return 0;
 }
 
-/* Everything is known and in memory: allocate, submit data and log in one step (ISSUE-1). */
+/* All that the window needs is in memory, so nothing waits between the check and the submission
+ * (ISSUE-1). */
 int plx_op_issue(struct plx_op *op)
 {
     bool has_in_place = false, has_new = false, unmaps = false;

@@ -1,39 +1,62 @@
-/* keyframe.c - see keyframe.h.
+/* keyframe.c - when a key frame is written, the log's index, how a key frame ends; see keyframe.h.
+ * The states that a key frame passes through are in keyframe_steps.c.
  *
- * KEYFRAME-1  A record names only a tree whose nodes and data, bitmap bits and log are durable
- *     before.
- * KEYFRAME-2  A VDI has one key frame under way at most; the record's slots alternate, and a slot
- *     is written only after the other is durable (INV-2). Then it follows the other (its mirror).
- * KEYFRAME-3  A snapshot is always found through a key frame that is kept, and whenever it is
- *     looked for through the same one, for somebody may go on reading by that: the log announces
- *     each key frame after its record is durable, and only if no snapshot came between the old key
- *     frame and that announcement are the old one's nodes freed, and not while history begins with
- *     it (a snapshot that was logged may have been taken back). What no announcement helps to find
- *     is found through the record's oldest key frame, where history and the log begin: the new one
- *     itself, if no snapshot is kept (alone). Before the announcement of such a one no snapshot is
- *     logged once that is settled: it would be found through the old one first, then through this.
- *     A rewind (rewind.c) names a tree to which the log before it does not lead. No snapshot after
- *     it may be replayed across: the log says so (REWIND) before it says anything else, and stops
- *     if it cannot. After a crash in between, the key frame of recovery stands at the same position
- *     and says it.
- * KEYFRAME-4  A block that died before the key frame's position is freed only after the record is
- *     durable and every operation that may still read it has ended. The log behind the old record
- *     names those that died within it (frozen_deaths, and what history lets go), and recovery from
- *     that one may have to prove them (REPLAY-2). What the merge replaced in the old tree
- *     (data_deaths) recovery does not read, but frees: from the old record it merges the same log
- *     into the same tree, and finds the same deaths. What somebody was given meanwhile would be
- *     freed under him.
+ * Words: the "old" key frame is the one that the record on the store names when a new one begins.
+ * To "announce" a key frame is to log a record (KEYFRAME or REWIND) that says where it lies.
+ *
+ * KEYFRAME-1  A record names a key frame only after all that the key frame depends on is durable:
+ *     its nodes, the data that they name, the allocation bits of both, and the log up to its
+ *     position. So a crash never finds a record that leads to something half written.
+ * KEYFRAME-2  A disk writes one key frame at a time. The record has two slots (A/B): a new record
+ *     goes to the slot that is not in effect, and is flushed. Only then is its mirror copy written
+ *     over the other slot. So a torn write never hits the only durable copy of the record.
+ * KEYFRAME-3  A snapshot that is kept can always be opened, and always from the same key frame: the
+ *     last one that the log announces before the snapshot. Readers here or in other processes may
+ *     be using that key frame, so its nodes must stay, and no reader may be led to another one.
+ *     With key frames K1 and K2 and snapshots 5 to 7 this means:
+ *
+ *       log          K1 announced ... 5 ... position of K2 ... 6 ... K2 announced ... 7
+ *       opened from                   K1                       K1                     K2
+ *
+ *     If K1 has been let go, because history begins later, the record's oldest key frame takes its
+ *     place. What follows for writing K2 over K1:
+ *       - K2 is announced only when the record that names it is durable.
+ *       - Nodes of K1 that K2 has replaced are freed only after the announcement, and only if no
+ *         snapshot lies between K1 and the announcement. Otherwise they stay until that history is
+ *         let go (reclaim.c).
+ *       - Those nodes also stay if history begins with K1. That can be so although no snapshot lies
+ *         between: one was logged while K2 was written, and then its batch failed (LOG-4).
+ *       - If no snapshot is kept when K2 is written, history begins with K2 (op->alone). From this
+ *         decision until the announcement the log holds snapshots back. Otherwise a snapshot in
+ *         between would be opened from K1 before the record flips, and from K2 afterwards.
+ *     A rewind (rewind.c) writes a key frame whose tree the log before it does not lead to, and no
+ *     reader may replay across its position. So the log says this (a REWIND record) before it says
+ *     anything else; if that cannot be logged, the disk stops. If a crash comes between record and
+ *     announcement, recovery writes its own key frame at the same position, and announces that one
+ *     as the rewind.
+ * KEYFRAME-4  A block that died before the key frame's position is freed only after two events: the
+ *     record is durable, and every operation that may still read the block has ended. A crash
+ *     before the record is durable makes recovery start from the old record, so until then none of
+ *     these blocks may have a new user:
+ *       what died                                      what recovery from the old record does
+ *       new and dead again since the old key frame     may read it to prove a batch (REPLAY-2)
+ *         (frozen_deaths; what history lets go)
+ *       replaced in the old tree (data_deaths)         merges the same log into the same tree, and
+ *                                                      so frees the block once more
  * KEYFRAME-5  The last key frame of a disk that is closed includes all of its log, and its record
- *     names nobody any more. So the log is ended before: nothing is ever logged behind it.
- * KEYFRAME-6  Before anything is rewritten, the record on the store is read. A later epoch or
- *     generation than the one in memory was written by a host that took the disk over although this
- *     one is alive. The disk stops (FENCED) before it overwrites that record, or bitmaps of extents
- *     that were adopted with it. This is no fence: it limits the damage of a wrong word of the
- *     operator. What cannot be read, or is older, proves nothing.
- * Loop: the VDI's.
- * Crash story: before the record is durable, the old record and the log after it stand; the new
- *   nodes are garbage in free blocks or leaks. After it, the log before the position is not
- *   needed by recovery. Deaths that were not yet freed are leaks that a sweep finds.
+ *     names no owner. The log is ended before that key frame is written, so nothing is ever logged
+ *     behind it.
+ * KEYFRAME-6  Before a key frame overwrites anything, it reads the record on the store. A later
+ *     epoch or generation than the one in memory means that another host took the disk over while
+ *     this instance was alive. The disk then stops (FENCED). It overwrites neither that record nor
+ *     the bitmaps of extents that the other host adopted. This is no real fencing: it limits the
+ *     damage when the operator wrongly declared this host dead. A record that is older or cannot be
+ *     read proves nothing, and the key frame goes on.
+ * Loop: the disk's; one task, never blocks.
+ * Crash story: until the new record is durable, the old record and the log behind it are in effect.
+ *   The new nodes are then garbage: in free blocks, or leaks if the bitmaps were written already.
+ *   From then on recovery does not need the log before the new position. Blocks that died and were
+ *   not freed yet are leaks, which a collection (mark and sweep) finds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +65,9 @@
 
 #define DEATHS_DUE 16384u
 #define UNMAPPED_DUE 8192u /* blocks: space is given back soon after a trim */
-/* Changes do not wait longer than this for a key frame; a short window of history is let go in
- * stretches between key frames, so that these are a small part of it (reclaim.c). */
+/* A change waits between AGE_MIN_NS and AGE_MAX_NS for a key frame. History is let go in stretches
+ * between key frames (reclaim.c), so a short window of history gets key frames at shorter
+ * distances: each stretch is then a small part of the window. */
 #define AGE_MIN_NS 1000000000ull
 #define AGE_MAX_NS 30000000000ull
 #define STRETCHES_IN_WINDOW 32u
@@ -111,7 +135,7 @@ static bool due(const struct plx_vdi *vdi)
            vdi->map.gen - vdi->map.active.first_gen > PLX_OVERLAY_GENS / 2;
 }
 
-/* A failed one is not tried again at once. */
+/* A key frame that failed is not tried again at once. */
 static bool may_retry(const struct plx_keyframe_op *op)
 {
     struct plx_env *env = op->vdi->store->env;
@@ -138,7 +162,7 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
 {
     struct plx_keyframe_op *op = &vdi->keyframe;
 
-    if (op->running)
+    if (op->running) /* KEYFRAME-2 */
         return;
     if (!op->wanted && (!due(vdi) || (op->error && !may_retry(op))))
         return;
@@ -153,14 +177,15 @@ void plx_keyframe_pump(struct plx_vdi *vdi)
 
 /* ---- The log's index: a radix tree from segment number to address ---- */
 
-/* Segment numbers grow for ever, the index does not: it holds the number modulo its size, of which
- * no store has room for a fraction at one time. */
+/* Segment numbers grow for ever, the index does not: it is keyed by the number modulo its size. Two
+ * retained segments never collide, for no store has room for even a fraction of that number. */
 static uint64_t index_of(uint64_t segment)
 {
     return segment & ((1ull << (PLX_INDEX_LEVELS * PLX_NODE_SHIFT)) - 1);
 }
 
-/* Where a segment will be. */
+/* The address of a segment once the record is in effect: history that is let go may have moved it.
+ */
 static uint64_t segment_place(const struct plx_keyframe_op *op, uint64_t segment)
 {
     const struct plx_log *log = &op->vdi->log;
@@ -176,7 +201,7 @@ int plx_keyframe_index_begin(struct plx_keyframe_op *op)
     struct plx_vdi *vdi = op->vdi;
     uint64_t bytes = plx_log_segment_bytes(vdi->store);
     uint64_t trimmed = op->oldest.pos / bytes, old_first = vdi->log.first_segment;
-    /* Entries from the old key frame's segment on may be new or have changed. */
+    /* From the old key frame's segment on, entries may be new or differ from the old index. */
     uint64_t from = plx_max_u64(trimmed, vdi->record.keyframe.pos / bytes);
     uint64_t end = old_first + vdi->log.segment_count;
     size_t moved = op->drop ? op->drop->move_count : 0, n = 0;
@@ -209,12 +234,12 @@ void plx_keyframe_finish(struct plx_keyframe_op *op, int error)
 
     op->error = error;
     op->running = op->alone = false;
-    if (op->drop) /* not let go after all; it is offered once */
+    if (op->drop) /* the history is not let go after all: its owner offers it once only */
         op->drop = op->next_drop = NULL;
     op->detour = NULL;
     if (error)
         op->failed_at_ns = store->env->monotonic_ns(store->env);
-    if (error && error != op->vdi->log.sticky) /* the disk has stopped: that was said already */
+    if (error && error != op->vdi->log.sticky) /* a stopped disk was reported already */
         plx_store_event(store, error, "virtual disk %s: no key frame could be written: %s",
                         op->vdi->record.name, plx_error_text(error));
     plx_reserve_keyframe_ended(op->vdi);
@@ -224,12 +249,13 @@ void plx_keyframe_finish(struct plx_keyframe_op *op, int error)
     }
 }
 
-/* Before the record was written: everything stays as it was, the changes stay frozen. */
+/* Ends a key frame whose record was not written, or may not have been (record_failed()). For this
+ * instance the old one stays, and the changes stay frozen for the next attempt. */
 void plx_keyframe_give_up(struct plx_keyframe_op *op, int error)
 {
     plx_tree_abort(&op->tree);
     plx_deaths_give_back(op->vdi->store, &op->made, NULL);
-    /* The merge will find the same deaths again. */
+    /* The next attempt merges the same changes and finds the same deaths again. */
     plx_deaths_free(&op->data_deaths);
     plx_deaths_free(&op->node_deaths);
     plx_deaths_free(&op->index_deaths);

@@ -1,11 +1,31 @@
-/* keyframe_steps.c - the steps of a key frame, from the frozen map to blocks that are free again
- * (KEYFRAME-1 to KEYFRAME-6). */
+/* keyframe_steps.c - the steps of a key frame (KEYFRAME-1 to KEYFRAME-6 are in keyframe.c).
+ *
+ * A key frame (the checkpoint of a disk's map) passes through these states. Each names what the
+ * task waits for; plx_keyframe_step() moves it on when that has happened.
+ *
+ *    state         what happens on leaving it                         a crash in it leaves
+ *  1 LOOK          both slots of the store's record are read           the old record
+ *  2 START         taken over? (KEYFRAME-6) The map is frozen          the old record
+ *  3 TREE          the frozen changes are merged into a new tree       + nodes in free blocks
+ *  4 INDEX_START   a disk without snapshots: history begins here       + nodes in free blocks
+ *  5 INDEX         the log's index is built; bitmaps are written       + nodes in free blocks
+ *  6 BITMAPS       all is durable (KEYFRAME-1): the record is written  + nodes that leak
+ *  7 RECORD        the record is flushed                               the old or the new record
+ *  8 FLUSHED       the new record is in effect; the mirror is written  the old or the new record
+ *  9 MIRRORED      the announcement is logged                          the new record, + leaks
+ * 10 ANNOUNCED     operations that read what died are waited for       the new record, + leaks
+ * 11 FREE          what died is freed                                  the new record, + leaks
+ *
+ * An error up to BITMAPS gives the key frame up: the changes stay frozen for the next one. An error
+ * in RECORD or FLUSHED stops the disk, for nobody can tell which slot counts. Later errors cost no
+ * more than blocks that stay allocated, except in a rewind, which must be announced (KEYFRAME-3).
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/disk/keyframe_inside.h"
 
-/* A finished tree's new nodes: freed again if the record cannot be written. */
+/* Remembers a finished tree's new nodes: they are freed again if the record cannot be written. */
 static void keep_made(struct plx_keyframe_op *op)
 {
     for (size_t i = 0; i < op->tree.made.count; i++)
@@ -14,6 +34,7 @@ static void keep_made(struct plx_keyframe_op *op)
     plx_tree_done(&op->tree);
 }
 
+/* A rewind: the key frame names the tree that rewind.c has written, not one of its own. */
 static void take_detour(struct plx_keyframe_op *op)
 {
     PLX_ASSERT(!op->vdi->map.frozen.count && op->target.snap_seq == op->vdi->map.gen);
@@ -38,13 +59,15 @@ static int build_tree(struct plx_keyframe_op *op)
     return 0;
 }
 
+/* State START: freezes the changes and says what the key frame will be. */
 static int start(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
     unsigned levels = plx_map_levels_for(vdi->size_bytes);
     bool fresh = !vdi->map.is_frozen;
 
-    /* What an earlier, failed attempt froze is written first; newer changes the next time. */
+    /* If an earlier key frame failed, this one writes the changes that were frozen then, at the
+     * position of then. Newer changes go into the next key frame. */
     if (!vdi->map.is_frozen) {
         if (!plx_map_freeze(&vdi->map))
             return PLX_ERR_NOMEM;
@@ -62,7 +85,7 @@ static int start(struct plx_keyframe_op *op)
         vdi->log.bytes_since_keyframe = 0;
     }
     op->drop = op->next_drop;
-    PLX_ASSERT(fresh || !op->drop); /* the drop goes by where the log lies now */
+    PLX_ASSERT(fresh || !op->drop); /* a drop needs a key frame at the current position */
     op->oldest = op->drop && op->drop->oldest.levels ? op->drop->oldest : vdi->record.oldest;
     op->old_snap_seq = vdi->record.keyframe.snap_seq;
     op->flush_mark = vdi->log.undurable ? vdi->log.flush_mark : vdi->store->flush_failures;
@@ -76,7 +99,7 @@ static int start(struct plx_keyframe_op *op)
                               &op->node_deaths);
 }
 
-/* Reads or writes `blocks` copies of the record, from this one on. */
+/* Reads or writes `blocks` slots of the record, from slot `copy` on. */
 static void record_xfer(struct plx_keyframe_op *op, enum plx_io_op kind, unsigned copy,
                         unsigned blocks)
 {
@@ -89,14 +112,14 @@ static void record_xfer(struct plx_keyframe_op *op, enum plx_io_op kind, unsigne
                    &op->iov, 1, &op->join);
 }
 
-/* To the slot that does not hold the record in effect. */
+/* Writes op->record to the slot that is not in effect (KEYFRAME-2). */
 static void write_slot(struct plx_keyframe_op *op)
 {
     plx_format_vdi_record_encode(&op->vdi->store->info.id, &op->record, op->block);
     record_xfer(op, PLX_IO_WRITE, op->vdi->record_slot ^ 1, 1);
 }
 
-/* KEYFRAME-6, by what was read. */
+/* KEYFRAME-6: compares the slots that were read with the record in memory. */
 static void stop_if_taken_over(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -118,6 +141,7 @@ static void stop_if_taken_over(struct plx_keyframe_op *op)
     }
 }
 
+/* The record's table gets an entry for the rewind that this key frame is. */
 static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record *record)
 {
     PLX_ASSERT(record->rewinds < PLX_REWINDS_MAX);
@@ -129,7 +153,7 @@ static void note_rewind(const struct plx_keyframe_op *op, struct plx_vdi_record 
     };
 }
 
-/* REWIND-5 */
+/* REWIND-5: drops the rewinds at or before the position where history begins. */
 static void forget_rewinds(struct plx_vdi_record *record)
 {
     uint32_t past = 0;
@@ -148,6 +172,7 @@ static bool keeps_nothing(const struct plx_keyframe_op *op)
     return op->oldest.snap_seq == op->target.snap_seq;
 }
 
+/* Makes the new record of the old one and of what the key frame is, and writes it. */
 static void write_record(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -180,6 +205,7 @@ static void write_record(struct plx_keyframe_op *op)
     write_slot(op);
 }
 
+/* The new record is durable: it takes effect in memory, and what it no longer names is dead. */
 static void install(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -203,12 +229,12 @@ static void install(struct plx_keyframe_op *op)
     op->next_drop = op->drop = NULL;
 }
 
-/* The record may be on the store or not: which slot counts is unknown, so nothing more may be
- * built on it. Or a rewind is, and the log does not say so. */
+/* The new record may be on the store or not, so nobody knows which slot counts: nothing more may be
+ * built on either. Or the record is there and names a rewind that the log cannot announce. */
 static void record_failed(struct plx_keyframe_op *op, int error)
 {
     plx_log_stop(&op->vdi->log, PLX_ERR_STICKY, error);
-    plx_deaths_free(&op->made); /* the record may name them */
+    plx_deaths_free(&op->made); /* the new record may name these nodes: they stay allocated */
     plx_keyframe_give_up(op, error);
 }
 
@@ -243,7 +269,7 @@ static size_t announce_encode(struct plx_log_item *item, uint8_t *out, uint32_t 
                   : plx_record_put_keyframe(out, &record->keyframe, false);
 }
 
-/* KEYFRAME-3: a snapshot may be found through the old key frame. */
+/* KEYFRAME-3: keeps the old key frame's nodes if a snapshot may be found through that key frame. */
 static void keep_needed_nodes(struct plx_keyframe_op *op)
 {
     if (!op->alone && (op->old_begins || op->vdi->map.gen != op->old_snap_seq))
@@ -259,6 +285,7 @@ static void announce_apply(struct plx_log_item *item)
         plx_protect_note_change(op->vdi);
 }
 
+/* Logs that there is a new key frame (KEYFRAME-3). */
 static void announce(struct plx_keyframe_op *op)
 {
     static const struct plx_log_item_ops ops = {announce_encode, announce_apply};
@@ -274,7 +301,8 @@ static void announce(struct plx_keyframe_op *op)
     op->state = KEYFRAME_ANNOUNCED;
     if (op->vdi->log.spare_waiting)
         plx_alloc_wake(op->vdi->store); /* RESERVE-5 */
-    /* Snapshots wait for it, or they may have been logged before and be so again. */
+    /* KEYFRAME-3: if history begins with this key frame, snapshots that wait in the log must come
+     * behind its announcement. Else any order will do: keep_needed_nodes() looks. */
     if (op->alone)
         plx_log_prepend(&op->vdi->log, &op->item);
     else
@@ -287,15 +315,16 @@ bool plx_keyframe_announce(struct plx_vdi *vdi)
 
     PLX_ASSERT(!op->running);
     if (vdi->log.cursor.pos % plx_log_segment_bytes(vdi->store) == 0)
-        return false; /* the new segment's header says it */
+        return false; /* the header of the next segment will name it */
     op->running = true;
     op->old_snap_seq = vdi->map.gen - 1; /* nothing is to be freed */
     announce(op);
     return true;
 }
 
-/* KEYFRAME-5. A disk without snapshots needs none of its log then. One that was recovered is opened
- * again soon, and is to have its segments then (RESERVE-3). */
+/* KEYFRAME-5: ends the log of a disk that is being closed. A disk without snapshots needs none of
+ * its log any more, so its position moves behind the last segment and all segments come free. But a
+ * disk that was just recovered is opened again soon: it keeps its segments (RESERVE-3). */
 static void end_log(struct plx_keyframe_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -310,7 +339,7 @@ static void end_log(struct plx_keyframe_op *op)
     op->at.addr = op->at.next_addr = 0;
 }
 
-/* START to INDEX: the tree and the log's index are made. */
+/* States START to INDEX: the tree and the log's index are made. */
 static void make(struct plx_keyframe_op *op, int error)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -329,7 +358,7 @@ static void make(struct plx_keyframe_op *op, int error)
     case KEYFRAME_TREE:
         if (!error)
             error = build_tree(op);
-        plx_reserve_count(vdi); /* of what is left to be made */
+        plx_reserve_count(vdi); /* fewer nodes are left to be made */
         if (error == PLX_WAIT)
             return;
         if (error) {
@@ -360,13 +389,13 @@ static void make(struct plx_keyframe_op *op, int error)
         }
         keep_made(op);
         op->state = KEYFRAME_BITMAPS;
-        /* KEYFRAME-1: ends with a flush that covers nodes, data and log. */
+        /* KEYFRAME-1: the bitmap pass ends with a flush, which covers nodes, data and log, too. */
         plx_bitmap_sync(vdi->store, &op->task);
         return;
     }
 }
 
-/* ANNOUNCED and FREE: what no longer has a use is given back. */
+/* States ANNOUNCED and FREE: blocks without a use are freed. */
 static void let_go(struct plx_keyframe_op *op, int error)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -378,7 +407,7 @@ static void let_go(struct plx_keyframe_op *op, int error)
             record_failed(op, error);
             return;
         }
-        if (error) /* not announced (KEYFRAME-3); the rest is dead all the same */
+        if (error) /* not announced: later snapshots are found through the old key frame's nodes */
             plx_deaths_free(&op->node_deaths);
         op->state = KEYFRAME_FREE;
         op->ticket = ++vdi->tickets;
@@ -395,7 +424,7 @@ static void let_go(struct plx_keyframe_op *op, int error)
     }
 }
 
-/* BITMAPS to MIRRORED: the record flips to what was made. */
+/* States BITMAPS to MIRRORED: the record flips to the new key frame. */
 static void put_in_force(struct plx_keyframe_op *op, int error)
 {
     struct plx_store *store = op->vdi->store;
@@ -403,7 +432,7 @@ static void put_in_force(struct plx_keyframe_op *op, int error)
     switch (op->state) {
     case KEYFRAME_BITMAPS:
         if (!error && op->flush_mark != store->flush_failures)
-            error = store->flush_error; /* not the bitmaps', but nodes may have gone with it */
+            error = store->flush_error; /* an earlier flush failed: nodes may have gone with it */
         if (error) {
             plx_keyframe_give_up(op, error);
             return;
@@ -427,7 +456,7 @@ static void put_in_force(struct plx_keyframe_op *op, int error)
         install(op);
         op->record.generation--;
         op->state = KEYFRAME_MIRRORED;
-        write_slot(op); /* if that fails there is one good copy all the same */
+        write_slot(op); /* KEYFRAME-2: the mirror. If this write fails, one good slot is there. */
         return;
     case KEYFRAME_MIRRORED:
         if (!op->quiet) {

@@ -1,18 +1,23 @@
-/* listing.c - snapshots and labels of a disk, read from its log. */
+/* listing.c - snapshots and labels of a disk, listed from its log.
+ *
+ * The disk may be open elsewhere and move on: then its record has changed, and reading starts again
+ * behind what was visited already.
+ * Loop: synchronous; the disk's loop runs while it waits. Crash story: nothing is written here.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/disk/vdi_inside.h"
 
-/* What is read of a log: again from somewhere before, when the disk has moved on meanwhile. */
+/* A walk over the records of a log, which may start again when the disk has moved on. */
 struct log_visit {
-    uint64_t from; /* the snapshot that is looked for; the next one, when one was found */
+    uint64_t from; /* the first snapshot that was not visited yet */
     bool (*visit)(void *context, const struct plx_record *record);
     void *context;
     bool stopped;
-    /* Of where reading began, and as far as it came: */
+    /* At this place of the log: the disk's size, and the blocks mapped since the last snapshot. */
     uint64_t size_bytes, new_blocks;
-    uint64_t forgotten; /* snapshots up to this one are */
+    uint64_t forgotten; /* snapshots up to this one are gone */
 };
 
 static bool visit_record(void *context, const struct plx_record *record)
@@ -31,7 +36,8 @@ static bool visit_record(void *context, const struct plx_record *record)
     return !v->stopped;
 }
 
-/* After an error the reader is closed already. */
+/* Opens a reader just before snapshot seq, or at the start of history. *ret_empty: the log is
+ * empty. After an error the reader is closed already. */
 static int open_log_at(struct plx_store *store, const struct plx_vdi_record *record, uint64_t seq,
                        struct plx_log_reader *ret_reader, bool *ret_empty, struct plx_fault *fault)
 {
@@ -47,8 +53,8 @@ static int open_log_at(struct plx_store *store, const struct plx_vdi_record *rec
     return *ret_empty ? 0 : error;
 }
 
-/* From the key frame in effect before the snapshot before v->from, or from the start of what is
- * kept. */
+/* Visits the records from the key frame in effect before snapshot v->from - 1, or from where
+ * history begins. */
 static int visit_from(struct plx_store *store, const struct plx_vdi_record *record,
                       struct log_visit *v, struct plx_fault *fault)
 {
@@ -71,8 +77,8 @@ static int visit_from(struct plx_store *store, const struct plx_vdi_record *reco
     return error;
 }
 
-/* A disk that is open elsewhere moves on, and lets go of what is being read: that looks like
- * damage, or like the end of the log. */
+/* Visits a log. If the disk's owner lets go of what is being read, that looks like damage or like
+ * the end of the log: if the record has changed, it is read again. */
 static int visit_log(struct plx_store *store, uint32_t slot, struct log_visit *v,
                      struct plx_fault *fault)
 {
@@ -157,7 +163,7 @@ static bool note_if_before(void *context, const struct plx_record *record)
         return false;
     if (record->type == PLX_RECORD_SNAPSHOT && record->seq > search->forgotten)
         search->best = (struct plx_snapshot_info){.seq = record->seq, .time_ns = record->time_ns};
-    /* Whatever was taken in a later segment was taken later than that. */
+    /* Snapshots of later segments were taken after that time (plx_log_reader_seek_time()). */
     return search->reader->cursor.pos / plx_log_segment_bytes(search->reader->store) ==
            search->segment;
 }

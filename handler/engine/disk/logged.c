@@ -1,13 +1,14 @@
-/* logged.c - what a disk does for its log (log.h): room for a segment, and the snapshots that the
- * log takes by itself, between two batches or behind each write.
+/* logged.c - what a disk does for its log: the calls of struct plx_log_disk (log.h). It finds room
+ * for a segment, and takes part in the snapshots that the log adds by itself (protect.c).
  *
- * Invariants: those of log.c and protect.c. Loop: the VDI's.
+ * Invariants: those of log.c and protect.c.
+ * Loop: the disk's; never blocks. Crash story: memory only.
  */
 #include "engine/disk/reserve.h"
 #include "engine/disk/vdi.h"
 
-/* A key frame that goes on takes its announcement's segment from what was left for it (reserve.c).
- */
+/* A key frame that has only its announcement left takes the segment for it from the reserve: it
+ * must not wait for room that others make by waiting for this key frame (RESERVE-5). */
 static int room(struct plx_vdi *vdi, uint64_t blocks, struct plx_task *task, unsigned *waits)
 {
     if (plx_keyframe_goes_on(vdi) || plx_reserve_room(vdi, 0, blocks))

@@ -1,9 +1,9 @@
-/* lone.c - requests that are one log record: snapshots, labels, resizing.
+/* lone.c - requests that are one log record: snapshots, labels, resizing. See op.h.
  *
- * LONE-1  A snapshot is acknowledged when all that it sees is durable. What is being written in
- *     place when it is ordered counts as data of its log item, so the flush of its batch covers
- *     that too.
- * Loop: the VDI's.
+ * LONE-1  A snapshot is acknowledged only when all that it sees is durable. That includes writes in
+ *     place that are in flight when it is ordered. They count as data of the snapshot's log item,
+ *     so its batch waits for them (LOG-1), and the flush of the batch covers them.
+ * Loop: the disk's; never blocks.
  * Crash story: log.c has it.
  */
 #include <string.h>
@@ -20,7 +20,8 @@ static size_t lone_encode(struct plx_log_item *item, uint8_t *out, uint32_t *rec
     switch (request->op) {
     case PLX_SNAPSHOT:
         request->seq = ++log->cursor.snap_seq;
-        /* An automatic one may have overtaken it while it waited for a batch. */
+        /* While this one waited for a batch, an automatic snapshot may have overtaken it and taken
+         * its time. Times of snapshots only rise. */
         request->time_ns = log->snapshot_ns =
             plx_max_u64(request->time_ns, plx_min_u64(log->snapshot_ns + 1, PLX_TIME_MAX));
         op->vdi->last_snapshot_ns = plx_max_u64(request->time_ns, op->vdi->last_snapshot_ns);
@@ -45,8 +46,8 @@ static void lone_apply(struct plx_log_item *item)
     }
 }
 
-/* LONE-1: the item has what is being written in place as its data, and what lies in the device's
- * cache must not have been lost. */
+/* LONE-1: writes in place that are in flight become data of the snapshot's item. Those that have
+ * completed may be in the device's cache only: the flush must cover them, too, or fail. */
 static void await_in_place(struct plx_op *op)
 {
     if (op->vdi->unflushed)
@@ -60,7 +61,6 @@ static void await_in_place(struct plx_op *op)
     }
 }
 
-/* It failed; that data may still be under way. */
 void plx_op_forget_in_place(const struct plx_op *op)
 {
     for (struct plx_op *other = op->vdi->oldest; other; other = other->next)
@@ -88,7 +88,7 @@ void plx_op_append_lone(struct plx_op *op, enum plx_record_type type, int next_s
     plx_log_append(&op->vdi->log, &op->item);
 }
 
-/* Into the stream of writes, without draining it (Parallax 5.3). */
+/* (Parallax 5.3.) If nothing has changed since the last snapshot, the request gets that one. */
 void plx_op_begin_snapshot(struct plx_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -96,7 +96,7 @@ void plx_op_begin_snapshot(struct plx_op *op)
     if (!vdi->changed && vdi->map.gen && vdi->map.gen == vdi->map.gen_submitted) {
         op->request->seq = vdi->map.gen;
         op->request->time_ns = vdi->last_snapshot_ns;
-        op->state = OP_SNAPSHOT_WAIT; /* what belongs to that one may still be under way */
+        op->state = OP_SNAPSHOT_WAIT; /* writes in place that it sees may still be in flight */
         plx_task_ready(vdi->store, &op->task);
         return;
     }
@@ -107,7 +107,7 @@ void plx_op_begin_snapshot(struct plx_op *op)
     plx_op_append_lone(op, PLX_RECORD_SNAPSHOT, OP_SNAPSHOT_LOGGED);
 }
 
-/* A snapshot that is just being let go is as good as gone (RECLAIM-5 and RECLAIM-6). */
+/* A snapshot that is being let go counts as gone (RECLAIM-5, RECLAIM-6): no label may keep it. */
 void plx_op_begin_label(struct plx_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -117,7 +117,7 @@ void plx_op_begin_label(struct plx_op *op)
 
     vdi->labels_begun++;
     op->labels = true;
-    if (gone && !op->request->remove) /* a label may outlive its snapshot for a moment */
+    if (gone && !op->request->remove) /* a label that outlived its snapshot can be removed */
         plx_op_finish(op, PLX_ERR_NOT_FOUND);
     else
         plx_op_append_lone(op, PLX_RECORD_LABEL, OP_ITEM);

@@ -1,10 +1,14 @@
-/* mapped.c - which blocks of a disk hold data. */
+/* mapped.c - which blocks of a disk or snapshot hold data: walks that skip what is surely empty.
+ *
+ * Loop: synchronous; the disk's loop runs while nodes are read.
+ * Crash story: nothing is written here.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/disk/vdi_inside.h"
 
-/* The first block at or after vblock that the sorted overlay says something about. */
+/* The start of the first leaf, at or after that of vblock, with a change in the sorted overlay. */
 static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
 {
     size_t low = 0, high = overlay->count;
@@ -22,7 +26,8 @@ static uint64_t next_change(const struct plx_overlay *overlay, uint64_t vblock)
                                 : UINT64_MAX;
 }
 
-/* Of the subtree of a level that holds vblock, as far as the overlays say nothing either. */
+/* The end of the subtree of that level that holds vblock, or the next block that the overlays have
+ * a change of, if that comes first. */
 static uint64_t subtree_end(const struct plx_vdi *vdi, unsigned level, uint64_t vblock)
 {
     const struct plx_map *map = &vdi->map;
@@ -46,7 +51,7 @@ uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *wa
                : subtree_end(vdi, walk->level, vblock);
 }
 
-/* A lookup has failed at the node of this level. */
+/* A lookup failed at a node that cannot be read: the end of what that node maps. */
 static uint64_t unreadable_end(const struct plx_vdi *vdi, const struct plx_walk *walk,
                                uint64_t vblock)
 {
@@ -55,7 +60,7 @@ static uint64_t unreadable_end(const struct plx_vdi *vdi, const struct plx_walk 
                : subtree_end(vdi, walk->level, vblock);
 }
 
-/* Waits for the nodes that it takes. */
+/* Looks a block up, and waits for the nodes that this takes. */
 static int look_up(struct plx_vdi *vdi, uint64_t vblock, struct plx_walk *walk,
                    struct plx_mapping *ret_mapping, struct plx_fault *fault)
 {
@@ -99,7 +104,7 @@ int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock
 }
 
 struct run_visit {
-    bool skips; /* what cannot be read */
+    bool skips; /* what cannot be read is a run of its own, not an error; visit is called */
     bool (*visit)(void *context, uint64_t offset, uint64_t length, enum plx_map_run run);
     bool (*visit_mapped)(void *context, uint64_t offset, uint64_t length, bool mapped);
     void *context;

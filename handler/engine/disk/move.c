@@ -1,21 +1,24 @@
-/* move.c - which blocks of a disk lie scattered, and which are worth moving; see PLX_MOVE.
+/* move.c - which blocks of a disk lie scattered, and which are worth moving. See move.h, and
+ * PLX_MOVE in engine.h.
  *
- * Two blocks that follow one another among the mapped blocks of a window belong to one run when
- * they do so on the store, too. Runs are what reading in order pays for, one transfer each. All
- * that moves in a window becomes adjacent; what is shared stays between it.
+ * Two mapped blocks that follow one another in a window belong to one run if they also follow one
+ * another on the store. Reading in order costs one transfer per run, so a move makes runs fewer:
+ * all blocks of a window that move become adjacent. Shared blocks stay where they are.
  *
- * MOVE-1  Only blocks that may be written in place move: no snapshot and no clone sees them, so
- *     nothing that is shared becomes two.
- * MOVE-2  A window moves only for runs that this saves, so that what was moved stays.
- * Loop: the VDI's; never blocks.
+ * MOVE-1  Only blocks that may be written in place move: no snapshot and no clone sees these. So no
+ *     block that is shared becomes two.
+ * MOVE-2  A window's blocks move only if that saves a run per BLOCKS_FOR_A_RUN blocks that move. So
+ *     what was moved once is not moved again.
+ * Loop: the disk's; never blocks.
  * Crash story: that of a write to new blocks (issue.c, log.c).
  */
 #include "engine/disk/move.h"
 
-#define BLOCKS_FOR_A_RUN 64u /* so many may be moved to save one */
+#define BLOCKS_FOR_A_RUN 64u /* at most this many blocks move to save one run */
 
 #define NEW_PLACE (1ull << 63) /* beyond all addresses: the first block of the run to be */
 
+/* The runs of a window, before or after its blocks move as planned. */
 static uint64_t count_runs(const struct plx_op *op, bool after)
 {
     uint64_t runs = 0, next_new = NEW_PLACE, expected = 0;
@@ -70,8 +73,6 @@ bool plx_move_plan(struct plx_op *op)
     return false;
 }
 
-/* To the end of the empty subtree that the last lookup came to, or the next block that is not in
- * the tree yet. */
 uint64_t plx_move_empty_end(const struct plx_op *op, uint64_t end)
 {
     return op->walk.level < 2 ? end : plx_vdi_absent_end(op->vdi, &op->walk, end - 1);

@@ -1,8 +1,9 @@
-/* op.c - the life of an operation: taken for a request, active, finished.
+/* op.c - the life of an operation: taken for a request, active, finished. See op.h.
  *
- * OP-1  A request completes exactly once; a failed window ends it.
- * OP-2  Nothing is allocated here: operations exist since the VDI was opened.
- * Loop: the VDI's.
+ * OP-1  Each request completes exactly once. The first window that fails ends its operation, and
+ *     with it the request.
+ * OP-2  A request allocates no memory: a disk's operations are allocated when it is opened.
+ * Loop: the disk's; never blocks.
  * Crash story: none; this is memory.
  */
 #include <stdlib.h>
@@ -21,8 +22,8 @@ static void release_op(struct plx_op *op)
     op->vdi->free_op_count++;
 }
 
-/* There is one (OP-2). What no load ever was deep enough to need is never touched: it takes no
- * memory. */
+/* Takes a free operation; the caller knows that there is one. Operations that were used before come
+ * first, so memory of operations that were never needed is never touched. */
 static struct plx_op *take_op(struct plx_vdi *vdi)
 {
     struct plx_op *op = vdi->free_ops;
@@ -44,6 +45,7 @@ int plx_ops_init(struct plx_vdi *vdi)
 {
     unsigned count = vdi->store->options.ops_per_vdi + PLX_OP_AHEAD + PLX_OP_OWN;
 
+    /* OP-2 */
     vdi->ops = calloc(count, sizeof *vdi->ops);
     vdi->op_edges = aligned_alloc(PLX_BLOCK_SIZE, (size_t)count * EDGE_BYTES);
     vdi->compare_buffer = aligned_alloc(PLX_BLOCK_SIZE, COMPARE_BLOCKS * PLX_BLOCK_SIZE);
@@ -87,8 +89,9 @@ static void deactivate(struct plx_op *op)
     plx_op_wake_all(vdi->store, &vdi->ticket_waiters);
 }
 
-/* Whether an operation goes by addresses that it looked up. One that waits for its turn, for space
- * or for a key frame looks up again afterwards; a key frame must not wait for it. */
+/* Whether an operation uses addresses that it looked up. One that waits for its range, for room or
+ * for a key frame looks up again afterwards. A key frame must not wait for such an operation, which
+ * may be waiting for that key frame. */
 static bool holds_addresses(const struct plx_op *op)
 {
     return op->state != OP_LOCK && op->state != OP_RETRY && op->state != OP_ROOM &&
@@ -101,7 +104,7 @@ bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_on
     for (const struct plx_op *op = vdi->oldest; op && op->ticket < ticket; op = op->next) {
         if (&op->task == task || (in_place_only ? !op->in_place : !holds_addresses(op)))
             continue;
-        vdi->log.patience_ns = 0; /* it may be for the snapshot that shares its I/O */
+        vdi->log.patience_ns = 0; /* the operation may wait for a patient snapshot to be logged */
         plx_queue_push(&vdi->ticket_waiters, task);
         return false;
     }
@@ -118,7 +121,7 @@ static void count_latency(struct plx_store *store, uint64_t *histogram, uint64_t
                           uint64_t started_ns)
 {
     uint64_t ns = store->env->monotonic_ns(store->env) - started_ns;
-    unsigned bucket = 63 - (unsigned)__builtin_clzll(ns | 1); /* that of 0 is that of 1 */
+    unsigned bucket = 63 - (unsigned)__builtin_clzll(ns | 1); /* 0 ns counts as 1 ns */
 
     bucket = bucket < PLX_HISTOGRAM_BUCKETS ? bucket : PLX_HISTOGRAM_BUCKETS - 1;
     histogram[bucket]++;
@@ -142,7 +145,6 @@ void plx_op_complete(struct plx_vdi *vdi, struct plx_request *request, int resul
     request->done(request);
 }
 
-/* What was written in place may be seen, and no flush has followed it. */
 void plx_op_in_cache_only(struct plx_vdi *vdi)
 {
     plx_vdi_set_unflushed(vdi);
@@ -173,7 +175,7 @@ void plx_op_finish(struct plx_op *op, int result)
     release_op(op);
     if (result && !request->fault.code)
         plx_vdi_fault(vdi, result, &request->fault);
-    plx_op_complete(vdi, request, result); /* OP-1; may submit again */
+    plx_op_complete(vdi, request, result); /* OP-1; its callback may submit a request at once */
 }
 
 int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault)

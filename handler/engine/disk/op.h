@@ -1,37 +1,43 @@
-/* op.h - inside the engine's disk: operations, as the files of the data path share them.
+/* op.h - inside disk/: operations, as the files of the data path share them.
  *
- * request.c admits a request, op.c has the operation that it becomes, steps.c takes its steps: a
- * window at a time (window.c reads, issue.c writes), or one log record (lone.c).
+ * An operation is one request in progress: a task with a state. request.c admits a request, op.c
+ * begins and ends its operation, steps.c moves it on. A read or write goes through its range in
+ * windows of at most 256 blocks: window.c locks, looks up and reads a window, issue.c writes it,
+ * room.c finds room for it, blocks.c knows where its bytes are in memory. A snapshot, a label or a
+ * resize is one log record (lone.c).
+ *
+ * All functions run on the disk's loop and never block. "0, PLX_WAIT or ..." means: PLX_WAIT, the
+ * operation's task is in a queue, and its step is called when what it waits for has happened.
  */
 #ifndef PLX_OP_H
 #define PLX_OP_H
 
 #include "engine/disk/vdi.h"
 
-/* Kept for those who must not wait (REQUEST-1): */
-#define PLX_OP_OWN 2u /* a synchronous call and an automatic snapshot, at most one of each */
-#define PLX_OP_AHEAD 2u
-#define PLX_OP_EDGE_LEAVES 2u /* of a run: those at its ends keep other blocks */
+/* Operations kept for requests that must not wait for others (REQUEST-1). */
+#define PLX_OP_OWN 2u   /* a synchronous call and an automatic snapshot, one of each at most */
+#define PLX_OP_AHEAD 2u /* requests that were submitted ahead */
+#define PLX_OP_EDGE_LEAVES 2u /* leaves at the ends of a range, which it covers in part only */
 
-/* What an operation waits for, or does next (steps.c). */
+/* What an operation waits for, or does next. steps.c has the life of a window. */
 enum {
-    OP_WINDOW, /* lay out the next window */
-    OP_LOCK,
-    OP_LOOKUP,
-    OP_READ, /* a read window's blocks, or old contents that a write needs */
-    OP_VOIDED,
-    OP_VOID_WAIT,
-    OP_ISSUE,
-    OP_WRITTEN, /* data in place has completed */
-    OP_LOGGED,
-    OP_DURABLE,
-    OP_RETRY, /* space may have become free: look again */
-    OP_ROOM,  /* the same, when history has given way */
-    OP_SNAPSHOT_LOGGED,
-    OP_SNAPSHOT_WAIT, /* nothing has changed since the last one */
-    OP_ITEM,          /* a lone log record */
-    OP_FLUSHED,
-    OP_KEYFRAME,
+    OP_WINDOW,    /* does not wait: lays out the next window, or ends */
+    OP_LOCK,      /* the window's range, or the compare buffer */
+    OP_LOOKUP,    /* a node of the map */
+    OP_READ,      /* a read's blocks, or the old contents that a write needs */
+    OP_VOIDED,    /* its VOID record is logged */
+    OP_VOID_WAIT, /* other operations' VOID records are logged */
+    OP_ISSUE,     /* does not wait: submits data and log record */
+    OP_WRITTEN,   /* data that is written in place, or what is left of data when the log is done */
+    OP_LOGGED,    /* its log record is applied */
+    OP_DURABLE,   /* a flush */
+    OP_RETRY,     /* space: an extent, or a key frame that frees blocks; then it looks up again */
+    OP_ROOM,      /* the same, for history to give way */
+    OP_SNAPSHOT_LOGGED, /* its SNAPSHOT record is applied */
+    OP_SNAPSHOT_WAIT,   /* nothing has changed since the last snapshot: that one must be durable */
+    OP_ITEM,            /* another lone log record is applied */
+    OP_FLUSHED,         /* a flush that was requested */
+    OP_KEYFRAME,        /* a key frame that was requested */
 };
 
 /* A place in the memory of a request. */
@@ -66,7 +72,7 @@ static inline bool plx_op_vouching(const struct plx_op *op)
     return op->request->op == PLX_VOUCH;
 }
 
-/* STEPS-1 */
+/* Whether the operation changes no contents of the disk (STEPS-1). */
 static inline bool plx_op_keeps_contents(const struct plx_op *op)
 {
     return plx_op_moving(op) || plx_op_sharing(op) || plx_op_vouching(op);
@@ -92,7 +98,7 @@ static inline bool plx_op_is_head(const struct plx_op *op, unsigned block)
     return block == 0 && (op->head_skip || (op->blocks == 1 && op->tail_skip));
 }
 
-/* Of a block that is no head. */
+/* For a block that is not the head. */
 static inline bool plx_op_is_tail(const struct plx_op *op, unsigned block)
 {
     return block == op->blocks - 1 && op->tail_skip;
@@ -117,7 +123,7 @@ static inline uint64_t plx_op_data_offset(const struct plx_op *op, unsigned bloc
 
 /* ---- Bytes of the request ---- */
 
-/* From byte skip on. */
+/* The request's memory from byte skip on. */
 static inline struct plx_op_bytes plx_op_bytes_at(const struct plx_request *request, uint64_t skip)
 {
     struct plx_op_bytes c = {request->iov, request->iovcnt, 0};
@@ -148,7 +154,8 @@ static inline struct iovec plx_op_bytes_take(struct plx_op_bytes *c, size_t want
     return slice;
 }
 
-/* A block's 4 KiB wherever they lie: in the compare buffer, an edge buffer or the request. */
+/* A block's 4 KiB in memory, wherever they are: the compare buffer, an edge buffer or the request's
+ * memory. flat: space for the answer. */
 static inline struct plx_op_bytes plx_op_block_bytes(const struct plx_op *op, unsigned block,
                                                      struct iovec *flat)
 {
@@ -161,9 +168,9 @@ static inline struct plx_op_bytes plx_op_block_bytes(const struct plx_op *op, un
     return (struct plx_op_bytes){flat, 1, 0};
 }
 
-/* Whether block lies behind the one before it on the store: one transfer takes both. It never
- * crosses the end of an extent, which may be that of a volume. No two blocks of ours adjoin there,
- * for an extent begins with its header; but a damaged map may say so. */
+/* Whether a block lies directly behind the one before it on the store, so that one transfer takes
+ * both. A transfer never crosses the end of an extent, where a volume may end. A sound map has no
+ * such neighbours, for an extent begins with its header; but the map may be damaged. */
 static inline bool plx_op_adjoins(const struct plx_op *op, unsigned block)
 {
     uint64_t addr = op->mappings[block].addr;
@@ -172,15 +179,17 @@ static inline bool plx_op_adjoins(const struct plx_op *op, unsigned block)
            addr % op->vdi->store->info.extent_blocks != 0;
 }
 
-/* ---- What it holds ---- */
+/* ---- What an operation holds ---- */
 
+/* Begins a group of transfers. The join has a count of its own until all are submitted. */
 static inline void plx_op_start_join(struct plx_op *op)
 {
-    op->join = (struct plx_join){.pending = 1}; /* held until all are submitted */
+    op->join = (struct plx_join){.pending = 1};
     op->xfer_count = op->iov_count = 0;
 }
 
-/* Releases the hold; true: all have completed (or there were none). */
+/* All transfers are submitted. true: all have completed, or there were none. false: the operation's
+ * task becomes ready when they have. */
 static inline bool plx_op_end_join(struct plx_op *op)
 {
     if (--op->join.pending == 0)
@@ -205,7 +214,8 @@ static inline void plx_op_release_compare(struct plx_op *op)
     plx_op_wake_all(op->vdi->store, &op->vdi->compare_waiters);
 }
 
-/* The snapshot that sees what was written in place need not wait for it any more (LONE-1). */
+/* The operation's write in place has completed: a snapshot that sees it need not wait for it any
+ * more (LONE-1). */
 static inline void plx_op_written_in_place(struct plx_op *op)
 {
     if (op->seen_by)
@@ -220,93 +230,100 @@ static inline bool plx_op_always_copies(const struct plx_vdi *vdi)
 
 /* ---- op.c ---- */
 
-/* Takes an operation, of which there is a free one, for a request. */
+/* Takes a free operation for a request. The caller knows that there is one. */
 struct plx_op *plx_op_begin(struct plx_vdi *vdi, struct plx_request *request);
-/* Tells the one who asked. Once for each request. */
+/* Completes a request: calls its done. Once for each request (OP-1). */
 void plx_op_complete(struct plx_vdi *vdi, struct plx_request *request, int result);
-/* Ends the operation: gives back all that it holds and completes its request. */
+/* Ends the operation: releases all that it holds and completes its request. */
 void plx_op_finish(struct plx_op *op, int result);
-/* Says in the request at which block of the window it failed. Returns the error. */
+/* Notes in the request's fault at which block of the window it failed. Returns the error. */
 int plx_op_fail_at(struct plx_op *op, int error, unsigned block, const char *what);
-/* What was written in place may be seen, and no flush has followed it. */
+/* Notes that a write in place can be read by now but may be in the device's cache only. */
 void plx_op_in_cache_only(struct plx_vdi *vdi);
 
 /* ---- blocks.c ---- */
 
-/* Appends a block's memory to op->iovs, joining what is adjacent since first_iov. false: no room,
- * nothing changed. */
+/* Appends a block's memory to op->iovs; memory that adjoins an entry from first_iov on is joined to
+ * it. false: there is no room for it, and nothing has changed. */
 bool plx_op_add_block_iovs(struct plx_op *op, unsigned block, unsigned first_iov);
-/* Of a block of the window, wherever its bytes lie (plx_op_block_bytes()). */
+/* These work on a block of the window, wherever its bytes are (plx_op_block_bytes()). */
 uint32_t plx_op_block_checksum(const struct plx_op *op, unsigned block);
 bool plx_op_block_is_zero(const struct plx_op *op, unsigned block);
 void plx_op_clear_block(const struct plx_op *op, unsigned block);
-/* What a read covers of its edge blocks goes to the request. */
+/* A read: copies the covered part of its edge blocks to the request. */
 void plx_op_deliver_edges(struct plx_op *op);
-/* What a write covers of its edge blocks comes from the request. */
+/* A write: copies the covered part of its edge blocks from the request. */
 void plx_op_merge_edges(struct plx_op *op);
 
 /* ---- window.c ---- */
 
-/* The next window of a request that is not done. */
+/* Lays out the next window of a request that is not done yet. */
 void plx_op_lay_out_window(struct plx_op *op);
-/* To its first blocks; the rest makes a window of its own. */
+/* Cuts the window to its first blocks; the rest becomes the next window. */
 void plx_op_cut_window(struct plx_op *op, unsigned blocks);
-/* Takes the window's range (WINDOW-1): 0, PLX_WAIT or, to a move or a share, NOSPACE. */
+/* Locks the window's range (WINDOW-1): 0, PLX_WAIT or, for a move, share or vouch, NOSPACE. */
 int plx_op_lock(struct plx_op *op);
-/* Looks up what is still missing. 0 or PLX_WAIT: that a node cannot be read the task is told. */
+/* Looks up the window's blocks from op->looked_up on. 0 or PLX_WAIT; if a node cannot be read,
+ * the task's step gets the error. */
 int plx_op_look_up(struct plx_op *op);
-/* A transfer of adjacent blocks; the caller submits it. */
+/* Prepares a transfer of adjacent blocks; the caller submits it. */
 struct plx_xfer *plx_op_prepare_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_iov,
                                     uint64_t addr, unsigned blocks);
-/* Reads what is wanted of the window, which may be cut. Starts a join; the caller ends it. */
+/* Submits reads of the blocks that the operation needs; the window may be cut for that. Starts a
+ * join, which the caller ends. */
 int plx_op_submit_reads(struct plx_op *op);
-/* What a share's block is to be compared with. Behind plx_op_submit_reads(). */
+/* A share: reads the common block, too. To be called after plx_op_submit_reads(). */
 void plx_op_submit_common_read(struct plx_op *op);
-/* 0; PLX_WAIT: look up again (WINDOW-3); or why the request fails. */
+/* Compares what was read with the checksums. 0; PLX_WAIT: the window must be looked up again
+ * (WINDOW-3); or why the request fails. */
 int plx_op_verify_reads(struct plx_op *op);
 
 /* ---- room.c ---- */
 
-/* For the window's new blocks: 0, PLX_WAIT, NOSPACE or NOMEM (INV-8). */
+/* Whether there is room for metadata beside the reserve (reserve.h): 0, PLX_WAIT, NOSPACE or NOMEM.
+ * Here for a window with new blocks. */
 int plx_op_metadata_room(struct plx_op *op);
-/* The same, for what changes so many leaves and needs no block. */
+/* The same, for a change of `leaves` leaves that needs no new block. */
 int plx_op_room_for_changes(struct plx_op *op, uint64_t leaves);
 /* The same, for the window's VOID record. */
 int plx_op_room_for_void(struct plx_op *op);
-/* What issuing came to: PLX_WAIT when the op will be ready again, and looks up anew. */
+/* The window could not be issued, with this error. If it is for want of room, the operation waits
+ * for some where it may: PLX_WAIT, and it looks up again afterwards. Else returns the error. */
 int plx_op_wait_for_room(struct plx_op *op, int error);
 
 /* ---- issue.c ---- */
 
-/* The checksums of what gets another place, whose contents are settled. */
+/* A move, share or vouch: computes the checksums of the blocks that it has read and keeps. */
 void plx_op_checksum_kept(struct plx_op *op);
-/* What happens to each block; *ret_void: some checksum has to be voided first. */
+/* A write: decides what happens to each block (op->actions). *ret_void: the checksums of blocks
+ * that will be overwritten in place must be voided first (ISSUE-1). */
 void plx_op_classify(struct plx_op *op, bool *ret_void);
-/* Logs the VOID record, the first time or again: 0, or why not. */
+/* Logs the VOID record, the first time or again (op->void_again): 0, or why not. */
 int plx_op_append_void(struct plx_op *op);
-/* Frees what was allocated for pieces that nobody will ever map. */
+/* Frees the blocks of pieces that will never be mapped. */
 void plx_op_release_pieces(struct plx_op *op);
-/* The item for the pieces, with the memory that applying it needs: 0 or NOMEM. */
+/* Makes the log item of the pieces, and reserves the memory for applying it: 0 or NOMEM. */
 int plx_op_make_item(struct plx_op *op);
-/* Allocates, submits data and log in one step (ISSUE-1). 0: what was submitted is under way. */
+/* Allocates blocks and submits data and log record, all in one step (ISSUE-1). 0: they are in
+ * flight. */
 int plx_op_issue(struct plx_op *op);
 
 /* ---- lone.c ---- */
 
-/* A snapshot failed; that data may still be under way. */
+/* A snapshot failed: writes in place that it waited for no longer report to it. */
 void plx_op_forget_in_place(const struct plx_op *op);
-/* Logs the record of a request that is nothing else. */
+/* Logs the record of a request that consists of one record. */
 void plx_op_append_lone(struct plx_op *op, enum plx_record_type type, int next_state);
-/* Into the stream of writes, without draining it. */
+/* Begins a snapshot: it takes its place in the stream of writes, which is not drained for it. */
 void plx_op_begin_snapshot(struct plx_op *op);
-/* A snapshot gets a label or loses one. */
+/* Begins a label: a snapshot gets it, or loses it. */
 void plx_op_begin_label(struct plx_op *op);
 
 /* ---- steps.c ---- */
 
-/* Begins its first step. It may have ended when this returns. */
+/* Takes the operation's first step. The operation may have ended when this returns. */
 void plx_op_start(struct plx_op *op);
-/* The step of its task: goes on where it waited. */
+/* The step of the operation's task: goes on where it waited. */
 void plx_op_step(struct plx_task *task);
 
 #endif

@@ -1,28 +1,37 @@
-/* protect.c - continuous protection: the snapshots that a disk takes by itself; see engine.h.
+/* protect.c - continuous protection: the snapshots that a disk takes by itself. See protect.h.
  *
- * PROTECT-1  An automatic snapshot is a SNAPSHOT record like a requested one: in the order of the
- *     log, and with no other trace. Of an interval it is a request like any other; of batches and
- *     writes log.c adds the record while it forms a batch.
- * PROTECT-2  One request of an interval is under way at most. One that falls due meanwhile, or that
- *     a late turn of the loop finds due, is taken as soon as that is over: late by less than an
- *     interval. When a further one falls due by then, the former is left out and counted, and an
- *     operator is told of it, once a minute at most.
- * PROTECT-3  While batches end with snapshots nothing is written in place: what such a snapshot
- *     sees is whole as soon as its batch is durable. Writes in place that were under way when that
- *     began have ended before the first of them.
- * PROTECT-4  Of an interval none is taken when the store has no room left but its reserve (INV-8).
- * PROTECT-5  Where nothing has changed there is no record, no timer and no turn of the loop.
- * PROTECT-6  The record of an interval's snapshot goes into the batch of the next change, if one
- *     comes before the next is due (or a second has passed): no I/O of its own. Nothing is lost: as
- *     long as nothing is logged behind it, what recovery finds is what it saw, for nothing that it
- *     sees is written in place any more.
- * PROTECT-7  Snapshots get their times, and are let go by them, as the rule of witness.c has it.
- *     The disk looks at the clocks itself for each of either, so nobody can let go past it.
- * Loop: the VDI's.
- * Crash story: the policy is in the record that a key frame writes; until that is durable, the one
- *   before holds. One that is only tried is never there. An automatic snapshot is in the log or was
- *   never taken. What was recovered and no snapshot saw becomes an instant when it is next due, or
- *   when the disk is closed.
+ *    mode       a snapshot is taken                     by
+ *    OFF        never                                   -
+ *    INTERVAL   when the interval has passed and        this file: one PLX_SNAPSHOT request of
+ *               something has changed                   the engine's own at a time
+ *    BATCH      behind the changes of each log batch    log.c: a SNAPSHOT record in that batch
+ *    WRITE      behind each write, unmap or resize      log.c: a SNAPSHOT record behind its record
+ *
+ * PROTECT-1  An automatic snapshot is a SNAPSHOT record like that of a requested one: it has its
+ *     place in the order of the log, and leaves no other trace. So whatever reads snapshots need
+ *     not know who took them.
+ * PROTECT-2  At most one snapshot of an interval is under way. Another one that falls due in that
+ *     time, or that a late turn of the loop finds due, is taken as soon as the first has ended:
+ *     less than an interval late. If by then a further one is due, the earlier is left out and
+ *     counted, and an operator is told, once a minute at most.
+ * PROTECT-3  In modes BATCH and WRITE nothing is written in place. So what such a snapshot sees is
+ *     whole as soon as its batch is durable, and the snapshot waits for no write. When such a mode
+ *     is turned on, writes in place that are in flight end before the first of its snapshots.
+ * PROTECT-4  No snapshot of an interval is taken when the store has no metadata blocks left beside
+ *     the reserve (reserve.h): these are for requests that must go on when the store is full.
+ * PROTECT-5  Where nothing changes there is no record, no timer and no turn of the loop.
+ * PROTECT-6  The record of an interval's snapshot waits for the next change and goes into its
+ *     batch, so it costs no I/O of its own. It waits until the next snapshot is due, one second at
+ *     most. Nothing is lost by that: until something is logged behind it, recovery finds just what
+ *     the snapshot saw, for nothing that it sees is written in place any more.
+ * PROTECT-7  Snapshots get their times, and are let go by time, by the rule of witness.c, which
+ *     says when the wall clock is believed. The disk itself looks at the clocks each time, so no
+ *     caller can let snapshots go past that rule.
+ * Loop: the disk's. plx_protect_last() and setting a policy are synchronous; nothing else blocks.
+ * Crash story: the record on the store has the policy. A new one is in force after a crash only if
+ *   the key frame that wrote it was durable. A policy that is only tried is never written. An
+ *   automatic snapshot is in the log, or it was never taken. What was recovered and no snapshot saw
+ *   is seen by the next one that is due, or by the last one when the disk is closed.
  */
 #include "engine/disk/protect.h"
 
@@ -40,7 +49,7 @@ static uint64_t monotonic(const struct plx_vdi *vdi)
     return vdi->store->env->monotonic_ns(vdi->store->env);
 }
 
-/* The log's part of it. */
+/* Tells the log what snapshots it is to add by itself (BATCH and WRITE). */
 static void apply_mode(struct plx_vdi *vdi)
 {
     enum plx_protection_mode mode = vdi->protect.policy.mode;
@@ -62,7 +71,7 @@ bool plx_protect_copies(const struct plx_vdi *vdi)
     return vdi->protect.policy.mode >= PLX_PROTECT_BATCH;
 }
 
-/* ---- What is told of them ---- */
+/* ---- Reporting ---- */
 
 static void count_taken(struct plx_vdi *vdi)
 {
@@ -190,7 +199,7 @@ int plx_protect_check_clock(struct plx_vdi *vdi, uint64_t before_ns, struct plx_
             : "the wall clock is behind the newest snapshot, or the time asked for");
 }
 
-/* ---- Of an interval ---- */
+/* ---- Snapshots of an interval ---- */
 
 static void count_skipped(struct plx_vdi *vdi, uint64_t count)
 {
@@ -198,7 +207,7 @@ static void count_skipped(struct plx_vdi *vdi, uint64_t count)
     vdi->store->counters.snapshots_skipped += count;
 }
 
-/* PROTECT-2. The first time at once, then for all of a minute and more. */
+/* PROTECT-2: tells an operator at once the first time, then of all in a minute together. */
 static void tell_left_out(struct plx_vdi *vdi, uint64_t now)
 {
     struct plx_protect *p = &vdi->protect;
@@ -220,7 +229,7 @@ static void note_failed(struct plx_vdi *vdi)
 
     count_skipped(vdi, 1);
     if (vdi->log.sticky || vdi->store->wanted[PLX_EXTENT_META].asked)
-        return; /* that was said already; or there will be room in a moment */
+        return; /* a stopped disk was reported already; or an extent is on its way */
     if (!p->failing)
         plx_store_event(vdi->store, p->request.result,
                         "virtual disk %s: an automatic snapshot failed and is tried again: %s",
@@ -228,8 +237,8 @@ static void note_failed(struct plx_vdi *vdi)
     p->failing = true;
 }
 
-/* PROTECT-2. What was due and is not the newest of them; a pause without changes left nothing
- * out. */
+/* PROTECT-2: of all snapshots that are due, leaves out all but the newest. Intervals without a
+ * change count for nothing. */
 static void leave_out(struct plx_vdi *vdi, uint64_t now)
 {
     struct plx_protect *p = &vdi->protect;
@@ -245,7 +254,8 @@ static void leave_out(struct plx_vdi *vdi, uint64_t now)
     tell_left_out(vdi, now);
 }
 
-/* Not ordered: a requested snapshot came first and saw everything, or the disk has stopped. */
+/* The snapshot has ended. If it was never ordered, a requested snapshot came first and saw
+ * everything, or the disk has stopped. */
 static void ended(struct plx_vdi *vdi)
 {
     struct plx_protect *p = &vdi->protect;
@@ -275,7 +285,7 @@ static void prepare(struct plx_vdi *vdi)
     p->ordered = false;
 }
 
-/* The next one. */
+/* When the next snapshot is due; UINT64_MAX: none is. */
 static uint64_t due_ns(const struct plx_vdi *vdi)
 {
     const struct plx_protect *p = &vdi->protect;
@@ -302,10 +312,10 @@ void plx_protect_pump(struct plx_vdi *vdi)
         return;
     leave_out(vdi, now);
     p->due_ns += p->policy.interval_ns;
-    prepare(vdi);
+    prepare(vdi); /* PROTECT-1: a request like any other */
     p->request.patient = true;
     vdi->log.patience_ns = plx_min_u64(p->due_ns, now + SECOND_NS); /* PROTECT-6 */
-    /* PROTECT-4: the reserve is for those who must go on when the store is full. */
+    /* PROTECT-4 */
     p->request.result = plx_vdi_metadata_room(vdi, 0);
     if (p->request.result)
         ended(vdi);
@@ -322,7 +332,7 @@ static int run(struct plx_vdi *vdi, struct plx_request *request, struct plx_faul
     return error;
 }
 
-/* Synchronous. */
+/* Takes a snapshot now and waits for it. Synchronous. */
 static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
 {
     struct plx_protect *p = &vdi->protect;
@@ -341,7 +351,7 @@ static int take_now(struct plx_vdi *vdi, struct plx_fault *fault)
 void plx_protect_last(struct plx_vdi *vdi)
 {
     if (vdi->protect.policy.mode == PLX_PROTECT_INTERVAL && vdi->protect.changed)
-        take_now(vdi, NULL); /* if it fails, closing goes on: an instant less */
+        take_now(vdi, NULL); /* if it fails, closing goes on with one snapshot less */
 }
 
 /* ---- Setting ---- */
@@ -356,7 +366,7 @@ static void wait_in_place_ended(struct plx_vdi *vdi)
         plx_waiter_wait(vdi->store, &waiter);
 }
 
-/* Into the record. */
+/* Writes the policy into the record, with a key frame. */
 static int write_policy(struct plx_vdi *vdi, struct plx_fault *fault)
 {
     struct plx_request request = {.op = PLX_KEYFRAME};

@@ -1,13 +1,19 @@
-/* request.c - requests: checked, counted, admitted when there is an operation for them; the turn.
+/* request.c - requests: checked, counted, admitted when an operation is free; the disk's turn.
  *
- * REQUEST-1  Writes that wait for history to give way hold nobody up who may have to do with that:
- *     what the engine asks of itself (a synchronous call, an automatic snapshot) and what somebody
- *     waits for ahead of initiators have operations of their own, and a move or a share does not
- *     wait for such a write's range (window.c). What becomes of a request: op.h. The invariants of
- *     the data path, WINDOW-1 to LONE-1, are where they are kept: window.c, issue.c, op.c, lone.c
- *     and here.
- * Loop: the VDI's.
- * Crash story: log.c has it.
+ * A request (engine.h) is what a caller submits. It becomes an operation (op.h), of which a disk
+ * has a fixed number; while none is free, requests wait here in a queue. Further invariants of the
+ * data path are in window.c, issue.c, op.c, steps.c and lone.c.
+ *
+ * REQUEST-1  A write that finds no room may wait until history is let go (OP_ROOM). Letting history
+ *     go may itself need requests of this disk, so such a write never holds these up:
+ *       the engine's own (PLX_OWN)    Synchronous calls and automatic snapshots have PLX_OP_OWN
+ *                                     operations to themselves, and skip the queue.
+ *       submitted ahead (PLX_AHEAD)   They have PLX_OP_AHEAD operations that no other request
+ *                                     in the queue gets, and go to the queue's front.
+ *       a move, share or vouch        If such a write has locked the range that it needs, it gets
+ *                                     NOSPACE instead of waiting.
+ * Loop: the disk's; never blocks, except plx_vdi_run(), which is synchronous.
+ * Crash story: nothing is written here; log.c has it.
  */
 #include "engine/disk/op.h"
 #include "engine/disk/share.h"
@@ -103,12 +109,13 @@ static int check_request(const struct plx_vdi *vdi, const struct plx_request *re
     return vdi->snapshot ? 0 : vdi->log.sticky && request->op != PLX_READ ? vdi->log.sticky : 0;
 }
 
-/* There is a free operation. */
+/* Begins a request. The caller knows that an operation is free. */
 static void admit(struct plx_vdi *vdi, struct plx_request *request)
 {
     plx_op_start(plx_op_begin(vdi, request));
 }
 
+/* REQUEST-1 */
 static bool may_admit(const struct plx_vdi *vdi, enum plx_urgency urgency)
 {
     unsigned kept = urgency == PLX_AHEAD ? PLX_OP_OWN : PLX_OP_AHEAD + PLX_OP_OWN;
@@ -205,7 +212,7 @@ void plx_vdi_pump(struct plx_vdi *vdi)
     start_waiting(vdi);
     if (vdi->snapshot)
         return;
-    /* Acknowledged writes in place may be gone, too. */
+    /* A flush has failed since, so writes in place that were acknowledged may be lost. */
     if (vdi->unflushed && !vdi->log.sticky && vdi->flush_mark != vdi->store->flush_failures)
         plx_log_fail(&vdi->log, vdi->store->flush_error);
     plx_keyframe_pump(vdi);

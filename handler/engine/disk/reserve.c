@@ -1,44 +1,53 @@
-/* reserve.c - see reserve.h.
+/* reserve.c - room for metadata that is left to recovery: counted, and made. See reserve.h.
  *
- * RESERVE-1  reserve.blocks is the sum of what each disk that is open for writing would need if
- *     power failed now (need_of). Key frames and recovery take from it. A segment of log (log.c)
- *     and what adds to a key frame (room.c) are only given what is left beside it. Writes to new
- *     blocks leave two segments more, so that snapshots and unmaps go on when they are refused.
- * RESERVE-2  A block counts as free when it would be after a crash, too: what was freed since the
- *     last bitmap pass began is still allocated on the store, whoever recovers finds it so, and
- *     only a collection gives it back. When that is what is missing, a pass is made, but for a
- *     while none after one that failed.
- * RESERVE-3  A disk is opened only where its part is left, so that it can be closed. One that was
- *     not closed is recovered first, from the part that was left when it was opened, and then keeps
- *     its segments of log (keyframe.c, end_log): all are recovered before they are opened for use,
- *     and the first would take those of the last.
- * RESERVE-4  The reserve is not what fills a store. It grows by further extents up to a small share
- *     of the store, and by what no key frame makes less. Beyond that, and where there are none, the
- *     disk that needs most writes a key frame and needs little then. More is claimed only when no
- *     key frame would help.
- * RESERVE-5  Who waits, waits for something that ends: a pass, a key frame of a disk that has
- *     changes, an extent. Each uses up what made it worth waiting for, and nobody waits for ever:
- *     after WAITS_MAX of them he is refused. A key frame does not wait for who waits for it: near
- *     the end of a segment the disk's log may take the one that need_of counts for its
- *     announcement.
- * RESERVE-6  What a collection holds back (ALLOC-7) is wanted only when nothing else helps: it
- *     becomes free with a pass, and the collection reads the disk again. In a store where key
- *     frames make the room, somebody lacks it all the time, and no disk would ever be read whole.
- * Loop: the store's.
- * Crash story: memory only; who recovers counts anew.
+ *    who takes metadata blocks                   leaves free
+ *    key frames, recovery                        nothing: the reserve is for them
+ *    a log segment (log.c), a change that makes  the reserve
+ *      a key frame larger (room.c)
+ *    a write to new blocks (room.c)              the reserve and two segments, so snapshots and
+ *                                                unmaps go on when such writes are refused
+ *
+ * RESERVE-1  store->reserve.blocks is the sum of what each disk that is open for writing would need
+ *     if power failed now (need_of()). Nothing but key frames and recovery may use these blocks.
+ * RESERVE-2  A block counts as free only if it would be free after a crash, too. A block that was
+ *     freed since the last bitmap pass began is still allocated on the store: recovery finds it
+ *     allocated, and only a collection would give it back. When just such blocks are missing, a
+ *     bitmap pass is made. After one that failed none is made for a while.
+ * RESERVE-3  A disk is opened only if its part of the reserve is left, so that it can be closed
+ *     again. A disk that was not closed is recovered first, with the part that was left for it when
+ *     it was opened. It then keeps its log segments (keyframe_steps.c, end_log()): all disks are
+ *     recovered before any is opened for use, and the first of these would take the segments that
+ *     the last ones need.
+ * RESERVE-4  The reserve must not fill the store with extents of metadata. It grows by further
+ *     extents only up to a small share of the store, plus what no key frame can make less. Beyond
+ *     that, or without further extents, the disk that needs most writes a key frame, and needs
+ *     little then. More extents are claimed only when no key frame would help.
+ * RESERVE-5  A task that waits for room waits for something that ends: a bitmap pass, the key frame
+ *     of a disk that has changes, or an extent. Each uses up the reason to wait for it. After
+ *     WAITS_MAX passes and key frames a task asks for an extent, and is refused if none comes. A
+ *     key frame never waits for a task that waits for it: near the end of a segment, the disk's log
+ *     may take the segment that need_of() counts for the announcement (logged.c).
+ * RESERVE-6  A collection holds freed metadata back while it reads a disk (ALLOC-7). These blocks
+ *     are asked for only when nothing else helps, for then the collection has to read that disk
+ *     again. In a store where key frames make the room, somebody lacks room all the time. If each
+ *     asked, no disk would ever be read to its end.
+ * Loop: the store's. plx_reserve_obtain() is synchronous; nothing else blocks.
+ * Crash story: memory only; recovery counts anew.
  */
 #include "engine/disk/reserve.h"
 
 #include "engine/disk/vdi.h"
 
-#define LEAF_SHIFT (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT) /* of the bytes that a leaf maps */
-#define LEAVES_OF_ITEM 2u /* of a window or an unmap that waits in the log, without a table's */
-#define CLAIM_SHARE 64u   /* RESERVE-4 */
+#define LEAF_SHIFT (PLX_BLOCK_SHIFT + PLX_NODE_SHIFT) /* log2 of the bytes that a leaf maps */
+/* Leaves that an item in the log changes at most: a window's, or those at the ends of an unmap. The
+ * node above the leaves that an unmap drops whole is not counted. */
+#define LEAVES_OF_ITEM 2u
+#define CLAIM_SHARE 64u /* RESERVE-4 */
 #define WAITS_MAX 100u
 #define RETRY_NS 1000000000ull
 
-/* Each changed leaf, and on each level above as many, but no more than the disk has; and of the
- * log's index the nodes on the way to where segments went and to where they came. */
+/* The changed leaves, and on each level above as many nodes, but no more than the disk has. Also
+ * the nodes of the log's index on the way to the entries of segments that went and that came. */
 uint64_t plx_reserve_nodes(const struct plx_vdi *vdi, uint64_t leaves)
 {
     uint64_t nodes = (vdi->log.segment_count >> PLX_NODE_SHIFT) + 2 * PLX_INDEX_LEVELS;
@@ -49,8 +58,8 @@ uint64_t plx_reserve_nodes(const struct plx_vdi *vdi, uint64_t leaves)
     return nodes + (leaves > 0);
 }
 
-/* Whether a key frame's announcement, of this one or of recovery, may need a further segment: what
- * was logged last may be lost. */
+/* Whether announcing a key frame, now or in recovery, may need a further segment. Recovery may find
+ * less of the log than was written, so the last applied position counts, too. */
 static bool needs_segment(const struct plx_log *log)
 {
     uint64_t bytes = plx_log_segment_bytes(log->store), at = log->cursor.pos % bytes;
@@ -59,9 +68,12 @@ static bool needs_segment(const struct plx_log *log)
            plx_log_segment_of(log, log->applied.pos) != plx_log_segment_of(log, log->cursor.pos);
 }
 
-/* Twice: a key frame that is under way when power fails may leave its nodes allocated, and recovery
- * makes them all again. What is made already is not free any more. Then the disk is to be opened
- * once more, without changes. */
+/* What a disk needs (RESERVE-1), if `leaves` more leaves change than have changed by now:
+ *   - the nodes of a key frame twice: one that is under way when power fails may leave its nodes
+ *     allocated, and recovery makes them all again. Nodes that are made already are not counted,
+ *     for they are not free any more;
+ *   - a segment for the announcement, if one may be needed;
+ *   - what it takes to open and close the disk once more, without changes. */
 static uint64_t need_of(const struct plx_vdi *vdi, uint64_t leaves)
 {
     const struct plx_map *map = &vdi->map;
@@ -78,6 +90,7 @@ static uint64_t need_of(const struct plx_vdi *vdi, uint64_t leaves)
            (needs_segment(&vdi->log) ? vdi->store->info.segment_blocks : 0); /* RESERVE-5 */
 }
 
+/* RESERVE-1 */
 static void count(struct plx_vdi *vdi, uint64_t leaves)
 {
     uint64_t need = need_of(vdi, leaves);
@@ -108,7 +121,7 @@ bool plx_reserve_room(struct plx_vdi *vdi, uint64_t leaves, uint64_t blocks)
         return true;
     for (struct plx_vdi *v = store->vdis; v; v = v->next)
         if (v != vdi)
-            count(v, 0); /* others need less by now, perhaps */
+            count(v, 0); /* other disks may need less by now */
     return is_left(store, blocks);
 }
 
@@ -131,7 +144,7 @@ static bool may_pass(const struct plx_store *store)
             store->env->monotonic_ns(store->env) - store->freed.failed_at_ns > RETRY_NS);
 }
 
-/* A pass or a key frame, one at a time: whether one is under way. */
+/* Begins a bitmap pass or a key frame, unless one is under way. false: neither would help. */
 static bool relieve(struct plx_store *store)
 {
     struct plx_reserve *reserve = &store->reserve;
@@ -178,7 +191,7 @@ void plx_reserve_forget(struct plx_vdi *vdi)
     plx_alloc_wake(vdi->store);
 }
 
-/* RESERVE-4 */
+/* RESERVE-4: whether the reserve is small enough to claim extents for it. */
 static bool is_small(const struct plx_store *store)
 {
     uint64_t limit = store->info.extents * store->info.extent_blocks / CLAIM_SHARE;

@@ -1,10 +1,13 @@
-/* reserve.h - inside the engine: room for metadata that is left to recovery.
+/* reserve.h - inside the engine: a reservation of metadata blocks for recovery.
  *
- * A disk that was not closed is opened by a key frame of what its log says, and so is one that is
- * closed. That key frame takes new nodes before it frees any, and in a store that is full of
- * metadata there are none: the disk could not be opened before somebody collects, and nothing is
- * collected before it is open. So what makes logs longer, or key frames larger, leaves as much as
- * all disks that are open here need at once.
+ * Recovery writes a key frame of what the log says, and closing a disk writes one, too. A key frame
+ * takes new nodes before it frees any. In a store that is full of metadata there would be none: the
+ * disk could not be opened before garbage is collected, and nothing is collected before all disks
+ * are open. So whatever makes logs longer or key frames larger leaves as many blocks free as all
+ * disks that are open here need together.
+ *
+ * To take metadata: plx_reserve_room() asks; if it says no, plx_reserve_wait() queues the task, and
+ * the task asks again when it is ready. Counts are in blocks. All of this is on the store's loop.
  */
 #ifndef PLX_RESERVE_H
 #define PLX_RESERVE_H
@@ -13,21 +16,23 @@
 
 struct plx_vdi;
 
-/* Nodes of a key frame that changes so many leaves, at most. */
+/* How many nodes a key frame needs at most, if `leaves` leaves have changed. */
 uint64_t plx_reserve_nodes(const struct plx_vdi *vdi, uint64_t leaves);
-/* Whether so many blocks of metadata can be taken, and so many more leaves of the disk be changed,
- * and the reserve is left. */
+/* Whether the reserve is still left after `blocks` blocks of metadata are taken and `leaves` more
+ * leaves of the disk change. */
 bool plx_reserve_room(struct plx_vdi *vdi, uint64_t leaves, uint64_t blocks);
-/* There is some, but soon there may not be: makes some in the background. */
+/* Makes room in the background when it is getting short. */
 void plx_reserve_ahead(struct plx_store *store);
-/* There is none: queues the task until there may be (PLX_WAIT), or why there will not. *waits: how
- * often the task was queued; 0 at first. */
+/* There is no room. PLX_WAIT: the task is queued until there may be some. Else why there will be
+ * none. *waits counts how often the task was queued; 0 at first. */
 int plx_reserve_wait(struct plx_store *store, struct plx_task *task, unsigned *waits);
-/* Waits until so many blocks can be taken, as long as that may be. Synchronous. */
+/* Waits until `blocks` blocks can be taken, while something may make room: 0, or why not.
+ * Synchronous. */
 int plx_reserve_obtain(struct plx_vdi *vdi, uint64_t blocks);
-/* What the disk needs has changed: of its key frame something was written, or it has ended. */
+/* Counts anew what the disk needs: after its key frame has made nodes, after it has ended. */
 void plx_reserve_count(struct plx_vdi *vdi);
 void plx_reserve_keyframe_ended(struct plx_vdi *vdi);
+/* The disk is gone: it needs nothing any more. */
 void plx_reserve_forget(struct plx_vdi *vdi);
 void plx_reserve_init(struct plx_store *store);
 

@@ -1,8 +1,16 @@
-/* room.c - room for what an operation writes, and the wait for it.
+/* room.c - room for what an operation writes, and the wait for it. See op.h and reserve.h.
  *
- * Who waits looks up again afterwards, and holds no address meanwhile. Whom a wait must not hold up
- * request.c says (REQUEST-1).
- * Loop: the VDI's. Crash story: nothing is written here.
+ * What an operation without room tries, in this order (plx_op_wait_for_room()):
+ *
+ *    1  an extent from the registry is on its way         RETRY, when it arrives
+ *    2  a key frame may free blocks that have died        RETRY, when the key frame has ended
+ *    3  history may give way, if the environment says so  ROOM, when it has (or will not)
+ *    4  nothing helps                                     NOSPACE
+ *
+ * A move, share or vouch tries 1 only (STEPS-1). An operation that waits holds no addresses: it
+ * looks them up again afterwards. request.c says whom it must not hold up (REQUEST-1).
+ * Loop: the disk's; never blocks, except plx_vdi_wait_metadata_room(), which is synchronous.
+ * Crash story: nothing is written here.
  */
 #include "engine/disk/op.h"
 #include "engine/disk/reserve.h"
@@ -38,7 +46,6 @@ static int wait_for_metadata(struct plx_op *op)
     return plx_reserve_wait(op->vdi->store, &op->task, &op->room_waits);
 }
 
-/* 0, PLX_WAIT or NOSPACE (INV-8). */
 int plx_op_metadata_room(struct plx_op *op)
 {
     int error = plx_vdi_metadata_room(op->vdi, op->blocks);
@@ -46,7 +53,6 @@ int plx_op_metadata_room(struct plx_op *op)
     return !error || error == PLX_ERR_NOMEM ? error : wait_for_metadata(op);
 }
 
-/* The same, for what changes so many leaves and needs no block: as long as the reserve is left. */
 int plx_op_room_for_changes(struct plx_op *op, uint64_t leaves)
 {
     int error =
@@ -55,8 +61,8 @@ int plx_op_room_for_changes(struct plx_op *op, uint64_t leaves)
     return !error || error == PLX_ERR_NOMEM ? error : wait_for_metadata(op);
 }
 
-/* A VOID record may have to be logged twice (void_again), and must not fail the second time: with a
- * spare segment at hand it does not. */
+/* A VOID record may have to be logged twice (plx_op_append_void()), and must not fail the second
+ * time. With a spare segment at hand it does not. */
 int plx_op_room_for_void(struct plx_op *op)
 {
     int error = plx_op_room_for_changes(op, op->void_count);
@@ -64,7 +70,8 @@ int plx_op_room_for_void(struct plx_op *op)
     return error || op->vdi->log.spare_addr ? error : wait_for_metadata(op);
 }
 
-/* No space: a key frame frees what has died, if anything has; then the write is tried again. */
+/* Asks for a key frame of a disk where something may have died: it frees that, and the operation
+ * tries again. */
 static int wait_for_deaths(struct plx_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -82,8 +89,8 @@ static int wait_for_deaths(struct plx_op *op)
     return PLX_ERR_NOSPACE;
 }
 
-/* Nothing has died that is not free: perhaps some of the history can go. Not while somebody waits
- * for the disk to be idle: who lets history go may be waiting for him. */
+/* No block is dead but not free yet, so asks for history to give way. Not while the disk is closing
+ * or has a barrier: a call waits for it to be idle then, perhaps the one that lets history go. */
 static int wait_for_history(struct plx_op *op)
 {
     struct plx_store *store = op->vdi->store;
@@ -94,12 +101,10 @@ static int wait_for_history(struct plx_op *op)
     op->retries = 0;
     op->state = OP_ROOM;
     plx_queue_push(&store->room_waiters, &op->task);
-    plx_op_wake_all(store,
-                    &op->vdi->range_waiters); /* moves and shares do not wait for it (REQUEST-1) */
+    plx_op_wake_all(store, &op->vdi->range_waiters); /* REQUEST-1: moves and shares fail instead */
     return PLX_WAIT;
 }
 
-/* What issuing came to: PLX_WAIT when the op will be ready again, and looks up anew. */
 int plx_op_wait_for_room(struct plx_op *op, int error)
 {
     if (error == PLX_WAIT) {
@@ -112,6 +117,6 @@ int plx_op_wait_for_room(struct plx_op *op, int error)
     }
     if (error == PLX_WAIT)
         plx_op_wake_all(op->vdi->store,
-                        &op->vdi->ticket_waiters); /* it holds no address any more */
+                        &op->vdi->ticket_waiters); /* the operation holds no address any more */
     return error;
 }

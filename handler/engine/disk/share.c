@@ -1,22 +1,28 @@
-/* share.c - how a block becomes common, so that many addresses of many disks may map it; PLX_SHARE.
+/* share.c - how a block becomes common, so that many addresses of many disks may map it. See
+ * share.h, and PLX_SHARE in engine.h.
  *
- * SHARE-1  A common block is nobody's: nobody overwrites it (MAP-5), and nobody frees it but the
- *     sweep of a collection (collect.c), when nobody maps it any more. A bit of its address says so
- *     wherever it is named, and all who name it do so with that bit (VERIFY_TREE-2).
- * SHARE-2  It becomes common by being made: a copy in a new block. What was there before goes as
- *     with any overwrite, or stays for the snapshots that see it.
- * SHARE-3  Another disk's log may name it only once its contents are durable. Were they lost by a
- *     flush that failed, it would be news for the log that they were written with, but not for one
- *     that came to name them later (TICK-2). So PLX_SHARE waits for the device's flush, with
- *     write_back, too, and what is mapped as common is durable. Recovery of either disk marks it.
- * SHARE-4  Contents never change: what joins was read, checked against its checksum, and found
- *     equal byte by byte, under the range lock of a write.
+ * SHARE-1  A common block belongs to no disk. Nobody overwrites it (MAP-5). Only the sweep of a
+ *     collection frees it, once no disk maps it; no reference counts are kept. The top bit of an
+ *     address says that its block is common, and everything that names such a block sets the bit
+ *     (VERIFY_TREE-2). So code that drops a mapping sees from the address alone that it must not
+ *     free the block.
+ * SHARE-2  A block never becomes common where it lies: a copy is made in a new block, and that one
+ *     is common from the start. The old block dies as with any overwrite, or stays for the
+ *     snapshots that see it.
+ * SHARE-3  A log may name another disk's common block only when the block's contents are durable.
+ *     If a failed flush lost them, the log that they were written with would learn of it, but not a
+ *     log that came to name them later (TICK-2). So PLX_SHARE waits for the device's flush even in
+ *     write-back mode. Recovery of either disk marks the block as allocated.
+ * SHARE-4  Contents of the disk never change. A block that joins a common one was read, matched its
+ *     checksum, and is equal to the common one byte by byte; all of that under the range lock of a
+ *     write.
  * SHARE-5  No collection is under way between learning a common block's address and naming it in a
- *     log (plx_share_begin): a disk that was marked before it came to map the block does not count,
- *     and the one that it had the address from may have let go of it before it was marked.
- * Loop: the VDI's; never blocks.
- * Crash story: that of a write to new blocks. Before the first log record is durable the copy is
- *   a free block or a leak; later nothing but garbage can be left, which a collection finds.
+ *     log (plx_share_begin()). Otherwise the collection could miss the block: it may have marked
+ *     this disk before the disk came to map the block, and the disk that the address came from may
+ *     have let go of the block before it was marked.
+ * Loop: the disk's; never blocks.
+ * Crash story: that of a write to new blocks. Until the first log record is durable, the copy is a
+ *   free block or a leak. Later a crash can leave nothing but garbage, which a collection finds.
  */
 #include "engine/disk/share.h"
 
@@ -66,6 +72,7 @@ int plx_share_check(const struct plx_store *store, const struct plx_request *req
                : PLX_ERR_INVALID;
 }
 
+/* Notes the result; false, as an answer: nothing is left to be done. */
 static bool settled(struct plx_op *op, enum plx_share_result result)
 {
     op->request->share->result = result;
@@ -83,7 +90,7 @@ bool plx_share_plan(struct plx_op *op)
         share->common = addr;
         return settled(op, PLX_SHARE_ALREADY);
     }
-    op->actions[0] = PLX_ACTION_NEW;
+    op->actions[0] = PLX_ACTION_NEW; /* SHARE-2 */
     return true;
 }
 
@@ -103,6 +110,7 @@ bool plx_share_compare(struct plx_op *op)
     return true;
 }
 
+/* SHARE-1: the bit that makes an address that of a common block. */
 uint64_t plx_share_addr(const struct plx_op *op, const struct plx_piece *piece)
 {
     return op->request->op == PLX_SHARE ? piece->addr | PLX_ADDR_COMMON : piece->addr;

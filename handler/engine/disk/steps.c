@@ -1,18 +1,38 @@
-/* steps.c - the steps of an operation: one state machine for all requests.
+/* steps.c - the steps of an operation: one state machine for all requests. See op.h.
  *
- * STEPS-1  A move gives blocks another place and never other contents: it reads, checks and logs
- *     under the range lock of a write. What a snapshot has come to see in between stays where it
- *     is. It takes no room that writes wait for. So does a share, block by block (share.c). A vouch
- *     (vouch.c) reads under that lock, too, perhaps writes the same again, and changes nothing but
- *     what is known.
- * Loop: the VDI's.
+ * The life of a window of a write. (A read goes to READ and back to WINDOW, without a lock.)
+ *
+ *    state       the operation waits for             then
+ *  1 WINDOW      nothing                             lays out the next window, or finishes
+ *  2 LOCK        the window's range                  to LOOKUP
+ *  3 LOOKUP      nodes of the map                    to READ for old contents, else to ISSUE
+ *  4 READ        old contents, or a read's blocks    checks them; to ISSUE (a read: to WINDOW)
+ *  5 ISSUE       nothing                             submits data and log record
+ *    VOIDED      its VOID record in the log          back to LOOKUP (ISSUE-1)
+ *    VOID_WAIT   other operations' VOID records      back to LOOKUP
+ *    RETRY       space: an extent, or a key frame    back to LOOKUP
+ *    ROOM        history to give way (REQUEST-1)     back to LOOKUP
+ *  6 LOGGED      the log record to be applied        to WRITTEN; skipped if all is in place
+ *  7 WRITTEN     data in flight                      to DURABLE
+ *  8 DURABLE     a flush, if one is needed           back to WINDOW
+ *
+ * An error in any state ends the operation.
+ *
+ * STEPS-1  Some operations change no contents of the disk. They work under the range lock of a
+ *     write:
+ *       move    gives blocks another place, a window at a time
+ *       share   makes one block common, or maps it to a common block (share.c)
+ *       vouch   may write a block again as it is, and notes its checksum (vouch.c)
+ *     A move or a vouch looks its window up again if a snapshot comes in between, for blocks that
+ *     the snapshot sees stay where they are. None of the three takes room that writes wait for.
+ * Loop: the disk's; never blocks.
  * Crash story: that of issue.c and lone.c; nothing else is written.
  */
 #include "engine/disk/move.h"
 #include "engine/disk/op.h"
 #include "engine/disk/share.h"
 
-/* What was applied when a flush began is durable now. */
+/* A requested flush has ended: what was applied when it began is durable now. */
 static void note_flushed(struct plx_op *op)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -24,8 +44,8 @@ static void note_flushed(struct plx_op *op)
         vdi->unflushed = false;
 }
 
-/* Whether what this window did, or found done, must be flushed before it is acknowledged. What went
- * through the log is durable already. */
+/* Whether a flush must come before the window is acknowledged (INV-1): for what it wrote in place,
+ * or for earlier writes that it found done. What went through the log is durable already. */
 static bool must_flush(const struct plx_op *op)
 {
     bool durable = (!op->vdi->log.write_back && !plx_op_vouching(op)) || op->request->fua;
@@ -39,7 +59,8 @@ static void end_move(struct plx_op *op)
         plx_min_u64(plx_move_end(op) << PLX_BLOCK_SHIFT, op->request->length - op->done_bytes);
 }
 
-/* ---- Steps of a window: 0, PLX_WAIT: it waits, or has ended; or why it fails ---- */
+/* ---- Steps of a window. 0: the next step follows. PLX_WAIT: it waits, or the operation has ended.
+ * Else why it fails. ---- */
 
 static int next_window(struct plx_op *op)
 {
@@ -75,7 +96,7 @@ static int take_range(struct plx_op *op)
     return 0;
 }
 
-/* Nothing is left to do in this window. */
+/* The window is done; goes on with the next one. */
 static int pass_window(struct plx_op *op)
 {
     op->done_bytes += op->window_bytes;
@@ -83,7 +104,7 @@ static int pass_window(struct plx_op *op)
     return 0;
 }
 
-/* Waits for what was submitted, unless all has completed. */
+/* Waits for the transfers that were submitted, unless all have completed. */
 static int await_join(struct plx_op *op)
 {
     return plx_op_end_join(op) ? 0 : PLX_WAIT;
@@ -137,7 +158,7 @@ static int compare(struct plx_op *op)
     return 0;
 }
 
-/* The next bit of a move's window. */
+/* Reads the next part of a move's window, which may need more transfers than an operation has. */
 static int read_on(struct plx_op *op)
 {
     int error = plx_op_submit_reads(op);
@@ -198,7 +219,7 @@ static int issue_unmap(struct plx_op *op)
     return PLX_WAIT;
 }
 
-/* The VOID record of the window's checksums (ISSUE-1). */
+/* Logs a VOID record for the checksums of blocks that will be overwritten in place (ISSUE-1). */
 static int issue_void(struct plx_op *op)
 {
     int error = plx_op_wait_for_room(op, plx_op_room_for_void(op));
@@ -214,7 +235,8 @@ static int issue_void(struct plx_op *op)
     return PLX_WAIT;
 }
 
-/* Others' VOID records are not durable yet (ISSUE-1). */
+/* Other operations' VOID records are not durable yet. One of them may be for the same leaf, so a
+ * write in place waits for all of them (ISSUE-1). true: the operation waits. */
 static bool awaits_voids(struct plx_op *op)
 {
     bool in_place = false;
@@ -238,8 +260,8 @@ static int issue_window(struct plx_op *op)
         return issue_unmap(op);
     if (vdi->log.sticky)
         return vdi->log.sticky;
-    /* A snapshot came in between. It matters for what would be written in place only, and for
-     * what moves (STEPS-1). */
+    /* A snapshot came after the lookup. That matters where blocks are written in place, for the
+     * snapshot may see them, and for a move or a vouch (STEPS-1). */
     if (op->gen != vdi->map.gen_submitted &&
         (plx_op_moving(op) || plx_op_vouching(op) || !plx_op_always_copies(vdi))) {
         op->looked_up = 0;
@@ -260,7 +282,7 @@ static int issue_window(struct plx_op *op)
     op->state = OP_WRITTEN;
     if (!op->piece_count)
         return await_join(op);
-    /* Wait for the log first: then all new data has completed as well. */
+    /* The log comes first: when the record is applied, all new data has completed as well. */
     op->state = OP_LOGGED;
     return PLX_WAIT;
 }
@@ -270,8 +292,9 @@ static int take_written(struct plx_op *op)
     struct plx_vdi *vdi = op->vdi;
 
     if (op->join.error) {
-        /* What the log has let go nobody will ever map. A log that has stopped has let
-         * nothing go: recovery may believe a record that was on its way. */
+        /* The item failed and lost its records (LOG-4), so nobody will ever map the new blocks.
+         * But if the log has stopped, a record may have reached the store and recovery may believe
+         * it: then the blocks stay allocated. */
         if (op->piece_count && op->item.data_error && !vdi->log.sticky)
             plx_op_release_pieces(op);
         return op->join.error;
@@ -299,8 +322,7 @@ static int end_window(struct plx_op *op)
     return 0;
 }
 
-/* Runs until it waits or ends. A window goes WINDOW, LOCK, LOOKUP, READ (what must be read),
- * ISSUE, then WRITTEN and LOGGED for what was submitted, and back to WINDOW. */
+/* Takes steps until the operation waits or ends. */
 static void op_run(struct plx_op *op)
 {
     int error = 0;
@@ -338,9 +360,9 @@ static void op_run(struct plx_op *op)
         plx_op_finish(op, error);
 }
 
-/* ---- What a task was told ---- */
+/* ---- What the task waited for has happened ---- */
 
-/* true: the record is being logged once more. */
+/* The VOID record was logged. true: it is being logged once more (plx_op_append_void()). */
 static bool voided(struct plx_op *op, int *error)
 {
     struct plx_vdi *vdi = op->vdi;
@@ -351,14 +373,14 @@ static bool voided(struct plx_op *op, int *error)
         if (!*error)
             return true;
     }
-    if (*error && op->void_encoded) /* its checksums are gone, and no record says so */
+    if (*error && op->void_encoded) /* the map has lost the checksums, and no record says so */
         plx_log_stop(&vdi->log, PLX_ERR_STICKY, *error);
     if (!--vdi->voids_pending)
         plx_op_wake_all(vdi->store, &vdi->void_waiters);
     return false;
 }
 
-/* Applied, or failed: data may still be under way then. true: none is. */
+/* The log item was applied or has failed. true: no data is in flight any more. */
 static bool logged(struct plx_op *op, int error)
 {
     op->item.data_error = error;
@@ -399,7 +421,7 @@ void plx_op_step(struct plx_task *task)
 
     task->error = 0;
     switch (op->state) {
-    case OP_LOOKUP: /* a node was loaded, or not */
+    case OP_LOOKUP: /* a node was loaded, or could not be */
         if (error) {
             plx_op_fail_at(op, error, op->looked_up, "its place in the map cannot be read");
             plx_op_finish(op, error);
@@ -413,7 +435,7 @@ void plx_op_step(struct plx_task *task)
     case OP_VOID_WAIT:
     case OP_ROOM:
     case OP_RETRY:
-        if (op->state == OP_RETRY) /* what failed is a key frame, perhaps another disk's */
+        if (op->state == OP_RETRY) /* the error is a key frame's, perhaps another disk's: ignored */
             error = op->vdi->log.sticky;
         if (error) {
             plx_op_finish(op, error);
@@ -469,7 +491,7 @@ void plx_op_start(struct plx_op *op)
             plx_op_append_lone(op, PLX_RECORD_RESIZE, OP_ITEM);
         return;
     case OP_FLUSHED:
-        if (op->vdi->snapshot || !op->vdi->unflushed) { /* all that was acknowledged is durable */
+        if (op->vdi->snapshot || !op->vdi->unflushed) { /* all acknowledged writes are durable */
             plx_op_finish(op, 0);
             return;
         }

@@ -1,20 +1,35 @@
-/* vdi.c - virtual disks: records, creating, opening (with recovery), instants, closing.
+/* vdi.c - virtual disks opened (with recovery) and closed, and questions about them. vdi_create.c
+ * creates and deletes them; instant.c opens snapshots.
  *
- * VDI-1  Who may write a record that he has read makes it durable first (RECORD-1).
- * VDI-2  A writer raises the epoch before it logs anything; replay behind the key frame believes
- *     only the record's epoch. So an unclean end is first brought into a key frame; the record that
- *     flips to it carries the new epoch and owner at the same time.
- * VDI-3  A cleanly closed VDI has no log behind its key frame and no owner. A VDI with such a log
- *     is recovered, whatever its record says of an owner.
- * VDI-4  A writer begins only where all counters have room for what it will add (format.h): else
- *     what it writes and acknowledges would be refused by whoever reads it next. Calls are
- *     synchronous; the loop runs meanwhile.
- * Crash story: create writes slot A, then slot B; a torn A with an empty B never was. Opening
- *   changes nothing until the record flips: what it writes before are the same bytes in the same
- *   places (VDI-1; REPLAY-4). If they were durable, nothing happens to them however the write is
- *   torn; if not, they were what a power cut could take, and the other slot, or the log up to its
- *   durable mark, is what is left. Nobody else writes there: the owner is this one or dead.
+ * How plx_vdi_open() opens a disk for writing:
+ *
+ *    step                                                       a crash in it leaves
+ *  1 read the record, and make what was read durable (VDI-1)    the record as it was
+ *  2 replay the log into the map (replay.c)                     the record, the log as believed
+ *  3 check counters (VDI-4), allocate missing log segments      the same, and segments that leak
+ *  4 after an unclean end: write a key frame, whose record      the old record or the new one;
+ *      carries the new owner and epoch (VDI-2)                    either can be recovered
+ *    after a clean end: write the record with owner and epoch
+ *  5 the disk is open: snapshots and passes begin               a disk to be recovered
+ *
+ * VDI-1  An instance that has read a record, and may write it, first makes durable what it has read
+ *     (RECORD-1). So it never builds on a state that only a device's cache has.
+ * VDI-2  A writer raises the epoch before it logs anything. Behind the record's key frame, replay
+ *     believes batches of the record's epoch only. So raising the epoch alone would lose a log that
+ *     is still needed. After an unclean end that log goes into a new key frame, and the record that
+ *     flips to it carries the new epoch and owner, too.
+ * VDI-3  A disk that was closed cleanly has no log behind its key frame, and no owner. A disk that
+ *     has such a log is recovered, whatever its record says of an owner.
+ * VDI-4  A writer begins only if all counters have room for what a lifetime of use adds to them
+ *     (format.h). Otherwise it would write and acknowledge what the next reader refuses.
+ * Loop: calls are synchronous; the disk's loop runs meanwhile.
+ * Crash story: see the steps. Opening changes nothing until the record flips: what it writes before
+ *   are the same bytes in the same places (VDI-1, REPLAY-4), which may be torn. Bytes that were
+ *   durable stay the same however the write is torn. Bytes that were not durable could have been
+ *   lost in a power cut anyway: then the record's other slot counts, or the log ends earlier, yet
+ *   not before its durable mark. Nobody else writes there: the owner is this instance, or dead.
  *   Closing is a key frame whose record names no owner (KEYFRAME-5).
+ *   Creating is told in vdi_create.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +123,8 @@ void plx_vdi_free(struct plx_vdi *vdi)
     free(vdi);
 }
 
-/* The log as replay found it: its cursor and the addresses of its segments. */
+/* Makes the log as replay found it: its cursor, and the addresses of its segments, which are marked
+ * as allocated. */
 static int init_log(struct plx_vdi *vdi, struct plx_log_reader *reader,
                     const struct plx_replay_result *result, struct plx_fault *fault)
 {
@@ -183,7 +199,7 @@ static int replay_into(struct plx_vdi *vdi, struct plx_replay_result *ret_result
     if (!error)
         error = init_log(vdi, &reader, ret_result, fault);
     plx_log_reader_close(&reader);
-    if (!error && ret_result->written_again) { /* the key frame waits for it to be durable */
+    if (!error && ret_result->written_again) { /* the key frame must be preceded by a flush */
         vdi->log.undurable = true;
         vdi->log.flush_mark = mark;
     }
@@ -197,8 +213,8 @@ static void wait_keyframe_ended(struct plx_vdi *vdi)
             plx_store_wait(vdi->store);
 }
 
-/* Ownership on the store (VDI-2). *ret_unwritten: on failure, whether the record surely stayed what
- * it was; a write that failed may have got there. */
+/* Takes ownership on the store (VDI-2). *ret_unwritten, on failure: the record surely stayed as it
+ * was. false: a write of it failed, but may have reached the store. */
 static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options *options,
                           bool unclean, bool *ret_unwritten)
 {
@@ -238,8 +254,8 @@ static int take_ownership(struct plx_vdi *vdi, const struct plx_vdi_open_options
 
 static void give_back(struct plx_vdi *vdi);
 
-/* Takes back what an open that failed did: its segments (those the log did not have) are free again
- * unless the record may name them. */
+/* Undoes an opening that failed. Segments that it allocated for the log are freed again, unless the
+ * record may name them. */
 static void undo_open(struct plx_vdi *vdi, bool had_segment, bool had_next, bool unwritten)
 {
     uint64_t blocks = vdi->store->info.segment_blocks;
@@ -275,7 +291,8 @@ static int check_open(const struct plx_store *store, const struct plx_vdi_record
     return 0;
 }
 
-/* VDI-4. The log's own may be far beyond the record's: a record in it may say where it goes on. */
+/* VDI-4. The log's own counters may be far ahead of the record's, for a SKIP record says where the
+ * log goes on. */
 static int check_counters(const struct plx_vdi *vdi, const struct plx_vdi_open_options *options,
                           struct plx_fault *fault)
 {
@@ -347,7 +364,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     vdi->last_snapshot_ns = plx_max_u64(record.keyframe.time_ns, result.snapshot_ns);
     if (options->witness)
         vdi->witness = *options->witness;
-    vdi->changed = true; /* unknown: the next snapshot is taken in any case */
+    vdi->changed = true; /* perhaps: so the next snapshot is taken in any case */
     had_segment = vdi->log.cursor.addr;
     had_next = vdi->log.cursor.next_addr;
     error = plx_keyframe_init(vdi);
@@ -375,7 +392,7 @@ int plx_vdi_open(struct plx_store *store, const struct plx_vdi_open_options *opt
     return 0;
 }
 
-/* ---- After a crash: what the logs name ---- */
+/* ---- After a crash: blocks that the logs name are marked as allocated ---- */
 
 static bool mark_record(void *context, const struct plx_record *record)
 {
@@ -399,7 +416,7 @@ int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault
     error = plx_log_reader_open(store, &record, &reader, fault);
     if (error)
         return error;
-    /* Those before are in bitmaps that were durable before the record was (KEYFRAME-1). */
+    /* Segments before that of the key frame are in the bitmaps, durably (KEYFRAME-1). */
     for (size_t i = (size_t)(record.keyframe.pos / bytes - reader.first_segment); i < reader.count;
          i++) {
         struct plx_segment_header header;
@@ -423,7 +440,7 @@ int plx_vdi_mark(struct plx_store *store, uint32_t slot, struct plx_fault *fault
 
 void plx_vdi_drain(struct plx_vdi *vdi)
 {
-    plx_store_room_made(vdi->store, true); /* its own writes wait no longer */
+    plx_store_room_made(vdi->store, true); /* writes that wait for history try again */
     while (!plx_vdi_idle(vdi))
         if (!plx_store_tick(vdi->store) && !plx_vdi_idle(vdi))
             plx_store_wait(vdi->store);
@@ -443,7 +460,7 @@ int plx_vdi_rest(struct plx_vdi *vdi)
 {
     struct plx_request flush = {.op = PLX_FLUSH};
 
-    vdi->closing = true; /* what waits for room, or for company, does so no longer */
+    vdi->closing = true; /* so no write waits for history, and no snapshot for a batch to join */
     plx_vdi_drain(vdi);
     vdi->closing = false;
     return vdi->log.sticky ? vdi->log.sticky : plx_vdi_run(vdi, &flush);
@@ -471,8 +488,9 @@ int plx_vdi_close(struct plx_vdi *vdi)
     }
     plx_vdi_begin_close(vdi);
     plx_vdi_drain(vdi);
-    /* What an earlier one had failed to write may have gone first; and where others that were
-     * closed at the same time had the room, they have given some back. */
+    /* The key frame may have written only what an earlier, failed one had frozen: then another one
+     * must follow. Or it found no room: other disks closed at the same time may have given
+     * some back by now. */
     for (unsigned i = 0; vdi->record.owner && !vdi->log.sticky && i < 3 &&
                          (!last->error || last->error == PLX_ERR_NOSPACE);
          i++) {
@@ -493,7 +511,7 @@ void plx_vdi_abandon(struct plx_vdi *vdi)
     vdi->closing = true;
     plx_log_stop(&vdi->log, PLX_ERR_STICKY, 0);
     plx_vdi_drain(vdi);
-    if (vdi->run.count) /* no record names them; of the spare segment a stale header may */
+    if (vdi->run.count) /* no record names these; a stale header may name the spare segment */
         plx_alloc_free(vdi->store, vdi->run.addr, vdi->run.count);
     plx_vdi_free(vdi);
 }

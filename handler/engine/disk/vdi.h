@@ -1,4 +1,14 @@
-/* vdi.h - inside the engine: an open virtual disk and its operations in progress. */
+/* vdi.h - inside the engine: an open virtual disk (VDI) and its operations in progress.
+ *
+ * A struct plx_vdi is a disk that is open for writing, or a snapshot that is open read-only
+ * (`snapshot`). It belongs to its store, whose loop drives it: plx_vdi_pump() once a turn. Its
+ * parts have headers of their own: map.h (where blocks lie), log.h (what makes changes durable),
+ * keyframe.h (checkpoints of the map), protect.h (automatic snapshots), vouch.h (checksums that
+ * come back), reserve.h (room for recovery), op.h (the data path).
+ *
+ * Public calls are in engine.h; here is what the other files of the engine use. Calls marked
+ * synchronous run the loop while they wait; all others return at once.
+ */
 #ifndef PLX_VDI_H
 #define PLX_VDI_H
 
@@ -12,10 +22,10 @@
 #include "engine/map/map.h"
 
 #define PLX_WINDOW_BLOCKS 256u /* a request is worked on in windows of at most 1 MiB */
-#define PLX_OP_XFERS 64u
+#define PLX_OP_XFERS 64u       /* transfers and memory pieces that one window can have */
 #define PLX_OP_IOVS 384u
 
-/* What happens to a block of a write window. */
+/* What happens to a block of a window that is written (issue.c has the table). */
 enum plx_action {
     PLX_ACTION_SKIP,  /* zeroes where nothing is mapped */
     PLX_ACTION_UNMAP, /* zeroes over something */
@@ -23,99 +33,107 @@ enum plx_action {
     PLX_ACTION_NEW,
 };
 
-/* Adjacent blocks in one log record. */
+/* Blocks of one MAP or UNMAP record: adjacent on the disk and on the store. */
 struct plx_piece {
     uint64_t vblock, addr; /* addr 0: UNMAP */
     uint32_t count;
 };
 
-/* Adjacent blocks of the store. */
+/* Adjacent free blocks of the store that were allocated ahead. */
 struct plx_run {
     uint64_t addr, count;
 };
 
-/* One request in progress. Allocated when the VDI opens. */
+/* An operation: one request in progress (op.h). Allocated when the disk is opened. */
 struct plx_op {
     struct plx_task task;
     struct plx_vdi *vdi;
     struct plx_request *request;
     struct plx_op *next, *previous; /* of the active ones, oldest first; or the next free one */
-    uint64_t ticket;
-    int state;
-    bool active, in_place, locks; /* in_place: such writes are under way; locks: a range */
-    uint64_t done_bytes;
+    uint64_t ticket;                /* rises with each operation of the disk */
+    int state;                      /* OP_... (op.h) */
+    /* in_place: the window's writes in place are not known to be durable yet. locks: it holds its
+     * window's range, or waits for it (WINDOW-1). */
+    bool active, in_place, locks;
+    uint64_t done_bytes; /* of the request, in windows that are done */
     /* The window: */
     uint64_t first_block;
     unsigned blocks, looked_up;
     uint32_t head_skip, tail_skip; /* bytes of the first and last block outside the request */
     size_t window_bytes;
-    uint64_t gen;          /* for which the mappings were looked up */
-    uint64_t base_changes; /* and in which base, of a PLX_VOUCH */
+    uint64_t gen;          /* the map's generation when the mappings were looked up */
+    uint64_t base_changes; /* PLX_VOUCH: the map's base_changes then */
+    /* edges_read: `edges` has the old contents of partly covered blocks. PLX_COMPARE_WRITE:
+     * compared: the bytes are equal; compare_held: it has the disk's compare buffer. */
     bool edges_read, compared, compare_held;
     bool labels; /* counted in labels_begun, not yet in labels_ended */
+    /* The VOID record of the window (ISSUE-1). again: it is logged a second time. encoded: it was
+     * formed, and the map has lost the checksums. covered: a second time is not needed. */
     bool void_again, void_encoded, void_covered;
-    uint64_t flush_seq, cache_changes; /* when a flush began */
+    uint64_t flush_seq, cache_changes; /* PLX_FLUSH: what was applied when the flush began */
     uint64_t flush_mark;               /* store->flush_failures before the window's first write */
     unsigned retries;
-    unsigned room_waits;               /* plx_reserve_wait() */
-    uint64_t windows_left, moves_left; /* of a move; and how much of this window has been read */
-    unsigned moves_read;
+    unsigned room_waits;               /* see plx_reserve_wait() */
+    uint64_t windows_left, moves_left; /* PLX_MOVE: what it may still look at, and move */
+    unsigned moves_read;               /* PLX_MOVE: blocks of this window that have been read */
     struct plx_walk walk;
     struct plx_mapping mappings[PLX_WINDOW_BLOCKS];
     uint8_t actions[PLX_WINDOW_BLOCKS];
     uint32_t checksums[PLX_WINDOW_BLOCKS];
-    struct plx_piece pieces[PLX_WINDOW_BLOCKS / 2]; /* a move's lie between what stays */
+    struct plx_piece pieces[PLX_WINDOW_BLOCKS / 2]; /* enough for a move of every second block */
     unsigned piece_count;
     uint64_t void_leaf;
     uint32_t void_count;
     struct plx_join join;
     struct plx_log_item item;
-    struct plx_op *seen_by; /* a snapshot that sees what is being written in place (LONE-1) */
+    struct plx_op *seen_by; /* the snapshot that waits for this write in place (LONE-1) */
     struct plx_xfer xfers[PLX_OP_XFERS];
     unsigned xfer_count;
     struct iovec iovs[PLX_OP_IOVS];
     unsigned iov_count;
-    uint8_t *edges; /* two blocks: whole contents of partly covered first and last block */
+    uint8_t *edges; /* two blocks: all of the first and last block, if the request covers a part */
 };
 
 struct plx_vdi {
     struct plx_vdi *next;
     struct plx_store *store;
-    struct plx_vdi_record record; /* as durable on the store */
-    uint8_t record_slot;          /* which of the two holds it */
-    bool snapshot;                /* read only */
-    bool copy_always;
-    uint64_t cache_changes; /* how often something other than a flush set unflushed */
-    bool unflushed;         /* what can be read may lie in the device's cache only */
-    uint64_t flush_mark;    /* store->flush_failures when it began to */
+    struct plx_vdi_record record; /* as it is durable on the store */
+    uint8_t record_slot;          /* the slot that holds it, 0 or 1 */
+    bool snapshot;                /* this is a snapshot, open read-only */
+    bool copy_always;             /* overwrite=copy: nothing is written in place */
+    uint64_t cache_changes;       /* a flush that began before the last one leaves unflushed set */
+    bool unflushed;               /* what can be read may be in the device's cache only */
+    uint64_t flush_mark;          /* store->flush_failures when that began */
     bool closing;
-    bool recovered;                      /* it was not closed before it was opened */
-    bool thinning;                       /* plx_vdi_thin() is under way */
-    struct plx_thrift *thrift;           /* thrift.c; NULL: no thrifty thinning yet */
-    bool rewinding;                      /* plx_vdi_rewind() is */
-    bool barrier;                        /* nothing that is submitted begins */
-    uint64_t labels_begun, labels_ended; /* requests */
+    bool recovered;            /* by opening it here, and plx_vdi_use() was not called since */
+    bool thinning;             /* plx_vdi_thin() is under way */
+    struct plx_thrift *thrift; /* thrift.c; NULL: no thrifty thinning yet */
+    bool rewinding;            /* plx_vdi_rewind() is under way */
+    bool barrier;              /* submitted requests wait; only the engine's own begin */
+    uint64_t labels_begun, labels_ended; /* how many PLX_LABEL requests have begun, and ended */
     uint64_t size_bytes;
     struct plx_map map;
     struct plx_log log;
     struct plx_keyframe_op keyframe;
-    struct plx_op *ops, *free_ops; /* free_ops: of those that were used before */
+    struct plx_op *ops, *free_ops; /* free_ops: the free ones among those that were ever used */
     unsigned free_op_count, ops_touched;
     uint8_t *op_edges;
-    struct plx_op *oldest, *newest; /* active */
+    struct plx_op *oldest, *newest; /* active operations */
     uint64_t tickets;
-    struct plx_request *waiting, *last_waiting; /* for a free op */
+    struct plx_request *waiting, *last_waiting; /* requests that wait for a free operation */
+    /* Tasks that wait for a range, for VOID records, for older operations to end or to let go of
+     * their addresses (plx_ops_ended_before()), and for the compare buffer. */
     struct plx_queue range_waiters, void_waiters, ticket_waiters, compare_waiters;
-    unsigned voids_pending;
+    unsigned voids_pending; /* VOID records that are being logged */
     uint8_t *compare_buffer;
     bool compare_busy;
-    bool changed; /* since the last snapshot */
+    bool changed; /* since the last snapshot, or perhaps */
     uint64_t last_snapshot_ns;
     struct plx_witness witness;
     struct plx_protect protect;
     struct plx_vouch vouch;
-    struct plx_run run; /* to allocate from */
-    uint64_t reserve;   /* its part of store->reserve.blocks */
+    struct plx_run run; /* new blocks are taken from it */
+    uint64_t reserve;   /* the disk's part of store->reserve.blocks */
     struct plx_gather gather;
     struct plx_counters counters;
     struct plx_fault fault;
@@ -124,39 +142,43 @@ struct plx_vdi {
 /* request.c, op.c, room.c */
 int plx_ops_init(struct plx_vdi *vdi);
 void plx_ops_done(struct plx_vdi *vdi);
-/* One turn: starts waiting requests, key frames, forms batches. */
+/* The disk's turn: starts waiting requests, key frames, automatic snapshots and vouches, submits
+ * gathered writes, forms log batches. */
 void plx_vdi_pump(struct plx_vdi *vdi);
-/* Nothing is under way; what a barrier holds back does not count. */
+/* Whether nothing is under way. Requests that a barrier holds back do not count. */
 bool plx_vdi_idle(const struct plx_vdi *vdi);
-/* The automatic snapshot, ahead of requests that wait (REQUEST-1). */
+/* Submits a request of the engine's own, which waits for no other request (REQUEST-1). */
 void plx_vdi_submit_own(struct plx_vdi *vdi, struct plx_request *request);
-/* Room for a write to so many new blocks (INV-8, reserve.h): 0, NOSPACE or NOMEM. */
+/* Whether there is room for the metadata of a write to `blocks` new blocks, beside the reserve
+ * (reserve.h): 0, NOSPACE or NOMEM. */
 int plx_vdi_metadata_room(struct plx_vdi *vdi, uint64_t blocks);
-/* Waits for it, as long as extents may come. Synchronous. */
+/* Waits for such room (of no blocks), as long as there is something to wait for. Synchronous. */
 int plx_vdi_wait_metadata_room(struct plx_vdi *vdi);
-/* What was or will be acknowledged is in the device's cache only, until a flush has ended. */
+/* Notes that what was or will be acknowledged may be in the device's cache only, until a flush has
+ * ended. */
 void plx_vdi_set_unflushed(struct plx_vdi *vdi);
-/* Whether every operation begun before `ticket` that uses what it looked up then has ended
- * (in_place_only: those writing in place); if not, the task is queued and will be ready when that
- * may have changed. */
+/* Whether every operation with a ticket below `ticket` has ended, or holds no addresses that it
+ * looked up (in_place_only: or does not write in place). If not, the task is queued and becomes
+ * ready when that may have changed. */
 bool plx_ops_ended_before(struct plx_vdi *vdi, uint64_t ticket, bool in_place_only,
                           struct plx_task *task);
 
 /* logged.c */
 extern const struct plx_log_disk plx_logged;
-/* The time of a snapshot taken now: each is later than the one before. */
+/* The time for a snapshot that is taken now. Each one is later than the one before. */
 uint64_t plx_vdi_snapshot_time(struct plx_vdi *vdi);
 
-/* vdi.c */
-/* Whether a snapshot of a disk that is open here is just being let go. */
+/* vdi.c, instant.c, op.c, vdi_create.c, mapped.c */
+/* Whether the disk in that slot is open here and is just letting this snapshot go. */
 bool plx_vdi_lets_go(const struct plx_store *store, uint32_t slot, uint64_t seq);
-/* Runs the loop until nothing is under way. Synchronous. */
+/* Runs the loop until nothing of the disk is under way. Synchronous. */
 void plx_vdi_drain(struct plx_vdi *vdi);
-/* The fault of a request that ended with the error; where the disk has stopped, with the cause of
- * that. Returns the error. */
+/* Fills in the fault for an error of a request; if the disk has stopped, with the cause of that.
+ * Returns the error. */
 int plx_vdi_fault(const struct plx_vdi *vdi, int error, struct plx_fault *fault);
-/* An instant's map, written out as a tree of its own that shares what it can with the snapshot;
- * `made` are its new nodes. Room for a disk of so many bytes. Synchronous. */
+/* Writes the map of an open snapshot out as a tree of its own, for a clone or a rewind. It has the
+ * depth for a disk of size_bytes, and shares with the snapshot all nodes that it can; `made` are
+ * the new ones. Synchronous. */
 struct plx_whole {
     uint64_t root;
     unsigned levels;
@@ -164,11 +186,12 @@ struct plx_whole {
     struct plx_deaths made;
 };
 int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx_whole *ret_whole);
-/* After a lookup with this walk that found nothing: up to where surely nothing is mapped. */
+/* After a lookup of vblock with this walk has found nothing: the block up to which surely nothing
+ * is mapped. */
 uint64_t plx_vdi_absent_end(const struct plx_vdi *vdi, const struct plx_walk *walk,
                             uint64_t vblock);
-/* Calls visit for what is mapped from *vblock on, at most so many. Comes back with where to go on;
- * UINT64_MAX: that was the last whole block. Synchronous. */
+/* Calls visit for each mapped block from *vblock on, with at most `lookups` lookups. Returns in
+ * *vblock where to go on; UINT64_MAX: the end of the disk was reached. Synchronous. */
 int plx_vdi_each_mapping(struct plx_vdi *vdi, unsigned lookups, uint64_t *vblock,
                          void (*visit)(void *context, uint64_t vblock,
                                        const struct plx_mapping *mapping),

@@ -1,4 +1,14 @@
-/* vdi_create.c - virtual disks created, cloned and deleted (VDI-1; its crash story). */
+/* vdi_create.c - virtual disks created, cloned, deleted, and given up. VDI-1 is in vdi.c.
+ *
+ * A clone is a disk whose key frame names a tree that shares all blocks with a snapshot of another
+ * disk. The tree is read-only as a whole, so the clone overwrites nothing of it in place.
+ * Loop: calls are synchronous; the loop runs meanwhile.
+ * Crash story: a disk is created by two states of its record, first deleted, then live, each
+ *   flushed (RECORD-1). Of a record that was never used, slot A is written first; a torn A beside
+ *   an empty B counts as never used. A crash before the second state is durable leaves a record
+ *   that can be used again, and of a clone some leaked nodes. Deleting is one new state of the
+ *   record; the blocks become garbage, which a collection finds.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +27,7 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
     error = plx_reserve_obtain(instant, plx_reserve_nodes(instant, map->frozen.leaves));
     if (!error)
         error = plx_tree_begin_map(&tree, map, plx_map_levels_for(size_bytes), &waiter.task, NULL,
-                                   NULL); /* the deaths in it are not ours to record */
+                                   NULL); /* blocks that die in it belong to the snapshot's disk */
     if (error)
         return error;
     while ((error = plx_tree_step(&tree, &whole.root)) == PLX_WAIT) {
@@ -34,7 +44,7 @@ int plx_vdi_write_whole(struct plx_vdi *instant, uint64_t size_bytes, struct plx
     whole.made = tree.made;
     tree.made = (struct plx_deaths){0};
     plx_tree_done(&tree);
-    if (plx_entry_addr(whole.root)) /* shared with the snapshot, all of it (INV-3) */
+    if (plx_entry_addr(whole.root)) /* all of it is shared with the snapshot: never overwritten */
         whole.root |= PLX_ENTRY_READ_ONLY;
     *ret_whole = whole;
     return 0;
@@ -53,7 +63,7 @@ static int clone_keyframe(struct plx_store *store, const struct plx_vdi_create_o
     record->parent_seq = options->parent_seq;
     record->sector_size = parent->record.sector_size;
     record->keyframe.size_bytes = plx_max_u64(parent->size_bytes, options->size_bytes);
-    error = plx_store_flush_others(store); /* another process may have written there */
+    error = plx_store_flush_others(store); /* another process may have written what it shares */
     if (!error)
         error = plx_vdi_write_whole(parent, record->keyframe.size_bytes, &whole);
     if (error)
@@ -88,9 +98,10 @@ static int check_create(const struct plx_vdi_create_options *options, struct plx
     return 0;
 }
 
-/* First as deleted: if the second write fails, the slot can be used again. But the second may have
- * got there although it failed; then that is taken back, in the same slot of the record. If that
- * fails as well, whoever creates learns from the record which it was (EXISTS), or deletes it. */
+/* Writes a new record as deleted first, then as live: if the second write fails, the record can be
+ * used again. But a write that failed may have reached the store. So a third write takes it back,
+ * in the same slot. If that fails as well, the disk may exist: another attempt to create it says
+ * EXISTS then, or the disk can be deleted. */
 static int write_new_record(struct plx_store *store, struct plx_vdi_record *record, uint8_t *slot)
 {
     int error;
@@ -105,7 +116,7 @@ static int write_new_record(struct plx_store *store, struct plx_vdi_record *reco
         struct plx_vdi_record undone = *record;
 
         undone.state = PLX_VDI_DELETED;
-        undone.generation = plx_generation_next(undone.generation); /* the one that failed */
+        undone.generation = plx_generation_next(undone.generation); /* newer than the failed one */
         plx_vdi_record_write(store, &undone, slot);
     }
     return error;
@@ -126,9 +137,9 @@ static int create_record(struct plx_store *store, const struct plx_vdi_create_op
     if (error)
         return error;
     record->oldest = record->keyframe;
-    error = options->is_clone ? plx_bitmap_sync_run(store) : 0; /* else it names no block */
+    error = options->is_clone ? plx_bitmap_sync_run(store) : 0; /* a new disk names no block */
     if (!error && flush_mark != store->flush_failures)
-        error = store->flush_error; /* the clone's nodes may have gone with it */
+        error = store->flush_error; /* the clone's nodes may be lost */
     if (!error)
         error = write_new_record(store, record, &slot);
     return error ? plx_vdi_cannot_write(options->name, error, fault) : 0;
@@ -174,7 +185,7 @@ int plx_vdi_create(struct plx_store *store, const struct plx_vdi_create_options 
     memcpy(record.name, options->name, sizeof record.name);
     if (plx_uuid_is_zero(&record.id))
         store->env->random(store->env, record.id.b, sizeof record.id.b);
-    store->instants_opening++; /* until everybody can know that this is a clone (RECLAIM-6) */
+    store->instants_opening++; /* until the record says that this is a clone (RECLAIM-6) */
     error = create_record(store, options, &record, slots.slot, mark, fault);
     store->instants_opening--;
     store->clones_made += options->is_clone;
@@ -203,7 +214,8 @@ int plx_vdi_delete(struct plx_store *store, uint32_t slot, bool owner_dead, stru
     return error ? plx_vdi_cannot_write(record.name, error, fault) : 0;
 }
 
-/* Cut off, it is damaged still, or was never used (read_slots). */
+/* Writes zeroes over both slots. A crash in between leaves a damaged record as before, or one that
+ * was never used. */
 int plx_vdi_give_up(struct plx_store *store, uint32_t slot, struct plx_fault *fault)
 {
     static const uint8_t none[2 * PLX_BLOCK_SIZE];

@@ -1,33 +1,50 @@
 /* vouch.c - blocks that were overwritten in place get their checksums back, once they are quiet.
+ * See vouch.h.
  *
- * A pass goes over a disk from its beginning to its end, in steps: it looks for leaves in which
- * nothing was written in place for quiet_ns, reads those of their blocks whose checksums are not
- * known, and notes the checksums in the map. The next key frame has them. Nothing is logged: the
- * log says what a block holds, and that has not changed.
+ * A write in place voids a block's checksum (ISSUE-1). A pass goes over the disk from its beginning
+ * to its end, in steps, and looks for quiet leaves: those in which nothing was written in place for
+ * quiet_ns. Of these it reads the blocks without a checksum and notes checksums in the map, from
+ * where the next key frame writes them. Nothing is logged: the log says what a block holds, and
+ * that has not changed.
  *
- * VOUCH-1  A block is read and its checksum noted under the range lock of a write: what is noted is
- *     what the block holds. From then on its checksum is known, so the next write in place makes a
- *     VOID record durable first (ISSUE-1), whatever has become of the note by then.
- * VOUCH-2  Only the map learns of it, and only if the block still is as writable as when it was
- *     looked up: no snapshot was ordered and no key frame begun or ended in between.
- * VOUCH-3  What can be read need not be on the medium once a flush has failed, or a write in place:
- *     a cache may show it for as long as it has power, to whoever opens the disk by then. Nor need
- *     it be after an instance left the disk unclosed, for who knows what that one met; so the
- *     record says that there is doubt, for good. In doubt a block is written again, as it was read
- *     and where it lies, before its checksum is noted. Only one that may be written in place is:
- *     others stay as they are. So do those that a clone shares with its origin, whose doubts it
- *     does not know.
- * VOUCH-4  A step is taken only while nobody else is at work on the disk, and nobody has been since
- *     the step before; one window is read in it. It makes no I/O but this, and what VOUCH-3 says.
- * VOUCH-5  Where all is known, and where nothing is written in place, there is no pass and no
+ *    the block                          what can be read         the pass
+ *    no doubt                           is on the medium         reads it, notes the checksum
+ *    in doubt, writable in place        may be in a cache only   reads it, writes it again where it
+ *                                                                lies, then notes the checksum
+ *    in doubt, not writable in place    may be in a cache only   leaves it without a checksum
+ *    not writable, and the disk is a    the origin's doubts are  leaves it without a checksum
+ *      clone                              not known here
+ *
+ * VOUCH-1  A block is read, and its checksum noted, under the range lock of a write. So the
+ *     checksum is that of what the block holds. From then on the checksum is known, and the next
+ *     write in place makes a VOID record durable first (ISSUE-1), whatever has become of the note.
+ * VOUCH-2  The checksum is noted in the map only, and only if the block is still as writable as it
+ *     was when it was looked up: no snapshot was ordered since then, and no key frame began or
+ *     ended.
+ * VOUCH-3  A disk is in doubt if what can be read may be in a cache only. After a failure, a cache
+ *     may go on showing what never reached the medium, to any process, until power goes.
+ *       doubt comes from                                          and lasts
+ *       a write in place that failed, or whose flush failed       for good, in the record
+ *       an instance that left the disk unclosed: nobody knows     for good, in the record
+ *         what failed there
+ *       any other flush of the store that failed                  until the disk is closed
+ *     In doubt, a block is written again as it was read and where it lies, before its checksum is
+ *     noted. The table above says which blocks are left without a checksum instead.
+ * VOUCH-4  A step is taken only while nobody else is at work on the disk, and only if nobody was
+ *     since the step before. One step reads one window. It makes no other I/O than that, and what
+ *     VOUCH-3 writes.
+ * VOUCH-5  If all checksums are known, or nothing is written in place, there is no pass and no
  *     timer.
- * Loop: the VDI's; never blocks.
- * Crash story: before the key frame's record flips the notes are memory, and gone. The flush before
- *   that (KEYFRAME-1) makes durable what was read. Later the log behind the key frame has the
- *   VOID of whatever was overwritten since: one formed before the map was frozen has cleared the
- *   note in memory, one formed later lies behind the key frame's position. A VOID of the first kind
- *   may lie behind it as well, for it takes effect in memory before it is applied: replaying it
- *   takes checksums away that the key frame knows, which harms nothing.
+ * Loop: the disk's; never blocks.
+ * Crash story: until the record of the next key frame flips, the notes are in memory only, and a
+ *   crash loses them. The flush before the flip (KEYFRAME-1) makes durable what was read. A block
+ *   that was overwritten later has a VOID record:
+ *     formed before the map was frozen   it has removed the note from the map already
+ *     formed after that                  it lies behind the key frame's position, and replay
+ *                                        removes the checksum
+ *   A record of the first kind may lie behind the position, too, for it takes effect in memory
+ *   before it is applied. Replay then removes checksums that the key frame knows, which does no
+ *   harm.
  */
 #include "engine/disk/vouch.h"
 
@@ -36,10 +53,10 @@
 
 #include "engine/disk/move.h"
 
-#define STEP_NS 100000000ull /* between two steps: 10 MiB/s are read at most */
-#define STEPS_IN_PERIOD 16u  /* at least */
-#define STEP_WINDOWS 64u     /* looked at in one, without any that has something to read */
-#define STEP_LEAVES 65536u   /* passed over in one */
+#define STEP_NS 100000000ull /* between two steps: at most 10 MiB/s are read */
+#define STEPS_IN_PERIOD 16u  /* a period has time for at least this many steps */
+#define STEP_WINDOWS 64u     /* windows without anything to read that one step looks at */
+#define STEP_LEAVES 65536u   /* leaves that are not wanted that one step passes over */
 #define WORDS (PLX_VOUCH_LEAVES / 64)
 
 /* ---- Leaves ---- */
@@ -59,6 +76,7 @@ static bool is_quiet(const struct plx_vouch *v, uint64_t leaf)
     return !has_leaf(v->written, leaf) && !has_leaf(v->before, leaf);
 }
 
+/* Leaves a leaf to the next pass. */
 static void leave(struct plx_vouch *v, uint64_t leaf)
 {
     set_leaf(v->left, leaf);
@@ -118,7 +136,7 @@ void plx_vouch_done(struct plx_vouch *v)
     v->quiet_ns = 0;
 }
 
-/* VOUCH-3 */
+/* VOUCH-3: whether what can be read may be in a cache only. */
 static bool in_doubt(const struct plx_vdi *vdi)
 {
     return vdi->vouch.doubt || vdi->vouch.flush_failures != vdi->store->flush_failures;
@@ -141,12 +159,13 @@ uint64_t plx_vouch_due_ns(const struct plx_vdi *vdi)
 {
     const struct plx_vouch *v = &vdi->vouch;
 
-    if (!may_step(vdi)) /* VOUCH-5; or what ends the wait takes a turn itself */
+    if (!may_step(vdi)) /* VOUCH-5; or what allows the next step makes the loop turn itself */
         return UINT64_MAX;
     return v->passing ? v->due_ns : v->period_ns + v->quiet_ns;
 }
 
-/* A pass begins with a period: what was written in the one before it is not quiet. */
+/* Begins the next period of quiet_ns, and a pass if none is under way. What was written in this
+ * period or the one before is not quiet. */
 static void next_period(struct plx_vouch *v, uint64_t now)
 {
     uint64_t *written = v->before;
@@ -241,6 +260,7 @@ bool plx_vouch_ends(struct plx_op *op)
     return true;
 }
 
+/* VOUCH-1: runs under the window's range lock. */
 bool plx_vouch_plan(struct plx_op *op)
 {
     struct plx_vouch *v = &op->vdi->vouch;
@@ -274,8 +294,8 @@ bool plx_vouch_writes(struct plx_op *op)
     return op->vdi->vouch.writes_again;
 }
 
-/* VOUCH-3: no flush has failed since it was written again. Then none has to follow at once:
- * whatever makes the note durable makes one, and if it fails the disk is stopped. */
+/* VOUCH-3: whether no flush has failed since the block was written again. The write needs no flush
+ * of its own: whatever makes the note durable flushes first, and if that fails the disk stops. */
 static bool is_written(const struct plx_op *op)
 {
     if (!op->vdi->vouch.writes_again)
@@ -283,7 +303,7 @@ static bool is_written(const struct plx_op *op)
     return op->flush_mark == op->vdi->store->flush_failures;
 }
 
-/* VOUCH-2. For what a key frame of it all needs there is room. */
+/* VOUCH-2. There must also be room for the metadata of a key frame with these changes. */
 static bool may_take(const struct plx_op *op)
 {
     const struct plx_map *map = &op->vdi->map;
@@ -316,7 +336,7 @@ void plx_vouch_take(struct plx_op *op)
     vdi->store->counters.blocks_vouched += taken;
 }
 
-/* What cannot be read is passed over. */
+/* A window that failed is passed over, and left to the next pass. */
 void plx_vouch_ended(struct plx_op *op, int result)
 {
     struct plx_vouch *v = &op->vdi->vouch;

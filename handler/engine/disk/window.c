@@ -1,11 +1,13 @@
-/* window.c - a window of an operation: laid out, locked, looked up, read.
+/* window.c - a window of an operation: laid out, locked, looked up, read. See op.h.
  *
- * WINDOW-1  Writes and unmaps of overlapping blocks run one after the other, in the order they
- *     came.
- * WINDOW-2  A blind write (to an absent or shared block) reads no metadata that is not in memory.
- * WINDOW-3  A read whose checksum does not match is corrupt only if the mapping is still the same:
- *     a write in place may have overtaken it.
- * Loop: the VDI's.
+ * WINDOW-1  Writes and unmaps of overlapping blocks run one after the other, in the order in which
+ *     they came. So two writes to parts of one block never both start from its old contents.
+ * WINDOW-2  A write to a block that memory alone shows to be absent or shared (a blind write) reads
+ *     no metadata from the store: it goes to a new block whatever the map says.
+ * WINDOW-3  A read whose checksum does not match is an error only if the block's mapping is still
+ *     the same. Otherwise a write in place has overtaken the read, and the window is looked up and
+ *     read again.
+ * Loop: the disk's; never blocks.
  * Crash story: nothing is written here.
  */
 #include "engine/disk/move.h"
@@ -45,7 +47,8 @@ void plx_op_lay_out_window(struct plx_op *op)
                    plx_min_u64(left, (uint64_t)PLX_WINDOW_BLOCKS * PLX_BLOCK_SIZE - in_block));
         return;
     }
-    /* An unmap: whole blocks at once; the partly covered ends are written with zeroes. */
+    /* An unmap: its whole blocks make one window, which only needs a log record. Blocks at its ends
+     * that it covers in part make windows of their own, and are written with zeroes. */
     if (in_block)
         set_window(op, offset, plx_min_u64(left, PLX_BLOCK_SIZE - in_block));
     else if (left >= PLX_BLOCK_SIZE)
@@ -70,8 +73,7 @@ static bool overlaps(const struct plx_op *a, const struct plx_op *b)
            b->first_block < a->first_block + a->blocks;
 }
 
-/* WINDOW-1: nobody who came earlier and holds or wants the range. 0, PLX_WAIT or, to a move or a
- * share, NOSPACE. */
+/* WINDOW-1: waits for each operation that holds the range, or came earlier and waits for it. */
 int plx_op_lock(struct plx_op *op)
 {
     if (plx_op_moving(op) && op->request->move->dry_run) /* it only looks */
@@ -81,7 +83,7 @@ int plx_op_lock(struct plx_op *op)
             (other->state != OP_LOCK || other->ticket < op->ticket)) {
             if (plx_op_keeps_contents(op) && other->state == OP_ROOM) /* REQUEST-1 */
                 return PLX_ERR_NOSPACE;
-            op->locks = true; /* stands in line */
+            op->locks = true; /* it stands in line: later ones wait for it */
             op->state = OP_LOCK;
             plx_queue_push(&op->vdi->range_waiters, &op->task);
             plx_op_wake_all(op->vdi->store, &op->vdi->ticket_waiters);
@@ -92,7 +94,6 @@ int plx_op_lock(struct plx_op *op)
     return 0;
 }
 
-/* Looks up what is still missing. 0 or PLX_WAIT: that a node cannot be read the task is told. */
 int plx_op_look_up(struct plx_op *op)
 {
     struct plx_map *map = &op->vdi->map;
@@ -152,9 +153,8 @@ static void submit_run(struct plx_op *op, enum plx_io_op io_op, unsigned first_i
     plx_store_submit(op->vdi->store, xfer->volume, &xfer->io);
 }
 
-/* Submits reads of the blocks that are wanted, adjacent ones together. When transfers or iovecs
- * run out the window is cut: the rest makes a window of its own. That of a move is read bit by bit.
- */
+/* Blocks that adjoin on the store are read together. When transfers or iovecs run out, the window
+ * is cut and the rest becomes the next window. A move's window is not cut but read part by part. */
 int plx_op_submit_reads(struct plx_op *op)
 {
     unsigned block = plx_op_moving(op) ? op->moves_read : 0;
@@ -183,7 +183,7 @@ int plx_op_submit_reads(struct plx_op *op)
         if (full && plx_op_moving(op))
             break;
         if (full && block == 0)
-            return PLX_ERR_INVALID; /* one block in more pieces than an operation has */
+            return PLX_ERR_INVALID; /* the request gave one block in too many pieces */
         if (full) {
             plx_op_cut_window(op, block);
             return 0;
@@ -193,7 +193,6 @@ int plx_op_submit_reads(struct plx_op *op)
     return 0;
 }
 
-/* What a share's block is to be compared with. Behind plx_op_submit_reads(). */
 void plx_op_submit_common_read(struct plx_op *op)
 {
     uint64_t common = op->request->share->common;
@@ -206,7 +205,6 @@ void plx_op_submit_common_read(struct plx_op *op)
     submit_run(op, PLX_IO_READ, op->iov_count - 1, common, 1);
 }
 
-/* After the reads: checksums. 0; PLX_WAIT: look up again (WINDOW-3); or CORRUPT. */
 int plx_op_verify_reads(struct plx_op *op)
 {
     if (op->join.error)
@@ -224,7 +222,8 @@ int plx_op_verify_reads(struct plx_op *op)
             plx_walk_resume(&op->walk);
             error = plx_map_lookup(&op->vdi->map, op->first_block + i, &op->walk, &op->task, &now);
             if (error)
-                return error; /* PLX_WAIT: queued, the lookup starts over */
+                return error; /* PLX_WAIT: the caller looks the whole window up again */
+            /* WINDOW-3 */
             if (now.addr != mapping->addr || now.checksum != mapping->checksum) {
                 plx_task_ready(op->vdi->store, &op->task);
                 return PLX_WAIT;

@@ -1,23 +1,44 @@
-/* log.c - see log.h.
+/* log.c - a disk's redo log: batches formed, written, made durable, applied; see log.h.
  *
- * LOG-1  Batches are applied and acknowledged in log order, each only when its log I/O, its items'
- *     data and the flush after both have completed, and the same holds for all before it.
- * LOG-2  A batch's durable mark names a batch that was durable, data included, when it was formed.
- * LOG-3  A batch lies wholly in one segment and never reaches its very end (a position at a
- *     multiple of the segment size means that the segment is not begun); a segment's header is
- *     written along with its first batch and names the segment after it, which is allocated by
- *     then.
- * LOG-4  What failed is never followed by what succeeded: when a batch's I/O or data fails, forming
- *     stops, all in flight settle, and from the failed batch on the log is written again. Items
- *     that failed keep their place without records, and learn of it only when that batch is
- *     durable: until then a stale copy of the batch, which names them, could still be believed.
- * LOG-5  What forming and applying an item needs in memory (overlay slots, a place for the next
- *     segment's address) is reserved before anything of the item is submitted: neither can fail.
- * Loop: the VDI's.
- * Crash story: a torn or missing batch ends the log; what follows was not acknowledged (LOG-1). A
- *   batch whose data did not make it fails its checksums in replay, unless a later batch's mark
- *   covers it, in which case the data is durable (LOG-2). Leftovers of rewritten batches do not fit
- *   the chain of hashes, and those of an older owner carry an older epoch.
+ * The life of a batch. Its state says what has happened; the functions named move it on.
+ *
+ *    state        reached when                                         moved on by
+ *  1 WRITING      form_batch() submitted it; data may be in flight     settle()
+ *  2 FLUSHING     log I/O and data completed; a flush is under way     batch_step()
+ *  3 HELD         the same, but it must be flushed later               advance(), to FLUSHING
+ *  4 SETTLED      the same, and nobody waits for a flush (write-back)  advance(), is applied
+ *  5 DURABLE      the flush succeeded                                  advance(), is applied
+ *  6 FAILED       log I/O, data or the flush failed                    roll_back()
+ *
+ * In the ordinary case a batch goes from WRITING to FLUSHING at once. In write-back mode applied
+ * batches may be in the device's cache only. So a batch that must be durable goes to HELD: its
+ * flush begins when all batches before it are applied, and so covers these, too.
+ *
+ * LOG-1  Batches are applied and acknowledged in log order. Each one waits for three things: its
+ *     log I/O, the data of its items, and a flush that began after both. (In write-back mode only
+ *     batches that somebody asked to be durable are flushed.) It also waits for every batch before
+ *     it. So whatever was acknowledged as durable survives a crash, along with all before it.
+ * LOG-2  The durable mark of a batch (durable_seq) names a batch that was durable, data included,
+ *     when this one was formed. So recovery may believe everything up to the newest mark without
+ *     looking at data.
+ * LOG-3  A batch lies within one segment and never reaches the segment's very end. So a position
+ *     at a multiple of the segment size always means a segment that is not begun. A segment's
+ *     header is written together with its first batch. The header names the next segment, which is
+ *     allocated by then, so a reader can follow the chain.
+ * LOG-4  Nothing that succeeded ever follows something that failed. When the log I/O or the data of
+ *     a batch fails, no further batch is formed, all batches in flight come to rest, and the log is
+ *     written again from the failed batch on. Items that failed keep their place, without records.
+ *     They learn of their failure only when the rewritten batch is durable: until then a stale copy
+ *     of the first attempt, which names their blocks, could still be believed after a crash.
+ * LOG-5  Memory for forming and applying an item is reserved before anything of the item is
+ *     submitted: its overlay slots, and a place in the list for the next segment's address. So
+ *     neither forming nor applying can fail for want of memory.
+ * Loop: the disk's; never blocks.
+ * Crash story: a torn or missing batch ends the log. Nothing behind it was acknowledged (LOG-1).
+ *   A batch whose data did not reach the store fails its checksums in replay. If a later batch's
+ *   mark covers it, replay does not check, for then the data is durable (LOG-2). Leftovers of
+ *   batches that were rewritten do not continue the chain of hashes. Leftovers of an older owner
+ *   carry an older epoch.
  */
 #include "engine/log/log.h"
 
@@ -32,8 +53,8 @@
 
 enum {
     BATCH_WRITING,
-    BATCH_SETTLED, /* log and data have completed; durability is not waited for */
-    BATCH_HELD,    /* the same, but a flush must follow once all before it are applied */
+    BATCH_SETTLED,
+    BATCH_HELD,
     BATCH_FLUSHING,
     BATCH_DURABLE,
     BATCH_FAILED,
@@ -87,7 +108,7 @@ static void unreserve(struct plx_log *log, struct plx_log_item *item)
     item->slots = 0;
 }
 
-/* For an item that stands in no batch. */
+/* Fails an item that is in no batch. */
 static void fail_item(struct plx_log *log, struct plx_log_item *item, int error)
 {
     unreserve(log, item);
@@ -133,7 +154,7 @@ int plx_log_reserve(struct plx_log *log, struct plx_log_item *item)
     return 0;
 }
 
-/* false: it failed at once. */
+/* false: the log has stopped or ended, and the item failed at once. */
 static bool take_in(struct plx_log *log, struct plx_log_item *item)
 {
     int error = log->sticky ? log->sticky : log->ended ? PLX_ERR_BUSY : 0;
@@ -166,7 +187,8 @@ void plx_log_prepend(struct plx_log *log, struct plx_log_item *item)
         log->tail = item;
 }
 
-/* The next segment, whose header goes out with this batch (LOG-3). */
+/* Begins the next segment; its header is written together with this batch (LOG-3). false: there is
+ * no spare segment. */
 static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
 {
     struct plx_log_cursor *cursor = &log->cursor;
@@ -207,7 +229,8 @@ static bool begin_segment(struct plx_log *log, struct plx_batch *batch)
 
 /* ---- Automatic snapshots (protect.h) ---- */
 
-/* Of its records, and of the snapshot that may follow them: the batch's comes behind all. */
+/* The bytes of an item's records, and of the automatic snapshot that may follow them. changes:
+ * an item before it in the batch changes something, so a snapshot will end the batch. */
 static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *item, bool changes)
 {
     bool followed = (item->changes && log->snapshots != PLX_PROTECT_OFF) ||
@@ -216,8 +239,9 @@ static size_t item_bytes(const struct plx_log *log, const struct plx_log_item *i
     return item->bytes + (followed ? plx_record_bytes(PLX_RECORD_SNAPSHOT, 0) : 0);
 }
 
-/* It sees all that was logged so far, and nothing is written in place (PROTECT-3): nobody has
- * to be told of it or asked, it is whole when its batch is durable. */
+/* Logs an automatic snapshot behind an item. It sees all that was logged before it. Nothing is
+ * written in place meanwhile (PROTECT-3), so it needs to wait for no write: it is whole when its
+ * batch is durable. */
 static size_t put_snapshot(struct plx_log *log, struct plx_batch *batch, struct plx_log_item *item,
                            size_t at, uint32_t *records)
 {
@@ -233,7 +257,7 @@ static size_t put_snapshot(struct plx_log *log, struct plx_batch *batch, struct 
     return bytes;
 }
 
-/* The item's batch is logged again, or never. */
+/* Undoes put_snapshot(): the item's batch is formed again, or never. */
 static void take_back_snapshot(struct plx_log *log, struct plx_log_item *item)
 {
     if (!item->snapshot_seq)
@@ -325,7 +349,7 @@ static void submit_batch(struct plx_log *log, struct plx_batch *batch, size_t by
         header.bytes - (bytes > PLX_BATCH_HEADER_BYTES ? plx_div_up(bytes, block) * block : 0);
 }
 
-/* One batch from what waits; false when nothing could be formed. */
+/* Forms one batch from the items that wait; false: none can be formed now. */
 static bool form_batch(struct plx_log *log)
 {
     struct plx_batch *batch = &log->batches[(log->first_batch + log->batch_count) % PLX_BATCHES];
@@ -342,9 +366,9 @@ static bool form_batch(struct plx_log *log)
     batch->state = BATCH_WRITING;
     batch->join = (struct plx_join){.task = &batch->task};
     offset = log->cursor.pos % segment_bytes;
-    /* LOG-3 */
+    /* LOG-3: one device block at the end of a segment stays unused. */
     left = offset && segment_bytes - offset > block ? segment_bytes - offset - block : 0;
-    if (offset % block) /* the store came from a device of smaller blocks */
+    if (offset % block) /* the log was begun on a device with smaller blocks */
         left = 0;
     if (log->leave_at == log->cursor.pos)
         left = 0;
@@ -355,7 +379,7 @@ static bool form_batch(struct plx_log *log)
 
             if (log->spare_waiting) /* an extent is on its way */
                 return false;
-            if (item->data_pending) /* what comes behind it may count on its data */
+            if (item->data_pending) /* a snapshot behind it relies on this wait (LONE-1) */
                 return false;
             log->head = item->next;
             if (!log->head)
@@ -372,7 +396,8 @@ static bool form_batch(struct plx_log *log)
     return true;
 }
 
-/* Whether a snapshot is to be logged that must come behind a key frame's announcement. */
+/* Whether the next batch would hold a snapshot that must wait for a key frame's announcement
+ * (KEYFRAME-3). */
 static bool snapshot_waits(const struct plx_log *log)
 {
     const struct plx_log_item *item = log->head;
@@ -384,7 +409,8 @@ static bool snapshot_waits(const struct plx_log *log)
     return item || log->snapshots == PLX_PROTECT_BATCH || log->snapshots == PLX_PROTECT_WRITE;
 }
 
-/* Group commit: a batch costs an I/O however little is in it. */
+/* Group commit: a batch costs one I/O however little is in it. So while several are in flight,
+ * another one is formed only when many items wait for it. */
 static bool may_form(const struct plx_log *log)
 {
     unsigned items = 0;
@@ -401,7 +427,8 @@ static bool may_form(const struct plx_log *log)
 
 void plx_log_pump(struct plx_log *log)
 {
-    /* What was acknowledged in write-back mode may be gone, and nothing may be built on it. */
+    /* A flush has failed since, so batches that were acknowledged in write-back mode may be lost.
+     * Nothing may be built on them: the log stops. */
     if (log->undurable && !log->sticky && log->flush_mark != log->store->flush_failures)
         plx_log_fail(log, log->store->flush_error);
     if (plx_log_has_patience(log) && !log->disk->hurries(log->vdi) &&
@@ -465,7 +492,8 @@ static void apply_batch(struct plx_log *log, struct plx_batch *batch)
     log->batch_count--;
 }
 
-/* Everything from the first failed batch on is logged again, without what failed (LOG-4). */
+/* Puts the items of all batches in flight, from the first failed one on, back to the front of the
+ * queue, so that they are logged again. Items that failed lose their records (LOG-4). */
 static void roll_back(struct plx_log *log)
 {
     struct plx_log_item *kept = NULL, **link = &kept, *last = NULL;
@@ -495,8 +523,9 @@ static void roll_back(struct plx_log *log)
             log->tail = last;
         log->head = kept;
     }
-    /* Segments begun since are given back. A stale header may still name the last one, so it is
-     * used again by this log or not at all (a collector finds it). */
+    /* Segments that were begun since then count as unbegun. A stale header may still name the last
+     * of them, so no one else may have it: it becomes this log's spare, or leaks until a collection
+     * finds it. */
     while (log->cursor.addr != first->before.addr) {
         if (!log->spare_addr)
             log->spare_addr = log->cursor.next_addr;
@@ -508,7 +537,7 @@ static void roll_back(struct plx_log *log)
     log->cursor = first->before;
     log->batch_count = 0;
     log->failing = false;
-    if (log->sticky) /* stopped meanwhile: what is kept fails as well */
+    if (log->sticky) /* the log stopped meanwhile: the items fail, too */
         plx_log_stop(log, log->sticky, log->cause);
     else if (cause && (++log->retries > RETRIES_MAX || plx_error_class(cause) == PLX_CLASS_FENCED))
         plx_log_fail(log, cause);
@@ -519,8 +548,8 @@ static void advance(struct plx_log *log)
     while (log->batch_count) {
         struct plx_batch *batch = &log->batches[log->first_batch];
 
-        /* A flush of its own that began before something ahead of it had completed is not enough
-         * once that something was applied without being flushed. */
+        /* The batch was flushed, but before an earlier one had completed, which was then applied
+         * without a flush (write-back). The mark would claim both: so another flush follows. */
         if (batch->state == BATCH_DURABLE && log->undurable && !batch->held)
             batch->state = BATCH_HELD;
         if (batch->state == BATCH_HELD) {
@@ -540,7 +569,7 @@ static void advance(struct plx_log *log)
         int state = log->batches[(log->first_batch + i) % PLX_BATCHES].state;
 
         if (state == BATCH_WRITING || state == BATCH_FLUSHING)
-            return; /* roll back when all have come to rest */
+            return; /* LOG-4: roll back only when nothing is in flight any more */
     }
     roll_back(log);
 }
@@ -555,7 +584,7 @@ static int batch_error(const struct plx_batch *batch)
     return 0;
 }
 
-/* One of what the batch waits for has completed. */
+/* The log I/O, or the data of one item, has completed. */
 static void settle(struct plx_batch *batch)
 {
     struct plx_log *log = batch->log;
@@ -584,8 +613,8 @@ static void batch_step(struct plx_task *task)
         return;
     case BATCH_FLUSHING:
         if (task->error) {
-            /* What the device held in its cache may be gone, data included: writing the log again
-             * would not bring it back. */
+            /* The device's cache may have lost the data, too. Writing the log again would not bring
+             * it back, so there is no retry: the log stops. */
             batch->join.error = task->error;
             batch->state = BATCH_FAILED;
             batch->log->failing = true;

@@ -1,5 +1,11 @@
 /* reader.c - a log read batch by batch, from a position that was sought (REPLAY-1, REPLAY-2,
- * REPLAY-5). */
+ * REPLAY-5). See replay.h.
+ *
+ * Where no batch continues the chain, the log ends, or it is damaged. It is damage if the record's
+ * key frame lies further on, or if a batch further on has a mark that covers the missing one.
+ * Loop: synchronous; the disk's loop runs while it waits for I/O.
+ * Crash story: nothing is written here.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +36,7 @@ static bool has_segment(const struct plx_log_reader *reader, uint64_t segment)
            reader->segments[segment - reader->first_segment];
 }
 
-/* The last one below `below` that there is; the first one always is. */
+/* The last existing segment below `below`. The first retained segment always exists. */
 static uint64_t segment_below(const struct plx_log_reader *reader, uint64_t below)
 {
     do
@@ -78,13 +84,13 @@ int plx_log_reader_header(struct plx_log_reader *reader, uint64_t segment,
     return error ? unreadable_header(reader, segment, error, fault) : 0;
 }
 
-/* The log has been in it: its header is there, or damaged. */
+/* Whether the log has passed the start of the segment: then an invalid header is damage. */
 static bool must_have_begun(const struct plx_log_reader *reader, uint64_t segment)
 {
     return segment * plx_log_segment_bytes(reader->store) < reader->record->keyframe.pos;
 }
 
-/* Behind the last segment that was begun; NOT_FOUND: none was. */
+/* The number after the last segment that was begun; NOT_FOUND: none was. */
 static int find_end(struct plx_log_reader *reader, uint64_t *ret_end, struct plx_fault *fault)
 {
     struct plx_segment_header header;
@@ -105,7 +111,7 @@ static int find_end(struct plx_log_reader *reader, uint64_t *ret_end, struct plx
     return plx_fault_set(fault, PLX_ERR_NOT_FOUND, "the log is empty");
 }
 
-/* About the middle of those between the two that there are; low: there is none. */
+/* About the middle one of the existing segments between low and high; low: there is none. */
 static uint64_t segment_between(const struct plx_log_reader *reader, uint64_t low, uint64_t high)
 {
     uint64_t middle = segment_below(reader, low + (high - low) / 2 + 1);
@@ -113,8 +119,8 @@ static uint64_t segment_between(const struct plx_log_reader *reader, uint64_t lo
     return middle > low ? middle : segment_below(reader, high);
 }
 
-/* To the start of the last segment that lies before what is looked for, which those do up to some
- * one; or of the first. */
+/* Binary search: seeks the start of the last segment for which is_before() is true, or else of the
+ * first one. is_before() must be true up to some segment and false from there on. */
 static int seek_last(struct plx_log_reader *reader,
                      int (*is_before)(struct plx_log_reader *reader, uint64_t segment,
                                       uint64_t limit, bool *ret_before, struct plx_fault *fault),
@@ -159,8 +165,8 @@ static bool take_time(void *context, const struct plx_record *record)
     return record->type != PLX_RECORD_SNAPSHOT;
 }
 
-/* Whether the first snapshot behind the start of a segment, which may lie many segments further on,
- * was taken by then. */
+/* Whether the first snapshot behind the start of a segment was taken by that time. The snapshot may
+ * lie many segments further on. */
 static int holds_one_by(struct plx_log_reader *reader, uint64_t segment, uint64_t time_ns,
                         bool *ret_before, struct plx_fault *fault)
 {
@@ -177,8 +183,8 @@ static int holds_one_by(struct plx_log_reader *reader, uint64_t segment, uint64_
     return error;
 }
 
-/* By the times of snapshots, which never fall (plx_vdi_snapshot_time), and not by the headers'
- * own: those are the clock's, and it may have been set back in between. */
+/* Searches by the times of snapshots, which never fall (plx_vdi_snapshot_time()). The times in
+ * segment headers are no help: they are the wall clock's, which may have been set back. */
 int plx_log_reader_seek_time(struct plx_log_reader *reader, uint64_t time_ns,
                              struct plx_fault *fault)
 {
@@ -197,7 +203,7 @@ static bool continues(const struct plx_log_reader *reader, const struct plx_batc
            (!behind_keyframe || header->epoch == reader->record->epoch); /* REPLAY-1 */
 }
 
-/* REPLAY-5: over what was thinned out. */
+/* REPLAY-5: if the batch is a SKIP record, goes on at the key frame that it names. */
 static void skip(struct plx_log_reader *reader)
 {
     size_t offset = PLX_BATCH_HEADER_BYTES;
@@ -219,7 +225,7 @@ static bool read_batch(struct plx_log_reader *reader)
 
     if (offset < PLX_SEGMENT_HEADER_BYTES ||
         plx_format_batch_decode(reader->buffer + offset, (size_t)(bytes - offset), &header) ||
-        header.bytes >= bytes - offset || /* never to the very end (LOG-3) */
+        header.bytes >= bytes - offset || /* LOG-3: a batch never reaches the segment's end */
         !continues(reader, &header))
         return false;
     reader->batch = reader->buffer + offset;
@@ -232,8 +238,9 @@ static bool read_batch(struct plx_log_reader *reader)
     return true;
 }
 
-/* As far as the batch reaches; where there is none, to the segment's end: a later one may say that
- * it is wanting. */
+/* Tries to read the batch at the cursor. On a shelf, reads as far as the batch reaches. If there is
+ * no batch, reads to the segment's end, where a later mark may say that one is missing (REPLAY-7).
+ */
 static int try_batch(struct plx_log_reader *reader, bool *ret_there, struct plx_fault *fault)
 {
     size_t bytes = (size_t)plx_log_segment_bytes(reader->store);
@@ -252,8 +259,8 @@ static int try_batch(struct plx_log_reader *reader, bool *ret_there, struct plx_
     return error;
 }
 
-/* Whether a batch further on in the buffer says that the one expected was durable. The segment's
- * own header may be the damage. */
+/* REPLAY-2: whether a batch further on in the buffer has a mark that covers the expected batch.
+ * Looks even if the segment's header is not valid, for the header may be what is damaged. */
 static bool later_mark(const struct plx_log_reader *reader)
 {
     uint64_t bytes = plx_log_segment_bytes(reader->store);
@@ -279,7 +286,7 @@ static int damaged(const struct plx_log_reader *reader, struct plx_fault *fault)
                          (unsigned long long)reader->cursor.pos);
 }
 
-/* The chain ends here: rightly so, or because something is broken? */
+/* The chain ends at the cursor. NOT_FOUND: that is the end of the log. CORRUPT: it is damage. */
 static int end_of_log(const struct plx_log_reader *reader, struct plx_fault *fault)
 {
     if (reader->cursor.seq <= reader->record->keyframe.batch_seq ||
@@ -288,8 +295,9 @@ static int end_of_log(const struct plx_log_reader *reader, struct plx_fault *fau
     return PLX_ERR_NOT_FOUND;
 }
 
-/* At the end of the log: the segment that should come next, and whose header did not count, may
- * hold batches all the same (REPLAY-2). Only where nobody is writing to it. */
+/* At the end of the log, looks into the segment that would be next. Its header is not valid, but it
+ * may hold batches with marks that cover a missing one (REPLAY-2). The answer is right only where
+ * nobody writes to the log: a live owner may just have begun that segment. */
 int plx_log_end_is_right(struct plx_log_reader *reader, struct plx_fault *fault)
 {
     int error;
@@ -331,7 +339,7 @@ static int read_next(struct plx_log_reader *reader, struct plx_fault *fault)
         return error;
     if (later_mark(reader))
         return damaged(reader, fault);
-    /* The next segment, if it continues the chain. */
+    /* The log may go on in the next segment, if that continues the chain. */
     segment++;
     if (!has_segment(reader, segment))
         return end_of_log(reader, fault);
@@ -360,7 +368,8 @@ int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault)
 
     if (error != PLX_ERR_CORRUPT)
         return error;
-    /* Beside a writer: what was read first may only be older than what was read after it. */
+    /* The owner may be writing meanwhile. Then a segment that was read earlier is older than what
+     * was read after it, which looks like damage: so the segment is read again. */
     if (reader->copy)
         reader->copy->segment = NO_SEGMENT;
     reader->loaded = NO_SEGMENT;

@@ -1,39 +1,58 @@
-/* replay.c - see replay.h.
+/* replay.c - a log applied to a map: recovery, and snapshots opened; see replay.h.
  *
- * REPLAY-1  A batch counts only if it continues the chain: sequence, hash of the one before, this
- *     VDI; behind the record's key frame it must carry the record's epoch, before it epochs never
- *     fall.
- * REPLAY-2  Behind the newest durable mark in the chain every block that a batch names must match
- *     its checksum; the first batch that does not ends the log (it was never acknowledged). A batch
- *     missing from the chain although a later one's mark calls it durable is damage, not an end:
- *     replay refuses rather than lose acknowledged writes.
- * REPLAY-3  What a batch names lies in the store and within the disk as large as it is then, and
- *     segments lie where segments may lie: what is built on a replayed log relies on it (INV-7).
- * REPLAY-4  Nothing is changed: replay can be interrupted and repeated (crash during recovery).
- *     What recovery believes behind the durable mark can be read, but need not be durable, and a
- *     flush does not make it so: one that failed may have dropped it from a cache that goes on
- *     showing it. So recovery writes it again, the same bytes in the same places: the blocks, which
- *     match their checksums, then the batch, with the header of the segment that it begins. That is
- *     what may be in flight at once, or in write-back mode what came since the last flush. Blocks
- *     that were overwritten in place since then are not named by the log and not written again.
- *     Those that a batch names are marked before they are read, so that nobody else is given them
- *     and writes there in between. They were nobody else's before: they come free only when a
- *     record is durable that ends the log's naming them, or when it is certain that no batch that
- *     could be believed names them (LOG-4), so not when a log has stopped.
- * REPLAY-5  Where history was thinned out (reclaim.c) some segments are missing, and a batch with
- *     nothing but a SKIP record says where the log goes on: always forward, to a key frame.
- * REPLAY-6  Nothing is replayed across a rewind, from a key frame before it: who comes to one has
- *     an old record at hand, or a damaged one.
- * REPLAY-7  On a shelf nothing is read twice, and of a segment no more than the batches asked for,
- *     the readahead, and all of it where one is wanting. What was not read yet is zero there.
+ * Words: a batch is "believed" if replay applies it. The durable mark of a batch says up to which
+ * batch everything was durable, data included, when it was formed (LOG-2). Recovery works in two
+ * passes: the first finds how far the chain of batches goes and the newest mark in it, the second
+ * applies.
+ *
+ *    a batch lies                  recovery believes it
+ *    up to the newest mark         without looking at its data; if it is missing, that is damage
+ *    behind the newest mark        if each block that it names matches its checksum; then recovery
+ *                                  writes block and batch again (REPLAY-4)
+ *    behind the first that fails   never: it was not acknowledged
+ *
+ * REPLAY-1  A batch counts only if it continues the chain: the next sequence number, the hash of
+ *     the batch before, this disk's id. Behind the record's key frame it must also carry the
+ *     record's epoch; before the key frame epochs never fall. So leftovers of an earlier attempt or
+ *     of an earlier owner never count.
+ * REPLAY-2  Behind the newest durable mark, every block that a batch names must match its checksum.
+ *     The first batch with a block that does not match ends the log: it was never acknowledged. A
+ *     batch that is missing although a later batch's mark covers it is damage. Replay then refuses,
+ *     for to end the log there would lose acknowledged writes.
+ * REPLAY-3  Replay checks what a batch names: blocks lie in the store, and in the disk as large as
+ *     it is at that batch; segments lie where segments may lie. The rest of the engine relies on
+ *     this and does not check again what came from a log.
+ * REPLAY-4  Replay changes no state on the store, so a crash during recovery is followed by another
+ *     recovery. But recovery makes durable what it believes behind the mark. That can be read, yet
+ *     need not be durable: if an earlier flush failed, a device's cache may have dropped the blocks
+ *     and still show them, and a later flush does not write them. So recovery writes them again,
+ *     the same bytes in the same places: first the blocks, whose checksums match, then the batch,
+ *     along with the header of the segment that it begins. This concerns what may have been in
+ *     flight at once; in write-back mode all since the last flush. Blocks that were overwritten in
+ *     place since then are not named by the log and are not written again.
+ *     Recovery marks the blocks of a batch as allocated before it reads them. So no other disk of
+ *     this instance can get them and write there between the two. Nor had they another user before:
+ *     a block that the log names is freed only when a durable record ends the naming, or when no
+ *     batch that could be believed names it (LOG-4). A log that has stopped frees none.
+ * REPLAY-5  Where history was thinned out (reclaim.c) some segment numbers have no segment. A batch
+ *     with a SKIP record alone says where the log goes on: always forward, at a key frame.
+ * REPLAY-6  Nobody replays across a rewind from a key frame before it, for the log before a rewind
+ *     does not lead to what follows. A reader that meets the REWIND record has an outdated or a
+ *     damaged record of the disk, and gets CORRUPT.
+ * REPLAY-7  A shelf (replay.h) holds segments in memory for several readers. Nothing is read twice
+ *     for it. Of a segment only the batches that were asked for are read, plus a readahead; where a
+ *     batch is missing, all the rest, for a later mark may tell that it is damage. Bytes that were
+ *     not read yet are zero, which is no valid batch.
+ * Loop: synchronous; the disk's loop runs while it waits for I/O.
+ * Crash story: REPLAY-4.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/log/replay_inside.h"
 
-/* Reads the blocks of a MAP record and compares them with its checksums. again: and writes them
- * again (REPLAY-4). */
+/* Reads the blocks of a MAP record and compares them with its checksums. again: writes those that
+ * match once more (REPLAY-4). */
 static int verify_map(struct plx_store *store, const struct plx_record *record, bool again,
                       uint8_t *buffer, bool *ret_match)
 {
@@ -65,8 +84,9 @@ static bool addrs_in_one_extent(const struct plx_store *store, const struct plx_
     return record->addr / blocks == (record->addr + record->count - 1) / blocks;
 }
 
-/* REPLAY-4, for the batch the reader stands on. A batch is padded to the device's blocks, unless
- * the store came from a device of smaller ones. */
+/* REPLAY-4: writes the batch that the reader is at once more, and the segment's header if the batch
+ * begins the segment. Batches are padded to the blocks of the device that they were written on. If
+ * this device has larger ones, what shares its blocks with the batch is written, too. */
 static int write_log_again(struct plx_log_reader *reader, struct plx_fault *fault)
 {
     struct plx_store *store = reader->store;
@@ -89,7 +109,8 @@ static int write_log_again(struct plx_log_reader *reader, struct plx_fault *faul
                  : 0;
 }
 
-/* REPLAY-2, for the batch the reader stands on. again: REPLAY-4. */
+/* REPLAY-2: compares the data of the batch that the reader is at with the batch's checksums. again:
+ * writes both once more (REPLAY-4). */
 static int prove_batch(struct plx_log_reader *reader, bool again, uint8_t *buffer, bool *ret_proven,
                        struct plx_fault *fault)
 {
@@ -118,7 +139,7 @@ static int prove_batch(struct plx_log_reader *reader, bool again, uint8_t *buffe
     return again && *ret_proven ? write_log_again(reader, fault) : 0;
 }
 
-/* REPLAY-3: whether the record names blocks of the disk alone, and does not make it smaller. */
+/* REPLAY-3: whether the record names blocks within the disk only, and does not shrink the disk. */
 static bool within_disk(const struct plx_record *record, uint64_t size_bytes)
 {
     uint64_t blocks = plx_div_up(size_bytes, PLX_BLOCK_SIZE);
@@ -197,7 +218,7 @@ static int apply_record(struct replay *replay, const struct plx_record *record,
             plx_map_apply_void(map, record->vblock + i);
         break;
     case PLX_RECORD_SNAPSHOT:
-        /* Numbers in between were thinned out. */
+        /* The numbers may have gaps, where history was thinned out. */
         if (record->seq <= map->gen || record->seq - map->active.first_gen >= PLX_OVERLAY_GENS)
             return plx_log_bad_record(replay->reader, fault);
         plx_map_apply_snapshot(map, record->seq);
@@ -239,7 +260,7 @@ static int apply_batch(struct replay *replay, struct plx_fault *fault)
     return 0;
 }
 
-/* First pass: how far the chain goes, and the newest mark in it. */
+/* The first pass of recovery: finds the last batch of the chain, and the newest mark in it. */
 static int find_mark(struct plx_log_reader *reader, uint64_t *ret_mark, uint64_t *ret_last,
                      struct plx_fault *fault)
 {

@@ -1,7 +1,24 @@
-/* replay.h - reading a VDI's log: recovery, opening an instant, listing snapshots and labels.
+/* replay.h - inside the engine: a disk's log, read: for recovery, to open a snapshot, to list
+ * snapshots and labels.
  *
- * Synchronous. A reader works from a copy of the VDI record and never writes, but for recovery; the
- * VDI may be open elsewhere meanwhile, as long as what is read is kept by a snapshot.
+ * A reader walks a log batch by batch. It works from a copy of the disk's record, so the disk may
+ * be open elsewhere meanwhile, as long as a snapshot keeps what is read. A reader never writes,
+ * except that recovery writes again what it believes (REPLAY-4). All calls are synchronous.
+ *
+ * To replay a log from a key frame, which is how a disk is recovered:
+ *
+ *     plx_log_reader_open(store, record, &reader, fault);
+ *     plx_replay(&reader, &record->keyframe, map, 0, true, &result, fault);
+ *     plx_log_reader_close(&reader);
+ *
+ * To look at records, from a place of one's choice:
+ *
+ *     plx_log_reader_open(...); plx_log_reader_seek_snapshot(&reader, seq, fault);
+ *     plx_log_each_record(&reader, visit, context, fault);
+ *     plx_log_reader_close(&reader);
+ *
+ * `record` must stay where it is until the reader is closed. Errors are codes of error.def, with
+ * the sentence in *fault; CORRUPT: the log is damaged, or, beside a live owner, it has moved on.
  */
 #ifndef PLX_REPLAY_H
 #define PLX_REPLAY_H
@@ -9,33 +26,34 @@
 #include "engine/log/log.h"
 #include "engine/map/map.h"
 
-/* A segment in memory, as far as it was read: its header, and these bytes. */
+/* A segment in memory: its header, and the bytes from..to. The rest was not read and is zero. */
 struct plx_log_copy {
-    uint64_t segment; /* its number; UINT64_MAX: it did not count */
+    uint64_t segment; /* its number; UINT64_MAX: this copy is void */
     uint8_t *bytes;
     size_t from, to;
 };
 
-/* What several readers of one log have read, so that it is read once, and no more of a segment than
- * they need. For positions before the applied end: what lies there does not change. */
+/* Segments that several readers of one log share in memory, so that each is read once, and no more
+ * of it than they need (REPLAY-7). Only for positions before the applied end of the log, which do
+ * not change any more. */
 struct plx_log_shelf {
     struct plx_log_copy *copies;
-    size_t count, limit; /* what comes behind the limit is read as without a shelf */
+    size_t count, limit; /* when the shelf is full, further segments are read as without one */
 };
 
 struct plx_log_reader {
     struct plx_store *store;
     const struct plx_vdi_record *record;
     uint64_t first_segment;
-    uint64_t *segments; /* addresses; segments[0] is first_segment */
+    uint64_t *segments; /* addresses from first_segment on; 0: that number has no segment */
     size_t count;
-    uint64_t beyond;             /* where the segment behind the last one would be, 0: unknown */
+    uint64_t beyond;             /* address of the segment after the last one; 0: unknown */
     struct plx_log_shelf *shelf; /* may be NULL */
-    struct plx_log_copy *copy;   /* of the shelf, that is at hand; NULL: none */
+    struct plx_log_copy *copy;   /* the segment in memory, if the shelf has it; else NULL */
     /* The segment in memory. */
-    uint8_t *own, *buffer; /* the copy's, or its own */
-    uint64_t loaded;       /* its number, UINT64_MAX: none */
-    uint64_t in_buffer;    /* the same, but its header may be damaged */
+    uint8_t *own, *buffer; /* buffer: the copy's bytes, or `own` */
+    uint64_t loaded;       /* its number, if its header is valid; UINT64_MAX: none */
+    uint64_t in_buffer;    /* its number, even if its header is damaged; UINT64_MAX: none */
     struct plx_segment_header header;
     /* Where the next batch is expected. */
     struct plx_log_cursor cursor;
@@ -44,54 +62,59 @@ struct plx_log_reader {
     struct plx_batch_header batch_header;
 };
 
-/* Loads the index and follows the chain of segments behind it. */
+/* Finds a log's segments: by the record's index, then by the chain of headers behind it. */
 int plx_log_reader_open(struct plx_store *store, const struct plx_vdi_record *record,
                         struct plx_log_reader *ret_reader, struct plx_fault *fault);
-/* For a disk that is open: its segments (copied), the first one the record's. Only what is applied
- * may be read. */
+/* A reader of a disk that is open here. `segments` are the addresses from the record's first
+ * segment on, and are copied. Only batches that were applied may be read. */
 int plx_log_reader_of(struct plx_store *store, const struct plx_vdi_record *record,
                       const uint64_t *segments, size_t count, struct plx_log_reader *ret_reader,
                       struct plx_fault *fault);
 void plx_log_reader_close(struct plx_log_reader *reader);
-/* With room for so many segments, or NOMEM; after all readers that have it were closed. */
+/* A shelf with room for `limit` segments, or NOMEM. To be freed after the readers that use it were
+ * closed. */
 int plx_log_shelf_init(struct plx_log_shelf *shelf, size_t limit);
 void plx_log_shelf_free(struct plx_log_shelf *shelf);
-/* To just behind a key frame. */
+/* Seeking says where plx_log_reader_next() goes on. Here: just behind a key frame. */
 void plx_log_reader_seek(struct plx_log_reader *reader, const struct plx_keyframe *keyframe);
-/* To the start of the last segment that begins before snapshot seq (or the first retained);
- * NOT_FOUND when the log is empty. The reader's header is that segment's. */
+/* At the start of the last segment that begins before snapshot seq, or else of the first retained
+ * one. NOT_FOUND: the log is empty. reader->header is that segment's. */
 int plx_log_reader_seek_snapshot(struct plx_log_reader *reader, uint64_t seq,
                                  struct plx_fault *fault);
-/* To the first batch of a segment that there is. The reader's header is that segment's. */
+/* At the first batch of an existing segment. reader->header is that segment's. */
 int plx_log_reader_seek_segment(struct plx_log_reader *reader, uint64_t segment,
                                 struct plx_fault *fault);
-/* The header of a segment that there is; where the reader stands it goes on. */
+/* Reads the header of an existing segment; the reader's position stays. */
 int plx_log_reader_header(struct plx_log_reader *reader, uint64_t segment,
                           struct plx_segment_header *ret_header, struct plx_fault *fault);
-/* To the start of the segment that holds the newest snapshot taken at or before a time, if there is
- * one (else to the first retained); NOT_FOUND as above. */
+/* At the start of the segment that holds the newest snapshot taken at or before a time; without any
+ * such snapshot, of the first retained segment. NOT_FOUND: the log is empty. */
 int plx_log_reader_seek_time(struct plx_log_reader *reader, uint64_t time_ns,
                              struct plx_fault *fault);
-/* 0 and batch, batch_header; NOT_FOUND at the end of the log; other errors. */
+/* The next batch, in reader->batch and ->batch_header. NOT_FOUND: the log ends here. */
 int plx_log_reader_next(struct plx_log_reader *reader, struct plx_fault *fault);
 
-/* Calls visit with every record from the reader's position on, until it returns false. */
+/* Calls visit with every record from the reader's position on, until visit returns false. The end
+ * of the log is no error. */
 int plx_log_each_record(struct plx_log_reader *reader,
                         bool (*visit)(void *context, const struct plx_record *record),
                         void *context, struct plx_fault *fault);
 
-/* Replay into a fresh map. until_seq: stop at that snapshot (0: at the end of the log, and what
- * lies behind the durable mark is verified). recover: mark blocks as allocated, and write again
- * what lies behind the mark and is believed; it is durable after the next flush, if none has failed
- * since before the call. */
 struct plx_replay_result {
     struct plx_log_cursor end;
     uint64_t size_bytes;
-    uint64_t snapshot_ns; /* of the last snapshot seen, 0: none */
-    uint64_t batches;
-    uint64_t dropped; /* batches behind the first that could not be proven */
-    bool written_again;
+    uint64_t snapshot_ns; /* time of the last snapshot that was applied; 0: none */
+    uint64_t batches;     /* that were applied */
+    uint64_t dropped;     /* batches from the first one that did not match its checksums */
+    bool written_again;   /* something was (REPLAY-4) */
 };
+/* Applies the log behind the key frame `from` to a fresh map.
+ *
+ *   until_seq  0: to the end of the log; data behind the durable mark is verified (REPLAY-2).
+ *              Else: up to this snapshot, data unverified; NOT_FOUND: the log does not have it.
+ *   recover    Marks the blocks as allocated, and writes again what it believes behind the mark.
+ *              That is durable after the next flush, if no flush has failed since before the call.
+ */
 int plx_replay(struct plx_log_reader *reader, const struct plx_keyframe *from, struct plx_map *map,
                uint64_t until_seq, bool recover, struct plx_replay_result *ret_result,
                struct plx_fault *fault);

@@ -1,9 +1,11 @@
-/* segments.c - the segments of a log: the retained ones in the order of their numbers, and a spare.
- * See segments.h.
+/* segments.c - a log's segments: the retained ones, ordered by number, and a spare one. See
+ * segments.h and log.h.
  *
- * The spare is allocated ahead, so that a batch which begins a segment can name the one after it
- * (LOG-3). Loop: the VDI's. Crash story: a spare that no header names is a leak, which a sweep
- * finds; a retained segment is freed only after the record that no longer needs it is durable.
+ * The spare segment is allocated ahead of need. So when a batch begins a segment, the header that
+ * is written with it can name the segment after it (LOG-3).
+ * Loop: the disk's. plx_log_ensure_segments() is synchronous; nothing else blocks.
+ * Crash story: a spare segment that no header names is a leak, which a collection finds. A retained
+ *   segment is freed only after a record is durable that does not need it any more.
  */
 #include "engine/base/list.h"
 #include "engine/log/segments.h"
@@ -16,7 +18,7 @@ uint64_t plx_log_segment_of(const struct plx_log *log, uint64_t pos)
     return pos / plx_log_segment_bytes(log->store);
 }
 
-/* Room for one more address; false: out of memory. */
+/* Makes room for one more address; false: out of memory. */
 static bool segments_reserve(struct plx_log *log)
 {
     return PLX_LIST_ROOM(log->segments, log->segment_count, log->segment_capacity, 16);
@@ -34,7 +36,7 @@ void plx_log_want_spare(struct plx_log *log)
 
     if (log->spare_addr || log->spare_waiting)
         return;
-    /* A spare has its place in the list, so that going on in it cannot fail (LOG-5). */
+    /* The spare segment gets its place in the list now, so going on in it cannot fail (LOG-5). */
     if (!segments_reserve(log))
         error = PLX_ERR_NOMEM;
     else
@@ -67,7 +69,7 @@ int plx_log_room(struct plx_log *log)
     return log->spare_error;
 }
 
-/* Allocates a segment and enters it into the list. */
+/* Allocates a segment and appends it to the list. */
 static int segment_sync(struct plx_log *log, uint64_t *ret_addr)
 {
     int error =

@@ -1,4 +1,11 @@
-/* shelf.c - a log read into memory: its segments found, and loaded (REPLAY-3, REPLAY-7). */
+/* shelf.c - a log read into memory: its segments found and loaded, on a shelf or not (REPLAY-3,
+ * REPLAY-7). See replay.h.
+ *
+ * Segments up to the record's position are found by the log's index, a radix tree. Those behind it
+ * are found by the chain: each header names the next segment.
+ * Loop: synchronous; the disk's loop runs while it waits for I/O.
+ * Crash story: nothing is written here.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +30,7 @@ static bool segment_addr_valid(const struct plx_store *store, uint64_t addr)
            addr / store->info.extent_blocks == (addr + blocks - 1) / store->info.extent_blocks;
 }
 
-/* The address of a segment according to the index; 0: not in it. */
+/* The address of a segment by the index; 0: the index does not have it. */
 static int index_lookup(struct plx_log_reader *reader, uint64_t segment, uint64_t *ret_addr,
                         struct plx_fault *fault)
 {
@@ -64,7 +71,7 @@ void plx_log_shelf_free(struct plx_log_shelf *shelf)
     *shelf = (struct plx_log_shelf){0};
 }
 
-/* The copy of a segment, or an empty one; NULL: the shelf is full, or there is no memory. */
+/* The shelf's copy of a segment, or an empty copy for it; NULL: the shelf is full, or NOMEM. */
 static struct plx_log_copy *copy_of(struct plx_log_shelf *shelf, uint64_t segment, size_t bytes)
 {
     struct plx_log_copy *copy = shelf->copies;
@@ -96,7 +103,8 @@ static int read_log(struct plx_log_reader *reader, uint64_t segment, size_t from
                : 0;
 }
 
-/* Of a segment on the shelf what lies between two offsets, and twice as much as before at least. */
+/* Reads the bytes from..to of the segment at hand into its copy on the shelf. Reads further than
+ * asked for, so that the copy at least doubles: a segment is read in few pieces. */
 int plx_log_read_further(struct plx_log_reader *reader, size_t from, size_t to,
                          struct plx_fault *fault)
 {
@@ -161,7 +169,7 @@ int plx_log_load_segment(struct plx_log_reader *reader, uint64_t segment, struct
     return error;
 }
 
-/* Reads one header without loading the segment. */
+/* Reads a segment's header without loading the segment. */
 int plx_log_read_header(struct plx_log_reader *reader, uint64_t segment, uint64_t addr,
                         struct plx_segment_header *ret_header)
 {
@@ -178,7 +186,8 @@ int plx_log_read_header(struct plx_log_reader *reader, uint64_t segment, uint64_
                                              reader->store->addr_limit, ret_header, NULL);
 }
 
-/* Segments up to the one that holds the key frame's position: from the index. */
+/* The segments up to the one that holds the key frame's position. The index has their addresses;
+ * the record has the address of the last one. */
 static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t *capacity,
                            struct plx_fault *fault)
 {
@@ -191,7 +200,7 @@ static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t 
         error = s == last ? 0 : index_lookup(reader, s, &addr, fault);
         if (s == last)
             addr = record->segment_addr;
-        /* Of what was thinned out some numbers have no segment any more. */
+        /* Numbers without a segment are in order where history was thinned out (REPLAY-5). */
         if (!error && (addr || s == record->first_segment) &&
             !segment_addr_valid(reader->store, addr))
             error = plx_fault_set(fault, PLX_ERR_CORRUPT,
@@ -203,7 +212,7 @@ static int collect_indexed(struct plx_log_reader *reader, uint64_t last, size_t 
     return error;
 }
 
-/* Behind it: by the chain, as far as headers of this owner exist. */
+/* The segments behind it: by the chain, as far as there are headers with the record's epoch. */
 static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *capacity)
 {
     uint64_t next = reader->record->next_addr, epoch = reader->record->epoch;
@@ -214,8 +223,8 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
 
         reader->beyond = next;
         if (error && error != PLX_ERR_CORRUPT)
-            return error; /* unread is not unbegun: nothing may be cut off for that */
-        if (error || header.epoch != epoch) /* REPLAY-1: not begun, or a leftover */
+            return error;                   /* a header that cannot be read does not end the log */
+        if (error || header.epoch != epoch) /* REPLAY-1: not begun yet, or a leftover */
             return 0;
         if (!segment_addr_valid(reader->store, header.next_addr)) /* REPLAY-3 */
             return PLX_ERR_CORRUPT;
@@ -226,7 +235,8 @@ static int collect_chain(struct plx_log_reader *reader, uint64_t last, size_t *c
     }
 }
 
-/* REPLAY-3, for a record. Without a segment the log goes on in a new one. */
+/* REPLAY-3: whether a record's log position is possible. A record without a segment stands at the
+ * start of one that is still to be allocated. */
 static bool record_plausible(const struct plx_store *store, const struct plx_vdi_record *record)
 {
     uint64_t bytes = plx_log_segment_bytes(store), last = record->keyframe.pos / bytes;

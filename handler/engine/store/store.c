@@ -1,7 +1,11 @@
-/* store.c - a store as a whole: opened, closed, grown elsewhere, counted; and the turn that its
- * disks and its space have in the loop.
+/* store.c - a store as a whole: opened, closed, grown by another process, counted; and what a turn
+ * of its loop does for its disks. See engine.h.
  *
- * Loop: the store's. Crash story: a store is opened by reading alone.
+ * This room is above disk/, so that the loop (loop/tick.c) need not know disks: it calls
+ * store->pump, which is set here.
+ * Loop: the store's. Opening, closing and plx_store_volumes_changed() are synchronous.
+ * Crash story: a store is opened by reading alone, and closing only writes allocation bitmaps, each
+ *   page in two slots. A crash at any point leaves what was durable before.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +21,9 @@
 #define KEYFRAME_LOG_BYTES_DEFAULT (64ull << 20)
 #define OPS_DEFAULT 128u
 
-/* ---- Its turn ---- */
+/* ---- The store's turn ---- */
 
+/* store->pump: called in each round of a turn. */
 static void pump(struct plx_store *store)
 {
     for (struct plx_vdi *vdi = store->vdis; vdi; vdi = vdi->next)
@@ -79,7 +84,7 @@ int plx_store_open(struct plx_device **devices, unsigned count,
         return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
     store->env = env;
     store->options = *options;
-    store->options.known = NULL; /* the caller's */
+    store->options.known = NULL; /* belongs to the caller */
     if (!store->options.cache_bytes)
         store->options.cache_bytes = CACHE_BYTES_DEFAULT;
     if (!store->options.keyframe_mappings)
@@ -141,9 +146,9 @@ int plx_store_close(struct plx_store *store)
     return error;
 }
 
-/* ---- Volumes that became larger or more, elsewhere ---- */
+/* ---- Volumes that another process has grown or added ---- */
 
-/* Whether what is known goes on as it was: nothing that was given out lies elsewhere now. */
+/* Whether everything that was known is still where it was, so that addresses in use stay right. */
 static int check_grown(const struct plx_store *store, const struct plx_volume *volumes,
                        unsigned count, struct plx_fault *fault)
 {
@@ -190,7 +195,7 @@ static void take_volumes(struct plx_store *store, struct plx_volume *volumes, un
             volume->device = volumes[i].device;
             volume->dirty = store->options.instance != 0;
         } else {
-            /* The driver asks the device itself; this number only says what may be asked for. */
+            /* The open device stays; its number of bytes says what may be asked of it. */
             volume->device->bytes = plx_max_u64(volume->device->bytes, volumes[i].device->bytes);
             volumes[i].device->ops->close(volumes[i].device);
         }
@@ -235,7 +240,7 @@ int plx_store_volumes_changed(struct plx_store *store, struct plx_device **devic
     return error;
 }
 
-/* ---- Counted ---- */
+/* ---- Counters ---- */
 
 void plx_store_counters(const struct plx_store *store, struct plx_counters *ret_counters)
 {

@@ -1,0 +1,34 @@
+/* session_inside.h - what session.c, session_live.c, session_vdi.c and session_jobs.c share; the
+ * rules SESSION-1 to SESSION-3 are session.c's. */
+#ifndef PLX_ADMIN_SESSION_INSIDE_H
+#define PLX_ADMIN_SESSION_INSIDE_H
+
+#include "cli.h"
+#include "control/control.h"
+#include "session.h"
+
+/* session.c */
+/* Without a tenancy, which a command that only reads has not: the page says that this boot has one,
+ * or had one, so no other machine has the store. */
+bool plx_session_is_gone(struct plx_session *s, const struct plx_registry_instance *instance);
+
+/* session_live.c */
+/* Where the disk is: asked there (*ret_asked), or open here. A handler may have opened it since
+ * that was looked up (SESSION-3). Takes the reference of arguments (may be NULL); ret_result
+ * may be NULL. */
+int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                            json_t *arguments, bool *ret_asked, json_t **ret_result);
+/* Likewise; only there. */
+int plx_session_ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                         json_t *arguments, bool *ret_asked, json_t **ret_result);
+/* A handler that has recovered it for a LUN that has not come gives it up when it is asked. */
+void plx_session_ask_for(struct plx_cli *cli, const struct plx_name *name);
+/* The control socket of a handler that has the store open; *ret_client stays NULL when none has. */
+int plx_session_find_handler(struct plx_cli *cli, const char *store,
+                             struct plx_control_client **ret_client);
+/* Takes the reference of the request; ret_result may be NULL. */
+int plx_session_call_handler(struct plx_cli *cli, struct plx_control_client *client,
+                             json_t *request, json_t **ret_result);
+uint64_t plx_session_number_of(const json_t *object, const char *key);
+
+#endif

@@ -1,0 +1,185 @@
+/* session_jobs.c - collecting and deduplicating, by the handler that has the store open, or here
+ * (SESSION-1). */
+#include <string.h>
+#include <time.h>
+
+#include "session_inside.h"
+#include "control/messages.h"
+
+static bool says(const json_t *status, const char *state)
+{
+    const char *word = json_string_value(json_object_get(status, "state"));
+
+    return word && strcmp(word, state) == 0;
+}
+
+/* A job of a handler's background thread (tcmu/collector.h). */
+struct job {
+    const char *command, *status, *stop; /* commands */
+    const char *first, *second;          /* states in which it is under way */
+};
+
+static const struct job collection = {"collect", "collect-status", "collect-stop", "mark", "sweep"};
+static const struct job deduplication = {"dedup", "dedup-status", "dedup-stop", "look", "compare"};
+
+/* Until it has ended; *ret_status is its last word. */
+static int follow_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
+                      const struct plx_session_job *how, json_t **ret_status)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    bool stopped = false;
+
+    for (;;) {
+        json_t *status = NULL;
+        int rc = plx_session_call_handler(cli, client, json_pack("{s:s}", "command", job->status),
+                                          &status);
+
+        if (rc)
+            return rc;
+        if (!says(status, job->first) && !says(status, job->second)) {
+            *ret_status = status;
+            return 0;
+        }
+        if (how->progress)
+            how->progress(how->context, says(status, job->second),
+                          plx_session_number_of(status, "done"),
+                          plx_session_number_of(status, "total"));
+        json_decref(status);
+        if (plx_session_stopped() && !stopped) {
+            stopped = true;
+            rc = plx_session_call_handler(cli, client, json_pack("{s:s}", "command", job->stop),
+                                          NULL);
+            if (rc)
+                return rc;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* *ret_status comes back unless the handler could not be asked. */
+static int run_job(struct plx_cli *cli, struct plx_control_client *client, const struct job *job,
+                   const struct plx_session_job *how, json_t **ret_status)
+{
+    int rc = plx_session_call_handler(
+        cli, client,
+        json_pack("{s:s,s:b,s:I,s:I}", "command", job->command, "dry_run", how->dry_run, "memory",
+                  (json_int_t)how->memory, "rate", (json_int_t)how->rate),
+        NULL);
+
+    if (!rc)
+        rc = follow_job(cli, client, job, how, ret_status);
+    if (!rc && says(*ret_status, "failed"))
+        rc = plx_cli_fail(cli,
+                          plx_error_code(json_string_value(json_object_get(*ret_status, "code"))),
+                          "%.400s", json_string_value(json_object_get(*ret_status, "error")));
+    return rc;
+}
+
+/* ---- Collecting ---- */
+
+static int collect_there(struct plx_cli *cli, struct plx_control_client *client,
+                         const struct plx_session_job *how, struct plx_collected *ret_collected)
+{
+    json_t *status = NULL;
+    int rc = run_job(cli, client, &collection, how, &status);
+
+    plx_message_decode(plx_message_collected, status, ret_collected);
+    json_decref(status);
+    return rc;
+}
+
+static bool is_interrupted(void *context)
+{
+    return plx_session_stopped();
+}
+
+static struct plx_attach_work work_here(const struct plx_session_job *how)
+{
+    return (struct plx_attach_work){
+        .dry_run = how->dry_run,
+        .memory = how->memory,
+        .rate = how->rate,
+        .progress = how->progress,
+        .interrupted = is_interrupted,
+        .context = how->context,
+    };
+}
+
+static int collect_here(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
+                        struct plx_collected *ret_collected)
+{
+    const struct plx_attach_work work = work_here(how);
+    int rc = plx_session_close(cli); /* which had the registry alone */
+
+    if (!rc)
+        rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
+    if (how->dry_run && (rc == PLX_ERR_PERMISSION || rc == PLX_ERR_READONLY)) /* then it counts what
+                                                                               * is there */
+        rc = plx_session_open(cli, store, PLX_SESSION_READ);
+    return rc ? rc : plx_attach_collect(cli->session.attach, &work, ret_collected, &cli->fault);
+}
+
+int plx_session_collect(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
+                        struct plx_collected *ret_collected)
+{
+    struct plx_control_client *client = NULL;
+    int rc = plx_session_find_handler(cli, store, &client);
+
+    /* Left in the middle of a change: opening it for writing mends that, or says whose it is. */
+    if (rc == PLX_ERR_REGISTRY)
+        rc = 0;
+    if (!rc)
+        rc = client ? collect_there(cli, client, how, ret_collected)
+                    : collect_here(cli, store, how, ret_collected);
+    plx_control_disconnect(client);
+    return rc;
+}
+
+/* ---- Deduplicating ---- */
+
+static int dedup_there(struct plx_cli *cli, struct plx_control_client *client,
+                       const struct plx_session_job *how, struct plx_attach_deduped *ret_deduped)
+{
+    json_t *status = NULL;
+    int rc = run_job(cli, client, &deduplication, how, &status);
+
+    plx_message_decode(plx_message_deduped, status, ret_deduped);
+    json_decref(status);
+    return rc;
+}
+
+static int dedup_here(struct plx_cli *cli, const struct plx_session_job *how,
+                      struct plx_attach_deduped *ret_deduped)
+{
+    const struct plx_attach_work work = work_here(how);
+
+    return plx_attach_dedup(cli->session.attach, true, &work, ret_deduped, &cli->fault);
+}
+
+/* This process's affair even if a handler shares: the loop stands still, no disk is open. */
+static int allow_common(struct plx_cli *cli)
+{
+    const struct plx_attach_growth growth = {.common = true};
+    struct plx_grown grown;
+
+    return plx_store_allows_common(plx_session_store(cli))
+               ? 0
+               : plx_attach_grow(cli->session.attach, &growth, &grown, &cli->fault);
+}
+
+int plx_session_dedup(struct plx_cli *cli, const char *store, const struct plx_session_job *how,
+                      struct plx_attach_deduped *ret_deduped)
+{
+    struct plx_control_client *client = NULL;
+    int rc = plx_session_open(cli, store, PLX_SESSION_WRITE);
+
+    if (!rc && !how->dry_run)
+        rc = allow_common(cli);
+    if (!rc)
+        rc = plx_session_find_handler(cli, store, &client);
+    if (!rc)
+        rc =
+            client ? dedup_there(cli, client, how, ret_deduped) : dedup_here(cli, how, ret_deduped);
+    plx_control_disconnect(client);
+    return rc;
+}

@@ -1,0 +1,260 @@
+/* session_live.c - whoever else has a virtual disk or the store open, asked through its control
+ * socket (SESSION-1, SESSION-3).
+ *
+ * Requests to a live instance (control/control.h) of one disk, with "vdi": NAME:
+ *   snapshot -> {"seq", "time_ns"}       label {"label", "seq"}     unlabel {"label"}
+ *   resize {"size_bytes"}                stats -> {counter: value, ...}
+ *   protect {"mode", "retention"}
+ *   rewind {"seq"} -> {"label", "seq", "time_ns"}
+ *   keyframe, resume
+ *   move {"offset", "length", "windows", "blocks", "dry_run"} -> struct plx_move, by its names; if
+ *     it ended early, with "code" and "message"
+ *   thin {"after", "upto", "before_ns", "every_ns", "dry_run", "rewinds_only", "marks": [{"seq",
+ *     "label"}]} -> struct plx_thinned, by its names, and "gone": the places of marks that go
+ * and of the store:
+ *   volumes: it has become larger         stats -> {counter: value, ...}
+ *   collect {"dry_run", "memory", "rate"}   collect-status -> collector.h   collect-stop
+ *   dedup, dedup-status, dedup-stop: likewise
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "registry/paths.h"
+#include "session_inside.h"
+
+#define CONNECT_TIMEOUT_MS 5000
+#define CALL_TIMEOUT_MS 120000 /* a snapshot waits for its writes, a resize for the log */
+#define HANDS_MAX 3u           /* how often a disk may change hands while it is asked for */
+
+/* ---- Whoever else has it open ---- */
+
+/* The control socket of an instance. NOT_FOUND: it has none, or is gone: its number alone may be
+ * that of somebody who has the store open that this one is a copy of. */
+static int connect_to(struct plx_cli *cli, uint64_t id, struct plx_control_client **ret_client,
+                      struct plx_fault *fault)
+{
+    struct plx_registry_instance instance;
+    char path[PLX_PATH_MAX];
+    int rc = plx_registry_instance_get(cli->session.registry, id, &instance);
+
+    if (rc == PLX_ERR_NOT_FOUND || (!rc && plx_session_is_gone(&cli->session, &instance)))
+        return PLX_ERR_NOT_FOUND;
+    plx_paths_control(cli->session.paths, id, path);
+    return plx_control_connect(path, CONNECT_TIMEOUT_MS, ret_client, fault);
+}
+
+/* The instance that has the disk open, 0: none, and its control socket; *ret_client stays NULL when
+ * nobody has, or nobody who listens on this host. */
+static int find_live(struct plx_cli *cli, const struct plx_name *name, uint64_t *ret_owner,
+                     struct plx_control_client **ret_client)
+{
+    struct plx_registry_vdi row;
+    int rc = plx_session_vdi_row(cli, name, &row);
+
+    *ret_owner = rc ? 0 : row.owner;
+    if (rc || !row.owner)
+        return rc;
+    rc = connect_to(cli, row.owner, ret_client, &cli->fault);
+    return rc == PLX_ERR_NOT_FOUND ? 0 : rc;
+}
+
+/* Asks the instance that has the disk open once. *ret_asked false: nobody has, do it here.
+ * NOT_FOUND: *ret_gone, it has not any more. Takes the reference of arguments (may be NULL);
+ * ret_result may be NULL. */
+static int ask_once(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                    json_t *arguments, bool *ret_asked, bool *ret_gone, json_t **ret_result)
+{
+    struct plx_control_client *client = NULL;
+    json_t *request = json_pack("{s:s,s:s}", "command", command, "vdi", name->vdi), *result = NULL;
+    struct plx_registry_vdi row;
+    uint64_t owner;
+    int rc = find_live(cli, name, &owner, &client);
+
+    json_object_update(request, arguments);
+    json_decref(arguments);
+    *ret_asked = client != NULL;
+    if (!rc && client)
+        rc = plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &cli->fault);
+    if (!rc && ret_result)
+        *ret_result = json_incref(result);
+    *ret_gone = rc == PLX_ERR_NOT_FOUND && client && !plx_session_vdi_row(cli, name, &row) &&
+                row.owner != owner;
+    plx_control_disconnect(client);
+    json_decref(result);
+    json_decref(request);
+    return rc;
+}
+
+int plx_session_tell(struct plx_cli *cli, const char *store, const char *command,
+                     unsigned *ret_told, struct plx_fault *ret_why)
+{
+    struct plx_registry_instance *list = NULL;
+    struct plx_registry_store row;
+    json_t *request = json_pack("{s:s}", "command", command);
+    size_t count = 0;
+    int rc;
+
+    plx_session_row(cli, &row);
+    rc = plx_registry_instance_list(cli->session.registry, row.id, &list, &count);
+    *ret_told = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct plx_control_client *client = NULL;
+        json_t *result = NULL;
+        struct plx_fault why;
+        int told = connect_to(cli, list[i].id, &client, &why);
+
+        if (told == PLX_ERR_NOT_FOUND) /* a command, or dead, or on another host */
+            continue;
+        if (!told)
+            told = plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &why);
+        plx_control_disconnect(client);
+        json_decref(result);
+        *ret_told += told == 0;
+        if (told)
+            plx_fault_set(ret_why, told, "%s (pid %" PRId64 "): %.200s", list[i].role, list[i].pid,
+                          why.text);
+    }
+    free(list);
+    json_decref(request);
+    return rc ? plx_session_registry_fault(cli, rc) : 0;
+}
+
+int plx_session_ask_live(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                         json_t *arguments, bool *ret_asked, json_t **ret_result)
+{
+    bool gone = true;
+    int rc = 0;
+
+    for (unsigned i = 0; i < HANDS_MAX && gone; i++)
+        rc = ask_once(cli, name, command, json_incref(arguments), ret_asked, &gone, ret_result);
+    json_decref(arguments);
+    return rc;
+}
+
+void plx_session_ask_for(struct plx_cli *cli, const struct plx_name *name)
+{
+    bool asked;
+
+    plx_session_ask_live(cli, name, "info", NULL, &asked, NULL);
+    cli->fault = (struct plx_fault){0};
+}
+
+/* Opens the disk in this process, unless it is open already. */
+static int open_here(struct plx_cli *cli, const struct plx_name *name)
+{
+    return cli->session.vdi ? 0 : plx_session_vdi_open(cli, name, true);
+}
+
+int plx_session_ask_or_open(struct plx_cli *cli, const struct plx_name *name, const char *command,
+                            json_t *arguments, bool *ret_asked, json_t **ret_result)
+{
+    struct plx_fault why;
+    bool live = true;
+    int rc = 0;
+
+    for (unsigned i = 0; i < HANDS_MAX && live; i++) {
+        rc =
+            plx_session_ask_live(cli, name, command, json_incref(arguments), ret_asked, ret_result);
+        if (!rc && !*ret_asked)
+            rc = open_here(cli, name);
+        if (rc != PLX_ERR_BUSY || *ret_asked)
+            break;
+        why = cli->fault;
+        if (plx_session_vdi_is_live(cli, name, &live))
+            break;
+        cli->fault = why;
+    }
+    json_decref(arguments);
+    return rc;
+}
+
+int plx_session_vdi_is_live(struct plx_cli *cli, const struct plx_name *name, bool *ret_live)
+{
+    struct plx_control_client *client = NULL;
+    uint64_t owner;
+    int rc = find_live(cli, name, &owner, &client);
+
+    *ret_live = client != NULL;
+    plx_control_disconnect(client);
+    return rc;
+}
+
+uint64_t plx_session_number_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+int plx_session_find_handler(struct plx_cli *cli, const char *store,
+                             struct plx_control_client **ret_client)
+{
+    struct plx_registry_instance *list = NULL;
+    struct plx_registry_store row;
+    size_t count = 0;
+    int rc = plx_session_registry(cli, store, &row);
+
+    if (rc)
+        return rc;
+    if ((rc = plx_registry_instance_list(cli->session.registry, row.id, &list, &count)))
+        return plx_session_registry_fault(cli, rc);
+    for (size_t i = 0; i < count && !rc && !*ret_client; i++) {
+        if (strcmp(list[i].role, "handler") != 0)
+            continue;
+        rc = connect_to(cli, list[i].id, ret_client, &cli->fault);
+        if (rc == PLX_ERR_NOT_FOUND) /* a dead one, or another host's */
+            rc = 0;
+    }
+    free(list);
+    return rc;
+}
+
+int plx_session_call_handler(struct plx_cli *cli, struct plx_control_client *client,
+                             json_t *request, json_t **ret_result)
+{
+    json_t *result = NULL;
+    int rc = request ? plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &cli->fault)
+                     : plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+
+    json_decref(request);
+    if (!rc && ret_result)
+        *ret_result = result;
+    else
+        json_decref(result);
+    return rc;
+}
+
+int plx_session_store_stats(struct plx_cli *cli, const char *store, json_t **ret_stats)
+{
+    struct plx_control_client *client = NULL;
+    int rc = plx_session_find_handler(cli, store, &client);
+
+    if (!rc && !client)
+        rc = plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                          "no handler of this host has store %s open, so there are no counters; "
+                          "'parallax lun create' opens a disk of it",
+                          store);
+    if (!rc)
+        rc = plx_session_call_handler(cli, client, json_pack("{s:s}", "command", "stats"),
+                                      ret_stats);
+    plx_control_disconnect(client);
+    return rc;
+}
+
+bool plx_session_ask_room(struct plx_cli *cli, uint64_t instance, struct plx_session_room *ret_room)
+{
+    json_t *request = json_pack("{s:s}", "command", "stats"), *result = NULL;
+    struct plx_control_client *client = NULL;
+    struct plx_fault none = {0}; /* who does not answer is nothing wrong */
+    bool answered = !connect_to(cli, instance, &client, &none) &&
+                    !plx_control_call(client, request, CALL_TIMEOUT_MS, &result, &none);
+    if (answered)
+        *ret_room = (struct plx_session_room){
+            .data_free = plx_session_number_of(result, "data_free_blocks"),
+            .meta_free = plx_session_number_of(result, "meta_free_blocks"),
+            .recovery = plx_session_number_of(result, "recovery_blocks"),
+        };
+    plx_control_disconnect(client);
+    json_decref(result);
+    json_decref(request);
+    return answered;
+}

@@ -1,0 +1,311 @@
+/* session_vdi.c - what commands do to a virtual disk, or ask of it: here, or where it is open
+ * (SESSION-1). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/doors.h"
+#include "control/messages.h"
+#include "registry/policy.h"
+#include "session_inside.h"
+
+int plx_session_vdi_resize(struct plx_cli *cli, const struct plx_name *name, uint64_t bytes)
+{
+    bool asked;
+    int rc = plx_session_ask_or_open(
+        cli, name, "resize", json_pack("{s:I}", "size_bytes", (json_int_t)bytes), &asked, NULL);
+
+    if (rc || asked)
+        return rc;
+    return plx_attach_resize(cli->session.attach, cli->session.vdi, bytes, &cli->fault);
+}
+
+int plx_session_vdi_protect(struct plx_cli *cli, const struct plx_name *name,
+                            const struct plx_protection *protection)
+{
+    char mode[PLX_MODE_TEXT], tiers[PLX_TIERS_TEXT];
+    bool asked;
+    int rc = plx_session_ask_or_open(
+        cli, name, "protect",
+        json_pack("{s:s,s:s}", "mode", plx_protection_mode_text(protection, mode), "retention",
+                  plx_protection_tiers_text(protection, tiers)),
+        &asked, NULL);
+
+    if (rc || asked)
+        return rc;
+    return plx_attach_protect(cli->session.attach, cli->session.vdi, protection, &cli->fault);
+}
+
+int plx_session_vdi_rewind(struct plx_cli *cli, const struct plx_name *name, uint64_t seq,
+                           char ret_label[PLX_REWIND_LABEL], struct plx_snapshot_info *ret_before)
+{
+    json_t *result = NULL;
+    bool asked;
+    int rc = plx_session_ask_or_open(cli, name, "rewind",
+                                     json_pack("{s:I}", "seq", (json_int_t)seq), &asked, &result);
+
+    if (!rc && asked) {
+        const char *label = json_string_value(json_object_get(result, "label"));
+
+        snprintf(ret_label, PLX_REWIND_LABEL, "%s", label ? label : "");
+        ret_before->seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
+        ret_before->time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
+        json_decref(result);
+    }
+    if (rc || asked)
+        return rc;
+    return plx_attach_rewind(cli->session.attach, cli->session.vdi, seq, ret_label, ret_before,
+                             &cli->fault);
+}
+
+int plx_session_vdi_resume(struct plx_cli *cli, const struct plx_name *name)
+{
+    bool asked;
+    int rc = plx_session_ask_or_open(cli, name, "resume", NULL, &asked, NULL);
+
+    if (rc || asked)
+        return rc;
+    return plx_attach_resume(cli->session.attach, cli->session.vdi, &cli->fault);
+}
+
+static json_t *list_marks(const struct plx_thin *thin)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < thin->mark_count; i++)
+        json_array_append_new(list, json_pack("{s:I,s:s*}", "seq", (json_int_t)thin->marks[i].seq,
+                                              "label", thin->marks[i].label));
+    return list;
+}
+
+static void take_marks(const struct plx_thin *thin, const json_t *result)
+{
+    const json_t *gone = json_object_get(result, "gone");
+
+    for (size_t i = 0; i < json_array_size(gone); i++) {
+        uint64_t place = (uint64_t)json_integer_value(json_array_get(gone, i));
+
+        if (place < thin->mark_count)
+            thin->marks[place].gone = true;
+    }
+}
+
+static int thin_slice(void *context, const struct plx_thin *thin, struct plx_thinned *ret_thinned,
+                      struct plx_fault *fault)
+{
+    const struct plx_session_thinning *thinning = context;
+    struct plx_cli *cli = thinning->cli;
+    const struct plx_name *name = thinning->name;
+    json_t *request = plx_message_encode(plx_message_thin, thin), *result = NULL;
+    bool asked;
+    int rc;
+
+    json_object_set_new(request, "marks", list_marks(thin));
+    rc = plx_session_ask_or_open(cli, name, "thin", request, &asked, &result);
+    if (!rc && asked) {
+        take_marks(thin, result);
+        *ret_thinned = (struct plx_thinned){0};
+        plx_message_decode(plx_message_thinned, result, ret_thinned);
+    }
+    json_decref(result);
+    if (rc || asked)
+        return rc;
+    return plx_attach_thin(cli->session.attach, cli->session.vdi, thin, ret_thinned, &cli->fault);
+}
+
+static int stop_when_interrupted(void *context, const struct plx_thinned *so_far,
+                                 struct plx_fault *fault)
+{
+    return plx_session_stopped() ? plx_fault_set(fault, PLX_ERR_SYSTEM,
+                                                 "interrupted; what was let go by then is gone")
+                                 : 0;
+}
+
+struct plx_retention_work plx_session_thin_work(struct plx_session_thinning *thinning)
+{
+    return (struct plx_retention_work){
+        .context = thinning, .thin = thin_slice, .between = stop_when_interrupted};
+}
+
+/* A request to the disk open here. */
+static int run_here(struct plx_cli *cli, const struct plx_name *name, struct plx_request *request)
+{
+    int rc = plx_vdi_run(cli->session.vdi, request);
+
+    if (rc)
+        cli->fault = request->fault;
+    if (rc && !*request->fault.text)
+        plx_cli_fail(cli, rc, "%s/%.120s: %s", name->store, name->vdi, plx_error_text(rc));
+    return rc;
+}
+
+static int move_here(struct plx_cli *cli, const struct plx_name *name, uint64_t end,
+                     struct plx_move *move)
+{
+    struct iovec iov = {aligned_alloc(PLX_BLOCK_SIZE, PLX_MOVE_BUFFER), PLX_MOVE_BUFFER};
+    struct plx_request request = {.op = PLX_MOVE,
+                                  .offset = move->upto,
+                                  .length = end - move->upto,
+                                  .iov = &iov,
+                                  .iovcnt = 1,
+                                  .move = move};
+    int rc = iov.iov_base ? 0 : plx_cli_fail(cli, PLX_ERR_NOMEM, "out of memory");
+
+    if (!rc && !move->dry_run)
+        rc = plx_attach_move_room(cli->session.attach, &cli->fault);
+    if (!rc)
+        rc = run_here(cli, name, &request);
+    free(iov.iov_base);
+    return rc;
+}
+
+int plx_session_vdi_move(struct plx_cli *cli, const struct plx_name *name, uint64_t end,
+                         struct plx_move *move)
+{
+    json_t *request = plx_message_encode(plx_message_move, move), *result = NULL;
+    const char *code, *message;
+    struct plx_move moved;
+    bool asked;
+    int rc;
+
+    json_object_set_new(request, "length", json_integer((json_int_t)(end - move->upto)));
+    rc = plx_session_ask_or_open(cli, name, "move", request, &asked, &result);
+    if (!rc && !asked)
+        return move_here(cli, name, end, move);
+    if (rc)
+        return rc;
+    plx_message_decode(plx_message_moved, result, &moved);
+    move->upto = moved.upto;
+    move->mapped += moved.mapped;
+    move->shared += moved.shared;
+    move->moved += moved.moved;
+    move->runs_before += moved.runs_before;
+    move->runs_after += moved.runs_after;
+    code = json_string_value(json_object_get(result, "code"));
+    message = json_string_value(json_object_get(result, "message"));
+    if (code)
+        rc = plx_cli_fail(cli, plx_error_code(code), "%s", message ? message : code);
+    json_decref(result);
+    return rc;
+}
+
+int plx_session_vdi_keyframe(struct plx_cli *cli, const struct plx_name *name)
+{
+    struct plx_request request = {.op = PLX_KEYFRAME};
+    bool asked;
+    int rc = plx_session_ask_or_open(cli, name, "keyframe", NULL, &asked, NULL);
+
+    if (rc || asked)
+        return rc;
+    return run_here(cli, name, &request);
+}
+
+int plx_session_vdi_stats(struct plx_cli *cli, const struct plx_name *name, json_t **ret_stats)
+{
+    bool asked;
+    int rc = plx_session_ask_live(cli, name, "stats", NULL, &asked, ret_stats);
+
+    if (!rc && !asked)
+        rc = plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                          "no handler of this host has %s/%.120s open, so there are no counters; "
+                          "'parallax lun create' opens it",
+                          name->store, name->vdi);
+    return rc;
+}
+
+static bool keep_last(void *context, const struct plx_snapshot_info *info)
+{
+    *(struct plx_snapshot_info *)context = *info;
+    return !plx_session_stopped();
+}
+
+int plx_session_window(struct plx_cli *cli, const struct plx_registry_vdi *row,
+                       struct plx_snapshot_info *ret_oldest, struct plx_snapshot_info *ret_newest)
+{
+    struct plx_store *store = plx_session_store(cli);
+    struct plx_vdi_info info;
+    int rc;
+
+    *ret_oldest = *ret_newest = (struct plx_snapshot_info){0};
+    if ((rc = plx_door_read(store, row, &info, &cli->fault)) ||
+        (rc = plx_snapshot_first(store, row->slot, 1, ret_oldest, &cli->fault)) || !ret_oldest->seq)
+        return rc;
+    /* From the newest key frame on: what came before it need not be read. */
+    rc = plx_snapshot_list(store, row->slot, plx_max_u64(info.snapshots, 1), keep_last, ret_newest,
+                           &cli->fault);
+    return !rc && plx_interrupted ? plx_cli_interrupted(cli, 0) : rc; /* an older one came out */
+}
+
+int plx_session_snapshot_resolve(struct plx_cli *cli, const struct plx_name *name,
+                                 struct plx_snapshot_info *ret_info)
+{
+    struct plx_snapshot_info info;
+    struct plx_registry_vdi row;
+    uint64_t seq;
+    int rc;
+
+    if ((rc = plx_session_vdi_row(cli, name, &row)) ||
+        (rc = plx_attach_snapshot_resolve(cli->session.attach, name->vdi, name->snapshot, &seq,
+                                          &cli->fault)))
+        return rc;
+    if (!seq)
+        return plx_cli_fail(cli, PLX_ERR_NOT_FOUND,
+                            "%s/%.100s has no snapshot %.40s; they begin with 1", name->store,
+                            name->vdi, name->snapshot);
+    if ((rc = plx_snapshot_first(plx_session_store(cli), row.slot, seq, &info, &cli->fault)))
+        return rc;
+    if (info.seq != seq)
+        return plx_attach_explain_missing(cli->session.attach, &row, name->snapshot, seq,
+                                          &cli->fault);
+    *ret_info = info;
+    return 0;
+}
+
+int plx_session_snapshot_create(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                                uint64_t *ret_seq, uint64_t *ret_time_ns)
+{
+    struct plx_request request = {.op = PLX_SNAPSHOT};
+    json_t *result = NULL;
+    bool asked;
+    int rc = plx_session_ask_or_open(cli, name, "snapshot", NULL, &asked, &result);
+
+    if (!rc && asked) {
+        request.seq = (uint64_t)json_integer_value(json_object_get(result, "seq"));
+        request.time_ns = (uint64_t)json_integer_value(json_object_get(result, "time_ns"));
+        json_decref(result);
+    } else if (!rc) {
+        rc = run_here(cli, name, &request);
+    }
+    if (!rc && *label)
+        rc = plx_session_label_set(cli, name, label, request.seq, request.time_ns);
+    if (rc)
+        return rc;
+    *ret_seq = request.seq;
+    *ret_time_ns = request.time_ns;
+    return 0;
+}
+
+int plx_session_label_set(struct plx_cli *cli, const struct plx_name *name, const char *label,
+                          uint64_t seq, uint64_t time_ns)
+{
+    bool asked;
+    int rc = plx_session_ask_or_open(cli, name, "label",
+                                     json_pack("{s:s,s:I}", "label", label, "seq", (json_int_t)seq),
+                                     &asked, NULL);
+
+    if (rc || asked)
+        return rc;
+    return plx_attach_label(cli->session.attach, cli->session.vdi, label, seq, time_ns,
+                            &cli->fault);
+}
+
+int plx_session_label_remove(struct plx_cli *cli, const struct plx_name *name, const char *label)
+{
+    bool asked;
+    int rc = plx_session_ask_or_open(cli, name, "unlabel", json_pack("{s:s}", "label", label),
+                                     &asked, NULL);
+
+    if (rc || asked)
+        return rc;
+    return plx_attach_label(cli->session.attach, cli->session.vdi, label, 0, 0, &cli->fault);
+}

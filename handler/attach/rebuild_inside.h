@@ -1,0 +1,64 @@
+/* rebuild_inside.h - what rebuild.c, rebuild_scan.c and rebuild_old.c share; the rules REBUILD-1 to
+ * REBUILD-9 are rebuild.c's. */
+#ifndef PLX_REBUILD_INSIDE_H
+#define PLX_REBUILD_INSIDE_H
+
+#include "attach/attach_inside.h"
+#include "attach/rebuild.h"
+#include "registry/embedded.h"
+#include "registry/lost.h"
+
+struct rebuild {
+    const struct plx_rebuild_options *options;
+    struct plx_fault *fault;
+    struct plx_paths paths;
+    struct plx_known known;
+    struct plx_env env;
+    struct plx_store *store; /* REBUILD-1: brings the volumes */
+    struct plx_store_info info;
+    struct plx_registry *file; /* REBUILD-2 */
+    char path[PLX_PATH_MAX + 64], folder[PLX_PATH_MAX + 32];
+    int64_t row;              /* of the store in the file */
+    struct plx_registry *old; /* NULL: it cannot be opened */
+    bool damaged;             /* REBUILD-2, REBUILD-5, REBUILD-6: the old one, where it was read */
+    bool knows;               /* what follows, and more: it can be read */
+    int64_t old_row;
+    struct plx_registry_vdi *old_vdis; /* live ones */
+    size_t old_count;
+    struct plx_rebuilt rebuilt;
+    bool *unbelieved; /* of each extent */
+    int extent_error; /* of a callback */
+    /* What the store says, for the import calls. */
+    struct plx_registry_extent *extents;
+    struct plx_registry_vdi *vdis;
+    struct plx_registry_instance *instances;
+    size_t extent_count, vdi_count, instance_count;
+};
+
+/* rebuild.c */
+int plx_rebuilding_no_memory(struct rebuild *r);
+int plx_rebuilding_registry_fault(struct rebuild *r, struct plx_registry *registry, int error);
+__attribute__((format(printf, 2, 3))) void plx_rebuilding_tell_lost(struct rebuild *r,
+                                                                    const char *format, ...);
+
+/* rebuild_scan.c */
+int plx_rebuilding_scan_extents(struct rebuild *r);
+int plx_rebuilding_scan_vdis(struct rebuild *r);
+int plx_rebuilding_add_lost(struct rebuild *r, uint32_t slot, const char *vdi, const char *why);
+/* Once for each slot. */
+int plx_rebuilding_enter_lost(struct rebuild *r, uint32_t slot, const char *why, const char *more);
+/* old: which disk's it was, as far as that is known. */
+int plx_rebuilding_lose_record(struct rebuild *r, uint32_t slot, const struct plx_registry_vdi *old,
+                               const char *why);
+
+/* rebuild_old.c */
+/* How the registry in the store is opened, and made. */
+struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r);
+int plx_rebuilding_open_old(struct rebuild *r);
+/* Of a call that reads the old registry: what is damaged is as if it were not there. */
+int plx_rebuilding_read_old(struct rebuild *r, int error);
+int plx_rebuilding_keep_labels(struct rebuild *r, const char *vdi);
+int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char *why);
+int plx_rebuilding_keep_old(struct rebuild *r);
+
+#endif

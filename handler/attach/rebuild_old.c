@@ -1,0 +1,218 @@
+/* rebuild_old.c - what the old registry knows, and the store does not say (REBUILD-5 to
+ * REBUILD-7). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attach/doors.h"
+#include "attach/rebuild_inside.h"
+#include "registry/threshold.h"
+
+int plx_rebuilding_read_old(struct rebuild *r, int error)
+{
+    if (error && error != PLX_ERR_NOT_FOUND && !r->damaged)
+        return plx_registry_fault(r->old, error, r->fault);
+    r->damaged = false;
+    return error ? PLX_ERR_NOT_FOUND : 0;
+}
+
+struct plx_embedded_options plx_rebuilding_embedded(struct rebuild *r)
+{
+    return (struct plx_embedded_options){
+        .volume = r->known.volume[0],
+        .uuid = r->known.uuid,
+        .who = "parallax store rebuild-registry",
+        .beside = true, /* REBUILD-1 */
+        .damaged = &r->damaged,
+    };
+}
+
+/* REBUILD-5. One that is damaged says nothing; what a newer program wrote, or what cannot be read
+ * just now, may say much. */
+int plx_rebuilding_open_old(struct rebuild *r)
+{
+    struct plx_embedded_options options = plx_rebuilding_embedded(r);
+    struct plx_registry_store row;
+    int error;
+
+    options.read_only = r->options->dry_run;
+    error = plx_embedded_open(&options, &r->old, r->fault);
+    if (error && !r->damaged)
+        return error;
+    if (!error)
+        error = plx_rebuilding_read_old(r, plx_registry_store_get(r->old, r->known.uuid, &row));
+    if (!error)
+        error = plx_rebuilding_read_old(
+            r, plx_registry_vdi_list(r->old, row.id, false, NULL, 0, &r->old_vdis, &r->old_count));
+    if (error && r->old && error != PLX_ERR_NOT_FOUND)
+        return error;
+    r->knows = !error;
+    r->rebuilt.unknown = !r->knows;
+    if (r->knows)
+        r->old_row = row.id;
+    return 0;
+}
+
+/* REBUILD-5 */
+static int keep_limit(struct rebuild *r, const char *vdi)
+{
+    char value[PLX_POLICY_VALUE_MAX + 1];
+    int error =
+        plx_rebuilding_read_old(r, plx_registry_policy_get(r->old, vdi, PLX_POLICY_WARN_AT, value));
+
+    if (!error)
+        error = plx_rebuilding_registry_fault(
+            r, r->file, plx_registry_policy_set(r->file, vdi, PLX_POLICY_WARN_AT, value));
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+static int keep_limits(struct rebuild *r)
+{
+    char value[PLX_POLICY_VALUE_MAX + 1];
+    int error = plx_rebuilding_read_old(
+        r, plx_registry_store_policy_get(r->old, r->old_row, PLX_POLICY_WARN_AT, value));
+
+    if (!error)
+        error = plx_rebuilding_registry_fault(
+            r, r->file, plx_registry_store_policy_set(r->file, r->row, PLX_POLICY_WARN_AT, value));
+    if (error == PLX_ERR_NOT_FOUND)
+        error = 0;
+    for (size_t i = 0; i < r->vdi_count && !error; i++)
+        if (!r->vdis[i].deleted)
+            error = keep_limit(r, r->vdis[i].id);
+    return error;
+}
+
+/* REBUILD-7 */
+int plx_rebuilding_keep_labels(struct rebuild *r, const char *vdi)
+{
+    struct plx_registry_label *list = NULL;
+    size_t count = 0, kept = 0;
+    char why[200];
+    int error =
+        r->knows ? plx_rebuilding_read_old(r, plx_registry_label_list(r->old, vdi, &list, &count))
+                 : 0;
+
+    for (size_t i = 0; i < count; i++) /* another word is damage: nobody made that label */
+        if (!plx_name_check("label", list[i].name, why, sizeof why))
+            list[kept++] = list[i];
+    if (!error)
+        error = plx_rebuilding_registry_fault(r, r->file,
+                                              plx_registry_import_labels(r->file, vdi, list, kept));
+    free(list);
+    return error == PLX_ERR_NOT_FOUND ? 0 : error;
+}
+
+int plx_rebuilding_never_believe(struct rebuild *r, uint64_t number, const char *why)
+{
+    const struct plx_registry_extent row = {
+        .no = number, .type = PLX_EXTENT_DATA, .sealed = true, .states = PLX_STATES_NEVER};
+
+    if (r->unbelieved[number])
+        return 0;
+    r->unbelieved[number] = true;
+    r->rebuilt.sealed_extents++;
+    plx_rebuilding_tell_lost(r, "extent %" PRIu64 ": %s; nothing is allocated in it any more",
+                             number, why);
+    return plx_rebuilding_registry_fault(r, r->file,
+                                         plx_registry_import_extents(r->file, r->row, &row, 1));
+}
+
+/* REBUILD-6 */
+static int keep_seals(struct rebuild *r)
+{
+    struct plx_registry_extent *list = NULL;
+    size_t count = 0, at = 0;
+    int error = plx_rebuilding_read_old(
+        r, plx_registry_extent_list(r->old, r->old_row, PLX_REGISTRY_ANY, &list, &count));
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    for (size_t i = 0; i < count && !error; i++) { /* both by their numbers */
+        const struct plx_registry_extent none = {0}, *here = &none;
+
+        if (list[i].no >= r->info.extents) /* what it knows of these is wrong */
+            break;
+        while (at < r->extent_count && r->extents[at].no < list[i].no)
+            at++;
+        if (at < r->extent_count && r->extents[at].no == list[i].no)
+            here = &r->extents[at];
+        if (list[i].states == PLX_STATES_NEVER
+                ? here->states != PLX_STATES_NEVER
+                : list[i].states > here->states && (here == &none || here->states))
+            error = plx_rebuilding_never_believe(r, list[i].no,
+                                                 "its header is older than what was written last");
+    }
+    free(list);
+    return error;
+}
+
+/* REBUILD-7. What cannot be read is lost anyway. */
+static int keep_vdi(struct rebuild *r, const struct plx_registry_vdi *old)
+{
+    struct plx_registry_vdi here;
+    struct plx_vdi_info vdi;
+    struct plx_fault why;
+    char text[64];
+    bool taken;
+    int error = plx_registry_vdi_get_by_id(r->file, old->id, &here);
+
+    if (error != PLX_ERR_NOT_FOUND)
+        return plx_rebuilding_registry_fault(r, r->file, error);
+    error = plx_vdi_read_info(r->store, old->slot, &vdi, &why);
+    if (error && error != PLX_ERR_NOT_FOUND)
+        return error == PLX_ERR_CORRUPT ? 0 : plx_fault_set(r->fault, error, "%s", why.text);
+    taken = !error && vdi.state == PLX_VDI_LIVE;
+    if (old->owner && !old->written.state && !taken) /* it was being made (doors.c) */
+        return 0;
+    snprintf(text, sizeof text, "slot %u of the store does not hold it", old->slot);
+    /* One whose slot is another disk's is lost in a slot that there is not. */
+    return plx_rebuilding_lose_record(r, old->slot + (taken ? r->info.vdi_slots : 0), old, text);
+}
+
+static int keep_vdis(struct rebuild *r)
+{
+    int error = 0;
+
+    for (size_t i = 0; i < r->old_count && !error; i++)
+        error = keep_vdi(r, &r->old_vdis[i]);
+    return error;
+}
+
+/* REBUILD-7. What an earlier rebuild lost, unless its slot has a live record again. */
+static int keep_lost(struct rebuild *r)
+{
+    struct plx_registry_lost *list = NULL;
+    struct plx_vdi_info vdi;
+    size_t count = 0;
+    int error =
+        plx_rebuilding_read_old(r, plx_registry_lost_list(r->old, r->old_row, &list, &count));
+
+    if (error)
+        return error == PLX_ERR_NOT_FOUND ? 0 : error;
+    for (size_t i = 0; i < count && !error; i++) {
+        if (list[i].labels)
+            continue;
+        error = list[i].slot < r->info.vdi_slots
+                    ? plx_vdi_read_info(r->store, list[i].slot, &vdi, NULL)
+                    : PLX_ERR_NOT_FOUND;
+        if (error == PLX_ERR_CORRUPT || (!error && vdi.state == PLX_VDI_LIVE))
+            error = 0;
+        else if (!error || error == PLX_ERR_NOT_FOUND)
+            error = plx_rebuilding_enter_lost(r, list[i].slot, list[i].why, "");
+    }
+    free(list);
+    return error;
+}
+
+int plx_rebuilding_keep_old(struct rebuild *r)
+{
+    int error = keep_seals(r);
+
+    if (!error)
+        error = keep_limits(r);
+    if (!error)
+        error = keep_vdis(r);
+    return error ? error : keep_lost(r);
+}
