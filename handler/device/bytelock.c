@@ -76,7 +76,7 @@ static const struct plx_bytelock_ops file_ops = {file_set, file_probe, file_clos
 
 /* ---- The lock file of a LUN -------------------------------------------------------------- */
 
-/* BYTELOCK-3. iscsi://[user[%password]@]portal/target/lun */
+/* BYTELOCK-3: the lock file's name for iscsi://[user[%password]@]portal/target/lun. */
 static int lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fault *fault)
 {
     const char *rest = url + strlen(ISCSI), *end = rest + strcspn(rest, "?"), *slash;

@@ -30,7 +30,7 @@ struct plx_credentials {
 
 /* What a login is for. */
 struct plx_credentials_wanted {
-    const char *target, *portal; /* the latter as in the URL: HOST[:PORT], [ADDRESS] for IPv6 */
+    const char *target, *portal; /* portal: as in the URL, HOST[:PORT]; [ADDRESS] for IPv6 */
     const char *user;            /* only lines with this user; "": any */
 };
 

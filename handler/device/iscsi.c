@@ -76,7 +76,7 @@ static struct scsi_iovec *slice(struct transfer *transfer, int *ret_count)
 
     if (transfer->piece == io->bytes) {
         *ret_count = io->iovcnt;
-        return (struct scsi_iovec *)io->iov; /* the same layout, by libiscsi's promise */
+        return (struct scsi_iovec *)io->iov; /* libiscsi promises the same layout */
     }
     if (!transfer->slice) {
         transfer->slice = malloc((size_t)io->iovcnt * sizeof *transfer->slice);

@@ -111,7 +111,7 @@ static int check_unclaimed(const char *path, struct plx_fault *fault)
             return 0;
         }
         if (errno != EBUSY)
-            return 0; /* the open that follows says what is wrong */
+            return 0; /* the caller's own open() reports what is wrong */
         usleep(CLAIM_DELAY_US);
     }
     return plx_fault_set(fault, PLX_ERR_BUSY,
@@ -122,7 +122,7 @@ static bool direct_works(int fd, size_t block)
 {
     _Alignas(BUFFER_ALIGN) char buffer[2 * BUFFER_ALIGN];
 
-    /* An address that is aligned to the block and to nothing larger. */
+    /* Uses an address that is aligned to the block size and to nothing larger. */
     return pread(fd, buffer + block % BUFFER_ALIGN, block, 0) >= 0;
 }
 

@@ -207,7 +207,7 @@ static int get_home(const char *name, struct plx_store_home **ret_home, struct p
         home = calloc(1, sizeof *home);
         if (!home)
             return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        strcpy(home->name, name); /* as long as config.store, which it comes from */
+        strcpy(home->name, name); /* fits: it comes from config.store, of the same size */
         pthread_mutex_init(&home->luns_lock, NULL);
         pthread_mutex_init(&home->attach_lock, NULL);
         home->next = homes; /* HOME-2 */
