@@ -32,9 +32,9 @@ int plx_snapshot_first(struct plx_store *store, uint32_t slot, uint64_t from,
  * none fails.
  *
  * All snapshots stay, those after seq, too. seq is held as long as any snapshot from before the
- * rewind exists: they go together, in one call of plx_vdi_thin() that names them all. NOSPACE:
- * PLX_REWINDS_MAX rewinds are held, or the store is full. STICKY: the next open shows whether the
- * rewind took place. After any other error nothing has changed. */
+ * rewind exists: they go together, in one call of plx_vdi_thin() that names them all. INVALID:
+ * PLX_REWINDS_MAX rewinds are held, among others. NOSPACE: the store is full. STICKY: the next open
+ * shows whether the rewind took place. After any other error nothing has changed. */
 struct plx_rewind_options {
     uint64_t seq;
     const char *label; /* NULL: none */

@@ -32,7 +32,7 @@
 struct call {
     struct plx_store_home *home;
     json_t *request;
-    struct plx_lun *lun; /* named by "vdi"; NULL when none is */
+    struct plx_lun *lun; /* the LUN that "vdi" names; NULL: the request names none */
     json_t *result;
     struct plx_fault fault;
 };

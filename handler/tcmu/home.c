@@ -2,12 +2,13 @@
  *
  * The life of a home, under homes_lock:
  *
- *  no  state    moved on by                    what runs
- *   1  listed   get_home, for the first LUN    nothing
- *   2  opening  open_home                      loop, attach, collector, control socket, service
- *   3  open     plx_home_enter, plx_home_leave all of them; LUNs come and go
- *   4  closing  close_home, after the last LUN ends them in the order control socket, service,
- *                                              collector, loop, attach; then off the list
+ *  no  state    entered by                      what happens
+ *   1  listed   get_home, for the first LUN     -
+ *   2  opening  open_home                       starts attach, loop, collector, control socket and
+ *                                               service, in this order
+ *   3  open     open_home has succeeded         LUNs come and go
+ *   4  closing  close_home, after the last LUN  ends control socket, service, collector, loop and
+ *               or if opening fails             attach, in this order; then off the list
  *
  * HOME-1  There is one home for each store. Two engines of one process on one store would each
  *     believe that they own its extents.
@@ -206,7 +207,7 @@ static int get_home(const char *name, struct plx_store_home **ret_home, struct p
         home = calloc(1, sizeof *home);
         if (!home)
             return plx_fault_set(fault, PLX_ERR_NOMEM, "out of memory");
-        strcpy(home->name, name); /* as long as config.store, which it comes from */
+        strcpy(home->name, name); /* fits: it comes from config.store, of the same size */
         pthread_mutex_init(&home->luns_lock, NULL);
         pthread_mutex_init(&home->attach_lock, NULL);
         home->next = homes; /* HOME-2 */

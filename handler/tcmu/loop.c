@@ -25,10 +25,10 @@
  *        after that look, and        the poster, because it tries the mutex (LOOP-2)
  *        under_way is below DEEP
  *        after that look, and        a watcher: one of the I/Os in flight completes and ends its
- *        under_way is DEEP or more   wait. If another thread's turn was faster, that turn has
- *                                    taken the work, or that thread's own look does (LOOP-2)
- *        as before, but the device   the loop's own thread: while the queue is deep it sleeps
- *        with those I/Os hangs       IMPATIENT_MS at most
+ *        under_way is DEEP or more   wait. If another thread collects that completion first, its
+ *                                    turn or its look takes the work (LOOP-2)
+ *        the same, but the device    the loop's own thread, which sleeps IMPATIENT_MS at most
+ *        with those I/Os hangs       while the queue is deep
  *
  * LOOP-8  Each volume has a thread that waits for its completions, a watcher. So one system call
  *     collects completions, and a device needs no file descriptor to announce them. If a watcher

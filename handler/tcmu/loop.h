@@ -41,7 +41,7 @@ int plx_loop_start(struct plx_loop *loop, struct plx_store *store, struct plx_fa
  * if a volume has no thread yet; the loop tries again by itself (LOOP-8). */
 int plx_loop_watch(struct plx_loop *loop);
 void plx_loop_stop(struct plx_loop *loop);
-void plx_loop_free(struct plx_loop *loop); /* NULL is fine; runs what was deferred first */
+void plx_loop_free(struct plx_loop *loop); /* runs deferred jobs first; NULL is fine */
 
 /* From any thread, also from within the loop (in a completion): run is called soon, on the loop, in
  * the order of posting. For the data path: allocates nothing and never waits. */

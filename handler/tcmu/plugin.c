@@ -205,7 +205,7 @@ static int reconfig(struct tcmu_device *device, struct tcmulib_cfg_info *info)
     case TCMULIB_CFG_DEV_CFGSTR: /* restoring a saved target sets the same string again */
         if (strcmp(info->data.dev_cfgstring, tcmu_dev_get_cfgstring(device)) == 0)
             return 0;
-        return -EOPNOTSUPP; /* another VDI under the same LUN: no */
+        return -EOPNOTSUPP; /* a LUN cannot change to another VDI */
     default:
         return -EOPNOTSUPP;
     }

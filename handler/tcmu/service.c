@@ -174,7 +174,7 @@ static void look_at_disks(struct plx_service *s)
 
 /* ---- A slice ---- */
 
-/* SERVICE-2; with luns_lock held. */
+/* SERVICE-2: the LUN of s->at; NULL: it is gone. With luns_lock held. */
 static struct plx_lun *find_lun(struct plx_service *s)
 {
     struct plx_vdi_info info;

@@ -24,10 +24,11 @@
  *     Such a block lies in an extent that its instance owns. In extents of other instances this
  *     file looks for nothing. In its own extents it spares two kinds: blocks allocated since step 1
  *     (`born`) and blocks in flight at step 1 (spare_pending).
- * COLLECT-3  Reading each disk once, at any time after step 1, is enough. A block that the disk
- *     uses later, it used then, or the block was allocated since step 1. A block comes to a disk
- *     from another disk only by cloning. So the slots are looked through until no unread disk is
- *     left; a clone made after that has only blocks of a disk that was read.
+ * COLLECT-3  Reading each disk once, at any time after step 1, is enough. Each block that a disk
+ *     uses later is one that it used when it was read, or one that was allocated since step 1. A
+ *     block comes to a disk from another disk only by cloning. So the slots are looked through
+ *     until no unread disk is left; a clone made after that has only blocks of a disk that was
+ *     read.
  * COLLECT-4  While a disk is read, no node or log segment that its record leads to is reused. If
  *     the disk is open in this instance, freed metadata is held back meanwhile (ALLOC-7). Otherwise
  *     its record must be unchanged afterwards, or the disk is read again.

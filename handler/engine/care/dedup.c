@@ -351,7 +351,7 @@ static void put(struct dedup *d, enum stage stage, size_t of, uint64_t target)
 static bool is_its_own(int error)
 {
     return plx_error_is_unreadable(error) || error == PLX_ERR_STICKY ||
-           error == PLX_ERR_RANGE /* of another disk in that slot */ || error == CLOSED;
+           error == PLX_ERR_RANGE /* another, smaller disk has the slot now */ || error == CLOSED;
 }
 
 static void note_result(struct dedup *d, struct candidate *c, const struct plx_share *share)
@@ -458,7 +458,7 @@ static void count_groups(struct dedup *d)
         size_t i = first;
 
         end = group_end(d, first);
-        while (d->candidates[i].common) /* the last one is not */
+        while (d->candidates[i].common) /* ends: keep_groups() leaves a last one that is not */
             i++;
         d->result->made += i == first;
         d->result->joined += end - i - (i == first);

@@ -258,7 +258,7 @@ static int meet_node(struct plx_reach *reach, const struct walk *walk, uint64_t 
 static int meet_data(struct plx_reach *reach, const struct walk *walk, uint64_t entry,
                      uint64_t vblock, bool *ret_all)
 {
-    PLX_ASSERT(walk->data); /* or the leaf would not be read */
+    PLX_ASSERT(walk->data); /* a walk of nodes alone reads no leaf */
     if (walk->since && was_replaced(walk->since, vblock)) {
         *ret_all = false;
         return 0;

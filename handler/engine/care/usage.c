@@ -78,7 +78,7 @@ static bool add_pair(struct kinship *k, const struct plx_uuid *vdi, const struct
 
 static int by_id(const void *a, const void *b)
 {
-    return memcmp(a, b, sizeof(struct plx_uuid)); /* the first member */
+    return memcmp(a, b, sizeof(struct plx_uuid)); /* the id is the first member of both */
 }
 
 static size_t head_of(struct kinship *k, const struct plx_uuid *id)
@@ -203,7 +203,7 @@ static uint64_t bytes_read(const struct census *c)
     return (c->reach.nodes << PLX_BLOCK_SHIFT) + c->reach.log_bytes;
 }
 
-/* Between two batches of nodes. */
+/* Between two batches of nodes: reports progress; true: the call is interrupted. */
 static bool show_and_ask(void *context)
 {
     struct census *c = context;

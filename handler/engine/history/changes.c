@@ -102,7 +102,7 @@ static bool on_record(void *context, const struct plx_record *record)
     if (changes->reader.batch_header.seq >= changes->end_seq)
         return false;
     if (changes->reader.batch_header.seq <= changes->reader.record->oldest.batch_seq)
-        return true; /* history begins later */
+        return true; /* the batch lies before the beginning of history */
     pass_rewinds(changes, changes->reader.cursor.pos);
     switch (record->type) {
     case PLX_RECORD_MAP:
@@ -259,7 +259,7 @@ static int read_all(struct changes *changes, struct plx_fault *fault)
     while (!error && !changes->stopped && !changes->oldest) /* CHANGES-1 */
         error = read_stretch(changes, before, &before, fault);
     if (error == PLX_ERR_NOT_FOUND && before == UINT64_MAX)
-        error = 0; /* an empty log: all is in the key frame */
+        error = 0; /* the log is empty: the key frame includes everything */
     return error || changes->stopped ? error : close_interval(changes, &creation, fault);
 }
 

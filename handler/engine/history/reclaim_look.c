@@ -410,8 +410,8 @@ static int look_at(struct reclaim *r, const struct plx_record *record)
 }
 
 struct last_snapshot {
-    uint64_t upto, after; /* looked for: the last one of these */
-    uint64_t seq;
+    uint64_t upto, after; /* the search is for the last snapshot with after < seq <= upto */
+    uint64_t seq;         /* that snapshot; 0: not found */
 };
 
 static bool note_snapshot(void *context, const struct plx_record *record)

@@ -57,7 +57,7 @@ static int check(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                              "rewound; try again when that is done",
                              name);
     if (vdi->record.rewinds == PLX_REWINDS_MAX)
-        return plx_fault_set(fault, PLX_ERR_INVALID, /* more space would be no help */
+        return plx_fault_set(fault, PLX_ERR_INVALID, /* not NOSPACE: more space would not help */
                              "virtual disk %s was rewound %u times, as often as its record can "
                              "hold; clone the snapshot and use the clone",
                              name, PLX_REWINDS_MAX);
@@ -118,7 +118,7 @@ static int make_room_in_log(struct plx_vdi *vdi)
     return vdi->log.spare_addr ? 0 : vdi->log.spare_error;
 }
 
-/* Behind the barrier (REWIND-3). */
+/* Steps 4 to 8, behind the barrier (REWIND-3). */
 static int change_over(struct plx_vdi *vdi, const struct plx_rewind_options *options,
                        struct plx_keyframe_detour *detour, struct plx_snapshot_info *ret_before)
 {

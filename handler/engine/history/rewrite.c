@@ -16,9 +16,9 @@
  * REWRITE-5  Everything that is copied is checked as replay checks it, batch by batch and on into
  *     the next segment. The old segment is freed later, so an unnoticed damaged or stale batch
  *     would be lost for good.
- * REWRITE-6  A new segment is never taken from the reserve that open disks need to write their key
- *     frames (INV-8). If a disk lacks room after an allocation, the rewrite waits until that disk
- *     has it, or fails.
+ * REWRITE-6  A rewrite keeps nothing of the reserve that open disks need to write their key frames
+ *     (INV-8). After each allocation it asks every open disk. If one lacks room, the rewrite waits
+ *     until that disk has it, or gives up and frees its segments.
  * REWRITE-7  No batch is empty. The log announces each kept key frame before the next one begins
  *     (KEYFRAME-3), and the rewritten log repeats that announcement. A forged log without
  *     announcements gets a batch without records, which readers pass over.

@@ -1,8 +1,8 @@
 /* thrift.c - see thrift.h.
  *
- * THRIFT-1  A stretch is worked on only if rewriting it costs at most 5/4 of its bytes to write and
- *     3/2 of its bytes to read. The cost is estimated as follows. So a stretch has at least 8
- *     segments if everything stays, and at least 2 if little does.
+ * THRIFT-1  A stretch is worked on only if rewriting it writes at most 5/4 of its bytes and reads
+ *     at most 3/2 of them, or if it has LOOK_MAX segments. So it has at least 8 segments if
+ *     everything stays, and at least 2 if little does. The estimate:
  *
  *        cost     of what
  *        written  the stretch, times the share that stayed of the last stretch (mark->percent)
