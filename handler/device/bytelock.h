@@ -10,6 +10,7 @@
 #ifndef PLX_BYTELOCK_H
 #define PLX_BYTELOCK_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -35,8 +36,6 @@ struct plx_bytelock_ops { /* tests have their own */
 struct plx_bytelock {
     const struct plx_bytelock_ops *ops;
     uint64_t device, inode; /* of the file that is locked */
-    /* Of what keeps the bytes: a loop device's file, a device's number. Zero: not known. */
-    uint64_t storage_device, storage_inode;
 };
 
 /* name: as for plx_device_open(). A file or device is locked itself; one that may only be read can
@@ -44,11 +43,13 @@ struct plx_bytelock {
  * portal, target and LUN below /run/parallax, or a directory of this user's own. */
 int plx_bytelock_open(const char *name, struct plx_bytelock **ret_lock, struct plx_fault *fault);
 void plx_bytelock_close(struct plx_bytelock *lock); /* NULL is fine */
-/* Whether both are of one volume, whatever its names. NULL: no. */
+/* Whether locks of one are seen through the other, whatever their names. NULL: no. Whether they
+ * keep the same bytes is another question (storage.h). */
 bool plx_bytelock_same(const struct plx_bytelock *one, const struct plx_bytelock *other);
-/* Whether both end in one file or device, though locks of the one are not seen through the other: a
- * loop device and its file, or two nodes of one device. For who is about to overwrite. */
-bool plx_bytelock_same_storage(const struct plx_bytelock *one, const struct plx_bytelock *other);
+
+bool plx_bytelock_is_lun(const char *name);
+/* What tells a LUN of an iscsi:// URL, as the name of a file. */
+int plx_bytelock_lun_name(const char *url, char ret_name[NAME_MAX + 1], struct plx_fault *fault);
 
 /* The bytes. */
 #define PLX_BYTE_SQLITE ((uint64_t)0)         /* and the two that follow (region.c) */
