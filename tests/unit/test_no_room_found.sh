@@ -14,7 +14,7 @@ if [[ -z ${FULL_INSIDE:-} ]]; then
 fi
 mkdir below && mount -t tmpfs none below || exit 1
 trap 'umount "$DIR/below"; rm -rf "$DIR"' EXIT
-yes large | head -c 40M >large
+yes some-text | head -c 40M >large
 head -c 1M /dev/urandom >small
 
 # attempt WORDS...: it is done, or there is no room for it (6) and nothing else is the matter; its status is in status.

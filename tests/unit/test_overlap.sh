@@ -15,9 +15,13 @@ clean_up() {
     rm -rf "$DIR"
 }
 trap clean_up EXIT
-addpart "$loop" 1 2048 262144 2>err && addpart "$loop" 2 264192 262144 2>err ||
-    { echo "SKIPPED: no partitions: $(<err)" && exit 77; }
-for _ in {1..50}; do [[ -b ${loop}p2 ]] && break || sleep 0.1; done
+if ! addpart "$loop" 1 2048 262144 2>err || ! addpart "$loop" 2 264192 262144 2>err; then
+    echo "SKIPPED: no partitions: $(<err)" && exit 77
+fi
+for _ in {1..50}; do
+    [[ ! -b ${loop}p2 ]] || break
+    sleep 0.1
+done
 [[ -b ${loop}p2 ]] || { echo "SKIPPED: the partitions have no names here" && exit 77; }
 head -c 4M /dev/urandom >image
 run 0 store format other --volume "$DIR/other" --size 64M --extent-size 1M
